@@ -1,0 +1,226 @@
+"""Commands and flags; the one place that turns an error into a line and an exit code.
+
+Every command imports what it needs when it runs, so that ``--help`` stays instant and a laptop
+without torch or MPI can read results.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from hpcbench import __version__
+from hpcbench.errors import ExitCode, HpcbenchError
+
+app = typer.Typer(
+    name="hpcbench",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Benchmark collectives and training strategies of distributed deep learning under MPI.",
+    epilog="Main job: mpirun -np 4 python -m hpcbench run",
+)
+
+ConfigArgument = Annotated[
+    Optional[Path],
+    typer.Argument(help="Sweep file, JSON or YAML. Default: ./config.json, else the packaged one."),
+]
+ConfigOption = Annotated[
+    Optional[Path], typer.Option("--config", "-c", help="The same, as an option.")
+]
+BenchmarkOption = Annotated[
+    Optional[str], typer.Option(help="Run only the blocks of this kind: collective (or comm).")
+]
+WarmupOption = Annotated[
+    Optional[int], typer.Option(help="Warm-up iterations of every case: measure.warmup.")
+]
+ItersOption = Annotated[
+    Optional[int], typer.Option(help="Timed iterations of every case: measure.iterations.")
+]
+OnlyOption = Annotated[
+    Optional[str], typer.Option(help="Keep the cases whose label matches this shell pattern: only.")
+]
+SetOption = Annotated[
+    Optional[list[str]],
+    typer.Option("--set", help="Set any key: --set measure.iterations=50. Repeatable."),
+]
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"hpcbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _overrides(
+    benchmark: str | None, warmup: int | None, iters: int | None, only: str | None,
+    output: Path | None, require: list[str] | None, inline: bool, assignments: list[str] | None,
+) -> list[tuple[str, object]]:
+    """Return (key path, value) pairs; the shorthands come first, so that --set wins."""
+    shorthands: list[tuple[str, object]] = [
+        ("benchmark", benchmark), ("measure.warmup", warmup), ("measure.iterations", iters),
+        ("only", only), ("output.folder", str(output) if output else None),
+        ("require", require or None), ("launch.inline", inline or None),
+    ]
+    given = [(key, value) for key, value in shorthands if value is not None]
+    return given + [_assignment(text) for text in assignments or []]
+
+
+def _assignment(text: str) -> tuple[str, object]:
+    from hpcbench.config.load import parse_assignment
+
+    return parse_assignment(text)
+
+
+def _one_config(argument: Path | None, option: Path | None) -> Path | None:
+    if argument is not None and option is not None:
+        raise typer.BadParameter("give the config once: as an argument or with -c")
+    return argument or option
+
+
+@app.command()
+def run(
+    config: ConfigArgument = None,
+    config_option: ConfigOption = None,
+    output: Annotated[
+        Optional[Path], typer.Option("-o", "--output-dir", help="Results folder: output.folder.")
+    ] = None,
+    benchmark: BenchmarkOption = None,
+    warmup: WarmupOption = None,
+    iters: ItersOption = None,
+    only: OnlyOption = None,
+    assignments: SetOption = None,
+    require: Annotated[
+        Optional[list[str]],
+        typer.Option(help="A backend whose skips are failures: require. Repeatable."),
+    ] = None,
+    inline: Annotated[
+        bool, typer.Option("--inline", help="Run the worker in the MPI process, for a debugger.")
+    ] = False,
+) -> None:
+    """Run the sweep on all ranks: mpirun -np 4 python -m hpcbench run."""
+    from hpcbench.run import run_command
+
+    path = _one_config(config, config_option)
+    overrides = _overrides(benchmark, warmup, iters, only, output, require, inline, assignments)
+    raise typer.Exit(run_command(path, overrides))
+
+
+@app.command()
+def plan(
+    config: ConfigArgument = None,
+    config_option: ConfigOption = None,
+    world_size: Annotated[int, typer.Option(min=1, help="Ranks to plan for.")] = 4,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Ask this machine, in a separate process, what it has.")
+    ] = False,
+    benchmark: BenchmarkOption = None,
+    warmup: WarmupOption = None,
+    iters: ItersOption = None,
+    only: OnlyOption = None,
+    assignments: SetOption = None,
+) -> None:
+    """Print cases, order, skips and a time estimate; needs no MPI, torch or GPU."""
+    from hpcbench.config.load import load_config
+    from hpcbench.plan.expand import make_plan
+    from hpcbench.report.console import print_plan
+
+    overrides = _overrides(benchmark, warmup, iters, only, None, None, False, assignments)
+    job = make_plan(load_config(_one_config(config, config_option), overrides), world_size)
+    if probe:
+        from hpcbench.launch.probe import resolve_here
+
+        job = resolve_here(job)
+    print_plan(job)
+
+
+@app.command()
+def reduce(
+    folder: Annotated[Path, typer.Argument(help="A results folder, finished or not.")],
+    allow_mixed: Annotated[
+        bool, typer.Option("--allow-mixed", help="Accept ranks with different versions.")
+    ] = False,
+) -> None:
+    """Rebuild results.h5, the summaries and the plots from a folder's traces."""
+    from hpcbench.reduce.reduce import exit_code, reduce_folder
+    from hpcbench.report.console import print_results
+    from hpcbench.report.outputs import write_reports
+
+    results = reduce_folder(folder, allow_mixed=allow_mixed)
+    write_reports(results, folder)
+    print_results(results, folder)
+    raise typer.Exit(exit_code(results))
+
+
+@app.command()
+def show(
+    path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
+) -> None:
+    """Print the tables of a results file again."""
+    from hpcbench.reduce.results_file import open_results
+    from hpcbench.report.console import print_results
+
+    with open_results(path) as file:
+        print_results(file.results, path.parent if path.is_file() else path)
+
+
+@app.command()
+def plot(
+    path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
+    output: Annotated[
+        Optional[Path], typer.Option("-o", "--output-dir", help="Default: plots/ beside the file.")
+    ] = None,
+    image_format: Annotated[
+        str, typer.Option("--format", help="png, svg or pdf.")
+    ] = "png",
+) -> None:
+    """Plot latency, bandwidth and the rank x iteration map; needs no MPI, torch or GPU."""
+    from hpcbench.report.plots import plot_file
+
+    for figure in plot_file(path, output, image_format):
+        typer.echo(figure)
+
+
+@app.command(name="list")
+def list_(
+    probe: Annotated[
+        bool, typer.Option("--probe/--no-probe", help="Ask this machine which backends it has.")
+    ] = True,
+) -> None:
+    """List collectives, dtypes, ops and backends, with what is available here."""
+    from hpcbench.report.listing import print_listing
+
+    print_listing(probe=probe)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of config.json."""
+    from hpcbench.config.load import json_schema
+
+    typer.echo(json_schema())
+
+
+def main() -> None:
+    """Run one command; print one line for a known error, a traceback only for our own."""
+    try:
+        app()
+    except HpcbenchError as error:
+        print(f"hpcbench: {error}", file=sys.stderr)
+        sys.exit(int(error.exit_code))
+    except Exception:
+        traceback.print_exc()
+        print("hpcbench: internal error, please report the lines above", file=sys.stderr)
+        sys.exit(int(ExitCode.INTERNAL))

@@ -1,0 +1,56 @@
+"""The exception tree, and the exit code each branch ends a command with.
+
+HpcbenchError                 4  internal error
+  UsageError                  2  the user can fix it: bad usage, config, launch or file
+    ConfigError               2  config.json, YAML or a command-line override
+    LaunchError               2  the way the job was started
+    FileError                 2  a folder or file that cannot be used as asked
+      TraceError              2  a trace, journal or results file that is not what it should be
+  CaseError                   -  one case cannot go on; ends the case, never the command
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What every command returns; see docs/method.md."""
+
+    OK = 0
+    FINDINGS = 1
+    USAGE = 2
+    INCOMPLETE = 3
+    INTERNAL = 4
+
+
+class HpcbenchError(Exception):
+    """Base of every error this package raises on purpose."""
+
+    exit_code = ExitCode.INTERNAL
+
+
+class UsageError(HpcbenchError):
+    """Something the user can fix; the message says where, what, and how."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ConfigError(UsageError):
+    """A configuration that cannot be accepted; lists every problem found."""
+
+
+class LaunchError(UsageError):
+    """A launch that MPI or the machine does not support as started."""
+
+
+class FileError(UsageError):
+    """A file or folder that cannot be read or written as asked."""
+
+
+class TraceError(FileError):
+    """A trace, journal or results file that is damaged, foreign or too new."""
+
+
+class CaseError(HpcbenchError):
+    """One case cannot go on on this rank; the message is its cause."""

@@ -1,0 +1,114 @@
+"""What a plan is made of: `Case`s with stable ids, and the `Plan` that orders them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
+"""Every planned case ends in exactly one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective operation, sized as nccl-tests sizes it (docs/method.md).
+
+    ``count`` is nccl-tests' count column, in elements: the whole buffer for all_reduce, broadcast
+    and send_recv, each rank's part for all_gather, reduce_scatter and all_to_all, 0 for barrier.
+    ``size_bytes`` is the size after rounding, ``requested_bytes`` what the sweep asked for.
+    ``op``, ``root`` and ``in_place`` are None where the collective has no such option.
+    """
+
+    collective: str
+    dtype: str
+    op: str | None
+    root: int | None
+    in_place: bool | None
+    requested_bytes: int
+    size_bytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One point of the sweep: all that is needed to run it and to label it.
+
+    ``skip`` is the reason why it can run nowhere as asked, known without a machine; ``needs``
+    names what only the machine can tell (``"nccl"``, ``"cuda"``). ``device`` may be ``"auto"``.
+    """
+
+    case_id: str
+    index: int
+    block: str
+    kind: str
+    backend: str
+    device: str
+    world_size: int
+    env: tuple[tuple[str, str], ...]
+    mode: str
+    warmup: int
+    iterations: int
+    validate: bool
+    timeout_s: float
+    wakeup_s: float
+    workload: Collective
+    skip: str | None
+    needs: tuple[str, ...]
+    estimate_s: float
+    memory_bytes: int
+
+    @property
+    def label(self) -> str:
+        """Return a one-line name for progress lines and messages."""
+        work = self.workload
+        parts = [work.collective, self.backend, self.device, work.dtype]
+        parts += [work.op] if work.op else []
+        parts += [f"{work.size_bytes}B"] if work.collective != "barrier" else []
+        parts += ["in_place"] if work.in_place else []
+        parts += [f"n={self.world_size}"]
+        parts += [f"{key}={value}" for key, value in self.env]
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ordered cases of one job; ``passes`` times over.
+
+    ``plan_hash`` identifies what was planned; ``config`` is the resolved configuration as plain
+    JSON values; ``duplicates`` counts points of the product that were the same case twice.
+    """
+
+    name: str
+    world_size: int
+    passes: int
+    cases: tuple[Case, ...]
+    duplicates: int
+    config: Mapping[str, Any]
+    plan_hash: str
+
+
+def case_id(parameters: Mapping[str, Any]) -> str:
+    """Return the 12-hex-digit id of a case: the hash of its canonical parameters."""
+    text = json.dumps(parameters, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def plan_to_json(plan: Plan) -> dict[str, Any]:
+    """Return plain JSON values; `plan_from_json` is the inverse."""
+    return asdict(plan)
+
+
+def plan_from_json(data: Mapping[str, Any]) -> Plan:
+    """Rebuild a `Plan` from `plan_to_json`'s values. Raises KeyError or TypeError if foreign."""
+    cases = tuple(case_from_json(item) for item in data["cases"])
+    return Plan(**{**data, "cases": cases})
+
+
+def case_from_json(data: Mapping[str, Any]) -> Case:
+    """Rebuild one `Case`."""
+    env = tuple((str(key), str(value)) for key, value in data["env"])
+    return Case(**{**data, "env": env, "needs": tuple(data["needs"]),
+                   "workload": Collective(**data["workload"])})

@@ -1,0 +1,91 @@
+"""What one rank records: the data types of the journal, the sealed trace and its readers.
+
+Schema history
+  1  first version (hpcbench 0.1). Has room for timing mode, pass, launch, attempt, flags, device
+     time and clock models; a file of this version is kept in tests/data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SCHEMA_VERSION = 1
+SAMPLE_COLUMNS = ("start_ns", "end_ns", "device_ns", "flags")
+"""One row per iteration, int64. ``device_ns`` is NO_DEVICE_TIME where no device clock was read."""
+NO_DEVICE_TIME = -1
+
+Samples = npt.NDArray[np.int64]
+
+
+class Flag(IntFlag):
+    """Bits of a sample's ``flags`` column. Rows are flagged, never dropped."""
+
+    WARMUP = 1
+    CHECKED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Who wrote a trace. ``node`` identifies the machine, ``environment`` what it ran with.
+
+    ``versions`` holds what must be alike on all ranks (hpcbench, python, torch, mpi, nccl).
+    """
+
+    run_id: str
+    plan_hash: str
+    rank: int
+    world_size: int
+    local_rank: int
+    hostname: str
+    node: str
+    pid: int
+    versions: Mapping[str, str]
+    environment: Mapping[str, Any]
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One rank's record of one case; its key is (case_id, pass, launch, attempt).
+
+    Attributes:
+        status: one of plan.case.STATUSES, as agreed by all member ranks.
+        reason: why, for every status but ``ok``; one line.
+        blamed_rank: the rank the failure is put down to, or -1.
+        device: where it ran (``cpu``, ``cuda:0``), "" if it did not.
+        begin_ns, end_ns: the case's window on this rank's monotonic clock.
+        n_wrong: wrong elements on this rank in the checked iterations; -1 if not checked.
+        samples: int64 (iteration, SAMPLE_COLUMNS), warm-ups first and flagged.
+        detail: JSON values: first wrong element, stderr lines, stacks, phase of a silent worker.
+    """
+
+    case_id: str
+    pass_index: int
+    launch: int
+    attempt: int
+    status: str
+    reason: str
+    blamed_rank: int
+    mode: str
+    device: str
+    begin_ns: int
+    end_ns: int
+    n_wrong: int
+    samples: Samples
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, int, int, int]:
+        """Return (case_id, pass, launch, attempt)."""
+        return (self.case_id, self.pass_index, self.launch, self.attempt)
+
+
+def no_samples() -> Samples:
+    """Return the samples of a case that never ran."""
+    return np.empty((0, len(SAMPLE_COLUMNS)), dtype=np.int64)

@@ -1,0 +1,54 @@
+"""Units: the only place where bytes, seconds and rates become text, or text becomes bytes.
+
+GB = 1e9 B (rates, as nccl-tests prints them); KiB = 2**10 B, MiB = 2**20 B, GiB = 2**30 B (sizes).
+"""
+
+from __future__ import annotations
+
+import re
+
+_BINARY = {"": 1, "b": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30,
+           "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_bytes(text: str | int) -> int:
+    """Return the number of bytes in ``"64KiB"``, ``"1M"`` (binary, as nccl-tests), ``"1MB"`` or ``8``.
+
+    Raises ``ValueError`` for anything else, negative numbers and fractions of a byte.
+    """
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return text
+    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[2].lower() not in _BINARY:
+        raise ValueError(f"{text!r} is not a size; write 8, \"64KiB\", \"1MiB\" or \"2GiB\"")
+    number = float(match[1]) * _BINARY[match[2].lower()]
+    if number != int(number):
+        raise ValueError(f"{text!r} is not a whole number of bytes")
+    return int(number)
+
+
+def format_bytes(size_bytes: int) -> str:
+    """Return a short exact size such as ``8``, ``64KiB`` or ``1.5MiB``."""
+    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size_bytes >= factor and (size_bytes * 4) % factor == 0:
+            return f"{size_bytes / factor:g}{unit}"
+    return str(size_bytes)
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration with three significant digits and its unit."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def to_us(seconds: float) -> float:
+    """Return microseconds."""
+    return seconds * 1e6
+
+
+def to_gb_per_s(bytes_per_s: float) -> float:
+    """Return GB/s, with GB = 1e9 B."""
+    return bytes_per_s / 1e9
