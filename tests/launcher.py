@@ -1,0 +1,259 @@
+"""Start a real ``mpirun`` in a test, bounded in time, and see that nothing is left behind.
+
+A test takes the fixture ``mpirun`` (tests/conftest.py), which is an `MpiLauncher`::
+
+    @EVERY_MPI                                     # both wheels; without it: MPICH
+    def test_sweep(mpirun):
+        job = mpirun.run(4, config={...})          # mpirun -np 4 python -m hpcbench run config.json
+        assert job.returncode == 0, job            # str(job) has the command and the last lines
+        results = job.folder / "results.h5"
+        mpirun.assert_no_orphans()
+
+    def test_kill(mpirun):
+        with mpirun.start(2, config={...}) as job:  # while it runs; leaving the block ends it
+            job.wait_for("rank 0")                  # a text in what it printed so far
+            job.processes()                         # every living process of it, as psutil.Process
+            os.kill(job.pid, signal.SIGKILL)        # mpirun itself
+            job.wait(timeout=20)
+
+``run`` and ``start`` take ``*args`` (arguments of ``run``), ``config`` (a dict, written as JSON,
+given as the first argument), ``env`` (additions), ``timeout`` (seconds), ``command`` (words that
+replace ``python -m hpcbench run``; then neither ``config`` nor ``-o`` is added).
+At the time limit everything the job started is killed and `TimeoutExpired` raised. Every job has
+a folder of its own below ``tmp_path``: its working directory, by which its processes are known.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MPIS = ("mpich", "openmpi")
+EVERY_MPI = pytest.mark.parametrize("mpirun", MPIS, indirect=True)
+OUTER_LAUNCH = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "SLURM_", "HYDRA_")
+OPENMPI_ENV = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "OMPI_MCA_btl": "^ofi",
+}
+TOKEN = "HPCBENCH_TEST_TOKEN"
+
+
+class TimeoutExpired(AssertionError):
+    """The job was still running at its time limit; it has been killed."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a job left: exit code, output, and its results ``folder`` (None if it made none)."""
+
+    command: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    duration_s: float
+    folder: Path | None
+
+    def __str__(self) -> str:
+        parts = [" ".join(self.command), f"rc {self.returncode} after {self.duration_s:.1f} s"]
+        parts += ["-- stdout", self.stdout[-4000:], "-- stderr", self.stderr[-4000:]]
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A started job; ``pid`` is mpirun's, ``home`` its working directory."""
+
+    popen: subprocess.Popen[bytes]
+    command: tuple[str, ...]
+    home: Path
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the results folder, as soon as there is one."""
+        latest = self.home / "out" / "latest"
+        return latest.resolve() if latest.exists() else None
+
+    def stdout(self) -> str:
+        return (self.home / "stdout").read_text(errors="replace")
+
+    def stderr(self) -> str:
+        return (self.home / "stderr").read_text(errors="replace")
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the living processes that this job started, orphans included."""
+        return [process for process in psutil.process_iter() if _belongs(process, self.home)]
+
+    def wait_for(self, text: str, timeout: float = 30) -> None:
+        """Wait until the job has printed ``text`` on stdout or stderr."""
+        deadline = time.monotonic() + timeout
+        while text not in self.stdout() + self.stderr():
+            assert self.popen.poll() is None, f"ended without {text!r}\n{self.finished()}"
+            assert time.monotonic() < deadline, f"no {text!r} in {timeout} s\n{self.stderr()}"
+            time.sleep(0.02)
+
+    def wait(self, timeout: float = 60) -> Finished:
+        """Wait for mpirun's end; kill everything at the limit and raise `TimeoutExpired`."""
+        try:
+            self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            left = self.describe()
+            self.kill()
+            raise TimeoutExpired(f"over {timeout} s; alive:\n{left}\n{self.finished()}") from None
+        return self.finished()
+
+    def finished(self) -> Finished:
+        """Return what there is; the exit code is -1 while mpirun still runs."""
+        code = self.popen.poll()
+        return Finished(self.command, -1 if code is None else code, self.stdout(), self.stderr(),
+                        time.monotonic() - self.started, self.folder)
+
+    def describe(self) -> str:
+        """Return a line per living process."""
+        return "\n".join(_describe(process) for process in self.processes())
+
+    def kill(self) -> None:
+        """SIGKILL mpirun's process group and whatever else belongs to the job; reap mpirun."""
+        if self.popen.poll() is None:
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while (left := self.processes()) and time.monotonic() < deadline:
+            for process in left:
+                _kill(process)
+            time.sleep(0.02)
+        self.popen.wait(10)
+
+
+@dataclass
+class MpiLauncher:
+    """One MPI's ``mpirun`` and the jobs that one test started with it."""
+
+    mpi: str
+    venv: Path
+    folder: Path
+    jobs: list[Running] = field(default_factory=list)
+
+    def run(self, np: int, *args: str, timeout: float = 60, **options: Any) -> Finished:
+        """Run a job to its end; see the module's text for the options."""
+        with self.start(np, *args, **options) as job:
+            return job.wait(timeout)
+
+    @contextmanager
+    def start(
+        self,
+        np: int,
+        *args: str,
+        config: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        command: Sequence[str] | None = None,
+    ) -> Iterator[Running]:
+        """Start a job; on leaving the block whatever is left of it is killed."""
+        home = self.folder / f"job{len(self.jobs)}-{uuid.uuid4().hex[:8]}"
+        home.mkdir(parents=True)
+        words: tuple[str, ...] = (self.program("mpirun"), "-np", str(np))
+        words += tuple(command) if command else self._hpcbench_run(home, config)
+        with (home / "stdout").open("wb") as out, (home / "stderr").open("wb") as err:
+            popen = subprocess.Popen([*words, *args], cwd=home, stdin=subprocess.DEVNULL,
+                                     stdout=out, stderr=err, start_new_session=True,
+                                     env=self.environment(home, env or {}))
+        job = Running(popen, (*words, *args), home)
+        self.jobs.append(job)
+        try:
+            yield job
+        finally:
+            job.kill()
+
+    def assert_no_orphans(self, within: float = 5) -> None:
+        """Fail if a process of a job of this test is still alive after ``within`` seconds.
+
+        Call it after `run`, or inside the block of `start`: leaving that kills what is left.
+        """
+        deadline = time.monotonic() + within
+        while left := "\n".join(filter(None, (job.describe() for job in self.jobs))):
+            assert time.monotonic() < deadline, f"still alive after {within} s:\n{left}"
+            time.sleep(0.05)
+
+    def program(self, name: str) -> str:
+        """Return the path of a program of this MPI's virtual environment."""
+        return str(self.venv / "bin" / name)
+
+    def environment(self, home: Path, additions: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a job: this one, less any outer launch, plus what is needed."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(OUTER_LAUNCH)}
+        kept["PATH"] = f"{self.venv / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}"
+        kept |= {"OMP_NUM_THREADS": "1", TOKEN: home.name}
+        kept |= OPENMPI_ENV if self.mpi == "openmpi" else {}
+        if not any(self.venv.glob("lib/python3*/site-packages/hpcbench-*.dist-info")):
+            kept["PYTHONPATH"] = str(ROOT)  # a virtual environment not made by tests/run.sh
+        return kept | dict(additions)
+
+    def _hpcbench_run(self, home: Path, config: Mapping[str, Any] | None) -> tuple[str, ...]:
+        words = [self.program("python"), "-m", "hpcbench", "run"]
+        if config is not None:
+            path = home / "config.json"
+            path.write_text(json.dumps(config, indent=2), encoding="utf-8")
+            words.append(str(path))
+        return (*words, "-o", str(home / "out"))
+
+
+def launcher_for(mpi: str, folder: Path) -> MpiLauncher:
+    """Return the launcher of ``mpi``; skip or fail where that MPI is not installed.
+
+    MPICH is this interpreter's own. tests/run.sh names the environment that has Open MPI; only
+    without tests/run.sh can it be missing, and that one skip is in allowed_skips.txt.
+    """
+    name = "HPCBENCH_TEST_OPENMPI_VENV"
+    if mpi == "openmpi" and name not in os.environ:
+        pytest.skip(f"no Open MPI: {name} is not set (tests/run.sh sets it)")
+    venv = Path(os.environ[name] if mpi == "openmpi" else sys.prefix)
+    assert (venv / "bin" / "mpirun").exists(), f"no mpirun in {venv}: run bash tests/run.sh"
+    return MpiLauncher(mpi, venv, folder)
+
+
+def _belongs(process: psutil.Process, home: Path) -> bool:
+    """Tell whether a process is alive and carries the job's working directory, token or path.
+
+    A worker's environment is an allow-list, so the token alone would miss one.
+    """
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:  # dead; a slow init has yet to reap it
+            return False
+        words = " ".join([process.cwd(), *process.cmdline()])
+        return home.name in words or process.environ().get(TOKEN) == home.name
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {process.status()} {' '.join(process.cmdline())}"
+    except psutil.NoSuchProcess:
+        return f"{process.pid} ended"
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return
