@@ -13,7 +13,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
 def parse_bytes(text: str | int) -> int:
-    """Return the number of bytes in ``"64KiB"``, ``"1M"`` (binary, as nccl-tests), ``"1MB"`` or ``8``.
+    """Return the bytes in ``"64KiB"``, ``"1M"`` (binary, as nccl-tests), ``"1MB"`` or ``8``.
 
     Raises ``ValueError`` for anything else, negative numbers and fractions of a byte.
     """

@@ -1,0 +1,1 @@
+"""Pure functions of results: bandwidth now; skew, scaling and comparison later."""

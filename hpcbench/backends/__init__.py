@@ -1,0 +1,1 @@
+"""Communication backends: can one run here, or why not; devices: how work on them completes."""

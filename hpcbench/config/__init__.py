@@ -1,0 +1,1 @@
+"""config.json or YAML becomes one frozen, typed, range-checked object."""

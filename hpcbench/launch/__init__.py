@@ -1,0 +1,1 @@
+"""MPI ranks find out who they are, start workers, and agree."""

@@ -1,0 +1,1 @@
+"""The configuration becomes an ordered tuple of cases with stable ids."""

@@ -1,0 +1,1 @@
+"""Console, plots, summaries: what people and other programs read."""

@@ -1,0 +1,58 @@
+"""Devices: where tensors live, and how one call is run to completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from hpcbench.trace.schema import NO_DEVICE_TIME
+
+
+class CpuDevice:
+    """The host: collectives of CPU backends return when they are complete."""
+
+    def __init__(self) -> None:
+        self.torch_device = torch.device("cpu")
+
+    def timed(self, run: Callable[[], None]) -> int:
+        """Run; there is no device clock."""
+        run()
+        return NO_DEVICE_TIME
+
+    def synchronize(self) -> None:
+        """Do nothing: nothing is pending."""
+
+
+class CudaDevice:
+    """One GPU; a call is complete when the current stream has drained.
+
+    Device time is between two CUDA events around the call on the current stream, so it also
+    covers what the call enqueues there.
+    """
+
+    def __init__(self, index: int) -> None:
+        torch.cuda.set_device(index)
+        self.torch_device = torch.device("cuda", index)
+        self._begin = torch.cuda.Event(enable_timing=True)
+        self._end = torch.cuda.Event(enable_timing=True)
+
+    def timed(self, run: Callable[[], None]) -> int:
+        """Run, wait for the stream, and return the nanoseconds between the two events."""
+        self._begin.record()
+        run()
+        self._end.record()
+        self._end.synchronize()
+        return round(self._begin.elapsed_time(self._end) * 1e6)
+
+    def synchronize(self) -> None:
+        """Wait for everything on the device."""
+        torch.cuda.synchronize(self.torch_device)
+
+
+def open_device(name: str, local_rank: int) -> CpuDevice | CudaDevice:
+    """Return the device of this rank: ``cpu``, or ``cuda`` with the rank's own GPU."""
+    if name == "cuda":
+        return CudaDevice(local_rank % torch.cuda.device_count())
+    return CpuDevice()
+

@@ -1,0 +1,54 @@
+"""What one machine has, asked in a process of its own that imports torch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed as dist
+
+
+def gather_facts() -> dict[str, Any]:
+    """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
+
+    Keys: ``built`` {nccl, gloo, mpi, ucc: bool}, ``torch_ucc`` (plug-in importable), ``cuda``
+    {available, names, memory_bytes, reason}, ``mps``, ``host_memory_bytes``, ``versions``.
+    """
+    return {
+        "built": {
+            "gloo": dist.is_gloo_available(), "nccl": dist.is_nccl_available(),
+            "mpi": dist.is_mpi_available(), "ucc": dist.is_ucc_available(),
+        },
+        "torch_ucc": importlib.util.find_spec("torch_ucc") is not None,
+        "cuda": _cuda(),
+        "mps": bool(torch.backends.mps.is_available()),
+        "host_memory_bytes": psutil.virtual_memory().available,
+        "versions": _versions(),
+    }
+
+
+def _cuda() -> dict[str, Any]:
+    if not torch.cuda.is_available():
+        built = torch.version.cuda or torch.version.hip
+        reason = "no GPU is visible" if built else f"torch {torch.__version__} is a CPU build"
+        return {"available": False, "names": [], "memory_bytes": [], "reason": reason}
+    devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return {
+        "available": True, "reason": None,
+        "names": [device.name for device in devices],
+        "memory_bytes": [device.total_memory for device in devices],
+    }
+
+
+def _versions() -> dict[str, str]:
+    versions = {"torch": torch.__version__, "numpy": importlib.metadata.version("numpy")}
+    if torch.version.cuda:
+        versions["cuda"] = torch.version.cuda
+    if torch.version.hip:
+        versions["hip"] = torch.version.hip
+    if dist.is_nccl_available() and torch.cuda.is_available():
+        versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+    return versions

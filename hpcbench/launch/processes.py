@@ -1,0 +1,49 @@
+"""Facts about processes that Linux tells and Python's standard library does not."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent ends; end at once if it already has.
+
+    The signal is sent when the *thread* that started this process ends, so start from the main
+    thread.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def state(pid: int) -> str:
+    """Return the kernel's one-letter process state (R, S, D, T, Z), or "" if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return text.rpartition(")")[2].split()[0]
+
+
+def oom_kills() -> int | None:
+    """Return how many processes of this process's cgroup the kernel killed for memory, if told."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "memory":
+            files = [Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control")]
+        elif controllers == "":
+            files = [Path(f"/sys/fs/cgroup{path}/memory.events"),
+                     Path(f"/sys/fs/cgroup/unified{path}/memory.events")]
+        else:
+            continue
+        for file in files:
+            if file.exists():
+                counts = dict(line.split() for line in file.read_text().splitlines())
+                if "oom_kill" in counts:
+                    return int(counts["oom_kill"])
+    return None

@@ -1,0 +1,98 @@
+"""The stamps and the progress word of one worker, in memory that its supervisor shares.
+
+They survive the worker: after a crash or a hang they are the evidence of how far it came.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+_HEADER_WORDS = 8
+_ROW_WORDS = 4  # trace.schema.SAMPLE_COLUMNS
+_CASE, _ITERATION, _PHASE, _ROWS = range(4)
+
+
+class Phase(IntEnum):
+    """What a worker is doing, in the order of one iteration."""
+
+    IDLE = 0
+    JOIN = 1
+    SETUP = 2
+    PREPARE = 3
+    BARRIER = 4
+    RUN = 5
+    CHECK = 6
+    FINISH = 7
+
+
+class SharedProgress:
+    """int64 words in a memfd: case number, iteration, phase, row count, then rows of 4 words.
+
+    The file is sparse: only rows that are written take memory.
+    """
+
+    def __init__(self, fd: int, capacity: int) -> None:
+        """Map ``fd`` for ``capacity`` rows; the caller keeps ownership of the descriptor."""
+        self.fd = fd
+        self.capacity = capacity
+        self._map = mmap.mmap(fd, 8 * (_HEADER_WORDS + capacity * _ROW_WORDS))
+        self._words = memoryview(self._map).cast("q")
+
+    @classmethod
+    def create(cls, capacity: int) -> SharedProgress:
+        """Return a new, zeroed record for ``capacity`` rows."""
+        fd = os.memfd_create("hpcbench-progress", os.MFD_CLOEXEC)
+        os.ftruncate(fd, 8 * (_HEADER_WORDS + capacity * _ROW_WORDS))
+        return cls(fd, capacity)
+
+    def close(self) -> None:
+        """Unmap and close the descriptor."""
+        self._words.release()
+        self._map.close()
+        os.close(self.fd)
+
+    def begin(self, case_number: int) -> None:
+        """Start a case: no rows, iteration 0."""
+        self._words[_ROWS] = 0
+        self._words[_ITERATION] = 0
+        self._words[_CASE] = case_number
+
+    def mark(self, phase: Phase, iteration: int = 0) -> None:
+        """Say what happens now."""
+        self._words[_ITERATION] = iteration
+        self._words[_PHASE] = phase
+
+    def stamp(self, row: int, start_ns: int, end_ns: int, device_ns: int, flags: int) -> None:
+        """Record one iteration."""
+        words, at = self._words, _HEADER_WORDS + row * _ROW_WORDS
+        words[at] = start_ns
+        words[at + 1] = end_ns
+        words[at + 2] = device_ns
+        words[at + 3] = flags
+        words[_ROWS] = row + 1
+
+    @property
+    def case_number(self) -> int:
+        """Return the number given to the last `begin`."""
+        return self._words[_CASE]
+
+    @property
+    def iteration(self) -> int:
+        """Return the iteration of the last `mark`."""
+        return self._words[_ITERATION]
+
+    @property
+    def phase(self) -> Phase:
+        """Return the phase of the last `mark`."""
+        return Phase(self._words[_PHASE])
+
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Return a copy of the recorded rows, int64 (row, 4)."""
+        used = self._words[_ROWS] * _ROW_WORDS
+        flat = np.array(self._words[_HEADER_WORDS:_HEADER_WORDS + used], dtype=np.int64)
+        return flat.reshape(-1, _ROW_WORDS)

@@ -1,0 +1,38 @@
+"""all_gather: every rank ends with all ranks' parts, in rank order."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from hpcbench.plan.case import Collective
+from hpcbench.workloads.collectives.data import moved
+from hpcbench.workloads.collectives.operation import Operation, Place
+
+
+class AllGather(Operation):
+    """All-gather into one tensor; ``count`` elements from each rank.
+
+    In place, the part to send is the rank's own slot of the output, as in nccl-tests.
+    """
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        parts = [moved(rank, 0, spec.count, self.dtype) for rank in range(place.world_size)]
+        self.expected = self.on_device(torch.cat(parts))
+        self.source = self.on_device(parts[place.rank])
+        self.output = self.empty(spec.count * place.world_size)
+        own = self.output[place.rank * spec.count:(place.rank + 1) * spec.count]
+        self.part = own if spec.in_place else self.source
+        # torch 2.13 renamed all_gather_into_tensor and deprecates the old name
+        self.gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+    def prepare(self) -> None:
+        """Wipe the output; in place, put this rank's part back into its slot."""
+        self.output.fill_(self.poison)
+        if self.spec.in_place:
+            self.part.copy_(self.source)
+
+    def run(self) -> None:
+        """Gather all parts."""
+        self.gather(self.output, self.part, group=self.place.group)

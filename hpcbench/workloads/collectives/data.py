@@ -1,0 +1,92 @@
+"""Rank- and position-dependent test data, exact in every dtype, and the results it must give.
+
+Element ``j`` of rank ``r`` is derived from ``h = (7 j + 131 r) mod 8191``, cut to a range in which
+the collective's result is an integer that the dtype holds exactly; so any order of summation gives
+the same bits and the tolerance is 0. The pattern repeats every 8191 elements (a prime, so no block
+of a power-of-two size maps onto itself), which keeps expected results of any size and any number
+of ranks cheap: one period is computed in int64, then tiled.
+
+``avg`` divides, which rounds: floats are compared within 2 units in the last place, as nccl-tests
+does for its avg.
+"""
+
+from __future__ import annotations
+
+import torch
+
+PERIOD = 8191
+PRODUCT_FACTORS = 3  # at most 3 ranks contribute a factor of 1..3 to one element: 27 fits any dtype
+
+_EXACT_LIMIT = {
+    torch.float16: 2**11, torch.bfloat16: 2**8, torch.float32: 2**24, torch.float64: 2**24,
+    torch.int32: 2**24, torch.int64: 2**24, torch.uint8: 2**8 - 1,
+}
+_MOVED_MODULUS = {torch.uint8: 251, torch.bfloat16: 251, torch.float16: 2039}
+
+
+def moved(rank: int, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return elements ``start .. start + count`` of what ``rank`` sends when nothing is reduced."""
+    return _tile(_hash(rank) % _MOVED_MODULUS.get(dtype, PERIOD), start, count, dtype)
+
+
+def contributed(rank: int, world_size: int, op: str, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return the first ``count`` elements of what ``rank`` contributes to a reduction."""
+    return _tile(_contribution(rank, world_size, op, dtype), 0, count, dtype)
+
+
+def reduced(world_size: int, op: str, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return elements ``start .. start + count`` of the reduction over all ranks."""
+    table = _contribution(0, world_size, op, dtype)
+    for rank in range(1, world_size):
+        table = _combine(table, _contribution(rank, world_size, op, dtype), op)
+    if op == "avg":
+        return _tile(table.to(torch.float64) / world_size, start, count, dtype)
+    return _tile(table, start, count, dtype)
+
+
+def poison(dtype: torch.dtype) -> float | int:
+    """Return a value that no result contains: what an output holds before it is written."""
+    return float("nan") if dtype.is_floating_point else torch.iinfo(dtype).max
+
+
+def _hash(rank: int) -> torch.Tensor:
+    return (7 * torch.arange(PERIOD, dtype=torch.int64) + 131 * rank) % PERIOD
+
+
+def _contribution(rank: int, world_size: int, op: str, dtype: torch.dtype) -> torch.Tensor:
+    hashed = _hash(rank)
+    limit = _EXACT_LIMIT[dtype]
+    if op in ("sum", "avg"):
+        return _summand(hashed, rank, world_size, limit)
+    if op == "prod":
+        active = (torch.arange(PERIOD) + rank) % world_size < PRODUCT_FACTORS
+        return torch.where(active, 1 + hashed % 3, 1)
+    return hashed % min(limit, PERIOD)  # min, max
+
+
+def _summand(hashed: torch.Tensor, rank: int, world_size: int, limit: int) -> torch.Tensor:
+    """Return values whose sum over all ranks stays within ``limit``.
+
+    With more ranks than the dtype can count, only every ``stride``-th rank adds 1 to an element.
+    """
+    largest = limit // world_size
+    if largest >= 1:
+        return hashed % (largest + 1)
+    stride = -(-2 * world_size // limit)
+    return ((torch.arange(PERIOD) + rank) % stride == 0).to(torch.int64)
+
+
+def _combine(left: torch.Tensor, right: torch.Tensor, op: str) -> torch.Tensor:
+    if op == "prod":
+        return left * right
+    if op == "min":
+        return torch.minimum(left, right)
+    if op == "max":
+        return torch.maximum(left, right)
+    return left + right
+
+
+def _tile(table: torch.Tensor, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    offset = start % PERIOD
+    repeats = -(-(offset + count) // PERIOD)
+    return table.to(dtype).repeat(max(repeats, 1))[offset:offset + count].clone()

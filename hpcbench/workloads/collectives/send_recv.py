@@ -1,0 +1,30 @@
+"""send_recv: every rank sends to the next and receives from the one before, as nccl-tests."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+from hpcbench.plan.case import Collective
+from hpcbench.workloads.collectives.data import moved
+from hpcbench.workloads.collectives.operation import Operation, Place
+
+
+class SendRecv(Operation):
+    """A ring of simultaneous sends and receives of ``count`` elements; at least 2 ranks."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        following = (place.rank + 1) % place.world_size
+        preceding = (place.rank - 1) % place.world_size
+        self.source = self.on_device(moved(place.rank, 0, spec.count, self.dtype))
+        self.expected = self.on_device(moved(preceding, 0, spec.count, self.dtype))
+        self.output = self.empty(spec.count)
+        self.exchange = [
+            dist.P2POp(dist.isend, self.source, following, group=place.group),
+            dist.P2POp(dist.irecv, self.output, preceding, group=place.group),
+        ]
+
+    def run(self) -> None:
+        """Start both directions, then wait for both."""
+        for request in dist.batch_isend_irecv(self.exchange):
+            request.wait()
