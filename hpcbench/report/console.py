@@ -1,0 +1,43 @@
+"""Prints plans and results; the same text on a terminal (in colour) and in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from hpcbench.plan.case import Plan
+from hpcbench.reduce.results import Results
+from hpcbench.report.plan_lines import case_table, plan_header, skip_lines
+from hpcbench.report.result_lines import (
+    block_lines,
+    closing_lines,
+    finding_lines,
+    outcome_lines,
+    run_lines,
+)
+
+
+def print_plan(plan: Plan) -> None:
+    """Print cases, order, skips and the estimate of a plan."""
+    _print(chain(plan_header(plan), case_table(plan), skip_lines(plan)))
+
+
+def print_results(results: Results, folder: Path) -> None:
+    """Print a run's tables, what was not ok and why, the totals and where the files are."""
+    blocks = dict.fromkeys(item.case.block for item in results.cases)
+    tables = (
+        block_lines(block, [item for item in results.cases if item.case.block == block])
+        for block in blocks
+    )
+    _print(chain(run_lines(results), *tables, outcome_lines(results), finding_lines(results),
+                 closing_lines(results, folder)))
+
+
+def _print(lines: Iterable[Text]) -> None:
+    console = Console(highlight=False)
+    for line in lines:
+        console.print(line, soft_wrap=True)  # soft: a narrow terminal wraps, nothing is cut

@@ -1,0 +1,127 @@
+"""The lines that tell what a plan holds before it runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from hpcbench.plan.case import Case, Plan
+from hpcbench.report.text import (
+    MISSING,
+    Column,
+    column_widths,
+    distinct,
+    env_text,
+    header_lines,
+    in_place_cell,
+    plural,
+    row_line,
+    size_range,
+    summarise_cases,
+    type_cell,
+)
+from hpcbench.units import format_bytes, format_seconds
+
+LISTED_CASES = 60
+CASE_COLUMNS = (
+    Column("#"), Column("collective", words=True),
+    Column("backend", words=True), Column("device", words=True), Column("ranks"),
+    Column("type", words=True), Column("redop", words=True), Column("root"),
+    Column("in-place", words=True), Column("size", "(B)"), Column("count", "(elem)"),
+    Column("needs", words=True), Column("estimate"),
+)
+GROUP_COLUMNS = (
+    Column("cases"), Column("collective", words=True), Column("backend", words=True),
+    Column("device", words=True), Column("ranks"), Column("types", words=True),
+    Column("redops", words=True), Column("sizes", words=True), Column("needs", words=True),
+    Column("estimate"),
+)
+
+
+def plan_header(plan: Plan) -> Iterator[Text]:
+    """Yield the plan's name, its totals, its order and its cost."""
+    skipped = sum(case.skip is not None for case in plan.cases)
+    yield Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {plural(plan.passes, 'pass')} "
+               f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
+    needs = distinct(sorted({need for case in plan.cases if not case.skip for need in case.needs}))
+    open_cases = sum(bool(case.needs) and case.skip is None for case in plan.cases)
+    later = f" ({open_cases} of them need {needs}: known when it runs, or with --probe)"
+    yield Text(f"{len(plan.cases) - skipped} to run{later if open_cases else ''}, "
+               f"{skipped} skipped, {plural(plan.duplicates, 'duplicate')} dropped")
+    yield Text("order: by # as planned")
+    yield Text(_estimate_line(plan))
+
+
+def _estimate_line(plan: Plan) -> str:
+    runs = [case for case in plan.cases if case.skip is None]
+    total = sum(case.estimate_s for case in runs) * plan.passes
+    depends = sum(case.estimate_s for case in runs if case.needs) * plan.passes
+    memory = max((case.memory_bytes for case in runs), default=0)
+    text = f"estimate {format_seconds(total) if total else '0 s'}"
+    text += f", {format_seconds(depends)} of it only where the needs are met" if depends else ""
+    return (f"{text}; largest case {format_bytes(memory)} of buffers per rank "
+            "(from assumed latencies and rates, not measured here)")
+
+
+def case_table(plan: Plan) -> Iterator[Text]:
+    """Yield every case, or, for long plans, one line per block, collective and backend."""
+    runs = [case for case in plan.cases if case.skip is None]
+    blocks = dict.fromkeys(case.block for case in runs)
+    listed = len(runs) <= LISTED_CASES
+    columns = CASE_COLUMNS if listed else GROUP_COLUMNS
+    for block in blocks:
+        cases = [case for case in runs if case.block == block]
+        rows = [_case_row(case) for case in cases] if listed else _group_rows(cases)
+        widths = column_widths(columns, rows)
+        yield Text()
+        yield Text(f"block {block}", style="bold")
+        for line in header_lines(columns, widths):
+            yield Text(line, style="dim")
+        for row in rows:
+            yield Text(row_line(columns, widths, row))
+
+
+def _case_row(case: Case) -> list[str]:
+    work = case.workload
+    return [
+        str(case.index), work.collective, _backend(case), case.device,
+        str(case.world_size), type_cell(case), work.op or MISSING,
+        MISSING if work.root is None else str(work.root), in_place_cell(case),
+        str(work.size_bytes), str(work.count), ",".join(case.needs) or MISSING,
+        format_seconds(case.estimate_s) if case.estimate_s else MISSING,
+    ]
+
+
+def _group_rows(cases: Sequence[Case]) -> list[list[str]]:
+    groups: dict[tuple[str, str, str, int, tuple[str, ...]], list[Case]] = defaultdict(list)
+    for case in cases:
+        key = (case.workload.collective, _backend(case), case.device, case.world_size, case.needs)
+        groups[key].append(case)
+    return [
+        [str(len(group)), collective, backend, device, str(ranks),
+         distinct(type_cell(case) for case in group),
+         distinct(case.workload.op for case in group) or MISSING, size_range(group),
+         ",".join(needs) or MISSING,
+         format_seconds(sum(case.estimate_s for case in group) or 0.0)]
+        for (collective, backend, device, ranks, needs), group in groups.items()
+    ]
+
+
+def _backend(case: Case) -> str:
+    return f"{case.backend} {env_text(case)}".rstrip()
+
+
+def skip_lines(plan: Plan) -> Iterator[Text]:
+    """Yield why cases cannot run as asked, grouped by reason."""
+    groups: dict[str, list[Case]] = defaultdict(list)
+    for case in plan.cases:
+        if case.skip is not None:
+            groups[case.skip].append(case)
+    if groups:
+        yield Text()
+        yield Text(f"skipped: {sum(map(len, groups.values()))}", style="yellow")
+    for reason, cases in groups.items():
+        yield Text(f"{len(cases):>6} x  {reason}")
+        yield Text(f"           {summarise_cases(cases)}", style="dim")

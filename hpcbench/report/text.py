@@ -1,0 +1,115 @@
+"""Text for people: aligned columns whose numbers are never cut, and short forms of many cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult
+from hpcbench.units import format_bytes
+
+MISSING = "-"
+GAP = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's title, the unit printed below it, and whether it holds words (left-aligned)."""
+
+    title: str
+    unit: str = ""
+    words: bool = False
+
+
+def header_lines(columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
+    """Return the title line and, where any column has one, the line of units."""
+    lines = [[column.title for column in columns], [column.unit for column in columns]]
+    return [row_line(columns, widths, line) for line in lines if any(line)]
+
+
+def row_line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
+    """Return one line; cells are padded to their column's width and never cut."""
+    padded = (
+        cell.ljust(width) if column.words else cell.rjust(width)
+        for column, width, cell in zip(columns, widths, cells, strict=True)
+    )
+    return GAP.join(padded).rstrip()
+
+
+def column_widths(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[int]:
+    """Return for each column the width of its longest cell, title or unit."""
+    lines = [[c.title for c in columns], [c.unit for c in columns], *rows]
+    return [max(len(line[index]) for line in lines) for index in range(len(columns))]
+
+
+def format_us(seconds: float | None) -> str:
+    """Return microseconds as a plain decimal with at least three significant digits."""
+    return MISSING if seconds is None else format_number(seconds * 1e6)
+
+
+def format_gb_per_s(bytes_per_s: float | None) -> str:
+    """Return GB/s (1e9 B) as a plain decimal."""
+    return MISSING if bytes_per_s is None else format_number(bytes_per_s / 1e9)
+
+
+def format_number(value: float) -> str:
+    """Return a plain decimal, never an exponent, with at least three significant digits."""
+    magnitude = math.floor(math.log10(value)) if value > 0 else 0
+    decimals = 2 - magnitude if magnitude < 0 else (2 if value < 1000 else 1)
+    return f"{value:.{decimals}f}"
+
+
+def type_cell(case: Case) -> str:
+    """Return the dtype; MISSING for barrier, which has no data."""
+    return MISSING if case.workload.collective == "barrier" else case.workload.dtype
+
+
+def in_place_cell(case: Case) -> str:
+    """Return ``yes``, ``no`` or MISSING."""
+    return {None: MISSING, True: "yes", False: "no"}[case.workload.in_place]
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``1 rank``, ``4 ranks``; ``1 pass``, ``2 passes``."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def device_type(result: CaseResult) -> str:
+    """Return ``cpu`` or ``cuda``: where the case ran, or was planned to run."""
+    return (result.device or result.case.device).split(":")[0]
+
+
+def env_text(case: Case) -> str:
+    """Return ``NCCL_ALGO=Ring NCCL_PROTO=LL``, or nothing."""
+    return " ".join(f"{key}={value}" for key, value in case.env)
+
+
+def size_range(cases: Iterable[Case]) -> str:
+    """Return ``64KiB`` or ``8..64MiB``; MISSING where no case has a size."""
+    sizes = sorted({case.workload.size_bytes for case in cases} - {0})
+    if not sizes:
+        return MISSING
+    first, last = format_bytes(sizes[0]), format_bytes(sizes[-1])
+    return first if len(sizes) == 1 else f"{first}..{last}"
+
+
+def distinct(values: Iterable[object]) -> str:
+    """Return the different values, comma-separated, in order of appearance; None is left out."""
+    return ",".join(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def summarise_cases(cases: Sequence[Case]) -> str:
+    """Return one short line that tells what a set of cases has in common and spans."""
+    parts = [
+        distinct(case.workload.collective for case in cases),
+        distinct(case.backend for case in cases),
+        distinct(type_cell(case) for case in cases),
+        size_range(cases),
+        "n=" + distinct(sorted({case.world_size for case in cases})),
+        distinct(env_text(case) or None for case in cases),
+    ]
+    return " ".join(part for part in parts if part not in ("", MISSING))

@@ -1,0 +1,171 @@
+"""What a person reads: numbers whole, nothing dropped, sums that add up."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from results_factory import (
+    make_case,
+    make_plan,
+    make_results,
+    make_workload,
+    mixed_results,
+    not_ok,
+    ok,
+    sweep,
+)
+
+from hpcbench.plan.case import STATUSES
+from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.text import format_number
+
+Capture = pytest.CaptureFixture[str]
+
+
+def rows_with(text: str, status: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line.endswith(f"  {status}")]
+
+
+def test_header_names_the_statistic_the_fold_and_the_mode(capsys: Capture, tmp_path: Path) -> None:
+    print_results(mixed_results(), tmp_path)
+    head = capsys.readouterr().out.split("block", 1)[0]
+    for word in ("median", "max over ranks", "barrier_start", "4 ranks", "1 node", "torch 2.13.0",
+                 "7f3a2b1c", "5 warm-ups", "GB = 1e9 B"):
+        assert word in head
+
+
+def test_row_has_nccl_tests_columns(capsys: Capture, tmp_path: Path) -> None:
+    case = make_case(make_workload("all_reduce", 2**30), world_size=4)
+    print_results(make_results((ok(case, 1e-3),)), tmp_path)
+    text = capsys.readouterr().out
+    assert rows_with(text, "ok") == [
+        ["1073741824", "268435456", "fp32", "sum", "-", "no", "1000.0", "1200.0", "1073.7",
+         "1610.6", "0", "20", "ok"]
+    ]
+    assert "all_reduce  gloo (cpu)  4 ranks" in text
+
+
+def test_unchecked_is_said_and_a_wrong_case_has_no_time(capsys: Capture, tmp_path: Path) -> None:
+    unchecked = ok(make_case(validate=False))
+    wrong = not_ok(make_case(index=1), "wrong", "3 wrong elements", blamed_rank=2, n_wrong=3)
+    print_results(make_results((unchecked, wrong)), tmp_path)
+    text = capsys.readouterr().out
+    assert rows_with(text, "ok")[0][10] == "unchecked"
+    assert rows_with(text, "wrong")[0][6:12] == ["-", "-", "-", "-", "3", "-"]
+
+
+def test_everything_not_ok_is_grouped_with_its_reason(capsys: Capture, tmp_path: Path) -> None:
+    print_results(mixed_results(), tmp_path)
+    text = capsys.readouterr().out
+    assert "6 x  nccl needs a CUDA device; none is visible" in text
+    assert "1 x  rank 1: worker killed by signal 9 (SIGKILL)" in text
+    assert "1 x  rank 3: no progress for 60 s" in text
+    assert "E-RANKS  run: rank 3 has no trace" in text
+    assert "planned 12 = 2 ok + 1 wrong + 6 skipped + 1 failed + 1 timeout + 1 not_run" in text
+
+
+def test_many_failures_with_one_cause_are_counted_not_listed(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    items = tuple(not_ok(make_case(index=index), "failed", "out of memory", blamed_rank=0)
+                  for index in range(40))
+    print_results(make_results(items), tmp_path)
+    text = capsys.readouterr().out
+    assert "40 x  rank 0: out of memory" in text
+    assert "and 35 more" in text
+
+
+def test_files_that_exist_are_named(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "results.h5").touch()
+    print_results(make_results(()), tmp_path)
+    text = capsys.readouterr().out
+    assert f"in {tmp_path}: results.h5" in text
+    assert "summary.csv" not in text
+
+
+@pytest.mark.parametrize("columns", ["20", "80"])
+def test_a_narrow_terminal_cuts_nothing(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    cases = sweep(sizes=(2**40,), backends=("gloo",))
+    print_results(make_results(tuple(ok(case, 123.456789) for case in cases)), tmp_path)
+    print_plan(make_plan(cases))
+    text = capsys.readouterr().out
+    assert "…" not in text
+    assert text.count("1099511627776") == 4
+    assert "123456789.0" in text
+
+
+def test_tables_fit_in_120_columns(capsys: Capture, tmp_path: Path) -> None:
+    cases = sweep(("all_reduce", "reduce_scatter", "broadcast", "barrier"), ("gloo", "nccl"),
+                  (8, 2**33), dtypes=("fp32", "uint8"))
+    print_results(make_results(tuple(ok(case) for case in cases)), tmp_path)
+    print_plan(make_plan(cases))
+    lines = capsys.readouterr().out.split("block", 1)[1].splitlines()
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 120
+
+
+@given(st.lists(st.sampled_from(STATUSES), max_size=12))
+def test_totals_always_add_up(statuses: list[str]) -> None:
+    items = tuple(
+        ok(make_case(index=index)) if status == "ok"
+        else not_ok(make_case(index=index), status, f"reason {index % 3}")
+        for index, status in enumerate(statuses)
+    )
+    text = printed(items)
+    total, parts = text.split("planned ")[1].splitlines()[0].split(" = ")
+    assert int(total) == len(items) == sum(int(part.split()[0]) for part in parts.split(" + "))
+    assert all(f"reason {index % 3}" in text
+               for index, status in enumerate(statuses) if status != "ok")
+
+
+def printed(items: tuple[object, ...]) -> str:
+    from contextlib import redirect_stdout
+
+    stream = io.StringIO()
+    with redirect_stdout(stream):
+        print_results(make_results(items), Path("results"))  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+@given(st.floats(0, 1e15, allow_nan=False, allow_subnormal=False))
+def test_numbers_are_plain_decimals_of_three_digits(value: float) -> None:
+    text = format_number(value)
+    assert "e" not in text
+    assert float(text) == pytest.approx(value, rel=5.1e-3)
+
+
+def test_plan_shows_needs_skips_duplicates_and_that_the_estimate_assumes(capsys: Capture) -> None:
+    cases = list(sweep(backends=("gloo", "nccl")))
+    cases = [replace(case, needs=("nccl",)) if case.backend == "nccl" else case for case in cases]
+    cases[0] = replace(cases[0], skip="8 bytes round down to nothing on 4 ranks")
+    print_plan(make_plan(tuple(cases), duplicates=2, passes=3))
+    text = capsys.readouterr().out
+    assert "12 cases x 3 passes for 4 ranks" in text
+    assert "11 to run (6 of them need nccl" in text
+    assert "2 duplicates dropped" in text
+    assert "1 x  8 bytes round down to nothing" in text
+    assert "estimate 16.5 s, 9 s of it only where" in text
+    assert "assumed" in text
+
+
+def test_a_long_plan_is_collapsed_and_counts_every_case(capsys: Capture) -> None:
+    sizes = tuple(2**power for power in range(3, 28))
+    cases = sweep(sizes=sizes, dtypes=("fp32", "bf16"), world_sizes=(2, 4))
+    print_plan(make_plan(cases))
+    lines = capsys.readouterr().out.split("block", 1)[1].splitlines()
+    rows = [line.split() for line in lines if "gloo" in line or " mpi " in line]
+    assert sum(int(row[0]) for row in rows) == len(cases)
+    assert len(rows) == 8
+    assert all("8..128MiB" in row and "fp32,bf16" in row for row in rows)
+
+
+def test_an_empty_plan_is_printed(capsys: Capture) -> None:
+    print_plan(make_plan(()))
+    assert "0 cases" in capsys.readouterr().out
