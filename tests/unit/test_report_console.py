@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hpcbench.plan.case import STATUSES
+from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.text import format_number
 from results_factory import (
     make_case,
     make_plan,
@@ -19,10 +23,6 @@ from results_factory import (
     ok,
     sweep,
 )
-
-from hpcbench.plan.case import STATUSES
-from hpcbench.report.console import print_plan, print_results
-from hpcbench.report.text import format_number
 
 Capture = pytest.CaptureFixture[str]
 

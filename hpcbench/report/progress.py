@@ -1,0 +1,95 @@
+"""Says on rank 0 how far the sweep is: a bar on a terminal, one flushed line per case in a log.
+
+It draws only when a case ends: supervisors must not wake while something is timed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from hpcbench.plan.case import Case
+from hpcbench.units import format_seconds
+
+SHOWN_ABOVE_THE_BAR = ("wrong", "failed", "timeout")
+
+
+class Progress:
+    """Progress of the given cases, which are those still to come, in order, over all passes.
+
+    A context manager; what it prints goes to ``stream`` (default: standard output as it is now).
+    """
+
+    def __init__(self, cases: Sequence[Case], stream: TextIO | None = None) -> None:
+        """Take the cases to come; nothing is printed yet."""
+        self._total = len(cases)
+        self._done = 0
+        self._left_s = sum(case.estimate_s for case in cases)
+        self._measured_s = 0.0
+        self._spent_s = 0.0
+        self._last = time.monotonic()
+        self._console = Console(file=stream or sys.stdout, highlight=False)
+        self._bar = Bar(
+            MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[left]}"),
+            TextColumn("{task.description}", markup=False),
+            console=self._console, auto_refresh=False, transient=True,
+        ) if self._console.is_terminal else None
+        self._task = self._bar.add_task("", total=self._total, left="") if self._bar else None
+
+    def __enter__(self) -> Progress:
+        """Start the clock and the bar."""
+        self._last = time.monotonic()
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the bar."""
+        if self._bar:
+            self._bar.stop()
+
+    def case_done(self, case: Case, status: str, reason: str, seconds: float | None) -> None:
+        """Count one case; ``seconds`` is its headline time, None where it has none."""
+        self._done += 1
+        self._account(case, status)
+        line = self._line(case, status, reason, seconds)
+        if self._bar is None or status in SHOWN_ABOVE_THE_BAR:
+            self.message(line)
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, advance=1, description=case.label, left=self.time_left())
+            self._bar.refresh()
+
+    def message(self, text: str) -> None:
+        """Print one line at once: above the bar, or in the log."""
+        self._console.print(Text(text), soft_wrap=True)
+        self._console.file.flush()
+
+    def time_left(self) -> str:
+        """Return ``about 40 s left``: the plan's estimate of the rest, scaled by what was seen."""
+        if not self._measured_s or not self._left_s:
+            return ""
+        return f"about {format_seconds(self._left_s * self._spent_s / self._measured_s)} left"
+
+    def _account(self, case: Case, status: str) -> None:
+        now = time.monotonic()
+        self._left_s = max(0.0, self._left_s - case.estimate_s)
+        if status != "skipped":
+            self._measured_s += case.estimate_s
+            self._spent_s += now - self._last
+        self._last = now
+
+    def _line(self, case: Case, status: str, reason: str, seconds: float | None) -> str:
+        place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
+        outcome = reason if seconds is None else format_seconds(seconds)
+        return f"{place} {status:<7} {case.label}  {outcome}".rstrip()

@@ -1,0 +1,88 @@
+"""Progress: one flushed line per case in a log, a bar with failures above it on a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TextIO
+
+from hpcbench.report.progress import Progress
+from results_factory import make_case, sweep
+
+
+class Log(io.StringIO):
+    """Remembers what had been written when it was flushed."""
+
+    flushed = ""
+
+    def flush(self) -> None:
+        self.flushed = self.getvalue()
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[TextIO, int]]:
+    reader, writer = pty.openpty()
+    try:
+        with os.fdopen(writer, "w") as stream:
+            yield stream, reader
+    finally:
+        os.close(reader)
+
+
+def test_log_lines_count_name_and_time_each_case() -> None:
+    log, cases = Log(), sweep(sizes=(8,))
+    with Progress(cases, log) as progress:
+        progress.case_done(cases[0], "ok", "", 1.234e-3)
+        progress.case_done(cases[1], "failed", "rank 1: worker killed by signal 9", None)
+    assert log.getvalue().splitlines() == [
+        "[1/4] ok      all_reduce gloo cpu fp32 sum 8B n=4  1.23 ms",
+        "[2/4] failed  all_reduce mpi cpu fp32 sum 8B n=4  rank 1: worker killed by signal 9",
+    ]
+
+
+def test_every_line_is_flushed_before_the_next_case() -> None:
+    log, cases = Log(), sweep(sizes=(8,))
+    with Progress(cases, log) as progress:
+        for done, case in enumerate(cases, 1):
+            progress.case_done(case, "ok", "", 1e-3)
+            assert log.flushed.count("\n") == done
+
+
+def test_long_lines_and_brackets_stay_whole() -> None:
+    log, case = Log(), make_case(env=(("NCCL_ALGO", "[Ring]"),))
+    with Progress((case,), log) as progress:
+        progress.case_done(case, "skipped", "why " * 60, None)
+    assert "NCCL_ALGO=[Ring]" in log.getvalue()
+    assert log.getvalue().count("\n") == 1
+
+
+def test_time_left_scales_the_estimate_and_ignores_skips() -> None:
+    cases = tuple(replace(make_case(index=index), estimate_s=1.0) for index in range(4))
+    with Progress(cases, Log()) as progress:
+        progress.case_done(cases[0], "skipped", "no nccl", None)
+        assert progress.time_left() == ""
+        progress.case_done(cases[1], "ok", "", 1e-3)
+        assert progress.time_left().startswith("about ")
+        for case in cases[2:]:
+            progress.case_done(case, "ok", "", 1e-3)
+        assert progress.time_left() == ""
+
+
+def test_on_a_terminal_failures_stay_and_the_bar_goes() -> None:
+    cases = sweep(sizes=(8,))
+    with terminal() as (stream, reader):
+        with Progress(cases, stream) as progress:
+            progress.case_done(cases[0], "ok", "", 1e-3)
+            progress.case_done(cases[1], "timeout", "rank 2: silent in RUN", None)
+            progress.message("new workers start")
+        stream.flush()
+        shown = os.read(reader, 65536).decode()
+    assert "1/4" in shown
+    assert "2/4" in shown
+    assert "[2/4] timeout all_reduce mpi cpu fp32 sum 8B n=4  rank 2: silent in RUN" in shown
+    assert "[1/4] ok" not in shown
+    assert "new workers start" in shown
