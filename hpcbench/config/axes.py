@@ -1,0 +1,239 @@
+"""Field types of a sweep file: checked names, axes (one value or a list), sizes, environments.
+
+Each is an ``Annotated`` type whose check either returns the canonical value or raises a
+``ValueError`` with the sentence the user reads; each also tells editors its JSON Schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from hpcbench.config.names import quote, unknown_name
+from hpcbench.units import parse_bytes
+
+MAX_SIZES = 10_000
+MAX_SIZE_BYTES = 2**44
+_RESERVED = re.compile(
+    r"(OMPI|PMIX|PMI|MPI|MPICH|SLURM|PRTE)_.*|MASTER_(ADDR|PORT)|RANK|WORLD_SIZE"
+    r"|LOCAL_(RANK|WORLD_SIZE)"
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+T = TypeVar("T")
+JsonSchema = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Annotation: a plain function checks the value, a literal schema describes it."""
+
+    check: Callable[[Any], Any]
+    schema: Callable[[], JsonSchema]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Check with the function alone."""
+        return core_schema.no_info_plain_validator_function(self.check)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchema:
+        """Describe with the literal schema."""
+        return self.schema()
+
+
+@dataclass(frozen=True)
+class OneOrMany:
+    """Annotation of a tuple field: a single value stands for a list of one."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Wrap what is not a list before the tuple is checked."""
+        return core_schema.no_info_before_validator_function(as_tuple, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchema:
+        """Describe both forms."""
+        array = dict(handler(schema))
+        return {"anyOf": [array["items"], array]}
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """Return a list's items, or the one value, as a tuple."""
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+Axis = Annotated[tuple[T, ...], Field(min_length=1), OneOrMany()]
+"""One value or a non-empty list; a list of several is an axis of the sweep."""
+
+
+def named(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Checked:
+    """Return the annotation of a name from a fixed set; aliases become the name they stand for."""
+    names, other = tuple(known), dict(aliases or {})
+    table = {**{name: name for name in names}, **other}
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value not in table:
+            raise ValueError(unknown_name(value, names, other))
+        return table[value]
+
+    return Checked(check, lambda: {"enum": list(table)})
+
+
+def _check_world_size(value: Any) -> int | str:
+    if value == "all" or (type(value) is int and value >= 1):
+        return value  # type: ignore[no-any-return]
+    raise ValueError(f'{quote(value)} is not a world size; write a number from 1, or "all"')
+
+
+WorldSize = Annotated[
+    "int | str",
+    Checked(_check_world_size, lambda: {"anyOf": [{"type": "integer", "minimum": 1},
+                                                  {"const": "all"}]}),
+]
+
+
+def _check_sizes(value: Any) -> tuple[int, ...]:
+    if isinstance(value, (list, tuple)) and not value:
+        raise ValueError("the list is empty; give at least one size")
+    sizes = [size for item in as_tuple(value) for size in _one_size(item)]
+    if len(sizes) > MAX_SIZES:
+        raise ValueError(f"{len(sizes):,} sizes are more than {MAX_SIZES:,}")
+    return tuple(sizes)
+
+
+def _one_size(item: Any) -> list[int]:
+    return _size_range(item) if isinstance(item, Mapping) else [_size(item)]
+
+
+def _size(item: Any) -> int:
+    try:
+        size = parse_bytes(item)
+    except OverflowError:
+        size = MAX_SIZE_BYTES + 1
+    if size > MAX_SIZE_BYTES:
+        raise ValueError(f"{quote(item)} is more than 16 TiB")
+    return size
+
+
+def _size_range(item: Mapping[str, Any]) -> list[int]:
+    """Return the sizes of {from, to, factor} or {from, to, step}, both ends included."""
+    keys = ("from", "to", "factor", "step")
+    unknown = [key for key in item if key not in keys]
+    if unknown:
+        raise ValueError(f"a range of sizes: {unknown_name(unknown[0], keys)}")
+    if "from" not in item or "to" not in item or ("factor" in item) == ("step" in item):
+        raise ValueError('a range of sizes has "from", "to", and one of "factor" and "step"')
+    first, last = _size(item["from"]), _size(item["to"])
+    if first > last:
+        raise ValueError(f'"from" ({first}) is greater than "to" ({last})')
+    return _grow(first, last, item["factor"]) if "factor" in item else _walk(
+        first, last, _size(item["step"]))
+
+
+def _grow(first: int, last: int, factor: Any) -> list[int]:
+    if type(factor) is not int or factor < 2:
+        raise ValueError(f'"factor" is {quote(factor)}; write a whole number from 2')
+    if first < 1:
+        raise ValueError('"from" must be at least 1 with a "factor"')
+    sizes = [first]
+    while sizes[-1] * factor <= last:
+        sizes.append(sizes[-1] * factor)
+    return sizes
+
+
+def _walk(first: int, last: int, step: int) -> list[int]:
+    if step < 1:
+        raise ValueError('"step" must be at least 1')
+    count = (last - first) // step + 1
+    if count > MAX_SIZES:
+        raise ValueError(f"the range holds {count:,} sizes, more than {MAX_SIZES:,}")
+    return list(range(first, last + 1, step))
+
+
+def _sizes_schema() -> JsonSchema:
+    size: JsonSchema = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}
+    by: JsonSchema = {
+        "type": "object", "additionalProperties": False, "required": ["from", "to"],
+        "properties": {"from": size, "to": size, "step": size,
+                       "factor": {"type": "integer", "minimum": 2}},
+    }
+    one = [*size["anyOf"], by]
+    return {"anyOf": [*one, {"type": "array", "minItems": 1, "items": {"anyOf": one}}]}
+
+
+Sizes = Annotated[tuple[int, ...], Checked(_check_sizes, _sizes_schema)]
+"""A size, a list of sizes, or a range; bytes, ranges written out."""
+
+
+def _check_environment(value: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f'{quote(value)} is not a mapping; write {{"NCCL_ALGO": ["Ring"]}}')
+    return {_variable(name): tuple(_text(name, item) for item in _values(name, values))
+            for name, values in value.items()}
+
+
+def _variable(name: str) -> str:
+    if _VARIABLE.fullmatch(name) is None:
+        raise ValueError(f"{quote(name)} is not the name of an environment variable")
+    if _RESERVED.fullmatch(name):
+        raise ValueError(f"{name} belongs to the launcher and cannot be set for a worker")
+    return name
+
+
+def _values(name: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, (list, tuple)) and not values:
+        raise ValueError(f"{name}: the list is empty; give at least one value")
+    return as_tuple(values)
+
+
+def _text(name: str, value: Any) -> str:
+    if type(value) not in (str, int):
+        raise ValueError(f'{name}: {quote(value)} is not text or a whole number; write it in "..."')
+    return str(value)
+
+
+def _environment_schema() -> JsonSchema:
+    value: JsonSchema = {"type": ["string", "integer"]}
+    many: JsonSchema = {"type": "array", "minItems": 1, "items": value}
+    return {"type": "object", "additionalProperties": {"anyOf": [value, many]}}
+
+
+Environment = Annotated[
+    dict[str, tuple[str, ...]], Checked(_check_environment, _environment_schema)
+]
+"""Environment variable -> its values; several values are an axis."""
+
+
+def _check_port(value: Any) -> tuple[int, int]:
+    if isinstance(value, Mapping):
+        if set(value) != {"from", "to"}:
+            raise ValueError('a range of ports has exactly "from" and "to"')
+        ports = (value["from"], value["to"])
+    else:
+        ports = tuple(value) if isinstance(value, (list, tuple)) else (value, value)
+    if any(type(port) is not int or not 0 <= port <= 65535 for port in ports):
+        raise ValueError(f"{quote(value)} is not a port; write 0 (any free one) to 65535")
+    if ports[0] > ports[1]:
+        raise ValueError(f'"from" ({ports[0]}) is greater than "to" ({ports[1]})')
+    return ports
+
+
+def _port_schema() -> JsonSchema:
+    port: JsonSchema = {"type": "integer", "minimum": 0, "maximum": 65535}
+    both: JsonSchema = {"type": "object", "additionalProperties": False,
+                        "required": ["from", "to"], "properties": {"from": port, "to": port}}
+    return {"anyOf": [port, both]}
+
+
+Ports = Annotated[tuple[int, int], Checked(_check_port, _port_schema)]
+"""First and last port that may be used; (0, 0) is any free one."""

@@ -1,0 +1,172 @@
+"""Find, read, override and check a sweep file; every error it holds is told at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from hpcbench.config.problems import problems
+from hpcbench.config.schema import Config
+from hpcbench.errors import ConfigError, FileError
+
+PACKAGED = Path(__file__).with_name("default.json")
+_YAML = (".yaml", ".yml")
+_OF_EVERY_CASE = {"measure.warmup": "warmup", "measure.iterations": "iterations",
+                  "measure.validate": "validate"}
+
+
+def find_config(path: Path | None) -> Path:
+    """Return the given path, else ./config.json, else the packaged copy of it.
+
+    Raises FileError if the path given is no file.
+    """
+    if path is None:
+        here = Path("config.json")
+        return here if here.is_file() else PACKAGED
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise FileError(f"{path}: {what}; give a JSON or YAML sweep file")
+    return path
+
+
+def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ()) -> Config:
+    """Return the checked configuration; overrides are (key path, value) and win over the file.
+
+    An override of measure.warmup, measure.iterations or measure.validate holds for every block.
+    Raises ConfigError that lists every problem, FileError if the file cannot be read.
+    """
+    file = find_config(path)
+    raw = read_config(file)
+    for key, value in overrides:
+        _override(raw, key, value)
+    return check_config(raw, str(file), [key for key, _ in overrides])
+
+
+def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Config:
+    """Return the configuration in a plain mapping. Raises ConfigError that lists every problem."""
+    try:
+        return Config.model_validate_json(json.dumps(raw, default=str))
+    except ValidationError as error:
+        lines = [_line(source, overridden, key, message)
+                 for key, message in problems(error, raw)]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _line(source: str, overridden: Sequence[str], key: str, message: str) -> str:
+    dotted = key.replace("[", ".").replace("]", "")
+    given = any(dotted == path or dotted.startswith(f"{path}.") for path in overridden)
+    return ": ".join([part for part in ("command line" if given else source, key) if part]
+                     + [message])
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """Return the mapping in a JSON file, or in a YAML one by its suffix, unchecked."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise FileError(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FileError(f"{file}: is not UTF-8 text (byte {error.start})") from error
+    data = _parse(text, file)
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+        raise ConfigError(f"{file}: must be a mapping of keys; see docs/config.md")
+    return data
+
+
+def _parse(text: str, file: Path) -> Any:
+    try:
+        if file.suffix.lower() in _YAML:
+            return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 (a SafeLoader)
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"{file}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}: not YAML: {' '.join(str(error).split())}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        raise ValueError(f'key "{twice[0]}" is given twice in one mapping; keep one')
+    return dict(pairs)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML's safe loader, which would else let the last of two equal keys win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping of a node whose keys all differ."""
+        keys = [str(key.value) for key, _ in node.value]
+        _unique([(key, None) for key in keys])
+        return super().construct_mapping(node, deep)
+
+
+def parse_assignment(text: str) -> tuple[str, object]:
+    """Return (key path, value) of ``measure.iterations=50``; the value is JSON, else text.
+
+    Raises ConfigError if there is no ``=`` or no key.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not all(key.strip().split(".")):
+        raise ConfigError(f'--set {text}: write key=value, as in --set measure.iterations=50')
+    try:
+        return key.strip(), json.loads(value, parse_constant=_no_constant)
+    except ValueError:
+        return key.strip(), value
+
+
+def _override(raw: dict[str, Any], key: str, value: object) -> None:
+    """Set one key of the raw mapping; keys that say "of every case" win over the blocks'."""
+    *parents, last = key.split(".")
+    target: Any = raw
+    for depth, part in enumerate(parents):
+        target = _enter(target, part, ".".join(parents[:depth]))
+    _put(target, last, value, ".".join(parents))
+    blocks = raw.get("benchmarks")
+    if key in _OF_EVERY_CASE and isinstance(blocks, list):
+        for block in (item for item in blocks if isinstance(item, dict)):
+            block.pop(_OF_EVERY_CASE[key], None)
+
+
+def _enter(target: Any, part: str, where: str) -> Any:
+    if isinstance(target, list):
+        return target[_position(target, part, where)]
+    if not isinstance(target, dict):
+        raise ConfigError(f"command line: {where}: has no keys, so {part} cannot be set")
+    return target.setdefault(part, {})
+
+
+def _put(target: Any, part: str, value: object, where: str) -> None:
+    if isinstance(target, list):
+        target[_position(target, part, where)] = value
+    elif isinstance(target, dict):
+        target[part] = value
+    else:
+        raise ConfigError(f"command line: {where}: has no keys, so {part} cannot be set")
+
+
+def _position(target: list[Any], part: str, where: str) -> int:
+    if not part.isdecimal() or int(part) >= len(target):
+        raise ConfigError(f'command line: {where}: "{part}" is no position in it; '
+                          f"it has {len(target)}, counted from 0")
+    return int(part)
+
+
+def json_schema() -> str:
+    """Return the JSON Schema of the sweep file, as text; docs/config.schema.json is this."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema",
+              **Config.model_json_schema(by_alias=True)}
+    return json.dumps(schema, indent=2)

@@ -1,0 +1,62 @@
+"""The names a sweep file may use, other tools' spellings of them, and the nearest valid one.
+
+Spellings: torch (``float32``, ``half``) and nccl-tests (``float``, ``bfloat16``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+KINDS = ("collective",)
+KIND_ALIASES: Mapping[str, str] = MappingProxyType({"comm": "collective"})
+
+COLLECTIVES = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv",
+    "barrier",
+)
+COLLECTIVE_ALIASES: Mapping[str, str] = MappingProxyType({
+    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all", "sendrecv": "send_recv",
+})
+
+BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi")
+DEVICES = ("auto", "cpu", "cuda", "mps")
+DEVICE_TYPES = ("cpu", "cuda", "mps")
+
+DTYPE_BYTES: Mapping[str, int] = MappingProxyType({
+    "fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1,
+})
+"""Bytes per element of every dtype."""
+DTYPES = tuple(DTYPE_BYTES)
+DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({
+    "float32": "fp32", "float": "fp32", "float64": "fp64", "double": "fp64",
+    "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "int": "int32", "long": "int64",
+})
+FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
+
+OPS = ("sum", "prod", "min", "max", "avg")
+MODES = ("barrier_start",)
+FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "wrong")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name closest to a misspelt one, or None if none is close."""
+    matches = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def unknown_name(name: object, allowed: Iterable[str], aliases: Iterable[str] = ()) -> str:
+    """Return the message for a name that is not allowed, with the nearest one that is."""
+    names = list(allowed)
+    guess = nearest(name, [*names, *aliases]) if isinstance(name, str) else None
+    hint = f' did you mean "{guess}"?' if guess else ""
+    return f"{quote(name)} is not known;{hint} allowed: {', '.join(names)}"
+
+
+def quote(value: object) -> str:
+    """Return a value as it would be written in JSON, shortened."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."

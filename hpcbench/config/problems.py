@@ -1,0 +1,107 @@
+"""What is wrong with a sweep file, in the words of the file: one line per problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from hpcbench.config.names import nearest, quote
+from hpcbench.config.schema import (
+    CollectiveBlock,
+    Config,
+    Fault,
+    Hardware,
+    Launch,
+    Measure,
+    Output,
+)
+
+Location = tuple[int | str, ...]
+
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "hardware": Hardware, "launch": Launch, "measure": Measure, "output": Output,
+    "benchmarks": CollectiveBlock, "fault": Fault,
+}
+_WANTED: Mapping[str, str] = {
+    "int_type": "must be a whole number", "int_from_float": "must be a whole number",
+    "int_parsing_size": "must be a smaller number", "float_type": "must be a number",
+    "finite_number": "must be a finite number", "bool_type": "must be true or false",
+    "string_type": "must be text", "string_too_short": "must not be empty",
+    "string_too_long": "must be shorter", "tuple_type": "must be a list",
+    "model_type": "must be a mapping of keys", "dict_type": "must be a mapping of keys",
+    "string_pattern_mismatch": "must be 1 to 64 letters, digits and . _ -, "
+                               "beginning with a letter or digit",
+    "greater_than": "must be greater than {gt:g}", "less_than_equal": "must be at most {le:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+}
+
+
+def problems(error: ValidationError, raw: Any) -> list[tuple[str, str]]:
+    """Return (key path, message) of every problem pydantic found in the raw mapping."""
+    details = error.errors(include_url=False)
+    return [(key_path(item["loc"], raw), _message(item))
+            for item in details if not _echo(item)]
+
+
+def key_path(location: Iterable[int | str], raw: Any) -> str:
+    """Return ``benchmarks[0].size`` for a location; the index of a lone value is left out."""
+    path = ""
+    for part in location:
+        if isinstance(part, str) and part != "[key]":
+            path += f".{part}" if path else part
+            raw = raw.get(part) if isinstance(raw, Mapping) else None
+        elif isinstance(part, int) and isinstance(raw, list):
+            path += f"[{part}]"
+            raw = raw[part] if part < len(raw) else None
+    return path
+
+
+def _echo(item: ErrorDetails) -> bool:
+    """Say whether this only follows from an error reported for the list's items."""
+    return item["type"] == "too_short" and bool(item["input"])
+
+
+def _message(item: ErrorDetails) -> str:
+    kind = item["type"]
+    if kind == "extra_forbidden":
+        return _unknown_key(item["loc"])
+    if kind == "missing":
+        return _missing_key(item["loc"])
+    if kind == "too_short":
+        return "the list is empty; give at least one value"
+    if kind == "value_error":
+        return str(item["ctx"]["error"])
+    if kind in _WANTED:
+        wanted = _WANTED[kind].format(**item.get("ctx", {}))
+        return f"{wanted}, not {quote(item['input'])}"
+    return item["msg"]
+
+
+def keys_of(model: type[BaseModel]) -> list[str]:
+    """Return a section's keys as they are written in the file."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _section(location: Location) -> type[BaseModel]:
+    return Config if len(location) == 1 else _SECTIONS[str(location[0])]
+
+
+def _unknown_key(location: Location) -> str:
+    key, allowed = str(location[-1]), keys_of(_section(location))
+    guess = nearest(key, allowed)
+    homes = [name for name, model in _SECTIONS.items() if key in keys_of(model)]
+    if guess:
+        hint = f' did you mean "{guess}"?'
+    else:
+        hint = f" it belongs to {' or '.join(homes)};" if homes else ""
+    return f"unknown key;{hint} allowed: {', '.join(allowed)}"
+
+
+def _missing_key(location: Location) -> str:
+    key = str(location[-1])
+    fields = _section(location).model_fields.items()
+    about = [field.description for name, field in fields if key == (field.alias or name)]
+    return f"missing; {about[0]}" if about and about[0] else "missing"

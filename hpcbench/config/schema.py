@@ -1,0 +1,191 @@
+"""The sweep file as frozen, typed, range-checked objects; every key with its meaning.
+
+Field order of `CollectiveBlock` is the order of a block's axes: the last varies fastest.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from hpcbench.config import names
+from hpcbench.config.axes import (
+    Axis,
+    Environment,
+    OneOrMany,
+    Ports,
+    Sizes,
+    WorldSize,
+    named,
+)
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+Kind = Annotated[str, named(names.KINDS, names.KIND_ALIASES)]
+CollectiveName = Annotated[str, named(names.COLLECTIVES, names.COLLECTIVE_ALIASES)]
+Backend = Annotated[str, named(names.BACKENDS)]
+Device = Annotated[str, named(names.DEVICES)]
+DeviceType = Annotated[str, named(names.DEVICE_TYPES, {"metal": "mps"})]
+Dtype = Annotated[str, named(names.DTYPES, names.DTYPE_ALIASES)]
+Op = Annotated[str, named(names.OPS)]
+Mode = Annotated[str, named(names.MODES)]
+FaultKind = Annotated[str, named(names.FAULTS)]
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Timeout = Annotated[float, Field(gt=0, le=604_800)]
+Wakeup = Annotated[float, Field(ge=0.0005, le=60)]
+Warmup = Annotated[int, Field(ge=0, le=1_000_000)]
+Iterations = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, no unknown keys, no silent conversions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Hardware(Section):
+    """What is known of the machine; what is left out is asked of the machine, never guessed."""
+
+    device_type: DeviceType | None = Field(default=None, description="cpu, cuda or mps.")
+    num_devices: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Devices per node.")
+    memory_per_device_gb: Positive | None = Field(
+        default=None, description="GB (1e9 B) of memory a rank may use; larger cases are skipped.")
+    interconnect: Text | None = Field(
+        default=None, description="Its name, for the report: nvlink, pcie, infiniband, ...")
+    network_bandwidth_gbps: Positive | None = Field(
+        default=None,
+        description="Gbit/s of a node's network in one direction, as adapters are rated.")
+    peak_flops: dict[Dtype, Positive] = Field(
+        default={}, description="dtype -> peak FLOP/s of one device.")
+    link_peaks: dict[str, Positive] = Field(
+        default={}, description="Link name -> peak GB/s (1e9 B/s) in one direction.")
+    price_per_device_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="Price of one device for one hour, in any currency.")
+
+
+class Launch(Section):
+    """How workers are started, limited and given up on."""
+
+    timeout_s: Timeout = Field(
+        default=60.0, description="Seconds a case may take before it is given up.")
+    init_timeout_s: Timeout = Field(
+        default=60.0, description="Seconds workers may take to be ready.")
+    wakeup_s: Wakeup = Field(
+        default=0.2, description="Seconds between a supervisor's looks at a running case.")
+    pass_env: Annotated[tuple[Text, ...], OneOrMany()] = Field(
+        default=(),
+        description="Shell patterns of further environment variables that workers inherit.")
+    address: Text | None = Field(
+        default=None, description="Address on which rank 0 is reached; default: found by MPI.")
+    interface: Text | None = Field(
+        default=None, description="Network interface of gloo and nccl's sockets, such as eth0.")
+    port: Ports = Field(
+        default=(0, 0), description="Port on rank 0: 0 for any free one, a number, or {from, to}.")
+    memory_limit_gb: Positive | None = Field(
+        default=None, description="GB of data memory (RLIMIT_DATA) of a worker.")
+    inline: bool = Field(
+        default=False, description="Run the worker in the MPI process, for a debugger.")
+    allow_mixed: bool = Field(
+        default=False, description="Accept ranks whose software versions differ.")
+
+
+class Measure(Section):
+    """How each case is measured, unless its block says otherwise."""
+
+    warmup: Warmup = Field(
+        default=5, description="Iterations before the timed ones; kept and flagged.")
+    iterations: Iterations = Field(default=20, description="Timed iterations.")
+    check: bool = Field(
+        default=True, alias="validate", description="Check timed iterations' results.")
+    mode: Mode = Field(default="barrier_start", description="How an iteration starts.")
+    passes: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=1, description="Times the whole plan is run.")
+
+
+class Output(Section):
+    """Where results go."""
+
+    folder: Text = Field(default="results", description="Folder that gets one folder per run.")
+    plots: bool = Field(default=True, description="Draw the plots at the end of the run.")
+
+
+class CollectiveBlock(Section):
+    """One sweep over collectives: the product of all lists."""
+
+    kind: Kind = Field(description="collective (or comm).")
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = Field(
+        default=None, description="Title of the block's table; default: kind and number.")
+    collective: Axis[CollectiveName] = Field(description="What is measured.")
+    backend: Axis[Backend] = Field(default=("gloo",), description="Who does it.")
+    device: Axis[Device] = Field(
+        default=("auto",), description="Where the buffers are; auto: cpu for gloo, cuda for nccl.")
+    env: Environment = Field(default={}, description="Environment variables of the workers.")
+    world_size: Axis[WorldSize] = Field(
+        default=("all",), description="Run on the first k ranks of the job; all: on every rank.")
+    dtype: Axis[Dtype] = Field(default=("fp32",), description="Element type.")
+    op: Axis[Op] = Field(
+        default=("sum",), description="Reduction of all_reduce and reduce_scatter.")
+    root: Axis[Annotated[int, Field(ge=0)]] = Field(default=(0,), description="Root of broadcast.")
+    in_place: Axis[bool] = Field(default=(False,), description="Send from the receive buffer.")
+    size: Sizes = Field(
+        default=(2**20,),
+        description="Bytes, as nccl-tests' size column: 8, 64KiB, {from, to, factor}.")
+    warmup: Axis[Warmup] | None = Field(default=None, description="Instead of measure.warmup.")
+    iterations: Axis[Iterations] | None = Field(
+        default=None, description="Instead of measure.iterations.")
+    check: Axis[bool] | None = Field(
+        default=None, alias="validate", description="Instead of measure.validate.")
+    wakeup_s: Axis[Wakeup] | None = Field(default=None, description="Instead of launch.wakeup_s.")
+    timeout_s: Timeout | None = Field(
+        default=None, description="Instead of launch.timeout_s; a limit, so no list.")
+
+
+class Fault(Section):
+    """An error made on purpose, to test how a run deals with it. For testing only."""
+
+    case: Text = Field(default="*", description="Shell pattern on a case's label or id.")
+    rank: Annotated[int, Field(ge=0)] = Field(description="The rank it happens on.")
+    kind: FaultKind = Field(description="What happens.")
+    iteration: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="When: iterations counted from the first warm-up.")
+    seconds: Positive = Field(default=0.1, description="How much later a slow rank starts.")
+
+
+class Config(Section):
+    """A whole sweep file."""
+
+    schema_: str | None = Field(
+        default=None, alias="$schema", exclude=True, description="For editors; ignored.")
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] = Field(
+        default="default", description="Name of the results folder: letters, digits and . _ -")
+    benchmark: Kind | None = Field(default=None, description="Run only the blocks of this kind.")
+    only: Text | None = Field(
+        default=None, description="Run only cases whose label matches this pattern.")
+    require: Annotated[tuple[Backend, ...], OneOrMany()] = Field(
+        default=(), description="Backends whose skips make the run fail.")
+    hardware: Hardware = Hardware()
+    launch: Launch = Launch()
+    measure: Measure = Measure()
+    output: Output = Output()
+    benchmarks: Annotated[tuple[CollectiveBlock, ...], Field(min_length=1)] = Field(
+        description="The sweeps, in order.")
+    fault: tuple[Fault, ...] = Field(
+        default=(), description="Errors made on purpose. For testing only.")
+
+    @model_validator(mode="after")
+    def _block_names_differ(self) -> Config:
+        named_blocks = [block.name for block in self.benchmarks if block.name]
+        twice = sorted({name for name in named_blocks if named_blocks.count(name) > 1})
+        if twice:
+            raise PydanticCustomError(
+                "block_names", 'benchmarks: two blocks have the name "{name}"; names must differ',
+                {"name": twice[0]})
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """Return the configuration as plain JSON values, in the spelling of the file."""
+        return self.model_dump(mode="json", by_alias=True)
