@@ -1,0 +1,109 @@
+"""summary.json and summary.csv: every case, exact numbers, whole files, no secrets."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.errors import FileError
+from hpcbench.plan.case import STATUSES
+from hpcbench.report.summary import FIELDS, write_summary
+from results_factory import make_case, make_results, make_workload, mixed_results, ok, sweep
+
+
+def read_json(folder: Path) -> dict[str, Any]:
+    data = json.loads((folder / "summary.json").read_text())
+    assert isinstance(data, dict)
+    return data
+
+
+def read_csv(folder: Path) -> list[dict[str, str]]:
+    with (folder / "summary.csv").open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_both_files_have_a_row_for_every_case(tmp_path: Path) -> None:
+    results = mixed_results()
+    assert write_summary(results, tmp_path) == [tmp_path / "summary.json", tmp_path / "summary.csv"]
+    rows, document = read_csv(tmp_path), read_json(tmp_path)
+    assert [row["case_id"] for row in rows] == [item.case.case_id for item in results.cases]
+    assert [row["case_id"] for row in document["cases"]] == [row["case_id"] for row in rows]
+    assert tuple(rows[0]) == FIELDS == tuple(document["cases"][0])
+    totals = document["totals"]
+    assert totals["planned"] == sum(totals[status] for status in STATUSES) == 12
+
+
+def test_numbers_are_those_of_the_table(tmp_path: Path) -> None:
+    result = ok(make_case(make_workload("all_reduce", 2**30)), 1e-3)
+    write_summary(make_results((result,)), tmp_path)
+    row, same = read_csv(tmp_path)[0], read_json(tmp_path)["cases"][0]
+    assert float(row["median_s"]) == same["median_s"] == 1e-3
+    assert float(row["busbw_gb_per_s"]) == pytest.approx(1610.6127, abs=5e-5)
+    assert same["busbw_factor"] == 1.5
+    assert same["n_wrong"] == 0
+
+
+def test_a_case_without_statistics_has_no_numbers(tmp_path: Path) -> None:
+    write_summary(mixed_results(), tmp_path)
+    wrong = read_json(tmp_path)["cases"][1]
+    assert wrong["status"] == "wrong"
+    assert wrong["n_wrong"] == 3
+    assert wrong["blamed_rank"] == 2
+    assert wrong["median_s"] is wrong["algbw_gb_per_s"] is wrong["n"] is None
+    assert read_csv(tmp_path)[1]["median_s"] == ""
+
+
+def test_fields_of_other_tools_are_there(tmp_path: Path) -> None:
+    cases = sweep(("all_reduce", "all_gather", "reduce_scatter", "send_recv", "barrier"), ("gloo",))
+    write_summary(make_results(tuple(ok(case) for case in cases)), tmp_path)
+    document = read_json(tmp_path)
+    assert document["name"] == "demo"
+    assert document["world_size"] == 4
+    assert document["timestamp"].startswith("2026-03-01T12:00:00")
+    assert document["config"]["warmup_iters"] == 5
+    assert document["config"]["benchmark_iters"] == 20
+    assert document["config"]["device"] == "cpu"
+    communication = document["results"]["communication"]
+    for name in ("allreduce", "allgather", "reduce_scatter", "p2p"):
+        assert [row["size_bytes"] for row in communication[name]] == [8, 1024, 2**20]
+    assert communication["barrier"][0]["algbw_gb_per_s"] is None
+
+
+def test_what_was_not_measured_is_said_not_invented(tmp_path: Path) -> None:
+    write_summary(mixed_results(), tmp_path)
+    found = read_json(tmp_path)["results"]
+    assert found["training"] is found["memory"] is None
+    assert set(found["not_measured"]) == {"training", "memory"}
+
+
+def test_no_environment_and_no_stderr_reaches_the_files(tmp_path: Path) -> None:
+    for path in write_summary(mixed_results(), tmp_path):
+        text = path.read_text()
+        assert "must-not-appear" not in text
+        assert "Killed" not in text
+
+
+def test_findings_and_reasons_are_kept_verbatim(tmp_path: Path) -> None:
+    write_summary(mixed_results(), tmp_path)
+    document = read_json(tmp_path)
+    assert document["findings"] == [
+        {"code": "E-RANKS", "scope": "run", "message": "rank 3 has no trace"}
+    ]
+    assert read_csv(tmp_path)[4]["reason"] == "nccl needs a CUDA device; none is visible"
+
+
+def test_an_old_summary_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("old")
+    write_summary(make_results(()), tmp_path)
+    assert read_json(tmp_path)["cases"] == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["summary.csv", "summary.json"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match="cannot write"):
+        write_summary(mixed_results(), tmp_path / "file")
