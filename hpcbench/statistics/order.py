@@ -1,0 +1,40 @@
+"""Order statistics that say when there are too few values for them.
+
+Percentiles are interpolated linearly between order statistics (Hyndman and Fan 1996, type 7, the
+default of ``numpy.percentile``), so that anyone can recompute a printed number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+MIN_N_P5_P95 = 20
+"""Below 20 values p5 and p95 would lie between an extreme value and its neighbour."""
+MIN_N_P99 = 100
+"""Below 100 values p99 would lie between the largest value and its neighbour."""
+
+Values = npt.NDArray[np.float64]
+
+
+def median(values: Values) -> float:
+    """Return the middle value, or the mean of the two in the middle. ``values`` is not empty."""
+    return float(np.median(values))
+
+
+def percentile(values: Values, percent: float) -> float:
+    """Return the value below which ``percent`` per cent lie; linear, type 7."""
+    return float(np.percentile(values, percent))
+
+
+def percentile_if_enough(values: Values, percent: float) -> float | None:
+    """Return the percentile, or None where ``values`` are too few to hold it."""
+    return percentile(values, percent) if values.size >= values_needed(percent) else None
+
+
+def values_needed(percent: float) -> int:
+    """Return how many values a percentile takes before it is shown."""
+    distance = min(percent, 100 - percent)
+    if distance < 5:
+        return MIN_N_P99
+    return MIN_N_P5_P95 if distance < 25 else 1

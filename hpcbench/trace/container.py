@@ -1,0 +1,150 @@
+"""Sealed files: HDF5 that is absent or whole, and proved whole before HDF5 sees it.
+
+A sealed file is a 512-byte text head and an HDF5 image. HDF5 looks for its signature at offsets 0,
+512, 1024, ..., so any HDF5 tool opens the file as it is. The head holds format, schema version,
+length of the image and a CRC-32 over the head's own lines before it and the image, and is padded
+with newlines; only this exact text is accepted, so no bit of the file can change unnoticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from hpcbench.errors import FileError
+from hpcbench.trace.files import open_regular, sync_folder, write_all
+from hpcbench.trace.source import UnreadableTrace, check_version
+
+HEAD_BYTES = 512
+_CHUNK_BYTES = 1 << 20
+_HEAD = re.compile(
+    rb"format ([a-z-]+)\nschema_version (\d+)\npayload_bytes (\d+)\ncrc32 ([0-9a-f]{8})\n\n*")
+
+
+@contextlib.contextmanager
+def new_container(path: Path, file_format: str, schema_version: int) -> Iterator[h5py.File]:
+    """Yield an HDF5 file to fill; ``path`` appears, whole and durable, when the block ends well.
+
+    Memory stays small whatever is written. Raises FileError if the disk does not take it; then
+    ``path`` is as it was before.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("w+b", buffering=0) as raw:
+            write_all(raw.fileno(), b"\n" * HEAD_BYTES)
+            image = _Image(raw.fileno())
+            with _hdf5_errors_of(image), h5py.File(image, "w", libver=("earliest", "v110")) as file:
+                yield file
+            raw.seek(0)
+            write_all(raw.fileno(), _head(raw.fileno(), file_format, schema_version))
+            os.fsync(raw.fileno())
+        partial.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def open_container(path: Path) -> Iterator[h5py.File]:
+    """Yield a sealed file that `verify` has accepted, open for reading."""
+    try:
+        file = h5py.File(path, "r", locking=False)
+    except OSError as error:
+        raise UnreadableTrace("HB103", f"{path}: HDF5 cannot open it: {error}") from error
+    with file:
+        try:
+            yield file
+        except (KeyError, ValueError, TypeError, OSError) as error:
+            raise UnreadableTrace("HB103", f"{path}: not the content expected: {error}") from error
+
+
+def verify(path: Path, file_format: str, known_version: int) -> None:
+    """Read a whole sealed file and raise UnreadableTrace unless it is what was written."""
+    with open_regular(path) as descriptor:
+        head = os.pread(descriptor, HEAD_BYTES, 0)
+        missing_bytes = HEAD_BYTES - len(head)
+        first_line = f"format {file_format}\n".encode()
+        if not first_line.startswith(head[:len(first_line)]):
+            raise UnreadableTrace("HB103", f"{path}: not a {file_format} file")
+        match = _HEAD.fullmatch(head)
+        if match is not None:
+            missing_bytes += int(match[3]) + len(head) - os.fstat(descriptor).st_size
+        if missing_bytes > 0:
+            raise UnreadableTrace("HB136", f"{path}: truncated, at least {missing_bytes} bytes are "
+                                  "missing: copy it again")
+        if match is None or _head(descriptor, file_format, int(match[2])) != head:
+            raise UnreadableTrace("HB111", f"{path}: CRC mismatch, it was changed after it was "
+                                  "written: copy it again, or run again")
+    check_version(int(match[2]), known_version, path)
+
+
+def _head(descriptor: int, file_format: str, schema_version: int) -> bytes:
+    """Return the head that belongs to the image behind it."""
+    payload_bytes = os.fstat(descriptor).st_size - HEAD_BYTES
+    text = (f"format {file_format}\nschema_version {schema_version}\n"
+            f"payload_bytes {payload_bytes}\n").encode()
+    crc, offset = zlib.crc32(text), HEAD_BYTES
+    while chunk := os.pread(descriptor, _CHUNK_BYTES, offset):
+        crc = zlib.crc32(chunk, crc)
+        offset += len(chunk)
+    return (text + f"crc32 {crc:08x}\n".encode()).ljust(HEAD_BYTES, b"\n")
+
+
+class _Image(io.RawIOBase):
+    """The part of a file behind the head, as HDF5 writes it.
+
+    An error of the disk is kept, and HDF5 is told that all is well: it crashes the process when a
+    write fails. The caller raises the error once HDF5 has closed.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.error: OSError | None = None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        shift = HEAD_BYTES if whence == os.SEEK_SET else 0
+        return os.lseek(self._descriptor, offset + shift, whence) - HEAD_BYTES
+
+    def tell(self) -> int:
+        return self.seek(0, os.SEEK_CUR)
+
+    def readinto(self, buffer: Any) -> int:
+        return os.readv(self._descriptor, [buffer])
+
+    def write(self, data: Any) -> int:
+        try:
+            if self.error is None:
+                write_all(self._descriptor, data)
+        except OSError as error:
+            self.error = error
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        length = self.tell() if size is None else size
+        try:
+            os.ftruncate(self._descriptor, length + HEAD_BYTES)
+        except OSError as error:
+            self.error = self.error or error
+        return length
+
+
+@contextlib.contextmanager
+def _hdf5_errors_of(image: _Image) -> Iterator[None]:
+    """Raise the disk's error, which explains whatever HDF5 made of it."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        raise image.error or error from None
+    if image.error is not None:
+        raise image.error

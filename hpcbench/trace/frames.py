@@ -1,0 +1,106 @@
+"""Frames of a journal: found again, and trusted, whatever happened to the bytes around them.
+
+A frame is a 28-byte head and a body. Head, little-endian: 8 bytes of magic, then uint32 kind,
+length of the meta text, number of sample rows, CRC-32 of the body, CRC-32 of the head so far.
+Body: the meta text (ASCII JSON), then the rows as int64. The head has a CRC of its own because a
+damaged length would otherwise hide every frame behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Samples, no_samples
+from hpcbench.trace.source import Damage
+
+MAGIC = b"\x89HBJ\r\n\x1a\n"
+"""No frame contains it elsewhere: meta is ASCII, and as an int64 it is no plausible stamp."""
+_HEAD = struct.Struct("<8sIIII")
+_CRC = struct.Struct("<I")
+HEAD_BYTES = _HEAD.size + _CRC.size
+_ROW_BYTES = 8 * len(SAMPLE_COLUMNS)
+
+
+class Kind(IntEnum):
+    """What a frame holds."""
+
+    HEADER = 1
+    PLAN = 2
+    RECORD = 3
+    NOTE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A whole frame whose checksums are right; ``meta`` and ``rows`` are still raw bytes."""
+
+    offset: int
+    kind: int
+    meta: bytes
+    rows: bytes
+
+    @property
+    def end(self) -> int:
+        """Return the offset of the byte behind the frame."""
+        return self.offset + HEAD_BYTES + len(self.meta) + len(self.rows)
+
+    def json(self) -> Any:
+        """Return the meta text as JSON values. Raises ValueError if it is none."""
+        return json.loads(self.meta)
+
+    def samples(self) -> Samples:
+        """Return the rows as int64 (iteration, SAMPLE_COLUMNS)."""
+        columns = len(SAMPLE_COLUMNS)
+        return np.frombuffer(self.rows, dtype="<i8").astype(np.int64).reshape(-1, columns)
+
+
+def pack_frame(kind: Kind, meta: Mapping[str, Any], samples: Samples | None = None) -> bytes:
+    """Return the bytes of one frame."""
+    rows = no_samples() if samples is None else samples
+    text = json.dumps(meta, separators=(",", ":")).encode("ascii")
+    body = text + rows.astype("<i8").tobytes()
+    head = _HEAD.pack(MAGIC, kind, len(text), len(rows), zlib.crc32(body))
+    return head + _CRC.pack(zlib.crc32(head)) + body
+
+
+def frame_at(data: bytes, offset: int) -> Frame | Damage:
+    """Return the frame that starts at ``offset``, or what is wrong there."""
+    head = data[offset:offset + HEAD_BYTES]
+    if len(head) < HEAD_BYTES:
+        return Damage(offset, f"{len(head)} bytes are no whole frame", torn=True)
+    magic, kind, text_bytes, rows, body_crc = _HEAD.unpack_from(head)
+    if magic != MAGIC or _CRC.unpack_from(head, _HEAD.size)[0] != zlib.crc32(head[:-_CRC.size]):
+        return Damage(offset, "no frame starts here", torn=False)
+    start, end = offset + HEAD_BYTES, offset + HEAD_BYTES + text_bytes + rows * _ROW_BYTES
+    if end > len(data):
+        return Damage(offset, f"the frame's last {end - len(data)} bytes are missing", torn=True)
+    body = data[start:end]
+    if zlib.crc32(body) != body_crc:
+        return Damage(offset, "CRC mismatch: the frame was changed after it was written", False)
+    return Frame(offset, kind, body[:text_bytes], body[text_bytes:])
+
+
+def scan(data: bytes) -> Iterator[Frame | Damage]:
+    """Yield every whole frame, and what lies between them.
+
+    After damage it goes on at the next magic, not behind the damaged frame: an append that failed
+    half way may have been followed by a good one.
+    """
+    offset = 0
+    while offset < len(data):
+        found = frame_at(data, offset)
+        if isinstance(found, Frame):
+            offset = found.end
+        else:
+            resume = data.find(MAGIC, offset + 1)
+            offset = len(data) if resume < 0 else resume
+            found = Damage(found.offset, found.what, found.torn and resume < 0)
+        yield found

@@ -1,0 +1,204 @@
+"""The live record of one rank: an append-only file that loses nothing it has acknowledged.
+
+HDF5 cannot be that file: killed while writing it leaves files that do not open, and a full disk
+crashes the process inside the library (docs/architecture.md). `seal` turns a finished journal
+into HDF5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hpcbench.errors import FileError, TraceError
+from hpcbench.plan.case import Plan, plan_to_json
+from hpcbench.trace.files import open_regular, sync_folder, write_all
+from hpcbench.trace.frames import Frame, Kind, frame_at, pack_frame, scan
+from hpcbench.trace.schema import Header, Record, no_samples
+from hpcbench.trace.source import (
+    Damage,
+    Note,
+    UnreadableTrace,
+    checked_record,
+    header_from_json,
+    header_to_json,
+    plan_from_text,
+    record_from_json,
+    record_to_json,
+)
+
+
+def journal_path(traces: Path, rank: int) -> Path:
+    """Return where a rank's journal lies in the folder of traces."""
+    return traces / f"rank{rank:05d}.journal"
+
+
+class Journal:
+    """An open journal; a context manager. What `append` and `note` return from is on disk."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        """Use `create` instead: it writes who the journal belongs to."""
+        self.path = path
+        self._descriptor = descriptor
+        self._safe_bytes = 0
+        self._n_records = 0
+
+    @classmethod
+    def create(cls, path: Path, header: Header, plan: Plan | None = None) -> Journal:
+        """Start a new journal. Raises FileError if the file exists or cannot be written."""
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+        except FileExistsError as error:
+            raise FileError(f"{path}: exists already; every launch needs a new folder") from error
+        except OSError as error:
+            raise FileError(f"{path}: cannot be created: {error.strerror}") from error
+        journal = cls(path, descriptor)
+        try:
+            journal._write_opening(header, plan)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def _write_opening(self, header: Header, plan: Plan | None) -> None:
+        """Write the header twice: without it, all the rest would be nobody's."""
+        frames = [pack_frame(Kind.HEADER, header_to_json(header))] * 2
+        frames += [] if plan is None else [pack_frame(Kind.PLAN, plan_to_json(plan))]
+        self._write(b"".join(frames))
+        sync_folder(self.path.parent)
+
+    def append(self, record: Record) -> None:
+        """Put a record on disk. Raises FileError, and leaves the earlier ones safe, if it cannot.
+
+        Raises ValueError for a record that does not keep to the schema.
+        """
+        meta = record_to_json(checked_record(record))
+        self._write(pack_frame(Kind.RECORD, meta, record.samples))
+        self._n_records += 1
+
+    def note(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Put a note on disk: ``end`` when all is done, ``stopped``, an event."""
+        self._write(pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)}))
+
+    def close(self) -> None:
+        """Close the file; closing twice does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Journal:
+        """Return the journal itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            write_all(self._descriptor, data)
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            self._take_back()
+            raise FileError(
+                f"{self.path}: cannot be written: {error.strerror}; {self._n_records} records "
+                f"({self._safe_bytes} bytes) before it are safe") from error
+        self._safe_bytes += len(data)
+
+    def _take_back(self) -> None:
+        """Cut a half-written frame off; if that fails too, the reader steps over it."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, self._safe_bytes)
+            os.lseek(self._descriptor, self._safe_bytes, os.SEEK_SET)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalTrace:
+    """A journal as read back: an index of its whole frames; a `TraceSource`."""
+
+    path: Path
+    header: Header
+    plan: Plan | None
+    notes: tuple[Note, ...]
+    damage: tuple[Damage, ...]
+    index: tuple[tuple[str, int, int], ...]
+    sealed: bool = False
+
+    @property
+    def case_ids(self) -> frozenset[str]:
+        """Return the ids of all cases with a record."""
+        return frozenset(case_id for case_id, _, _ in self.index)
+
+    def records(
+        self, case_ids: Collection[str] | None = None, *, samples: bool = True
+    ) -> Iterator[Record]:
+        """Yield the records of these cases in the order they were written."""
+        with open_regular(self.path) as descriptor:
+            for case_id, offset, n_bytes in self.index:
+                if case_ids is None or case_id in case_ids:
+                    frame = frame_at(os.pread(descriptor, n_bytes, offset), 0)
+                    if isinstance(frame, Damage):
+                        raise TraceError(f"{self.path}: changed while it was read")
+                    yield _record(frame, samples=samples)
+
+
+def read_journal(path: Path) -> JournalTrace:
+    """Return every whole frame of a journal, and what else was in it.
+
+    Damage never raises; it is listed. Raises UnreadableTrace if no header is left, or if a newer
+    hpcbench wrote it.
+    """
+    with open_regular(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+        found = list(scan(file.read()))
+    damage = [item for item in found if isinstance(item, Damage)]
+    frames = [item for item in found if isinstance(item, Frame)]
+    headers = [frame for frame in frames if frame.kind == Kind.HEADER]
+    if not headers:
+        raise UnreadableTrace("HB103", f"{path}: not an hpcbench journal, or its header is lost")
+    header = header_from_json(_json(headers[0]), path)
+    index, notes, unknown = _index(frames)
+    plans = [plan_from_text(frame.meta, path) for frame in frames if frame.kind == Kind.PLAN]
+    damage = sorted(damage + unknown, key=lambda item: item.offset)
+    return JournalTrace(path, header, plans[0] if plans else None, tuple(notes), tuple(damage),
+                        tuple(index))
+
+
+def _index(
+    frames: list[Frame],
+) -> tuple[list[tuple[str, int, int]], list[Note], list[Damage]]:
+    """Return (case_id, offset, length) of each record, the notes, and what is neither."""
+    index: list[tuple[str, int, int]] = []
+    notes: list[Note] = []
+    unknown: list[Damage] = []
+    for frame in frames:
+        try:
+            if frame.kind == Kind.RECORD:
+                record = _record(frame, samples=False)
+                index.append((record.case_id, frame.offset, frame.end - frame.offset))
+            elif frame.kind == Kind.NOTE:
+                meta = frame.json()
+                notes.append(Note(meta["kind"], meta["data"]))
+            else:
+                Kind(frame.kind)
+        except (KeyError, TypeError, ValueError) as error:
+            unknown.append(Damage(frame.offset, f"cannot be understood: {error!r}", torn=False))
+    return index, notes, unknown
+
+
+def _record(frame: Frame, *, samples: bool) -> Record:
+    return record_from_json(frame.json(), frame.samples() if samples else no_samples())
+
+
+def _json(frame: Frame) -> Any:
+    try:
+        return frame.json()
+    except ValueError:
+        return {}

@@ -1,0 +1,148 @@
+"""What every reader of a rank's trace offers, be it sealed or still a journal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from hpcbench.errors import TraceError
+from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
+from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Record, Samples
+
+END_NOTE = "end"
+"""The note that a rank writes last, when it is done with the whole plan or was stopped."""
+
+
+class UnreadableTrace(TraceError):
+    """A file that is no usable trace; ``code`` is the check that says so (docs/checks.md)."""
+
+    def __init__(self, code: str, message: str) -> None:
+        """Keep the stable ``code`` beside the message."""
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something a rank recorded beside its cases: ``end``, ``stopped``, an event."""
+
+    kind: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a journal that held no whole frame. ``torn``: the file ends inside them."""
+
+    offset: int
+    what: str
+    torn: bool
+
+
+class TraceSource(Protocol):
+    """One rank's trace. Holds no open file and no samples; each read opens the file anew."""
+
+    @property
+    def path(self) -> Path:
+        """Return the file this was read from."""
+
+    @property
+    def header(self) -> Header:
+        """Return who wrote the trace."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """Return the plan, which only rank 0 stores."""
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return all notes in the order in which they were written."""
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """Return what could not be read."""
+
+    @property
+    def sealed(self) -> bool:
+        """Return whether this is a sealed file, not a journal."""
+
+    @property
+    def case_ids(self) -> frozenset[str]:
+        """Return the ids of all cases with a record."""
+
+    def records(
+        self, case_ids: Collection[str] | None = None, *, samples: bool = True
+    ) -> Iterator[Record]:
+        """Yield the records of these cases (None: of all) in the order they were written.
+
+        Without ``samples`` their arrays are left empty. Raises TraceError if the file has gone.
+        """
+
+
+def was_cut_short(source: TraceSource) -> bool:
+    """Return whether the rank never came to its end, or a part of its trace is lost."""
+    return bool(source.damage) or all(note.kind != END_NOTE for note in source.notes)
+
+
+def header_to_json(header: Header) -> dict[str, Any]:
+    """Return plain JSON values; `header_from_json` is the inverse."""
+    return {item.name: getattr(header, item.name) for item in fields(Header)}
+
+
+def header_from_json(data: Mapping[str, Any], path: Path) -> Header:
+    """Rebuild a header. Raises UnreadableTrace for a newer version or a foreign header."""
+    try:
+        check_version(int(data["schema_version"]), SCHEMA_VERSION, path)
+        return Header(**{item.name: data[item.name] for item in fields(Header)})
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableTrace("HB103", f"{path}: not an hpcbench trace ({error!r})") from error
+
+
+def check_version(version: int, known: int, path: Path) -> None:
+    """Raise UnreadableTrace if this reader does not know the version of a file."""
+    if not 1 <= version <= known:
+        raise UnreadableTrace(
+            "HB104", f"{path}: written as version {version}, this hpcbench reads 1 to {known}: "
+            "use the hpcbench that wrote it, or a newer one")
+
+
+def plan_to_text(plan: Plan) -> str:
+    """Return a plan as one line of JSON."""
+    return json.dumps(plan_to_json(plan), separators=(",", ":"))
+
+
+def plan_from_text(text: str | bytes, path: Path) -> Plan:
+    """Rebuild a plan. Raises TraceError naming the file if it is not one."""
+    try:
+        return plan_from_json(json.loads(text))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TraceError(f"{path}: the plan in it cannot be read ({error!r})") from error
+
+
+def record_to_json(record: Record) -> dict[str, Any]:
+    """Return all of a record but its samples, as JSON values."""
+    return {item.name: getattr(record, item.name)
+            for item in fields(Record) if item.name != "samples"}
+
+
+def record_from_json(data: Mapping[str, Any], samples: Samples) -> Record:
+    """Rebuild a record, ignoring keys that a later minor version added.
+
+    Raises KeyError, TypeError or ValueError if it is none.
+    """
+    known = {item.name: data[item.name] for item in fields(Record) if item.name != "samples"}
+    return checked_record(Record(**known, samples=samples))
+
+
+def checked_record(record: Record) -> Record:
+    """Return the record, or raise ValueError if it does not keep to the schema."""
+    shape = record.samples.shape
+    if record.samples.dtype != "int64" or shape != (len(record.samples), len(SAMPLE_COLUMNS)):
+        raise ValueError(f"samples of {record.case_id}: int64 (n, {len(SAMPLE_COLUMNS)}) expected, "
+                         f"got {record.samples.dtype} {shape}")
+    if record.status not in STATUSES:
+        raise ValueError(f"{record.case_id}: no status {record.status!r}; known: {STATUSES}")
+    return record

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from hpcbench.errors import FileError
+from hpcbench.trace import container
+from hpcbench.trace.journal import Journal, read_journal
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
+from hpcbench.trace.sealed import FORMAT, SealedTrace, open_trace, seal
+from hpcbench.trace.source import UnreadableTrace, was_cut_short
+from synthetic import make_header, make_plan, make_record
+
+PLAN = make_plan(n_cases=4, passes=2)
+HEADER = make_header(PLAN, 0)
+RECORDS = [make_record(case, 0, index) for index in range(2) for case in PLAN.cases]
+RECORDS[5] = replace(RECORDS[5], status="failed", reason="rank 1: killed\nü", blamed_rank=1,
+                     n_wrong=-1, samples=no_samples(), detail={"stderr": ["a", "b"]})
+
+
+def write(folder: Path, records: list[Record] = RECORDS, *, end: bool = True) -> Path:
+    path = folder / "rank00000.journal"
+    path.unlink(missing_ok=True)
+    with Journal.create(path, HEADER, PLAN) as journal:
+        for record in records:
+            journal.append(record)
+        if end:
+            journal.note("end", {"status": "finished"})
+    sealed = path.with_suffix(".h5")
+    seal(path, sealed)
+    return sealed
+
+
+def same(left: Record, right: Record) -> bool:
+    return np.array_equal(left.samples, right.samples) and (
+        replace(left, samples=right.samples) == right)
+
+
+def test_says_what_the_journal_says(tmp_path: Path) -> None:
+    trace = open_trace(write(tmp_path))
+    journal = read_journal(tmp_path / "rank00000.journal")
+    assert (trace.header, trace.plan, trace.notes, trace.damage, trace.case_ids) == (
+        journal.header, journal.plan, journal.notes, journal.damage, journal.case_ids)
+    assert trace.sealed and not journal.sealed and not was_cut_short(trace)
+    assert all(same(*pair) for pair in zip(trace.records(), journal.records(), strict=True))
+
+
+def test_reads_one_case_alone_and_records_without_samples(tmp_path: Path) -> None:
+    trace = open_trace(write(tmp_path))
+    wanted = {RECORDS[2].case_id, RECORDS[3].case_id}
+    found = list(trace.records(wanted))
+    assert all(same(*pair) for pair in zip(
+        found, [RECORDS[2], RECORDS[3], RECORDS[6], RECORDS[7]], strict=True))
+    assert [len(record.samples) for record in trace.records(samples=False)] == [0] * 8
+    assert list(trace.records(())) == []
+
+
+def test_a_rank_without_a_case_is_a_whole_trace(tmp_path: Path) -> None:
+    trace = open_trace(write(tmp_path, []))
+    assert list(trace.records()) == [] and trace.case_ids == frozenset()
+
+
+def test_a_recovered_journal_is_marked(tmp_path: Path) -> None:
+    path = tmp_path / "rank00000.journal"
+    write(tmp_path, end=False)
+    path.write_bytes(path.read_bytes()[:-10])
+    seal(path, tmp_path / "rank00000.h5")
+    trace = open_trace(tmp_path / "rank00000.h5")
+    assert was_cut_short(trace) and [item.torn for item in trace.damage] == [True]
+    assert all(same(*pair) for pair in zip(trace.records(), RECORDS[:-1], strict=True))
+    with h5py.File(trace.path) as file:
+        assert file.attrs["recovered"]
+
+
+def test_any_hdf5_tool_opens_it_and_finds_units(tmp_path: Path) -> None:
+    with h5py.File(write(tmp_path), "r") as file:
+        assert file.userblock_size == container.HEAD_BYTES
+        assert (file.attrs["format"], file.attrs["schema_version"]) == (FORMAT, 1)
+        assert file.attrs["run_id"] == "run-1" and not file.attrs["recovered"]
+        assert file["cases/case_id"].asstr()[0] == PLAN.cases[0].case_id
+        for name in ("samples/start_ns", "samples/end_ns", "samples/device_ns", "cases/begin_ns"):
+            assert file[name].attrs["unit"] == "ns"
+        rows = file["samples/case"][:] == 2
+        expected = [RECORDS[2].samples[:, at] for at in range(4)]
+        found = [file[f"samples/{name}"][rows] for name in SAMPLE_COLUMNS]
+        assert np.array_equal(expected, found)
+        assert file["clock/a"].shape == (0,) and file["clock/bound_ns"].attrs["unit"] == "ns"
+
+
+def accepted(path: Path) -> SealedTrace | None:
+    try:
+        return open_trace(path)
+    except UnreadableTrace as error:
+        assert error.code in ("HB103", "HB111", "HB136")
+        return None
+
+
+def test_every_flipped_bit_is_found_before_hdf5_sees_it(tmp_path: Path) -> None:
+    data = write(tmp_path).read_bytes()
+    path, generator = tmp_path / "flip.h5", random.Random(3)
+    positions = [*range(0, 300), *(generator.randrange(len(data)) for _ in range(1700))]
+    for position in positions:
+        changed = bytearray(data)
+        changed[position] ^= 1 << generator.randrange(8)
+        path.write_bytes(changed)
+        assert accepted(path) is None, position
+
+
+def test_every_truncation_and_every_extension_is_found(tmp_path: Path) -> None:
+    data = write(tmp_path).read_bytes()
+    path = tmp_path / "cut.h5"
+    for length in [*range(0, 520, 13), *random.Random(4).sample(range(len(data)), 200)]:
+        path.write_bytes(data[:length])
+        with pytest.raises(UnreadableTrace, match="truncated, at least") as caught:
+            open_trace(path)
+        assert caught.value.code == "HB136"
+    path.write_bytes(data + b"\n")
+    assert accepted(path) is None
+
+
+@pytest.mark.parametrize("content", [b"hello", b"\x89HDF\r\n\x1a\n" + bytes(600), bytes(4096)])
+def test_a_foreign_file_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "rank00000.h5"
+    path.write_bytes(content)
+    with pytest.raises(UnreadableTrace, match="not a hpcbench-trace file") as caught:
+        open_trace(path)
+    assert caught.value.code == "HB103"
+
+
+def test_a_plain_hdf5_file_and_a_results_file_are_foreign(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "plain.h5", "w") as file:
+        file.attrs["format"] = FORMAT
+    with container.new_container(tmp_path / "other.h5", "hpcbench-results", 1) as file:
+        file.attrs["format"] = FORMAT
+    for name in ("plain.h5", "other.h5"):
+        with pytest.raises(UnreadableTrace, match="not a hpcbench-trace file"):
+            open_trace(tmp_path / name)
+
+
+def test_a_sealed_file_without_the_content_is_one_clear_error(tmp_path: Path) -> None:
+    with container.new_container(tmp_path / "empty.h5", FORMAT, 1):
+        pass
+    with pytest.raises(UnreadableTrace, match="not the content expected") as caught:
+        open_trace(tmp_path / "empty.h5")
+    assert caught.value.code == "HB103"
+
+
+def test_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
+    with container.new_container(tmp_path / "new.h5", FORMAT, 7):
+        pass
+    with pytest.raises(UnreadableTrace, match="version 7.*reads 1 to 1.*newer") as caught:
+        open_trace(tmp_path / "new.h5")
+    assert caught.value.code == "HB104"
+
+
+def test_a_named_pipe_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rank00000.h5")
+    with pytest.raises(UnreadableTrace, match="not a regular file"):
+        open_trace(tmp_path / "rank00000.h5")
+
+
+def test_an_error_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    before = path.read_bytes()
+    with pytest.raises(KeyError), container.new_container(path, FORMAT, 1):
+        raise KeyError("caller")
+    assert path.read_bytes() == before
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["rank00000.h5", "rank00000.journal"]
+    with pytest.raises(FileError, match="cannot be written: No such file"):
+        seal(tmp_path / "rank00000.journal", tmp_path / "none" / "a.h5")
+
+
+LIMITED = """
+import resource, signal, sys
+from pathlib import Path
+from hpcbench.errors import FileError
+from hpcbench.trace.sealed import seal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+journal = Path(sys.argv[1])
+for limit in map(int, sys.argv[2:]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        seal(journal, journal.with_name("limited.h5"))
+    except FileError as error:
+        assert "cannot be written: File too large" in str(error), error
+        assert not journal.with_name("limited.h5.partial").exists()
+    else:
+        print("whole at", limit)
+"""
+
+
+def test_a_full_disk_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    """A file size limit stands in for a full disk; HDF5 alone crashes the process there."""
+    size = write(tmp_path).stat().st_size
+    limits = [0, 100, 512, *range(600, size, 1511), size - 1, size]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path / "rank00000.journal"), *map(str, limits)],
+        capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"whole at {size}\n"
+    assert open_trace(tmp_path / "limited.h5").case_ids == frozenset(
+        case.case_id for case in PLAN.cases)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.statistics.order import median, percentile, percentile_if_enough, values_needed
+
+numbers = st.lists(st.floats(1e-9, 1e6), min_size=1, max_size=300)
+
+
+def type_7(values: list[float], percent: float) -> float:
+    """The textbook definition, on a sorted list."""
+    ordered = sorted(values)
+    position = (len(ordered) - 1) * percent / 100
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+@given(numbers, st.sampled_from([0, 5, 25, 50, 75, 95, 99, 100]))
+def test_percentile_is_the_linear_one(values: list[float], percent: float) -> None:
+    assert percentile(np.array(values), percent) == pytest.approx(type_7(values, percent))
+
+
+@given(numbers)
+def test_median_is_the_middle_of_the_sorted_values(values: list[float]) -> None:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    expected = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    assert median(np.array(values)) == pytest.approx(expected)
+
+
+@given(numbers)
+def test_percentiles_rise(values: list[float]) -> None:
+    array = np.array(values)
+    found = [percentile(array, percent) for percent in (0, 5, 25, 50, 75, 95, 99, 100)]
+    assert all(low <= high * (1 + 1e-12) for low, high in zip(found, found[1:], strict=False))
+
+
+@pytest.mark.parametrize(("percent", "needed"),
+                         [(5, 20), (95, 20), (99, 100), (25, 1), (50, 1), (75, 1)])
+def test_a_percentile_is_given_only_from_enough_values(percent: float, needed: int) -> None:
+    assert values_needed(percent) == needed
+    assert percentile_if_enough(np.ones(needed), percent) == 1.0
+    if needed > 1:
+        assert percentile_if_enough(np.ones(needed - 1), percent) is None
