@@ -131,14 +131,14 @@ class CollectiveBlock(Section):
         default=("sum",), description="Reduction of all_reduce and reduce_scatter.")
     root: Axis[Annotated[int, Field(ge=0)]] = Field(default=(0,), description="Root of broadcast.")
     in_place: Axis[bool] = Field(default=(False,), description="Send from the receive buffer.")
-    size: Sizes = Field(
-        default=(2**20,),
-        description="Bytes, as nccl-tests' size column: 8, 64KiB, {from, to, factor}.")
     warmup: Axis[Warmup] | None = Field(default=None, description="Instead of measure.warmup.")
     iterations: Axis[Iterations] | None = Field(
         default=None, description="Instead of measure.iterations.")
     check: Axis[bool] | None = Field(
         default=None, alias="validate", description="Instead of measure.validate.")
+    size: Sizes = Field(
+        default=(2**20,),
+        description="Bytes, as nccl-tests' size column: 8, 64KiB, {from, to, factor}.")
     wakeup_s: Axis[Wakeup] | None = Field(default=None, description="Instead of launch.wakeup_s.")
     timeout_s: Timeout | None = Field(
         default=None, description="Instead of launch.timeout_s; a limit, so no list.")

@@ -19,7 +19,8 @@ class Collective:
     ``count`` is nccl-tests' count column, in elements: the whole buffer for all_reduce, broadcast
     and send_recv, each rank's part for all_gather, reduce_scatter and all_to_all, 0 for barrier.
     ``size_bytes`` is the size after rounding, ``requested_bytes`` what the sweep asked for.
-    ``op``, ``root`` and ``in_place`` are None where the collective has no such option.
+    ``op``, ``root`` and ``in_place`` are None where the collective has no such option; a barrier
+    moves no data, its dtype is uint8 by convention.
     """
 
     collective: str
@@ -64,8 +65,10 @@ class Case:
     def label(self) -> str:
         """Return a one-line name for progress lines and messages."""
         work = self.workload
-        parts = [work.collective, self.backend, self.device, work.dtype]
+        parts = [work.collective, self.backend, self.device]
+        parts += [work.dtype] if work.collective != "barrier" else []
         parts += [work.op] if work.op else []
+        parts += [f"root={work.root}"] if work.root else []
         parts += [f"{work.size_bytes}B"] if work.collective != "barrier" else []
         parts += ["in_place"] if work.in_place else []
         parts += [f"n={self.world_size}"]

@@ -1,0 +1,59 @@
+"""How long a plan may take: an assumption to size a job with, never a result.
+
+Time of an iteration = alpha x ceil(log2 n) + moved bytes / beta, and one more alpha term for the
+barrier it starts after. Alpha and beta are assumed, per device: for the CPU what gloo does with
+four ranks on two shared cores, so a real node is faster. `hardware.network_bandwidth_gbps`
+replaces beta if it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from hpcbench.config.schema import Hardware
+from hpcbench.plan.case import Collective, Plan
+from hpcbench.plan.order import generations
+
+START_S = 4.0
+"""Assumed: MPI start, import of torch in the template process, plots."""
+GENERATION_S = 0.5
+"""Assumed: new workers and their process group."""
+CASE_S = 0.03
+"""Assumed: agreement, buffers, expected results, journal."""
+CHECKS = 2
+"""Checked iterations of a case, each read once at CHECK_BYTES_PER_S."""
+CHECK_BYTES_PER_S = 5e8
+
+_ALPHA_S: Mapping[str, float] = MappingProxyType({"cpu": 6e-4, "cuda": 1e-4})
+_BETA_BYTES_PER_S: Mapping[str, float] = MappingProxyType({"cpu": 2e8, "cuda": 1e10})
+
+
+def estimate_case_s(
+    work: Collective, device: str, world_size: int, iterations: int, validate: bool,
+    hardware: Hardware,
+) -> float:
+    """Return the assumed seconds of one case, warm-ups counted in ``iterations``."""
+    kind = "cuda" if device == "cuda" else "cpu"
+    steps = math.ceil(math.log2(world_size)) if world_size > 1 else 0
+    given = hardware.network_bandwidth_gbps
+    beta = given * 1e9 / 8 if given else _BETA_BYTES_PER_S[kind]
+    iteration_s = 2 * _ALPHA_S[kind] * steps + _moved_bytes(work, world_size) / beta
+    checks_s = CHECKS * work.size_bytes / CHECK_BYTES_PER_S if validate else 0.0
+    return CASE_S + iterations * iteration_s + checks_s
+
+
+def _moved_bytes(work: Collective, world_size: int) -> float:
+    """Return the bytes a rank sends in a ring; the restored input counts as one copy."""
+    share = (world_size - 1) / world_size
+    if work.collective == "all_reduce":
+        return work.size_bytes * 2 * share
+    return work.size_bytes * (share if world_size > 1 else 0.0)
+
+
+def estimate_job_s(plan: Plan) -> float:
+    """Return the assumed seconds of a whole job: start, workers, and every runnable case."""
+    cases_s = sum(case.estimate_s for case in plan.cases if case.skip is None)
+    workers_s = GENERATION_S * len(generations(plan.cases))
+    return START_S + plan.passes * (workers_s + cases_s)

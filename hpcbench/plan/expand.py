@@ -1,0 +1,177 @@
+"""A configuration becomes a `Plan`: every point a case, with its id, its place or its skip."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hpcbench.config.names import unknown_name
+from hpcbench.config.schema import CollectiveBlock, Config, Hardware
+from hpcbench.errors import ConfigError
+from hpcbench.plan.case import Case, Collective, Plan, case_id
+from hpcbench.plan.estimate import estimate_case_s
+from hpcbench.plan.order import ordered
+from hpcbench.plan.points import Point, points, refuse_huge
+from hpcbench.plan.sizes import rank_bytes, rounded, smallest_bytes
+from hpcbench.plan.support import (
+    BACKEND_TRAITS,
+    COLLECTIVE_TRAITS,
+    needs,
+    resolve_device,
+    unsupported,
+)
+
+
+def make_plan(config: Config, world_size: int) -> Plan:
+    """Return the ordered cases of a job with ``world_size`` ranks.
+
+    Points that are the same case are planned once. Raises ConfigError if the sweep is too large
+    or nothing is left of it after the filters ``benchmark`` and ``only``.
+    """
+    blocks = _chosen_blocks(config)
+    refuse_huge([block for _, block in blocks], config)
+    every = [case for title, block in blocks
+             for case in _block_cases(title, block, config, world_size)]
+    distinct: dict[str, Case] = {}
+    for case in every:
+        distinct.setdefault(case.case_id, case)
+    kept = ordered(_matching(list(distinct.values()), config.only))
+    cases = tuple(replace(case, index=index) for index, case in enumerate(kept))
+    plain = config.plain()
+    return Plan(
+        name=config.name, world_size=world_size, passes=config.measure.passes, cases=cases,
+        duplicates=len(every) - len(distinct), config=plain,
+        plan_hash=_plan_hash(plain, cases, world_size))
+
+
+def _chosen_blocks(config: Config) -> list[tuple[str, CollectiveBlock]]:
+    """Return (title, block) of the blocks to run; a block without a name gets its number."""
+    titled = [(block.name or f"{block.kind}-{number}", block)
+              for number, block in enumerate(config.benchmarks, start=1)]
+    chosen = [(title, block) for title, block in titled
+              if config.benchmark in (None, block.kind)]
+    if not chosen:
+        kinds = sorted({block.kind for block in config.benchmarks})
+        raise ConfigError(f"benchmark: {unknown_name(config.benchmark, kinds)}")
+    return chosen
+
+
+def _matching(cases: Sequence[Case], pattern: str | None) -> Sequence[Case]:
+    if pattern is None:
+        return cases
+    kept = [case for case in cases if fnmatchcase(case.label, pattern)]
+    if not kept:
+        raise ConfigError(f'only: "{pattern}" matches none of {len(cases)} cases; it must match '
+                          f'a whole label, such as "{cases[0].label}"')
+    return kept
+
+
+def _block_cases(
+    title: str, block: CollectiveBlock, config: Config, world_size: int
+) -> Iterator[Case]:
+    for point in points(block, config, world_size):
+        yield _case(title, block, config, world_size, point)
+
+
+def _case(
+    title: str, block: CollectiveBlock, config: Config, job_size: int, point: Point
+) -> Case:
+    """Return the case of a point; options that its collective does not have are dropped."""
+    work = _workload(point)
+    device = resolve_device(point.backend, point.device)
+    validate = point.validate and work.collective != "barrier"
+    env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
+    memory = rank_bytes(work.collective, work.in_place, point.world_size, work.size_bytes)
+    skip = (_skip(point, work, device, job_size) or _contradiction(point)
+            or _too_large(memory, device, config.hardware))
+    estimate_s = estimate_case_s(work, device, point.world_size, point.warmup + point.iterations,
+                                 validate, config.hardware)
+    identity = _identity(point, work, device, env, validate, config)
+    return Case(
+        case_id=case_id(identity), index=0, block=title, kind=block.kind, backend=point.backend,
+        device=device, world_size=point.world_size, env=env, mode=config.measure.mode,
+        warmup=point.warmup, iterations=point.iterations, validate=validate,
+        timeout_s=block.timeout_s or config.launch.timeout_s, wakeup_s=point.wakeup_s,
+        workload=work, skip=skip, needs=() if skip else needs(point.backend, device),
+        estimate_s=0.0 if skip else estimate_s, memory_bytes=memory)
+
+
+def _workload(point: Point) -> Collective:
+    traits = COLLECTIVE_TRAITS[point.collective]
+    barrier = point.collective == "barrier"
+    dtype = "uint8" if barrier else point.dtype
+    size, count = rounded(point.collective, dtype, point.world_size, point.size_bytes)
+    return Collective(
+        collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
+        root=point.root if traits.has_root else None,
+        in_place=None if traits.in_place is None else point.in_place,
+        requested_bytes=0 if barrier else point.size_bytes, size_bytes=size, count=count)
+
+
+def _skip(point: Point, work: Collective, device: str, job_size: int) -> str | None:
+    """Return why the point can run nowhere as asked, or None."""
+    least = COLLECTIVE_TRAITS[work.collective].min_world_size
+    reason = unsupported(
+        point.backend, device, work.collective, work.dtype, work.op, work.in_place)
+    if reason:
+        return reason
+    if point.world_size > job_size:
+        return f"world_size {point.world_size} is more than the job's {job_size} ranks"
+    if point.world_size < least:
+        return f"{work.collective} needs at least {least} ranks"
+    if work.root is not None and work.root >= point.world_size:
+        return f"root {work.root} is not one of {point.world_size} ranks"
+    if work.size_bytes == 0 and work.collective != "barrier":
+        smallest = smallest_bytes(work.collective, work.dtype, point.world_size)
+        return (f"{work.requested_bytes} B is rounded to nothing: {work.collective} of "
+                f"{work.dtype} over {point.world_size} ranks begins at {smallest} B")
+    return None
+
+
+def _contradiction(point: Point) -> str | None:
+    """Return why the point's environment selects something else than its backend, or None."""
+    selected = dict(BACKEND_TRAITS[point.backend].env)
+    for name, value in point.env:
+        if selected.get(name, value) != value:
+            return f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
+    return None
+
+
+def _too_large(memory_bytes: int, device: str, hardware: Hardware) -> str | None:
+    limit = hardware.memory_per_device_gb
+    if limit is None or memory_bytes <= limit * 1e9 or hardware.device_type not in (None, device):
+        return None
+    return (f"needs {memory_bytes / 1e9:.3g} GB of memory per rank, more than "
+            f"hardware.memory_per_device_gb {limit:g}")
+
+
+def _identity(
+    point: Point, work: Collective, device: str, env: tuple[tuple[str, str], ...],
+    validate: bool, config: Config,
+) -> dict[str, Any]:
+    """Return what makes a case this case; limits and labels do not."""
+    identity: dict[str, Any] = {
+        "kind": "collective", "collective": work.collective, "dtype": work.dtype, "op": work.op,
+        "root": work.root, "in_place": work.in_place, "size_bytes": work.size_bytes,
+        "backend": point.backend, "device": device, "world_size": point.world_size,
+        "env": dict(env), "mode": config.measure.mode, "warmup": point.warmup,
+        "iterations": point.iterations, "validate": validate,
+    }
+    if work.size_bytes == 0:
+        identity["requested_bytes"] = work.requested_bytes
+    if point.wakeup_s != config.launch.wakeup_s:
+        identity["wakeup_s"] = point.wakeup_s
+    return identity
+
+
+def _plan_hash(plain: dict[str, Any], cases: Sequence[Case], world_size: int) -> str:
+    """Return 16 hex digits over what is measured and how; not over names and places."""
+    blocks = [{**block, "name": None} for block in plain["benchmarks"]]
+    content = [blocks, plain["measure"], world_size,
+               [(case.case_id, case.skip, case.timeout_s, case.wakeup_s) for case in cases]]
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,50 @@
+"""The order of cases in a job: the one that restarts workers least often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from hpcbench.plan.case import Case
+
+Environment = tuple[tuple[str, str], ...]
+INLINE_BACKENDS = ("mpi",)
+"""Backends that must run in the MPI process itself; their cases come last, not isolated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Consecutive runnable cases that one set of workers can run, one after another."""
+
+    env: Environment
+    world_size: int
+    inline: bool
+    cases: tuple[Case, ...]
+
+
+def generations(cases: Iterable[Case]) -> list[Generation]:
+    """Return the runnable cases, in order, cut where they cannot share workers."""
+    runnable = (case for case in cases if case.skip is None)
+    return [Generation(*key, cases=tuple(group)) for key, group in groupby(runnable, _workers)]
+
+
+def _workers(case: Case) -> tuple[Environment, int, bool]:
+    return case.env, case.world_size, case.backend in INLINE_BACKENDS
+
+
+def ordered(cases: Sequence[Case]) -> list[Case]:
+    """Return the cases grouped by environment, world size (largest first) and backend.
+
+    Stable: within a group cases stay as configured. Inline backends come last.
+    """
+    envs = _first_seen(case.env for case in cases)
+    backends = _first_seen(case.backend for case in cases)
+    return sorted(cases, key=lambda case: (
+        case.backend in INLINE_BACKENDS, envs[case.env], -case.world_size,
+        backends[case.backend]))
+
+
+def _first_seen(values: Iterable[object]) -> dict[object, int]:
+    """Return value -> its place in the order of first appearance."""
+    return {value: place for place, value in enumerate(dict.fromkeys(values))}

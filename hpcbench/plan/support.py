@@ -1,0 +1,109 @@
+"""What each backend can do by itself, known without a machine; the rest is a reason to skip.
+
+Sources: the backend table of torch.distributed's documentation (gloo on GPU: no send, recv or
+barrier), and runs of every collective, dtype and op on gloo with torch 2.13 on CPU. What only the
+machine can tell (is nccl there?) is in ``needs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from hpcbench.config.names import COLLECTIVES, DTYPES, FLOATING_DTYPES, OPS
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTraits:
+    """Which options a collective has, and how its size is counted.
+
+    ``split``: the size is that of all ranks' parts together (all_gather), not of one buffer.
+    ``in_place`` is None where there is only one form, else the forms that exist.
+    """
+
+    has_op: bool = False
+    has_root: bool = False
+    in_place: tuple[bool, ...] | None = (False, True)
+    split: bool = False
+    min_world_size: int = 1
+
+
+COLLECTIVE_TRAITS: Mapping[str, CollectiveTraits] = MappingProxyType({
+    "all_reduce": CollectiveTraits(has_op=True),
+    "all_gather": CollectiveTraits(split=True),
+    "reduce_scatter": CollectiveTraits(has_op=True, split=True),
+    "all_to_all": CollectiveTraits(in_place=(False,), split=True),
+    "broadcast": CollectiveTraits(has_root=True, in_place=None),
+    "send_recv": CollectiveTraits(in_place=(False,), min_world_size=2),
+    "barrier": CollectiveTraits(in_place=None),
+})
+
+
+@dataclass(frozen=True, slots=True)
+class BackendTraits:
+    """What a backend can do, and what it asks of the machine.
+
+    ``device`` stands for ``auto``; ``missing`` is why this version cannot use the backend at all;
+    ``excluded`` lists (collective, device) pairs that it cannot do; ``env`` is what selects it.
+    """
+
+    device: str
+    devices: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    missing: str | None = None
+    excluded: frozenset[tuple[str, str]] = frozenset()
+    env: tuple[tuple[str, str], ...] = ()
+    collectives: tuple[str, ...] = COLLECTIVES
+    dtypes: tuple[str, ...] = DTYPES
+    ops: tuple[str, ...] = OPS
+
+
+def _ucc(layer: str, *devices: str) -> BackendTraits:
+    """Return the traits of UCC restricted to one transport layer."""
+    device = devices[0] if len(devices) == 1 else "auto"
+    return BackendTraits(device, devices, ("ucc",),
+                         env=(("UCC_CLS", "basic"), ("UCC_CL_BASIC_TLS", layer)))
+
+
+BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
+    "gloo": BackendTraits("cpu", ("cpu", "cuda"),
+                          excluded=frozenset({("send_recv", "cuda"), ("barrier", "cuda")})),
+    "nccl": BackendTraits("cuda", ("cuda",), ("nccl",)),
+    "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",)),
+    "ucc/tl/ucp": _ucc("ucp", "auto", "cpu", "cuda"),
+    "ucc/tl/cuda": _ucc("cuda", "cuda"),
+    "ucc/tl/nccl": _ucc("nccl", "cuda"),
+    "mpi": BackendTraits("cpu", ("cpu",),
+                         missing="backend mpi is not implemented in hpcbench 0.1 (planned)"),
+})
+
+
+def resolve_device(backend: str, device: str) -> str:
+    """Return the device ``auto`` stands for; it stays ``auto`` where the machine decides."""
+    return BACKEND_TRAITS[backend].device if device == "auto" else device
+
+
+def needs(backend: str, device: str) -> tuple[str, ...]:
+    """Return what only the machine can tell: ``nccl``, ``ucc``, ``cuda``."""
+    return BACKEND_TRAITS[backend].needs + (("cuda",) if device == "cuda" else ())
+
+
+def unsupported(
+    backend: str, device: str, collective: str, dtype: str, op: str | None, in_place: bool | None,
+) -> str | None:
+    """Return why the backend cannot do this anywhere, or None if nothing is known against it."""
+    traits, forms = BACKEND_TRAITS[backend], COLLECTIVE_TRAITS[collective].in_place
+    if traits.missing:
+        return traits.missing
+    if device not in traits.devices:
+        return f"{backend} does not run on {device}, only on {' or '.join(traits.devices)}"
+    if collective not in traits.collectives or (collective, device) in traits.excluded:
+        return f"{backend} has no {collective} on {device}"
+    if dtype not in traits.dtypes or (op is not None and op not in traits.ops):
+        return f"{backend} has no {op or collective} of {dtype}"
+    if op == "avg" and dtype not in FLOATING_DTYPES:
+        return f"avg is defined for floating dtypes only, not for {dtype}"
+    if in_place is not None and forms is not None and in_place not in forms:
+        return f"{collective} has no in-place form"
+    return None
