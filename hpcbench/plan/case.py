@@ -110,6 +110,11 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
     return Plan(**{**data, "cases": cases})
 
 
+def case_to_json(case: Case) -> dict[str, Any]:
+    """Return one case as plain JSON values; `case_from_json` is the inverse."""
+    return asdict(case)
+
+
 def case_from_json(data: Mapping[str, Any]) -> Case:
     """Rebuild one `Case`."""
     env = tuple((str(key), str(value)) for key, value in data["env"])
