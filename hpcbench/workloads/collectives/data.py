@@ -29,7 +29,9 @@ def moved(rank: int, start: int, count: int, dtype: torch.dtype) -> torch.Tensor
     return _tile(_hash(rank) % _MOVED_MODULUS.get(dtype, PERIOD), start, count, dtype)
 
 
-def contributed(rank: int, world_size: int, op: str, count: int, dtype: torch.dtype) -> torch.Tensor:
+def contributed(
+    rank: int, world_size: int, op: str, count: int, dtype: torch.dtype,
+) -> torch.Tensor:
     """Return the first ``count`` elements of what ``rank`` contributes to a reduction."""
     return _tile(_contribution(rank, world_size, op, dtype), 0, count, dtype)
 

@@ -1,0 +1,187 @@
+"""The supervisors' communicator: a few quiet operations, with MPI as the implementation.
+
+Waiting must not spin: a rank that spins in MPI takes a core from what is being timed. So every
+operation is non-blocking underneath, tested now and then with growing pauses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from hpcbench.errors import LaunchError
+
+_SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
+_NOTICE_TAG = 77
+_FIRST_PAUSE_S = 20e-6
+_LONGEST_PAUSE_S = 2e-3
+IDLE_PAUSE_S = 0.1
+
+
+class Communicator(Protocol):
+    """What supervisors need of each other. Payloads are JSON values."""
+
+    rank: int
+    size: int
+
+    def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
+        """Return every rank's value, by rank."""
+
+    def bcast(self, value: Any, pause_s: float = _LONGEST_PAUSE_S) -> Any:
+        """Return rank 0's value on every rank."""
+
+    def barrier(self, pause_s: float = _LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
+        """Return when every rank has called; look only every ``pause_s`` seconds at the end."""
+
+    def first(self, count: int) -> Communicator | None:
+        """Return the communicator of ranks 0..count-1, or None on the others. Collective."""
+
+    def notify(self, number: int) -> None:
+        """Tell the other ranks, by way of rank 0, that case ``number`` has failed here."""
+
+    def noticed(self, number: int) -> bool:
+        """Return whether another rank said that case ``number`` has failed."""
+
+    def abort(self, code: int) -> None:
+        """End every rank of the job now."""
+
+
+class SoloCommunicator:
+    """One rank, no MPI."""
+
+    rank = 0
+    size = 1
+
+    def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
+        """Return the one value."""
+        return [value]
+
+    def bcast(self, value: Any, pause_s: float = 0.0) -> Any:
+        """Return the value."""
+        return value
+
+    def barrier(self, pause_s: float = 0.0, timeout_s: float | None = None) -> None:
+        """Return at once."""
+
+    def first(self, count: int) -> Communicator | None:
+        """Return this communicator."""
+        return self
+
+    def notify(self, number: int) -> None:
+        """There is nobody to tell."""
+
+    def noticed(self, number: int) -> bool:
+        """Nobody else can fail."""
+        return False
+
+    def abort(self, code: int) -> None:
+        """End the process."""
+        os._exit(code)
+
+
+class MpiCommunicator:
+    """The operations over an mpi4py intracommunicator."""
+
+    def __init__(self, comm: Any, while_waiting: Callable[[], None]) -> None:
+        """``while_waiting`` is called at every test; it may end the process (launcher gone)."""
+        self._comm = comm
+        self._while_waiting = while_waiting
+        self._notices: set[int] = set()
+        self._sent: list[Any] = []
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+
+    def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
+        """Return every rank's value, by rank: one MPI operation if all are short."""
+        data = json.dumps(value).encode()
+        slot = np.zeros(_SLOT_BYTES, dtype=np.uint8)
+        slot[:8] = np.frombuffer(np.int64(len(data)).tobytes(), dtype=np.uint8)
+        short = data[:_SLOT_BYTES - 8]
+        slot[8:8 + len(short)] = np.frombuffer(short, dtype=np.uint8)
+        slots = np.empty((self.size, _SLOT_BYTES), dtype=np.uint8)
+        self._wait(self._comm.Iallgather(slot, slots), timeout_s=timeout_s)
+        lengths = slots[:, :8].copy().view(np.int64).reshape(-1)
+        if int(lengths.max()) > _SLOT_BYTES - 8:
+            return self._allgather_long(data, lengths, timeout_s)
+        return [json.loads(slots[rank, 8:8 + lengths[rank]].tobytes()) for rank in range(self.size)]
+
+    def _allgather_long(
+        self, data: bytes, lengths: np.ndarray[Any, Any], timeout_s: float | None,
+    ) -> list[Any]:
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        everything = np.empty(int(offsets[-1]), dtype=np.uint8)
+        mine = np.frombuffer(data, dtype=np.uint8)
+        self._wait(self._comm.Iallgatherv(mine, (everything, lengths)), timeout_s=timeout_s)
+        return [json.loads(everything[offsets[rank]:offsets[rank + 1]].tobytes())
+                for rank in range(self.size)]
+
+    def bcast(self, value: Any, pause_s: float = _LONGEST_PAUSE_S) -> Any:
+        """Return rank 0's value on every rank."""
+        data = json.dumps(value).encode() if self.rank == 0 else b""
+        length = np.array([len(data)], dtype=np.int64)
+        self._wait(self._comm.Ibcast(length), pause_s)
+        buffer = (np.frombuffer(data, dtype=np.uint8).copy() if self.rank == 0
+                  else np.empty(int(length[0]), dtype=np.uint8))
+        self._wait(self._comm.Ibcast(buffer), pause_s)
+        return json.loads(buffer.tobytes())
+
+    def barrier(self, pause_s: float = _LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
+        """Return when every rank has called."""
+        self._wait(self._comm.Ibarrier(), pause_s, timeout_s)
+
+    def first(self, count: int) -> Communicator | None:
+        """Return the communicator of ranks 0..count-1, or None on the others. Collective."""
+        member = self.rank < count
+        comm = self._comm.Split(0 if member else 1, self.rank)
+        return MpiCommunicator(comm, self._while_waiting) if member else None
+
+    def notify(self, number: int) -> None:
+        """Send the notice to rank 0, which passes it on: O(ranks) messages, not O(ranks^2)."""
+        if self.rank == 0:
+            self._pass_on(number)
+        elif number not in self._notices:
+            self._send(number, 0)
+
+    def noticed(self, number: int) -> bool:
+        """Take in all notices; rank 0 passes on the first of each case."""
+        while self._comm.Iprobe(tag=_NOTICE_TAG):
+            notice = np.empty(1, dtype=np.int64)
+            self._comm.Recv(notice, tag=_NOTICE_TAG)
+            if self.rank == 0:
+                self._pass_on(int(notice[0]))
+            self._notices.add(int(notice[0]))
+        return number in self._notices
+
+    def abort(self, code: int) -> None:
+        """MPI_Abort: end every rank of the job now."""
+        self._comm.Abort(code)
+
+    def _pass_on(self, number: int) -> None:
+        if number not in self._notices:
+            self._notices.add(number)
+            for rank in range(1, self.size):
+                self._send(number, rank)
+
+    def _send(self, number: int, rank: int) -> None:
+        notice = np.array([number], dtype=np.int64)
+        self._sent.append((self._comm.Isend(notice, rank, tag=_NOTICE_TAG), notice))
+        self._sent = [(request, kept) for request, kept in self._sent if not request.Test()]
+
+    def _wait(
+        self, request: Any, pause_s: float = _LONGEST_PAUSE_S, timeout_s: float | None = None,
+    ) -> None:
+        """Test ``request`` with pauses that grow to ``pause_s``. Raises LaunchError when late."""
+        began, pause = time.monotonic(), _FIRST_PAUSE_S
+        while not request.Test():
+            self._while_waiting()
+            if timeout_s is not None and time.monotonic() - began > timeout_s:
+                raise LaunchError(
+                    f"rank {self.rank}: another rank has not answered for {timeout_s:.0f} s; "
+                    "its supervisor process is stopped, gone or cut off")
+            time.sleep(pause)
+            pause = min(pause * 1.5, pause_s)

@@ -1,0 +1,144 @@
+"""The workers of one generation: one per member rank, started together, replaced together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hpcbench.errors import LaunchError
+from hpcbench.launch.communicator import Communicator
+from hpcbench.launch.stop import StopRequests
+from hpcbench.launch.verdict import Evidence, Outcome, Verdict, judge
+from hpcbench.launch.watch import Sighting, Watch, watch
+from hpcbench.launch.workers import WorkerHandle
+from hpcbench.plan.case import Case, case_to_json
+from hpcbench.trace.schema import Samples, no_samples
+
+_LEAVE_TIMEOUT_S = 5.0
+_AGREEMENT_GRACE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """How the workers of a job meet; times in seconds, ``ports`` tried in order."""
+
+    address: str
+    ports: tuple[int, ...]
+    local_rank: int
+    init_timeout_s: float
+    group_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """The agreed verdict of one case, this rank's own sighting, and any rank's wish to stop."""
+
+    verdict: Verdict
+    own: Sighting
+    stop: str
+
+
+class Hiring(Protocol):
+    """Starts one worker of this rank."""
+
+    def __call__(self) -> WorkerHandle:
+        """Return a new worker. Raises LaunchError."""
+
+
+class Crew:
+    """The worker of this rank and the agreement with the other members' supervisors."""
+
+    def __init__(
+        self, comm: Communicator, hire: Hiring, rendezvous: Rendezvous, stop: StopRequests,
+    ) -> None:
+        """``comm`` holds the member ranks only."""
+        self._comm = comm
+        self._hire = hire
+        self._rendezvous = rendezvous
+        self._stop = stop
+        self._worker: WorkerHandle | None = None
+        self._rows = no_samples()
+
+    def run(
+        self, case: Case, number: int, device: str, faults: Sequence[Mapping[str, Any]],
+    ) -> Hearing:
+        """Run one case on all members and agree on its verdict; failed workers are replaced."""
+        if self._worker is None:
+            hearing = self._assemble(number, case)
+            if hearing is not None:
+                return hearing
+        assert self._worker is not None
+        self._worker.progress.begin(number)
+        self._worker.send({"do": "case", "case": case_to_json(case), "number": number,
+                           "device": device, "faults": list(faults)})
+        sighting = watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s))
+        return self._agree(sighting, case.timeout_s)
+
+    def close(self) -> None:
+        """Have healthy workers leave their process group together."""
+        if self._worker is not None:
+            self._worker.leave(_LEAVE_TIMEOUT_S)
+            self._worker = None
+
+    def dismiss(self) -> None:
+        """Kill this rank's worker."""
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+    def rows(self) -> Samples:
+        """Return the samples of the last case, int64 (row, 4), also of a worker that is gone."""
+        return self._rows
+
+    def _assemble(self, number: int, case: Case) -> Hearing | None:
+        """Start this rank's worker and have all join; a hearing is returned only on failure."""
+        how = self._watch(number, self._rendezvous.init_timeout_s, case.wakeup_s)
+        sighting = self._start(number)
+        if self._comm.rank == 0 and sighting.evidence.outcome is Outcome.OK:
+            sighting = self._ask(how, {
+                "do": "listen", "ports": list(self._rendezvous.ports),
+                "timeout_s": self._rendezvous.init_timeout_s})
+        port = self._comm.bcast(sighting.answer.get("port"))
+        if port is not None and sighting.evidence.outcome is Outcome.OK:
+            sighting = self._ask(how, self._joining(port))
+        hearing = self._agree(sighting, self._rendezvous.init_timeout_s)
+        return None if hearing.verdict.status == "ok" else hearing
+
+    def _start(self, number: int) -> Sighting:
+        """Hire a worker; a template that cannot fork is evidence, not the end of the job."""
+        try:
+            self._worker = self._hire()
+        except LaunchError as error:
+            self._comm.notify(number)
+            return Sighting(Evidence(self._comm.rank, Outcome.DIED, str(error)))
+        self._worker.progress.begin(number)
+        return Sighting(Evidence(self._comm.rank, Outcome.OK))
+
+    def _joining(self, port: int) -> Mapping[str, Any]:
+        return {
+            "do": "join", "address": self._rendezvous.address, "port": port,
+            "rank": self._comm.rank, "world_size": self._comm.size,
+            "local_rank": self._rendezvous.local_rank,
+            "timeout_s": self._rendezvous.group_timeout_s,
+        }
+
+    def _ask(self, how: Watch, message: Mapping[str, Any]) -> Sighting:
+        assert self._worker is not None
+        self._worker.send(dict(message))
+        return watch(self._worker, how)
+
+    def _watch(self, number: int, timeout_s: float, wakeup_s: float) -> Watch:
+        return Watch(self._comm, number, timeout_s, wakeup_s, self._stop)
+
+    def _agree(self, sighting: Sighting, timeout_s: float) -> Hearing:
+        """Exchange evidence; every member reaches the same verdict and acts on it."""
+        answers = self._comm.allgather(
+            sighting.evidence.to_json(), timeout_s=timeout_s + _AGREEMENT_GRACE_S)
+        evidence = [Evidence.from_json(answer) for answer in answers]
+        verdict = judge(evidence, timeout_s)
+        self._rows = self._worker.progress.rows() if self._worker else no_samples()
+        if verdict.status not in ("ok", "wrong"):
+            self.dismiss()
+        stop = next((item.stop for item in evidence if item.stop), "")
+        return Hearing(verdict, sighting, stop)

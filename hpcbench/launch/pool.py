@@ -1,0 +1,72 @@
+"""Where a rank's workers come from: one template process at a time, or the MPI process itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from hpcbench.errors import LaunchError
+from hpcbench.launch.variables import split_by_load_time
+from hpcbench.launch.workers import Template, WorkerHandle, WorkerSettings
+from hpcbench.measure.progress import SharedProgress
+
+Variables = tuple[tuple[str, str], ...]
+
+
+class WorkerPool:
+    """A context manager that gives workers of any environment; ends them and their template.
+
+    Variables that torch reads when it loads need a template of their own, all others are set in
+    the forked worker.
+    """
+
+    def __init__(
+        self, env: Mapping[str, str], progress: SharedProgress, *, memory_limit_bytes: int,
+        ready_timeout_s: float,
+    ) -> None:
+        """Start the template for ``env`` in the background."""
+        self.progress = progress
+        self._env = dict(env)
+        self._memory_limit_bytes = memory_limit_bytes
+        self._ready_timeout_s = ready_timeout_s
+        self._template = Template(self._env, ready_timeout_s)
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._template.__exit__(kind, error, trace)
+
+    def hire(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
+        """Return a new worker with these variables on top. Raises LaunchError."""
+        early, late = split_by_load_time(variables)
+        wanted = {**self._env, **early}
+        if self._template.env != wanted or not self._template.is_alive():
+            self._template.__exit__(None, None, None)
+            self._template = Template(wanted, self._ready_timeout_s)
+        limit = self._memory_limit_bytes if limited else 0
+        return self._template.fork(WorkerSettings(late, limit), self.progress)
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what this machine has, asked in a process that ends afterwards."""
+        return ask_facts(lambda: self.hire((), limited=False), self._ready_timeout_s)
+
+
+def ask_facts(hire: Callable[[], WorkerHandle], timeout_s: float) -> Mapping[str, Any]:
+    """Return `backends.facts.gather_facts` of a new worker. Raises LaunchError with the reason."""
+    worker = hire()
+    try:
+        worker.send({"do": "facts"})
+        answer = worker.receive() if worker.wait(timeout_s) else {"cause": "no answer in time"}
+        if answer is None:
+            raise LaunchError(f"the probe of this machine failed: {worker.how_it_ended()}")
+        if "facts" not in answer:
+            raise LaunchError(f"the probe of this machine failed: {answer['cause']}")
+        facts: Mapping[str, Any] = answer["facts"]
+        return facts
+    finally:
+        worker.kill()

@@ -1,0 +1,111 @@
+"""What the machine decides about a plan: devices, and skips with their reasons."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpcbench.backends.availability import RankFacts, resolve_device, unavailable
+from hpcbench.errors import LaunchError
+from hpcbench.launch.pool import ask_facts
+from hpcbench.launch.variables import worker_environment
+from hpcbench.launch.workers import Template, WorkerSettings
+from hpcbench.measure.progress import SharedProgress
+from hpcbench.plan.case import Case, Plan
+
+_READY_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Per case id: the device it runs on, or why it cannot run on this machine."""
+
+    devices: Mapping[str, str]
+    skips: Mapping[str, str]
+
+
+def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
+    """Decide for every case that is not skipped already; the same facts give the same answer."""
+    devices: dict[str, str] = {}
+    skips: dict[str, str] = {}
+    for case in plan.cases:
+        members = ranks[:case.world_size]
+        device = resolve_device(case.backend, case.device, members)
+        reason = (case.skip or unavailable(case.backend, device, members)
+                  or _too_large(case, device, members))
+        if reason:
+            skips[case.case_id] = reason
+        else:
+            devices[case.case_id] = device
+    return Resolution(devices, skips)
+
+
+def resolve_here(plan: Plan) -> Plan:
+    """Return the plan with this machine's skips, as if it had all ranks."""
+    facts = _facts_here()
+    ranks = [RankFacts(rank, socket.gethostname(), rank, facts)
+             for rank in range(plan.world_size)]
+    found = resolve(plan, ranks)
+    cases = tuple(
+        dataclasses.replace(case, skip=found.skips.get(case.case_id), needs=(),
+                            device=found.devices.get(case.case_id, case.device))
+        for case in plan.cases)
+    return dataclasses.replace(plan, cases=cases)
+
+
+def probe_here() -> dict[str, Any]:
+    """Return {"backends": {name: reason or None}, "devices": ..., "versions": ...} of this machine.
+
+    Raises LaunchError with the reason if torch cannot be imported.
+    """
+    from hpcbench.config.names import BACKENDS
+
+    facts = _facts_here()
+    here = [RankFacts(0, socket.gethostname(), 0, facts)]
+    natural = {"nccl": "cuda", "gloo": "cpu", "mpi": "cpu"}
+    return {
+        "backends": {name: unavailable(name, natural.get(name, "cpu"), here) for name in BACKENDS},
+        "devices": {"cpu": None, "cuda": facts["cuda"]["reason"],
+                    "mps": None if facts["mps"] else "no Apple GPU"},
+        "device_names": facts["cuda"]["names"],
+        "versions": facts["versions"],
+    }
+
+
+def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
+    """Return a reason if the buffers of the ranks on one node do not fit its memory."""
+    for rank in ranks:
+        if device == "cuda":
+            available, sharing = rank.facts["cuda"]["memory_bytes"][rank.local_rank], 1
+        else:
+            available = rank.facts["host_memory_bytes"]
+            sharing = sum(other.hostname == rank.hostname for other in ranks)
+        if case.memory_bytes * sharing > available:
+            return (f"needs {case.memory_bytes * sharing} bytes on {rank.hostname}, "
+                    f"{available} are available")
+    return None
+
+
+def _facts_here() -> Mapping[str, Any]:
+    """Ask this machine in a process of its own."""
+    if importlib.util.find_spec("torch") is None:
+        raise LaunchError("torch is not installed here: pip install 'hpcbench[run]'")
+    env = worker_environment(os.environ, (), {})
+    with _progress() as progress, Template(env, _READY_TIMEOUT_S) as template:
+        return ask_facts(
+            lambda: template.fork(WorkerSettings({}, 0), progress), _READY_TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[SharedProgress]:
+    progress = SharedProgress.create(1)
+    try:
+        yield progress
+    finally:
+        progress.close()

@@ -1,0 +1,121 @@
+"""How a rank finds out who it is: MPI decides; launcher variables may only contradict it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import LaunchError
+from hpcbench.launch.communicator import Communicator, MpiCommunicator, SoloCommunicator
+from hpcbench.measure.environment import node_identity
+
+_ANNOUNCED = (
+    ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
+    ("PMI_SIZE", "MPICH's mpirun or srun --mpi=pmi2"),
+    ("MV2_COMM_WORLD_SIZE", "MVAPICH2's mpirun"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Who this rank is. ``node`` is the same for ranks that share one machine."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_size: int
+    hostname: str
+    node: str
+    nodes: tuple[str, ...]
+    mpi: str
+
+
+@contextlib.contextmanager
+def open_session(environ: Mapping[str, str]) -> Iterator[tuple[Communicator, Topology]]:
+    """Give the communicator of all ranks and this rank's place; MPI ends with the process.
+
+    Raises LaunchError for a launch that MPI does not see as one job.
+    """
+    launched_by = os.getppid()
+
+    def end_if_launcher_is_gone() -> None:
+        if os.getppid() != launched_by:
+            os._exit(4)
+
+    comm, library = _communicator(environ, end_if_launcher_is_gone)
+    check_launch(comm.size, environ)
+    yield comm, _topology(comm, library)
+
+
+def check_launch(world_size: int, environ: Mapping[str, str]) -> None:
+    """Refuse N lonely ranks: the silent result of a launcher that this MPI does not know."""
+    announced = announced_size(environ)
+    if announced is None or announced[0] == world_size:
+        return
+    size, launcher = announced
+    raise LaunchError(
+        f"{launcher} started {size} ranks, but MPI sees {world_size}: the launcher and the MPI "
+        f"library that mpi4py found do not belong together. Use the mpirun of the environment "
+        f"that python is in ({Path(sys.executable).parent}/mpirun), or under Slurm "
+        f"srun --mpi=pmix (Open MPI) or srun --mpi=pmi2 (MPICH); see README, 'On a cluster'")
+
+
+def announced_size(environ: Mapping[str, str]) -> tuple[int, str] | None:
+    """Return (number of ranks, launcher) as the innermost launcher says it, or None.
+
+    SLURM_NTASKS counts only in a job step that no mpirun started: mpirun's daemons are a job
+    step of their own, and their SLURM_* variables reach the ranks.
+    """
+    for name, launcher in _ANNOUNCED:
+        if environ.get(name, "").isdigit():
+            return int(environ[name]), launcher
+    if "SLURM_STEP_ID" in environ and environ.get("SLURM_STEP_NUM_TASKS", "").isdigit():
+        return int(environ["SLURM_STEP_NUM_TASKS"]), "srun"
+    return None
+
+
+def _communicator(
+    environ: Mapping[str, str], while_waiting: Callable[[], None],
+) -> tuple[Communicator, str]:
+    """Return the world communicator and the MPI library's name; no MPI is one rank."""
+    mpi = _import_mpi(environ)
+    if mpi is None:
+        return SoloCommunicator(), "none"
+    library = mpi.Get_library_version().splitlines()[0].strip("\x00 ")
+    comm = mpi.COMM_WORLD.Dup()
+    comm.Set_errhandler(mpi.ERRORS_RETURN)
+    return MpiCommunicator(comm, while_waiting), library
+
+
+def _import_mpi(environ: Mapping[str, str]) -> Any:
+    """Import mpi4py.MPI; None if it cannot be had and nothing announced several ranks."""
+    announced = announced_size(environ)
+    problem = "mpi4py is not installed: pip install 'hpcbench[run]'"
+    if importlib.util.find_spec("mpi4py") is not None:
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            problem = f"mpi4py finds no MPI library: {str(error).splitlines()[0]}"
+        else:
+            return MPI
+    if announced is not None and announced[0] > 1:
+        raise LaunchError(f"{announced[1]} started {announced[0]} ranks, but {problem}")
+    return None
+
+
+def _topology(comm: Communicator, library: str) -> Topology:
+    node = node_identity()
+    nodes = comm.allgather(node)
+    same = [rank for rank, other in enumerate(nodes) if other == node]
+    return Topology(
+        rank=comm.rank, world_size=comm.size, local_rank=same.index(comm.rank),
+        local_size=len(same), hostname=socket.gethostname(), node=node,
+        nodes=tuple(dict.fromkeys(nodes)), mpi=library,
+    )

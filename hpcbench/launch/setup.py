@@ -1,0 +1,84 @@
+"""What a rank sets up from its plan and its place before the first case."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hpcbench import __version__
+from hpcbench.errors import LaunchError
+from hpcbench.launch.address import rendezvous_address, socket_interface
+from hpcbench.launch.agreement import on_root
+from hpcbench.launch.communicator import Communicator
+from hpcbench.launch.crew import Rendezvous
+from hpcbench.launch.pool import WorkerPool
+from hpcbench.launch.session import Topology
+from hpcbench.launch.variables import worker_environment
+from hpcbench.measure.environment import machine
+from hpcbench.measure.progress import SharedProgress
+from hpcbench.plan.case import Plan
+from hpcbench.trace.schema import Header
+
+_GROUP_TIMEOUT_MARGIN_S = 300.0
+
+
+def open_pool(plan: Plan, topology: Topology) -> WorkerPool:
+    """Start this rank's template process, with memory for the stamps of the longest case."""
+    launch = plan.config["launch"]
+    rows = max((case.warmup + case.iterations for case in plan.cases), default=1)
+    threads = max(1, len(os.sched_getaffinity(0)) // topology.local_size)
+    env = worker_environment(
+        os.environ, launch["pass_env"], {"OMP_NUM_THREADS": str(threads)})
+    return WorkerPool(
+        env, SharedProgress.create(rows),
+        memory_limit_bytes=int((launch["memory_limit_gb"] or 0) * 1e9),
+        ready_timeout_s=launch["init_timeout_s"])
+
+
+def job_rendezvous(comm: Communicator, topology: Topology, plan: Plan) -> Rendezvous:
+    """Return where the workers of this job meet; rank 0 chooses the address."""
+    launch = plan.config["launch"]
+    address = on_root(comm, lambda: rendezvous_address(
+        topology.nodes, launch["address"], launch["interface"]))
+    first, last = launch["port"] if isinstance(launch["port"], list) else [launch["port"]] * 2
+    longest = max((case.timeout_s for case in plan.cases), default=launch["timeout_s"])
+    return Rendezvous(
+        address=address, ports=tuple(range(first, last + 1)), local_rank=topology.local_rank,
+        init_timeout_s=launch["init_timeout_s"],
+        # the supervisors' deadline comes first, so that stacks show where a hang is
+        group_timeout_s=longest + _GROUP_TIMEOUT_MARGIN_S)
+
+
+def socket_env(topology: Topology, plan: Plan) -> Mapping[str, str]:
+    """Return the variables that fix the network interface, unless the user has set them."""
+    chosen = socket_interface(topology.nodes, plan.config["launch"]["interface"])
+    return {name: value for name, value in chosen.items() if name not in os.environ}
+
+
+def header(
+    topology: Topology, plan: Plan, run_id: str, facts: Mapping[str, Any],
+) -> Header:
+    """Return who writes this rank's trace, and with what."""
+    return Header(
+        run_id=run_id, plan_hash=plan.plan_hash, rank=topology.rank,
+        world_size=topology.world_size, local_rank=topology.local_rank,
+        hostname=topology.hostname, node=topology.node, pid=os.getpid(),
+        versions={"hpcbench": __version__, "python": platform.python_version(),
+                  "mpi": topology.mpi, **facts["versions"]},
+        environment={**machine(os.environ), "devices": facts["cuda"]["names"]})
+
+
+def check_versions(facts: Sequence[Mapping[str, Any]], places: Sequence[Sequence[Any]]) -> None:
+    """Refuse ranks with different software. Raises LaunchError naming the first that differs."""
+    seen = [{"mpi": place[2], **fact["versions"]}
+            for fact, place in zip(facts, places, strict=True)]
+    for rank, versions in enumerate(seen):
+        for name in versions.keys() | seen[0].keys():
+            ours, theirs = seen[0].get(name, "none"), versions.get(name, "none")
+            if ours != theirs:
+                raise LaunchError(
+                    f"rank {rank} on {places[rank][0]} has {name} {theirs}, rank 0 on "
+                    f"{places[0][0]} has {ours}: use one environment on all nodes, or set "
+                    "launch.allow_mixed=true")

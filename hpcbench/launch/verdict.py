@@ -1,0 +1,118 @@
+"""Who is to blame when a case goes wrong: a pure function of all ranks' evidence.
+
+Never the first reporter: the survivors' "connection closed by peer" is faster than the victim's
+end of file. A process's own end or own exception outweighs a stopped process, that outweighs the
+least progress, that outweighs a communication error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Outcome(str, Enum):
+    """How a rank's part of a case ended, strongest evidence first."""
+
+    DIED = "died"
+    EXCEPTION = "exception"
+    STOPPED = "stopped"
+    STUCK = "stuck"
+    COMMUNICATION = "communication"
+    HALTED = "halted"
+    OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one rank's supervisor knows at the end of a case.
+
+    ``iteration`` and ``phase`` are the worker's last progress word; ``cause`` is one line;
+    ``stop`` is set when this rank was asked to stop (``now`` or ``after_case``).
+    """
+
+    rank: int
+    outcome: Outcome
+    cause: str = ""
+    iteration: int = 0
+    phase: int = 0
+    n_wrong: int = -1
+    wrong: str = ""
+    device: str = ""
+    stop: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Evidence:
+        """Rebuild what `to_json` gave."""
+        return cls(**{**data, "outcome": Outcome(data["outcome"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The one status of a case on all ranks, the reason, and the rank to blame or -1."""
+
+    status: str
+    reason: str
+    blamed_rank: int
+
+
+def judge(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:
+    """Return the verdict; every rank computes the same one from the same evidence."""
+    if any(item.outcome is Outcome.HALTED for item in evidence):
+        asked = next(item for item in evidence if item.outcome is Outcome.HALTED)
+        return Verdict("not_run", asked.cause, -1)
+    for outcome in (Outcome.DIED, Outcome.EXCEPTION):
+        if guilty := _least_progress(evidence, outcome):
+            return _failed(guilty, len(evidence))
+    if guilty := _least_progress(evidence, Outcome.STOPPED):
+        reason = f"rank {guilty[0].rank}: {guilty[0].cause}, no answer in {timeout_s:g} s"
+        return Verdict("timeout", reason, guilty[0].rank)
+    if any(item.outcome is Outcome.STUCK for item in evidence):
+        return _timeout(evidence, timeout_s)
+    if guilty := _least_progress(evidence, Outcome.COMMUNICATION):
+        return _failed(guilty, len(evidence))
+    return _checked(evidence)
+
+
+def _least_progress(evidence: Sequence[Evidence], outcome: Outcome) -> list[Evidence]:
+    """Return the ranks with this outcome, least progress first."""
+    found = [item for item in evidence if item.outcome is outcome]
+    return sorted(found, key=lambda item: (item.iteration, item.phase, item.rank))
+
+
+def _failed(guilty: Sequence[Evidence], size: int) -> Verdict:
+    first = guilty[0]
+    alike = [item for item in guilty if item.cause == first.cause]
+    where = f"all {size} ranks" if len(alike) == size > 1 else f"rank {first.rank}"
+    return Verdict("failed", f"{where}: {first.cause}", first.rank)
+
+
+def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:
+    """Blame the one rank that has come least far; nobody if none stands out."""
+    waiting = [item for item in evidence if item.outcome is not Outcome.OK]
+    progress = {item.rank: (item.iteration, item.phase) for item in waiting}
+    least = min(progress.values())
+    behind = [rank for rank, value in progress.items() if value == least]
+    if len(behind) == 1 or len(behind) < len(evidence) - len(behind):
+        rank = behind[0]
+        cause = next(item.cause for item in waiting if item.rank == rank)
+        return Verdict("timeout", f"rank {rank}: least progress after {timeout_s:g} s ({cause})",
+                       rank)
+    return Verdict("timeout", f"no end in {timeout_s:g} s; no rank is behind the others "
+                              f"({waiting[0].cause})", -1)
+
+
+def _checked(evidence: Sequence[Evidence]) -> Verdict:
+    wrong = [item for item in evidence if item.n_wrong > 0]
+    if not wrong:
+        return Verdict("ok", "", -1)
+    total = sum(item.n_wrong for item in wrong)
+    ranks = ", ".join(str(item.rank) for item in wrong[:8])
+    return Verdict("wrong", f"{total} wrong elements on rank(s) {ranks}; "
+                            f"rank {wrong[0].rank}: {wrong[0].wrong}", wrong[0].rank)

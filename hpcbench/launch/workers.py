@@ -1,0 +1,243 @@
+"""The supervisor's side of a worker: the template that forks it, its channel, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from hpcbench.errors import LaunchError
+from hpcbench.launch import processes
+from hpcbench.launch.channel import Channel, Message, socket_pair
+from hpcbench.measure.progress import SharedProgress
+
+_MESSAGE_BYTES = 256 * 1024
+_STDERR_BYTES = 16 * 1024
+_STACK_WAIT_S = 0.3
+
+
+class WorkerHandle(Protocol):
+    """What a supervisor can do with its worker, whether a process of its own or inline."""
+
+    progress: SharedProgress
+
+    def send(self, message: Message) -> None:
+        """Hand over one request."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until the worker has answered or ended."""
+
+    def receive(self) -> Message | None:
+        """Return the answer, or None if the worker has ended."""
+
+    def how_it_ended(self) -> str:
+        """Return the signal or exit code in words."""
+
+    def is_stopped(self) -> bool:
+        """Return whether the kernel has stopped the process."""
+
+    def stacks(self) -> str:
+        """Return the stacks of its threads, "" if it cannot answer."""
+
+    def last_output(self) -> str:
+        """Return the last lines the worker printed."""
+
+    def leave(self, timeout_s: float) -> None:
+        """Have it leave the process group and end."""
+
+    def kill(self) -> None:
+        """End it now and wait until it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker starts with: variables set after the fork, and its memory limit or 0."""
+
+    env: Mapping[str, str]
+    memory_limit_bytes: int
+
+
+class Template:
+    """The template process of this rank, as a context manager; its end ends its workers."""
+
+    def __init__(self, env: Mapping[str, str], ready_timeout_s: float) -> None:
+        """Start it; `wait_ready` waits for it, so that other work can go on meanwhile."""
+        self.env = dict(env)
+        self._ready_timeout_s = ready_timeout_s
+        self._ended: dict[int, int] = {}
+        self._forked: list[int] = []
+        self._ready = False
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = ours
+        self._output_fd = os.memfd_create("hpcbench-template-stderr")
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
+                 str(os.getpid())],
+                env=self.env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+                stdout=self._output_fd, stderr=self._output_fd, start_new_session=True)
+
+    def __enter__(self) -> Template:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+        os.close(self._output_fd)
+
+    def wait_ready(self) -> None:
+        """Return when torch is imported. Raises LaunchError with the reason if it cannot be."""
+        deadline = time.monotonic() + self._ready_timeout_s
+        while not self._ready:
+            if not self._take_message(deadline - time.monotonic()):
+                tail = read_tail(self._output_fd, _STDERR_BYTES).strip().splitlines()
+                raise LaunchError(
+                    "the worker template did not start: "
+                    + (tail[-1] if tail else f"no answer in {self._ready_timeout_s:g} s")
+                    + " (torch comes with: pip install 'hpcbench[run]')")
+
+    def fork(self, settings: WorkerSettings, progress: SharedProgress) -> WorkerProcess:
+        """Return a new worker, connected and waiting for requests."""
+        self.wait_ready()
+        ours, theirs = socket_pair()
+        output_fd = os.memfd_create("hpcbench-worker-output")
+        request = {"env": dict(settings.env), "capacity": progress.capacity,
+                   "memory_limit_bytes": settings.memory_limit_bytes}
+        try:
+            socket.send_fds(self._control, [json.dumps(request).encode()],
+                            [theirs, progress.fd, output_fd])
+            while not self._forked:
+                if not self._take_message(self._ready_timeout_s):
+                    raise LaunchError("the worker template is gone; it could not fork a worker")
+        except OSError as error:
+            raise LaunchError(f"the worker template is gone: {error}") from error
+        finally:
+            os.close(theirs)
+        return WorkerProcess(self, self._forked.pop(), Channel(ours), output_fd, progress)
+
+    def is_alive(self) -> bool:
+        """Return whether the template still runs."""
+        return self._process.poll() is None
+
+    def exit_code(self, pid: int, timeout_s: float) -> int | None:
+        """Return the exit code (negative: signal) of a worker that has ended, None if unknown."""
+        deadline = time.monotonic() + timeout_s
+        while pid not in self._ended:
+            if not self._take_message(deadline - time.monotonic()):
+                return None
+        return self._ended[pid]
+
+    def _take_message(self, timeout_s: float) -> bool:
+        """Take in one message; False if there is none in time or the template is gone."""
+        readable, _, _ = select.select([self._control], [], [], max(timeout_s, 0.0))
+        data = self._control.recv(_MESSAGE_BYTES) if readable else b""
+        if not data:
+            return False
+        message = json.loads(data)
+        if message["event"] == "ready":
+            self._ready = True
+        elif message["event"] == "forked":
+            self._forked.append(message["pid"])
+        else:
+            self._ended[message["pid"]] = message["code"]
+        return True
+
+
+class WorkerProcess:
+    """One forked worker."""
+
+    def __init__(
+        self, template: Template, pid: int, channel: Channel, output_fd: int,
+        progress: SharedProgress,
+    ) -> None:
+        self.progress = progress
+        self._template = template
+        self._pid = pid
+        self._channel = channel
+        self._output_fd = output_fd
+        self._oom_kills = processes.oom_kills()
+
+    def send(self, message: Message) -> None:
+        """Hand over one request; a worker that is gone shows when the answer is awaited."""
+        with contextlib.suppress(OSError):
+            self._channel.send(message)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until the worker has answered or ended."""
+        return self._channel.wait(timeout_s)
+
+    def receive(self) -> Message | None:
+        """Return the answer, or None if the worker has ended."""
+        try:
+            return self._channel.receive()
+        except (EOFError, OSError):
+            return None
+
+    def how_it_ended(self) -> str:
+        """Return the signal or exit code in words."""
+        code = self._template.exit_code(self._pid, 5.0)
+        if code is None:
+            gone = "" if self._template.is_alive() else " together with its template process"
+            return f"worker ended{gone}, exit status unknown"
+        if code >= 0:
+            return f"worker ended with exit code {code}"
+        return f"worker ended by signal {-code} ({signal.Signals(-code).name}){self._oom(code)}"
+
+    def _oom(self, code: int) -> str:
+        now = processes.oom_kills()
+        if code == -signal.SIGKILL and None not in (now, self._oom_kills) and (
+                int(now or 0) > int(self._oom_kills or 0)):
+            return ", killed by the kernel for memory (cgroup oom_kill)"
+        return ""
+
+    def is_stopped(self) -> bool:
+        """Return whether the kernel has stopped the process (SIGSTOP, debugger)."""
+        return processes.state(self._pid) in ("T", "t")
+
+    def stacks(self) -> str:
+        """Ask for the stacks of all threads and return them, "" if none come."""
+        before = os.fstat(self._output_fd).st_size
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGUSR1)
+        deadline = time.monotonic() + _STACK_WAIT_S
+        while time.monotonic() < deadline and os.fstat(self._output_fd).st_size == before:
+            time.sleep(0.01)
+        time.sleep(0.01)  # the dump is several writes
+        size = os.fstat(self._output_fd).st_size - before
+        return os.pread(self._output_fd, min(size, _STDERR_BYTES), before).decode(errors="replace")
+
+    def last_output(self) -> str:
+        """Return the last lines the worker printed."""
+        return read_tail(self._output_fd, 4096)
+
+    def leave(self, timeout_s: float) -> None:
+        """Have it leave the process group and end; kill it if that takes too long."""
+        self.send({"do": "leave"})
+        if self.wait(timeout_s):
+            self.receive()
+        self.kill()
+
+    def kill(self) -> None:
+        """End it now, wait until it is gone, and close what belongs to it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        self._template.exit_code(self._pid, 5.0)
+        self._channel.close()
+        os.close(self._output_fd)
+
+
+def read_tail(fd: int, size_bytes: int) -> str:
+    """Return the end of an output file from its first whole line."""
+    length = os.fstat(fd).st_size
+    text = os.pread(fd, size_bytes, max(0, length - size_bytes)).decode(errors="replace")
+    return text if length <= size_bytes else text.partition("\n")[2]

@@ -1,0 +1,85 @@
+"""Faults that the ``fault`` section of a config asks for, to test what survives them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hpcbench.errors import HpcbenchError
+
+_OOM_HEADROOM_BYTES = 64 * 2**20
+
+
+class InjectedFault(HpcbenchError):
+    """What a ``raise`` fault raises."""
+
+
+def before_call(faults: Sequence[Mapping[str, Any]]) -> dict[int, Callable[[], None]]:
+    """Return what to do right before the timed call, by iteration."""
+    actions = {"kill": _kill, "segv": _segv, "stop": _stop, "abort": os.abort, "raise": _raise,
+               "oom": _run_out_of_memory, "exit": _exit}
+    chosen: dict[int, Callable[[], None]] = {}
+    for fault in faults:
+        if fault["kind"] == "slow":
+            chosen[fault["iteration"]] = _slow(float(fault["seconds"]))
+        elif fault["kind"] in actions:
+            chosen[fault["iteration"]] = actions[fault["kind"]]
+    return chosen
+
+
+def after_call(
+    faults: Sequence[Mapping[str, Any]], output: torch.Tensor | None, poison: float | int,
+) -> dict[int, Callable[[], None]]:
+    """Return what to do to the output between the timed call and its check, by iteration."""
+
+    def flip_last() -> None:
+        if output is not None:
+            output.reshape(-1)[-1] = poison
+
+    return {fault["iteration"]: flip_last for fault in faults if fault["kind"] == "wrong"}
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _segv() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _exit() -> None:
+    os._exit(7)
+
+
+def _raise() -> None:
+    raise InjectedFault("injected exception")
+
+
+def _slow(seconds: float) -> Callable[[], None]:
+    return lambda: time.sleep(seconds)
+
+
+def _run_out_of_memory() -> None:
+    """Allocate more than RLIMIT_DATA leaves; torch's allocator then raises."""
+    used = _data_bytes()
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (used + _OOM_HEADROOM_BYTES, hard))
+    torch.ones(8 * _OOM_HEADROOM_BYTES, dtype=torch.uint8)
+
+
+def _data_bytes() -> int:
+    """Return the process's private data in bytes, as RLIMIT_DATA counts it."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines()
+                if line.startswith("VmData:"))
+    return int(line.split()[1]) * 1024

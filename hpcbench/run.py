@@ -1,0 +1,138 @@
+"""The main job: what ``mpirun -np 4 python -m hpcbench run`` does, stage by stage."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcbench import __version__
+from hpcbench.backends.availability import RankFacts
+from hpcbench.errors import ExitCode, HpcbenchError
+from hpcbench.launch.agreement import on_all, on_root
+from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator
+from hpcbench.launch.folder import RunFolder, create_run_folder
+from hpcbench.launch.pool import WorkerPool
+from hpcbench.launch.probe import Resolution, resolve
+from hpcbench.launch.session import Topology, open_session
+from hpcbench.launch.setup import check_versions, header, job_rendezvous, open_pool, socket_env
+from hpcbench.launch.stop import StopRequests, stop_requests
+from hpcbench.launch.supervisor import Job, Report, supervise
+from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
+from hpcbench.trace.journal import Journal, journal_path
+from hpcbench.trace.sealed import seal, trace_path
+
+Overrides = Sequence[tuple[str, object]]
+
+
+def run_command(config: Path | None, overrides: Overrides) -> int:
+    """Run the job on this rank and return the exit code that all ranks agreed on."""
+    comm: Communicator | None = None
+    try:
+        with open_session(os.environ) as (comm, topology):
+            return int(run(comm, topology, config, overrides))
+    except HpcbenchError as error:
+        if comm is None or comm.rank == 0:
+            print(f"hpcbench: {error}", file=sys.stderr, flush=True)
+        return int(error.exit_code)
+    except Exception:
+        traceback.print_exc()
+        print("hpcbench: internal error; every rank is ended, what was acknowledged is on disk "
+              "(hpcbench reduce FOLDER)", file=sys.stderr, flush=True)
+        if comm is not None:
+            comm.abort(int(ExitCode.INTERNAL))
+        return int(ExitCode.INTERNAL)
+
+
+def run(
+    comm: Communicator, topology: Topology, config: Path | None, overrides: Overrides,
+) -> ExitCode:
+    """Plan, probe, measure, seal, reduce and report; collective over all ranks."""
+    plan = plan_from_json(on_root(comm, lambda: _plan(config, overrides, comm.size)))
+    with stop_requests() as stop, open_pool(plan, topology) as pool:
+        ranks = _probe(comm, topology, plan, pool)
+        resolution = resolve(plan, ranks)
+        folder = RunFolder.from_json(on_root(comm, lambda: create_run_folder(plan).to_json()))
+        _measure(comm, topology, plan, pool, ranks, resolution, folder, stop)
+    on_all(comm, "sealing the trace", lambda: _seal(folder, comm.rank))
+    code = on_root(comm, lambda: _report(folder, plan), IDLE_PAUSE_S)
+    comm.barrier(IDLE_PAUSE_S)
+    return ExitCode(code)
+
+
+def _plan(config: Path | None, overrides: Overrides, world_size: int) -> dict[str, Any]:
+    from hpcbench.config.load import load_config
+    from hpcbench.plan.expand import make_plan
+
+    return plan_to_json(make_plan(load_config(config, overrides), world_size))
+
+
+def _probe(
+    comm: Communicator, topology: Topology, plan: Plan, pool: WorkerPool,
+) -> list[RankFacts]:
+    """Return what every rank's machine has; refuse ranks whose software differs."""
+    facts = on_all(comm, "probing the machine", pool.facts)
+    places = comm.allgather([topology.hostname, topology.local_rank, topology.mpi])
+    if not plan.config["launch"]["allow_mixed"]:
+        check_versions(facts, places)
+    return [RankFacts(rank, place[0], place[1], facts[rank]) for rank, place in enumerate(places)]
+
+
+def _measure(
+    comm: Communicator, topology: Topology, plan: Plan, pool: WorkerPool,
+    ranks: Sequence[RankFacts], resolution: Resolution, folder: RunFolder, stop: StopRequests,
+) -> None:
+    """Supervise the whole sweep; this rank's journal is complete when this returns."""
+    opened: list[Journal] = []
+    who = header(topology, plan, folder.run_id, ranks[comm.rank].facts)
+    on_all(comm, "opening the trace", lambda: opened.append(Journal.create(
+        journal_path(folder.traces, comm.rank), who, plan if comm.rank == 0 else None)))
+    with opened[0] as journal, _progress(comm, plan, resolution, topology, folder) as report:
+        reason = supervise(Job(
+            comm=comm, plan=plan, resolution=resolution, required=plan.config["require"],
+            rendezvous=job_rendezvous(comm, topology, plan), socket_env=socket_env(topology, plan),
+            faults=plan.config["fault"], inline=plan.config["launch"]["inline"], stop=stop,
+            journal=journal, report=report), pool)
+        journal.note("stopped" if reason else "end", {"signal": reason})
+
+
+@contextlib.contextmanager
+def _progress(
+    comm: Communicator, plan: Plan, resolution: Resolution, topology: Topology, folder: RunFolder,
+) -> Iterator[Report]:
+    """Give what to call after each case; only rank 0 prints."""
+    if comm.rank != 0:
+        yield lambda case, status, reason, seconds: None
+        return
+    from hpcbench.report.progress import Progress
+
+    todo = [case for case in plan.cases if case.case_id in resolution.devices] * plan.passes
+    with Progress(todo) as progress:
+        progress.message(
+            f"hpcbench {__version__}: {comm.size} rank(s) on {len(topology.nodes)} node(s), "
+            f"{len(todo)} cases to run, {len(resolution.skips)} cannot run here")
+        progress.message(f"results in {folder.path}")
+        yield progress.case_done
+
+
+def _seal(folder: RunFolder, rank: int) -> None:
+    """Turn this rank's journal into its trace."""
+    journal = journal_path(folder.traces, rank)
+    seal(journal, trace_path(folder.traces, rank))
+    journal.unlink()
+
+
+def _report(folder: RunFolder, plan: Plan) -> int:
+    """Reduce, write results and reports, print the tables; return the exit code (rank 0)."""
+    from hpcbench.reduce.reduce import exit_code, reduce_folder
+    from hpcbench.report.console import print_results
+    from hpcbench.report.outputs import write_reports
+
+    results = reduce_folder(folder.path, allow_mixed=plan.config["launch"]["allow_mixed"])
+    write_reports(results, folder.path, plots=plan.config["output"]["plots"])
+    print_results(results, folder.path)
+    return int(exit_code(results))

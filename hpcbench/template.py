@@ -1,0 +1,116 @@
+"""The template process of one rank: torch imported, MPI never touched, forks workers.
+
+Started by a supervisor as ``python -m hpcbench.template SOCKET_FD PARENT_PID``. It runs one
+thread and touches no device, so a fork of it is a sound worker within milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+from typing import Any
+
+from hpcbench.launch.processes import die_with_parent
+
+_MESSAGE_BYTES = 256 * 1024
+
+
+def main() -> None:
+    """Import torch, say what this machine has, then fork workers until the socket closes."""
+    control_fd, parent_pid = (int(text) for text in sys.argv[1:3])
+    die_with_parent(parent_pid)
+    control = socket.socket(fileno=control_fd)
+    import torch  # noqa: F401  (this process exists to have it imported)
+
+    import hpcbench.worker  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+    control.send(json.dumps({"event": "ready"}).encode())
+    _Forker(control).serve()
+
+
+class _Forker:
+    """Forks a worker per request and reports how each one ended."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ, None)
+
+    def serve(self) -> None:
+        """Wait for requests and for ends of workers; return when the supervisor is gone."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is not None:
+                    self._report_end(key.fd, key.data)
+                elif not self._fork_one():
+                    return
+
+    def _report_end(self, pidfd: int, pid: int) -> None:
+        _, status = os.waitpid(pid, 0)
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+        self._tell({"event": "ended", "pid": pid, "code": os.waitstatus_to_exitcode(status)})
+
+    def _fork_one(self) -> bool:
+        data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 8)
+        if not data:
+            return False
+        request = json.loads(data)
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(parent, request, fds)
+        for fd in fds:
+            os.close(fd)
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
+        self._tell({"event": "forked", "pid": pid})
+        return True
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            self._control.send(json.dumps(message).encode())
+
+    def _become_worker(self, parent: int, request: dict[str, Any], fds: list[int]) -> None:
+        """Turn this fresh fork into a worker; never returns."""
+        code = 1
+        try:
+            die_with_parent(parent)
+            self._selector.close()
+            self._control.close()
+            _run_worker(request, *fds)
+            code = 0
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+
+def _run_worker(request: dict[str, Any], channel_fd: int, progress_fd: int, stderr_fd: int) -> None:
+    """Set the worker's environment, output and limits, then serve its supervisor."""
+    from hpcbench.launch.channel import Channel
+    from hpcbench.measure.progress import SharedProgress
+    from hpcbench.worker import serve
+
+    os.dup2(stderr_fd, 1)
+    os.dup2(stderr_fd, 2)
+    os.close(stderr_fd)
+    os.environ.update(request["env"])
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    if request["memory_limit_bytes"]:
+        limit = int(request["memory_limit_bytes"])
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    serve(Channel(channel_fd), SharedProgress(progress_fd, request["capacity"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""What a worker does: join the process group, then take a case, set it up, measure, answer.
+
+A worker owns torch, the device and the process group. It is disposable: any failure is answered
+if it can be, and its supervisor ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
+from hpcbench.backends.facts import gather_facts
+from hpcbench.errors import CaseError
+from hpcbench.launch.channel import Channel, Message
+from hpcbench.measure.faults import after_call, before_call
+from hpcbench.measure.loop import Schedule, Surroundings, checked_iterations, measure
+from hpcbench.measure.progress import Phase, SharedProgress
+from hpcbench.plan.case import Case, case_from_json
+from hpcbench.workloads.collectives.check import Mismatch
+from hpcbench.workloads.collectives.operation import Operation, Place
+from hpcbench.workloads.collectives.table import make_operation
+
+_COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",
+                  "timeout", "nccl error", "gloo/transport", "socket", "remote process",
+                  "connection refused", "unhandled system error")
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """This worker's place in the process group of its generation."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    timeout: timedelta
+
+
+class Worker:
+    """The process group and the groups under test of one worker, one generation long."""
+
+    def __init__(self, progress: SharedProgress) -> None:
+        self._progress = progress
+        self._store: dist.TCPStore | None = None
+        self._membership: Membership | None = None
+        self._groups: dict[str, Any] = {}
+        self._devices: dict[str, CpuDevice | CudaDevice] = {}
+
+    def answer(self, message: Message) -> Message:
+        """Carry out one request; an exception becomes an answer that says what and where."""
+        try:
+            return {"outcome": "ok", **self._carry_out(message)}
+        except Exception as error:  # the top level of the worker process
+            traceback.print_exc()
+            return {"outcome": classify(error), "cause": one_line(error)}
+
+    def _carry_out(self, message: Message) -> Message:
+        if message["do"] == "facts":
+            return {"facts": gather_facts()}
+        if message["do"] == "listen":
+            return self._listen(message["ports"], message["timeout_s"])
+        if message["do"] == "join":
+            return self._join(message)
+        if message["do"] == "case":
+            return self._run_case(case_from_json(message["case"]), message)
+        raise CaseError(f"unknown request {message['do']!r}")
+
+    def _listen(self, ports: list[int], timeout_s: float) -> Message:
+        """Start the store that all workers meet at, on the first free port of ``ports``."""
+        problem: Exception | None = None
+        for port in ports:
+            try:
+                self._store = dist.TCPStore(
+                    "0.0.0.0", port, is_master=True, wait_for_workers=False,
+                    timeout=timedelta(seconds=timeout_s))
+            except (RuntimeError, OSError) as error:
+                problem = error
+            else:
+                return {"port": self._store.port}
+        raise CaseError(f"no free port in {ports[0]}..{ports[-1]} (launch.port): {problem}")
+
+    def _join(self, message: Message) -> Message:
+        """Join the control group: gloo over all workers of this generation."""
+        self._progress.mark(Phase.JOIN)
+        timeout = timedelta(seconds=message["timeout_s"])
+        self._membership = member = Membership(
+            message["rank"], message["world_size"], message["local_rank"], timeout)
+        os.environ.update(
+            MASTER_ADDR=message["address"], MASTER_PORT=str(message["port"]),
+            RANK=str(member.rank), WORLD_SIZE=str(member.world_size),
+            LOCAL_RANK=str(member.local_rank))
+        store = self._store or dist.TCPStore(
+            message["address"], message["port"], is_master=False, timeout=timeout)
+        dist.init_process_group(
+            "gloo", store=store, rank=member.rank, world_size=member.world_size, timeout=timeout)
+        dist.barrier()
+        self._progress.mark(Phase.IDLE)
+        return {}
+
+    def _run_case(self, case: Case, message: Message) -> Message:
+        """Set the case up, measure it, and return what the supervisor records."""
+        begin_ns = time.perf_counter_ns()
+        self._progress.begin(message["number"])
+        self._progress.mark(Phase.SETUP)
+        device = self._device(message["device"])
+        with self._operation(case, device) as operation:
+            faults = message["faults"]
+            schedule = Schedule(case.warmup, case.iterations, checked_iterations(
+                case.warmup, case.iterations, case.validate))
+            around = Surroundings(
+                barrier=dist.barrier, now_ns=time.perf_counter_ns, faults=before_call(faults),
+                spoilers=after_call(
+                    faults, getattr(operation, "output", None), operation.poison))
+            wrong = measure(operation, device, self._progress, schedule, around)
+        self._progress.mark(Phase.IDLE)
+        return {"begin_ns": begin_ns, "end_ns": time.perf_counter_ns(),
+                "device": str(device.torch_device), **_wrong_elements(case, wrong)}
+
+    @contextlib.contextmanager
+    def _operation(
+        self, case: Case, device: CpuDevice | CudaDevice,
+    ) -> Iterator[Operation]:
+        """Give the allocated operation; its buffers go when the case ends."""
+        assert self._membership is not None
+        place = Place(self._membership.rank, self._membership.world_size,
+                      self._group(case.backend), device.torch_device)
+        yield make_operation(case.workload, place)
+
+    def _group(self, backend: str) -> Any:
+        """Return the group under test, apart from the control group even when both are gloo."""
+        assert self._membership is not None
+        if backend not in self._groups:
+            self._groups[backend] = dist.new_group(
+                backend=backend, timeout=self._membership.timeout)
+        return self._groups[backend]
+
+    def _device(self, name: str) -> CpuDevice | CudaDevice:
+        assert self._membership is not None
+        if name not in self._devices:
+            self._devices[name] = open_device(name, self._membership.local_rank)
+        return self._devices[name]
+
+    def leave(self) -> None:
+        """Destroy the process group together with the other workers."""
+        if self._membership is not None:
+            dist.barrier()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Destroy the process group without waiting for the other workers."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self._membership = None
+        self._store = None
+        self._groups.clear()
+
+
+def serve(channel: Channel, progress: SharedProgress) -> None:
+    """Answer requests until told to leave, or until the supervisor is gone."""
+    worker = Worker(progress)
+    with contextlib.suppress(EOFError, OSError):
+        while (message := channel.receive())["do"] != "leave":
+            channel.send(worker.answer(message))
+        worker.leave()
+        channel.send({"outcome": "ok"})
+
+
+def classify(error: Exception) -> str:
+    """Return ``communication`` for an error that a peer can have caused, else ``exception``."""
+    text = str(error).lower()
+    if out_of_memory(error) or isinstance(error, CaseError):
+        return "exception"
+    is_torch_error = isinstance(error, (RuntimeError, dist.DistError))
+    peers = is_torch_error and any(words in text for words in _COMMUNICATION)
+    return "communication" if peers else "exception"
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Return whether the host or the device had no memory left."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+        "can't allocate memory" in str(error))
+
+
+def one_line(error: Exception) -> str:
+    """Return the error's type and first line, memory errors by their plain name."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    name = "out of memory" if out_of_memory(error) else type(error).__name__
+    return f"{name}: {text}"[:300]
+
+
+def _wrong_elements(case: Case, wrong: list[object]) -> Mapping[str, Any]:
+    """Return the count of wrong elements over all checks, and the first in words."""
+    mismatches = [item for item in wrong if isinstance(item, Mismatch)]
+    if not case.validate:
+        return {"n_wrong": -1, "wrong": ""}
+    if not mismatches:
+        return {"n_wrong": 0, "wrong": ""}
+    first = mismatches[0]
+    return {
+        "n_wrong": sum(item.n_wrong for item in mismatches),
+        "wrong": f"{first.n_wrong} of {first.n_elements} elements, first index "
+                 f"{first.first_index}: got {first.got}, expected {first.expected}",
+    }
