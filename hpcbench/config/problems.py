@@ -51,7 +51,8 @@ def key_path(location: Iterable[int | str], raw: Any) -> str:
     path = ""
     for part in location:
         if isinstance(part, str) and part != "[key]":
-            path += f".{part}" if path else part
+            name = part if part.isprintable() else quote(part)
+            path += f".{name}" if path else name
             raw = raw.get(part) if isinstance(raw, Mapping) else None
         elif isinstance(part, int) and isinstance(raw, list):
             path += f"[{part}]"

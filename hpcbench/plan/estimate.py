@@ -13,13 +13,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hpcbench.config.schema import Hardware
-from hpcbench.plan.case import Collective, Plan
-from hpcbench.plan.order import generations
+from hpcbench.plan.case import Collective
 
-START_S = 4.0
-"""Assumed: MPI start, import of torch in the template process, plots."""
-GENERATION_S = 0.5
-"""Assumed: new workers and their process group."""
 CASE_S = 0.03
 """Assumed: agreement, buffers, expected results, journal."""
 CHECKS = 2
@@ -45,15 +40,6 @@ def estimate_case_s(
 
 
 def _moved_bytes(work: Collective, world_size: int) -> float:
-    """Return the bytes a rank sends in a ring; the restored input counts as one copy."""
-    share = (world_size - 1) / world_size
-    if work.collective == "all_reduce":
-        return work.size_bytes * 2 * share
-    return work.size_bytes * (share if world_size > 1 else 0.0)
-
-
-def estimate_job_s(plan: Plan) -> float:
-    """Return the assumed seconds of a whole job: start, workers, and every runnable case."""
-    cases_s = sum(case.estimate_s for case in plan.cases if case.skip is None)
-    workers_s = GENERATION_S * len(generations(plan.cases))
-    return START_S + plan.passes * (workers_s + cases_s)
+    """Return the bytes a rank sends in a ring."""
+    rounds = 2 if work.collective == "all_reduce" else 1
+    return rounds * work.size_bytes * (world_size - 1) / world_size

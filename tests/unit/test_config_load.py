@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.config import load
+from hpcbench.config.load import (
+    check_config,
+    find_config,
+    load_config,
+    parse_assignment,
+)
+from hpcbench.config.schema import Config
+from hpcbench.errors import ConfigError, FileError
+
+BLOCK: dict[str, Any] = {"kind": "collective", "collective": "all_reduce"}
+
+
+def write(folder: Path, data: Any, name: str = "config.json") -> Path:
+    path = folder / name
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+def complaint(raw: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        check_config(raw, "c.json")
+    return str(caught.value).split("\n")
+
+
+def with_block(**options: Any) -> dict[str, Any]:
+    return {"benchmarks": [BLOCK | options]}
+
+
+def test_a_minimal_file_gets_the_defaults() -> None:
+    config = check_config({"benchmarks": [BLOCK]}, "c.json")
+    assert config.measure.warmup == 5 and config.measure.iterations == 20
+    assert config.launch.timeout_s == 60 and list(config.launch.ports) == [0]
+    assert config.benchmarks[0].backend == ("gloo",)
+    assert config.benchmarks[0].world_size == ("all",)
+
+
+def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:
+    raw = with_block(size=["8", {"from": 16, "to": "1KiB", "factor": 4}], env={"A": [1, "b"]},
+                     validate=False, world_size=[1, "all"], dtype=["float", "half"])
+    config = check_config(raw | {"launch": {"port": {"from": 5, "to": 9}}}, "c.json")
+    again = check_config(json.loads(json.dumps(config.plain())), "c.json")
+    assert again == config
+    assert config.benchmarks[0].size == (8, 16, 64, 256, 1024)
+    assert config.benchmarks[0].dtype == ("fp32", "fp16")
+    assert config.benchmarks[0].env == {"A": ("1", "b")}
+    assert list(config.launch.ports) == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(("raw", "where", "what"), [
+    (with_block(dtypes="fp32"), "benchmarks[0].dtypes", 'unknown key; did you mean "dtype"?'),
+    (with_block(dtype="float23"), "benchmarks[0].dtype", 'did you mean "float32"?'),
+    (with_block(dtype=["fp32", "x9"]), "benchmarks[0].dtype[1]", '"x9" is not known; allow'),
+    (with_block(backend="glo"), "benchmarks[0].backend", 'did you mean "gloo"?'),
+    (with_block(collective="all_reduse"), "benchmarks[0].collective", '"all_reduce"'),
+    (with_block(op=[]), "benchmarks[0].op", "the list is empty"),
+    (with_block(size=[]), "benchmarks[0].size", "the list is empty"),
+    (with_block(size="12 parsecs"), "benchmarks[0].size", "is not a size"),
+    (with_block(size="9" * 400), "benchmarks[0].size", "more than 16 TiB"),
+    (with_block(size={"from": 1, "to": 9}), "benchmarks[0].size", 'one of "factor" and "step"'),
+    (with_block(size={"from": 9, "to": 1, "step": 1}), "benchmarks[0].size", "is greater than"),
+    (with_block(size={"from": 0, "to": 1, "factor": 2}), "benchmarks[0].size", "at least 1"),
+    (with_block(size={"from": 1, "to": 8, "factor": 1}), "benchmarks[0].size", "from 2"),
+    (with_block(size={"from": 0, "to": "1GiB", "step": 1}), "benchmarks[0].size", "1,073,741,825"),
+    (with_block(size={"from": 0, "to": 1, "stop": 1}), "benchmarks[0].size", '"step"'),
+    (with_block(world_size=0), "benchmarks[0].world_size", 'write a number from 1, or "all"'),
+    (with_block(in_place="yes"), "benchmarks[0].in_place", "must be true or false"),
+    (with_block(iterations=[5, 0]), "benchmarks[0].iterations[1]", "must be at least 1, not 0"),
+    (with_block(timeout_s=[1, 2]), "benchmarks[0].timeout_s", "must be a number"),
+    (with_block(env={"RANK": 1}), "benchmarks[0].env", "belongs to the launcher"),
+    (with_block(env={"A": True}), "benchmarks[0].env", "is not text"),
+    (with_block(env={"A": []}), "benchmarks[0].env", "the list is empty"),
+    (with_block(env={"a b": 1}), "benchmarks[0].env", "is not the name"),
+    (with_block() | {"measure": {"warmup": 2.5}}, "measure.warmup", "must be a whole number"),
+    (with_block() | {"measure": {"iterations": "5"}}, "measure.iterations", 'not "5"'),
+    (with_block() | {"warmup": 3}, "warmup", "it belongs to measure or benchmarks"),
+    (with_block() | {"launch": {"timeout_s": 0}}, "launch.timeout_s", "greater than 0"),
+    (with_block() | {"launch": {"port": 70000}}, "launch.port", "is not a port"),
+    (with_block() | {"launch": 3}, "launch", "must be a mapping"),
+    (with_block() | {"name": "../x"}, "name", "letters, digits"),
+    (with_block() | {"hardware": {"peak_flops": {"fp31": 1}}}, "hardware.peak_flops.fp31", "fp32"),
+    (with_block() | {"fault": [{"rank": 0, "kind": "kil"}]}, "fault[0].kind", '"kill"'),
+    (with_block() | {"fault": {}}, "fault", "must be a list"),
+    ({"benchmarks": []}, "benchmarks", "the list is empty"),
+    ({}, "benchmarks", "missing"),
+])
+def test_one_error_says_where_what_and_how(raw: Any, where: str, what: str) -> None:
+    lines = complaint(raw)
+    assert len(lines) == 1
+    assert lines[0].startswith(f"c.json: {where}: ")
+    assert what in lines[0]
+
+
+def test_all_errors_are_listed_together() -> None:
+    raw = {"nam": "x", "measure": {"warmup": -1}, "benchmarks": [BLOCK | {"op": "mean"}, {}]}
+    lines = complaint(raw)
+    assert [line.split(": ")[1] for line in lines] == [
+        "measure.warmup", "benchmarks[0].op", "benchmarks[1].kind", "benchmarks[1].collective",
+        "nam"]
+
+
+def test_two_blocks_cannot_share_a_name() -> None:
+    lines = complaint({"benchmarks": [BLOCK | {"name": "a"}, BLOCK | {"name": "a"}]})
+    assert lines == ['c.json: benchmarks: two blocks have the name "a"; names must differ']
+
+
+@pytest.mark.parametrize(("text", "name", "what"), [
+    ('{"name": 1,}', "c.json", "line 1, column"),
+    ('{"name": "a", "name": "b"}', "c.json", 'key "name" is given twice'),
+    ("name: a\nname: b\n", "c.yaml", 'key "name" is given twice'),
+    ("name: [a\n", "c.yml", "not YAML"),
+    ("[1, 2]", "c.json", "must be a mapping"),
+    ('{"a": NaN}', "c.json", "NaN is not a JSON number"),
+    ("[" * 100_000, "c.json", "c.json"),
+    ("", "c.yaml", "must be a mapping"),
+])
+def test_a_file_that_cannot_be_parsed(tmp_path: Path, text: str, name: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=r"c\.(json|yaml|yml): ") as caught:
+        load_config(write(tmp_path, text, name))
+    assert what in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="does not exist"):
+        load_config(tmp_path / "none.json")
+    with pytest.raises(FileError, match="is a folder"):
+        load_config(tmp_path)
+    (tmp_path / "c.json").write_bytes(b"\xff\xfe{")
+    with pytest.raises(FileError, match="UTF-8"):
+        load_config(tmp_path / "c.json")
+
+
+def test_yaml_is_the_same_as_json(tmp_path: Path) -> None:
+    text = "benchmarks:\n- kind: comm\n  collective: [all_reduce]\n  size: 64KiB\n"
+    from_yaml = load_config(write(tmp_path, text, "c.yaml"))
+    assert from_yaml == load_config(write(tmp_path, with_block(size="64KiB")))
+
+
+def test_without_a_path_the_file_here_comes_before_the_packaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_config(None) == load.PACKAGED
+    write(tmp_path, with_block() | {"name": "here"})
+    assert load_config(None).name == "here"
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("a.b=3", 3), ("a.b=[1, \"x\"]", [1, "x"]), ("a.b=text", "text"), ("a.b=", ""),
+    ("a.b=null", None), ("a.b=x=y", "x=y"), ("a.b=NaN", "NaN"),
+])
+def test_assignments(text: str, value: object) -> None:
+    assert parse_assignment(text) == ("a.b", value)
+
+
+@pytest.mark.parametrize("text", ["a", "=3", "a..b=3", ".=1"])
+def test_what_is_no_assignment(text: str) -> None:
+    with pytest.raises(ConfigError, match="write key=value"):
+        parse_assignment(text)
+
+
+def test_the_command_line_wins_and_holds_for_every_block(tmp_path: Path) -> None:
+    raw = {"measure": {"warmup": 1}, "benchmarks": [BLOCK | {"warmup": 7}, BLOCK | {"size": 8}]}
+    path = write(tmp_path, raw)
+    assert load_config(path).benchmarks[0].warmup == (7,)
+    config = load_config(path, [("measure.warmup", 3), ("benchmarks.1.size", ["8", "1KiB"])])
+    assert config.measure.warmup == 3
+    assert config.benchmarks[0].warmup is None
+    assert config.benchmarks[1].size == (8, 1024)
+    later = load_config(path, [("measure.warmup", 3), ("benchmarks.0.warmup", 9)])
+    assert later.benchmarks[0].warmup == (9,)
+
+
+@pytest.mark.parametrize(("key", "what"), [
+    ("benchmarks.5.size", "it has 1, counted from 0"), ("benchmarks.x", "it has 1"),
+    ("name.x", "name: has no keys"), ("measure.itrations", 'did you mean "iterations"'),
+    ("measure.warmup", "must be a whole number"),
+])
+def test_a_wrong_override_says_that_it_came_from_the_command_line(
+    tmp_path: Path, key: str, what: str
+) -> None:
+    with pytest.raises(ConfigError, match="^command line: ") as caught:
+        load_config(write(tmp_path, with_block() | {"name": "a"}), [(key, "text")])
+    assert what in str(caught.value)
+
+
+def test_an_override_may_name_a_section_the_file_lacks(tmp_path: Path) -> None:
+    overrides = [("hardware.peak_flops.bf16", 1e12)]
+    config = load_config(write(tmp_path, with_block()), overrides)
+    assert config.hardware.peak_flops == {"bf16": 1e12}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+KEYS = [*Config.model_fields, "hardware", "launch", "measure", "benchmarks", "fault"]
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), JSON))
+def test_any_json_is_accepted_or_refused_in_lines(raw: dict[str, Any]) -> None:
+    try:
+        check_config(raw, "c.json")
+    except ConfigError as error:
+        assert all(line.startswith("c.json") for line in str(error).split("\n"))
+
+
+@settings(deadline=None)
+@given(st.dictionaries(
+    st.sampled_from(["size", "env", "world_size", "dtype", "root", "warmup", "timeout_s"]), JSON))
+def test_any_option_is_accepted_or_refused_in_lines(options: dict[str, Any]) -> None:
+    try:
+        check_config(with_block(**options), "c.json")
+    except ConfigError as error:
+        assert all(line.startswith("c.json: benchmarks[0].") for line in str(error).split("\n"))

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.config.load import PACKAGED, check_config, load_config
+from hpcbench.config.names import BACKENDS, COLLECTIVES, DEVICES, DTYPES, OPS
+from hpcbench.errors import ConfigError
+from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
+from hpcbench.plan.expand import make_plan
+from hpcbench.plan.order import generations
+
+
+def plan_of(*blocks: dict[str, Any], ranks: int = 4, **top: Any) -> Plan:
+    whole = [{"kind": "collective", "collective": "all_reduce"} | block for block in blocks]
+    return make_plan(check_config({"benchmarks": whole} | top, "c.json"), ranks)
+
+
+def only_case(*blocks: dict[str, Any], ranks: int = 4, **top: Any) -> Case:
+    (case,) = plan_of(*blocks, ranks=ranks, **top).cases
+    return case
+
+
+def test_the_last_axis_is_the_fastest() -> None:
+    plan = plan_of({"dtype": ["fp32", "fp64"], "op": ["sum", "max"], "size": [8, 16]})
+    seen = [(c.workload.dtype, c.workload.op, c.workload.size_bytes) for c in plan.cases]
+    assert seen == [(d, o, s) for d in ("fp32", "fp64") for o in ("sum", "max") for s in (8, 16)]
+    assert [case.index for case in plan.cases] == list(range(8))
+
+
+def test_options_a_collective_does_not_have_are_dropped_and_equal_points_planned_once() -> None:
+    plan = plan_of({"collective": ["broadcast", "barrier"], "op": ["sum", "max"],
+                    "in_place": [False, True], "root": [0, 1], "size": [8, 16]})
+    works = [case.workload for case in plan.cases]
+    assert [(w.collective, w.root, w.size_bytes) for w in works] == [
+        ("broadcast", 0, 8), ("broadcast", 0, 16), ("broadcast", 1, 8), ("broadcast", 1, 16),
+        ("barrier", None, 0)]
+    assert {w.op for w in works} == {None} and {w.in_place for w in works} == {None}
+    assert plan.duplicates == 32 - 5
+    assert not plan.cases[-1].validate
+
+
+def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
+    plan = plan_of({"device": ["auto", "cpu"]})
+    assert [case.device for case in plan.cases] == ["cpu"]
+    assert plan.duplicates == 1
+    assert only_case({"backend": "nccl"}).device == "cuda"
+    assert only_case({"backend": "ucc"}).device == "auto"
+
+
+@pytest.mark.parametrize(("block", "reason"), [
+    ({"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
+    ({"collective": "broadcast", "root": 2, "world_size": 2}, "root 2 is not one of 2 ranks"),
+    ({"collective": "all_gather", "size": 60}, "rounded to nothing"),
+    ({"size": 0}, "rounded to nothing"),
+    ({"collective": "all_to_all", "in_place": True}, "all_to_all has no in-place form"),
+    ({"collective": "send_recv", "in_place": True}, "send_recv has no in-place form"),
+    ({"collective": "send_recv", "world_size": 1}, "send_recv needs at least 2 ranks"),
+    ({"op": "avg", "dtype": "int32"}, "avg is defined for floating dtypes only, not for int32"),
+    ({"op": "avg", "dtype": "uint8", "backend": "nccl"}, "avg is defined for floating dtypes"),
+    ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu, only on cuda"),
+    ({"backend": "gloo", "device": "mps"}, "gloo does not run on mps"),
+    ({"backend": "gloo", "device": "cuda", "collective": "send_recv"}, "gloo has no send_recv on"),
+    ({"backend": "gloo", "device": "cuda", "collective": "barrier"}, "gloo has no barrier on cuda"),
+    ({"backend": "mpi"}, "not implemented in hpcbench 0.1"),
+    ({"backend": "ucc/tl/cuda", "env": {"UCC_CL_BASIC_TLS": "ucp"}}, "contradicts ucc/tl/cuda"),
+])
+def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], reason: str) -> None:
+    case = only_case(block)
+    assert case.skip is not None and reason in case.skip
+    assert case.needs == () and case.estimate_s == 0.0
+
+
+@pytest.mark.parametrize(("backend", "device", "needs"), [
+    ("gloo", "auto", ()), ("gloo", "cuda", ("cuda",)), ("nccl", "auto", ("nccl", "cuda")),
+    ("ucc", "auto", ("ucc",)), ("ucc", "cpu", ("ucc",)), ("ucc/tl/nccl", "auto", ("ucc", "cuda")),
+])
+def test_what_only_the_machine_can_tell_is_a_need(
+    backend: str, device: str, needs: tuple[str, ...]
+) -> None:
+    case = only_case({"backend": backend, "device": device})
+    assert case.skip is None and case.needs == needs and case.estimate_s > 0
+
+
+def test_every_collective_dtype_and_op_runs_on_gloo() -> None:
+    plan = plan_of({"collective": list(COLLECTIVES), "dtype": list(DTYPES), "op": list(OPS)})
+    skips = {(c.workload.op, c.workload.dtype) for c in plan.cases if c.skip}
+    assert skips == {("avg", dtype) for dtype in ("int32", "int64", "uint8")}
+
+
+def test_a_ucc_layer_is_chosen_by_the_environment_of_its_workers() -> None:
+    case = only_case({"backend": "ucc/tl/ucp", "env": {"UCX_TLS": "tcp"}})
+    assert dict(case.env) == {"UCC_CLS": "basic", "UCC_CL_BASIC_TLS": "ucp", "UCX_TLS": "tcp"}
+
+
+def test_memory_is_checked_on_the_device_it_is_given_for() -> None:
+    big = {"size": "1GiB", "backend": ["gloo", "nccl"]}
+    hardware = {"memory_per_device_gb": 3.0, "device_type": "cuda"}
+    gloo, nccl = plan_of(big, hardware=hardware).cases
+    assert gloo.skip is None
+    assert nccl.skip is not None and "hardware.memory_per_device_gb 3" in nccl.skip
+    assert nccl.memory_bytes == 3 * 2**30
+    assert plan_of(big, hardware={"memory_per_device_gb": 3.3}).cases[1].skip is None
+
+
+def test_cases_are_grouped_so_that_workers_restart_least_often() -> None:
+    plan = plan_of({"backend": ["mpi", "gloo", "nccl"], "world_size": [1, 4], "size": [8, 16],
+                    "env": {"A": ["x", "y"]}})
+    seen = [(c.env[0][1], c.world_size, c.backend) for c in plan.cases]
+    isolated = [(a, k, b) for a in "xy" for k in (4, 1) for b in ("gloo", "nccl") for _ in (0, 1)]
+    assert seen[:16] == isolated
+    assert {backend for _, _, backend in seen[16:]} == {"mpi"}
+    workers = [(dict(g.env)["A"], g.world_size) for g in generations(plan.cases)]
+    assert workers == [("x", 4), ("x", 1), ("y", 4), ("y", 1)]
+
+
+def test_generations_hold_every_runnable_case_once_and_in_order() -> None:
+    plan = make_plan(load_config(PACKAGED), 4)
+    runnable = [case for case in plan.cases if case.skip is None]
+    assert [case for group in generations(plan.cases) for case in group.cases] == runnable
+    assert [group.world_size for group in generations(plan.cases)] == [4, 2, 1]
+
+
+def test_two_wakeup_intervals_are_two_cases_side_by_side() -> None:
+    plan = plan_of({"wakeup_s": [0.2, 0.02], "size": [8, 16]})
+    assert [(c.workload.size_bytes, c.wakeup_s) for c in plan.cases] == [
+        (8, 0.2), (8, 0.02), (16, 0.2), (16, 0.02)]
+    plain = plan_of({"size": 8})
+    assert plan.cases[0].case_id == plain.cases[0].case_id
+    assert plan.cases[1].case_id != plain.cases[0].case_id
+
+
+def test_limits_and_names_are_not_part_of_an_id() -> None:
+    one = only_case({"name": "a", "timeout_s": 5}, name="x", launch={"wakeup_s": 0.5})
+    two = only_case({"name": "b"}, name="y")
+    assert one.case_id == two.case_id
+    assert (one.timeout_s, two.timeout_s) == (5, 60)
+    assert (one.block, two.block, only_case({}).block) == ("a", "b", "collective-1")
+
+
+def test_the_plan_hash_depends_on_what_is_measured_only() -> None:
+    one = plan_of({"name": "a"}, name="x", output={"folder": "elsewhere"})
+    assert one.plan_hash == plan_of({"name": "b"}, name="y").plan_hash
+    others = [plan_of({"size": 8}), plan_of({}, measure={"passes": 2}), plan_of({}, ranks=2)]
+    assert len({one.plan_hash, *(other.plan_hash for other in others)}) == 4
+
+
+def test_only_keeps_the_cases_whose_label_matches() -> None:
+    blocks = [{"collective": ["all_reduce", "broadcast"], "size": ["8", "1KiB"]}]
+    assert [case.label for case in plan_of(*blocks, only="*broadcast* 1024B*").cases] == [
+        "broadcast gloo cpu fp32 1024B n=4"]
+    with pytest.raises(ConfigError, match='only: "broadcast" matches none of 4 cases') as caught:
+        plan_of(*blocks, only="broadcast")
+    assert "all_reduce gloo cpu fp32 sum 8B n=4" in str(caught.value)
+
+
+def test_benchmark_chooses_blocks_by_kind() -> None:
+    assert len(plan_of({}, benchmark="comm").cases) == 1
+
+
+def test_a_million_points_are_refused_with_their_number_and_axes() -> None:
+    block = {"root": list(range(1000)), "size": {"from": 8, "to": 8000, "step": 8}}
+    with pytest.raises(ConfigError) as caught:
+        plan_of(block, {})
+    assert "1,000,001 points" in str(caught.value)
+    assert "root 1000 x size 1000" in str(caught.value)
+
+
+def test_a_plan_survives_json() -> None:
+    plan = make_plan(load_config(PACKAGED), 4)
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+
+
+AXES = {
+    "collective": COLLECTIVES, "backend": BACKENDS, "device": DEVICES, "dtype": DTYPES, "op": OPS,
+    "in_place": (False, True), "root": (0, 1, 7), "world_size": (1, 2, "all", 9),
+    "size": ("8", "1KiB", "100"), "warmup": (0, 5), "validate": (True, False),
+}
+blocks = st.fixed_dictionaries({}, optional={
+    name: st.lists(st.sampled_from(values), min_size=1, max_size=3)
+    for name, values in AXES.items()})
+
+
+@settings(max_examples=60, deadline=None)
+@given(blocks, st.integers(1, 5))
+def test_every_point_is_a_case_or_a_duplicate_and_ids_are_unique(
+    block: dict[str, Any], ranks: int
+) -> None:
+    plan = plan_of(block, ranks=ranks)
+    product = 1
+    for values in block.values():
+        product *= len(values)
+    assert len(plan.cases) + plan.duplicates == product
+    assert len({case.case_id for case in plan.cases}) == len(plan.cases)
+    for case in plan.cases:
+        assert case.workload.size_bytes <= case.workload.requested_bytes
+        assert case.skip is not None or 1 <= case.world_size <= ranks
+
+
+@settings(max_examples=30, deadline=None)
+@given(blocks, st.randoms(use_true_random=False))
+def test_ids_do_not_depend_on_the_order_of_axes_or_values(
+    block: dict[str, Any], random: Any
+) -> None:
+    shuffled = {name: random.sample(values, len(values)) for name, values in block.items()}
+    shuffled = dict(random.sample(sorted(shuffled.items()), len(shuffled)))
+    ids = {case.case_id for case in plan_of(block).cases}
+    assert {case.case_id for case in plan_of(shuffled).cases} == ids
+
+
+def test_ids_do_not_depend_on_the_order_of_environment_variables() -> None:
+    pairs = [("A", 1), ("B", "x"), ("C", 3)]
+    ids = {only_case({"env": dict(order)}).case_id for order in permutations(pairs)}
+    assert len(ids) == 1

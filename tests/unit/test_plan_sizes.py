@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.config.names import COLLECTIVES, DTYPE_BYTES, DTYPES
+from hpcbench.plan.sizes import PART_BYTES, rank_bytes, rounded, smallest_bytes
+from hpcbench.plan.support import COLLECTIVE_TRAITS
+
+MOVING = [name for name in COLLECTIVES if name != "barrier"]
+SPLIT = [name for name in MOVING if COLLECTIVE_TRAITS[name].split]
+WHOLE = [name for name in MOVING if name not in SPLIT]
+sizes = st.integers(0, 2**40)
+worlds = st.integers(1, 512)
+dtypes = st.sampled_from(DTYPES)
+
+
+@pytest.mark.parametrize(("collective", "dtype", "ranks", "asked", "size", "count"), [
+    ("all_reduce", "fp32", 4, 1048576, 1048576, 262144),
+    ("all_reduce", "fp64", 4, 12, 8, 1),
+    ("broadcast", "bf16", 3, 7, 6, 3),
+    ("send_recv", "uint8", 2, 7, 7, 7),
+    ("all_gather", "fp32", 4, 1048576, 1048576, 65536),
+    ("all_gather", "fp32", 4, 8, 0, 0),
+    ("reduce_scatter", "fp32", 3, 1048576, 1048560, 87380),
+    ("all_to_all", "uint8", 8, 1000, 896, 112),
+    ("all_to_all", "fp64", 1, 40, 32, 4),
+    ("barrier", "uint8", 4, 1024, 0, 0),
+])
+def test_sizes_as_nccl_tests_prints_them(
+    collective: str, dtype: str, ranks: int, asked: int, size: int, count: int
+) -> None:
+    assert rounded(collective, dtype, ranks, asked) == (size, count)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(SPLIT), dtypes, worlds, sizes)
+def test_parts_are_equal_multiples_of_16_bytes(
+    collective: str, dtype: str, ranks: int, asked: int
+) -> None:
+    size, count = rounded(collective, dtype, ranks, asked)
+    part = count * DTYPE_BYTES[dtype]
+    assert part % PART_BYTES == 0
+    assert size == part * ranks
+    assert size <= asked < size + (PART_BYTES + DTYPE_BYTES[dtype]) * ranks
+
+
+@settings(deadline=None)
+@given(st.sampled_from(WHOLE), dtypes, worlds, sizes)
+def test_whole_buffers_lose_less_than_an_element(
+    collective: str, dtype: str, ranks: int, asked: int
+) -> None:
+    size, count = rounded(collective, dtype, ranks, asked)
+    assert size == count * DTYPE_BYTES[dtype]
+    assert size <= asked < size + DTYPE_BYTES[dtype]
+
+
+@settings(deadline=None)
+@given(st.sampled_from(MOVING), dtypes, worlds, sizes)
+def test_rounding_a_rounded_size_changes_nothing(
+    collective: str, dtype: str, ranks: int, asked: int
+) -> None:
+    size, count = rounded(collective, dtype, ranks, asked)
+    assert rounded(collective, dtype, ranks, size) == (size, count)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(MOVING), dtypes, worlds)
+def test_the_smallest_size_is_the_first_that_is_not_rounded_to_nothing(
+    collective: str, dtype: str, ranks: int
+) -> None:
+    least = smallest_bytes(collective, dtype, ranks)
+    assert rounded(collective, dtype, ranks, least)[0] == least
+    assert rounded(collective, dtype, ranks, least - 1)[0] == 0
+
+
+@pytest.mark.parametrize(("collective", "in_place", "total"), [
+    ("all_reduce", False, 3000), ("all_reduce", True, 3000), ("all_gather", False, 2250),
+    ("all_gather", True, 2250), ("reduce_scatter", False, 1500), ("reduce_scatter", True, 2250),
+    ("all_to_all", False, 3000), ("broadcast", None, 2000), ("send_recv", False, 3000),
+])
+def test_memory_is_input_written_buffer_and_expected_result(
+    collective: str, in_place: bool | None, total: int
+) -> None:
+    assert rank_bytes(collective, in_place, 4, 1000) == total
