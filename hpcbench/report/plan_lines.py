@@ -50,7 +50,7 @@ def plan_header(plan: Plan) -> Iterator[Text]:
     later = f" ({open_cases} of them need {needs}: known when it runs, or with --probe)"
     yield Text(f"{len(plan.cases) - skipped} to run{later if open_cases else ''}, "
                f"{skipped} skipped, {plural(plan.duplicates, 'duplicate')} dropped")
-    yield Text("order: by # as planned")
+    yield Text("order: by #; cases that can share workers (environment, ranks) stand together")
     yield Text(_estimate_line(plan))
 
 

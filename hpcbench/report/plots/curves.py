@@ -1,0 +1,180 @@
+"""Time and bus bandwidth of one chart: against size, or, with one size, as rows to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from hpcbench.analysis.bandwidth import bandwidth
+from hpcbench.reduce.results import FOLD, CaseResult, Results, Statistics
+from hpcbench.report.plots.series import Chart, Line
+from hpcbench.report.plots.style import (
+    COLOURS,
+    GREY,
+    MARKERS,
+    SMALL,
+    TEXT,
+    dress,
+    footer,
+    new_figure,
+    plain,
+    plain_log_axis,
+    size_axis,
+    size_label,
+)
+from hpcbench.report.text import format_gb_per_s, format_us
+from hpcbench.units import to_gb_per_s, to_us
+
+Value = Callable[[CaseResult, float], float]
+Range = tuple[float, float]
+
+
+def draw_chart(chart: Chart, results: Results) -> Figure:
+    """Return the figure of one chart."""
+    figure = new_figure(_title(chart), chart.subtitle)
+    percentiles = _have_percentiles(chart.items)
+    if len(chart.sizes) == 1:
+        height = min(0.61, 0.1 + 0.07 * len(chart.lines))
+        _draw_rows(figure.add_axes((0.28, 0.83 - height, 0.5, height)), chart.lines, percentiles)
+    else:
+        _draw_latency(figure.add_axes((0.085, 0.25, 0.39, 0.54)), chart, percentiles)
+        _draw_bandwidth(figure.add_axes((0.58, 0.25, 0.39, 0.54)), chart, percentiles)
+        _legend(figure, chart)
+    modes = ", ".join(sorted({item.case.mode for item in chart.items}))
+    footer(figure, results, modes=modes, caption=_caption(chart, percentiles))
+    return figure
+
+
+def _title(chart: Chart) -> str:
+    if len(chart.sizes) == 1:
+        size = chart.sizes[0]
+        return f"{chart.collective}{f' of {size_label(size)}' if size else ''}: time"
+    return f"{chart.collective}: time and bus bandwidth against size"
+
+
+def _have_percentiles(items: Sequence[CaseResult]) -> bool:
+    """Return whether every case has enough iterations for p5 and p95: one band, one meaning."""
+    return all(_stats(item).p5_s is not None and _stats(item).p95_s is not None for item in items)
+
+
+def _stats(item: CaseResult) -> Statistics:
+    if item.statistics is None:
+        raise ValueError(f"{item.case.case_id} has no statistics and cannot be drawn")
+    return item.statistics
+
+
+def _range(item: CaseResult, percentiles: bool) -> Range:
+    stats = _stats(item)
+    if percentiles and stats.p5_s is not None and stats.p95_s is not None:
+        return stats.p5_s, stats.p95_s
+    return stats.min_s, stats.max_s
+
+
+def _caption(chart: Chart, percentiles: bool) -> str:
+    counts = sorted({_stats(item).n for item in chart.items})
+    n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    band = "5th to 95th percentile" if percentiles else "minimum to maximum"
+    text = f"Point: median of n = {n} iterations of the {FOLD}. Band: {band} over iterations."
+    if chart.collective == "barrier":
+        return text
+    text += " Bus bandwidth as nccl-tests defines it, from the median; GB = 1e9 B."
+    if len(chart.sizes) > 1 and any(item.case.world_size == 1 for item in chart.items):
+        text += " One rank: bus bandwidth is 0, not drawn."
+    return text
+
+
+def _draw_latency(axes: Axes, chart: Chart, percentiles: bool) -> None:
+    _draw_lines(axes, chart.lines, percentiles, lambda item, time_s: to_us(time_s))
+    _log_axes(axes, chart.sizes)
+    dress(axes, x_label="size (bytes, log scale)", y_label="time per operation (us)")
+    axes.set_title("Time (latency)", fontsize=TEXT, loc="left")
+
+
+def _draw_bandwidth(axes: Axes, chart: Chart, percentiles: bool) -> None:
+    lines = [Line(line.label, tuple(item for item in line.items if item.case.world_size > 1))
+             for line in chart.lines]
+    _draw_lines(axes, lines, percentiles, _busbw)
+    dress(axes, x_label="size (bytes, log scale)", y_label="bus bandwidth (GB/s)")
+    axes.set_title("Bus bandwidth", fontsize=TEXT, loc="left")
+    sizes = sorted({item.case.workload.size_bytes for line in lines for item in line.items})
+    if sizes:
+        _log_axes(axes, sizes)
+    else:
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.text(0.5, 0.5, "One rank: nothing crosses a link,\nbus bandwidth is 0",
+                  transform=axes.transAxes, ha="center", va="center", fontsize=TEXT, color=GREY)
+
+
+def _busbw(item: CaseResult, time_s: float) -> float:
+    rates = bandwidth(item.case.workload, item.case.world_size, time_s)
+    return to_gb_per_s(rates.busbw_bytes_per_s) if rates else float("nan")
+
+
+def _draw_lines(axes: Axes, lines: Sequence[Line], percentiles: bool, value: Value) -> None:
+    for index, line in enumerate(lines):
+        if not line.items:
+            continue
+        colour = COLOURS[index % len(COLOURS)]
+        sizes = [item.case.workload.size_bytes for item in line.items]
+        middle = [value(item, _stats(item).median_s) for item in line.items]
+        ends = [[value(item, time) for time in _range(item, percentiles)] for item in line.items]
+        axes.plot(sizes, middle, color=colour, marker=MARKERS[index % len(MARKERS)],
+                  markersize=5, linewidth=1.8, label=line.label)
+        if len(sizes) > 1:
+            axes.fill_between(sizes, [min(pair) for pair in ends], [max(pair) for pair in ends],
+                              color=colour, alpha=0.18, linewidth=0)
+        else:
+            axes.vlines(sizes, min(ends[0]), max(ends[0]), color=colour, alpha=0.4, linewidth=5)
+
+
+def _log_axes(axes: Axes, sizes: list[int]) -> None:
+    size_axis(axes, sizes)
+    plain_log_axis(axes)
+
+
+def _legend(figure: Figure, chart: Chart) -> None:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    if len(handles) > 1:
+        longest = max(map(len, labels))
+        figure.legend(handles, labels, loc="upper right", bbox_to_anchor=(0.985, 0.985),
+                      ncols=3 if longest <= 18 else 2 if longest <= 30 else 1,
+                      fontsize=SMALL + 1, frameon=False)
+
+
+def _draw_rows(axes: Axes, lines: Sequence[Line], percentiles: bool) -> None:
+    """Draw a row per line: its median, its range, and both numbers in words at the right."""
+    rows = [(line.label, item) for line in lines for item in line.items][::-1]
+    ends = [[to_us(time) for time in _range(item, percentiles)] for _, item in rows]
+    for row, ((_, item), (low, high)) in enumerate(zip(rows, ends, strict=True)):
+        axes.hlines(row, low, high, color=COLOURS[0], alpha=0.35, linewidth=9)
+        axes.plot(to_us(_stats(item).median_s), row, marker="o", markersize=6, color=COLOURS[0])
+        axes.text(1.02, row, _row_text(item), transform=axes.get_yaxis_transform(),
+                  va="center", fontsize=SMALL + 1)
+    if max(high for _, high in ends) > 30 * min(low for low, _ in ends) > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+    else:
+        axes.set_xlim(left=0)
+    dress(axes, x_label="time per operation (us)", y_label="")
+    axes.grid(False, axis="y")
+    axes.set_yticks(range(len(rows)), [_row_label(*row) for row in rows])
+    axes.set_ylim(-0.7, len(rows) - 0.3)
+    has_rate = any(item.case.workload.size_bytes for _, item in rows)
+    heading = "median, bus bandwidth" if has_rate else "median"
+    axes.text(1.02, 1.01, heading, transform=axes.transAxes, fontsize=SMALL,
+              color=GREY, va="bottom")
+
+
+def _row_label(label: str, item: CaseResult) -> str:
+    return label or item.case.workload.collective
+
+
+def _row_text(item: CaseResult) -> str:
+    time_s = _stats(item).median_s
+    rates = bandwidth(item.case.workload, item.case.world_size, time_s)
+    busbw = f", {format_gb_per_s(rates.busbw_bytes_per_s)} GB/s" if rates else ""
+    return f"{format_us(time_s)} us{busbw}"

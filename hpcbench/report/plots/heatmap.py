@@ -1,0 +1,116 @@
+"""Rank x iteration: how long each rank was in the call, for one case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from hpcbench.reduce.results import CaseResult, CaseSamples, Results
+from hpcbench.report.plots.style import (
+    GREY,
+    SMALL,
+    TEXT,
+    dress,
+    footer,
+    new_figure,
+    plain,
+    size_label,
+)
+from hpcbench.report.text import device_type, env_text, plural
+from hpcbench.trace.schema import Flag
+
+Matrix = npt.NDArray[np.float64]
+
+
+def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
+    """Return the ok case to map: all_reduce if there is one, most ranks, largest size, first."""
+    found = [item for item in items if item.statistics is not None]
+    return max(found, default=None, key=lambda item: (
+        item.case.workload.collective == "all_reduce", item.case.world_size,
+        item.case.workload.size_bytes, -item.case.index))
+
+
+def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Figure:
+    """Return the figure of one case. ``samples`` has at least one iteration."""
+    case, work = item.case, item.case.workload
+    size = "" if work.collective == "barrier" else f" of {size_label(work.size_bytes)}"
+    parts = (case.backend, device_type(item), plural(case.world_size, "rank"), work.dtype,
+             work.op or "", "in place" if work.in_place else "", env_text(case))
+    figure = new_figure(f"{work.collective}{size}: time in the call, by rank and iteration",
+                        ", ".join(part for part in parts if part))
+    axes = figure.add_axes((0.075, 0.22, 0.8, 0.6))
+    _draw_matrix(figure, axes, samples)
+    _mark_warmups(axes, samples)
+    _mark_passes(axes, samples)
+    footer(figure, results, modes=case.mode, caption=_caption(item, samples))
+    return figure
+
+
+def _caption(item: CaseResult, samples: CaseSamples) -> str:
+    text = "Each cell: end - start on that rank's own clock."
+    if item.case.workload.collective not in ("broadcast", "send_recv"):
+        text += (" No rank can finish before all have arrived, so a row that is shorter than the "
+                 "others is a rank that arrives late and is waited for.")
+    if samples.pass_index.max() > samples.pass_index.min():
+        text += " Dashed line: the next pass begins."
+    return text
+
+
+def _draw_matrix(figure: Figure, axes: Axes, samples: CaseSamples) -> None:
+    micros: Matrix = (samples.end_ns - samples.start_ns) / 1e3
+    timed = micros[:, ~_is_warmup(samples)]
+    scale = timed if timed.size else micros
+    rows, columns = micros.shape
+    low, high = float(scale.min()), float(scale.max())
+    wide = 0 < 8 * low < high
+    norm = LogNorm(low, high) if wide else Normalize(low, high)
+    image = axes.imshow(
+        micros, aspect="auto", cmap="viridis", interpolation="nearest", norm=norm,
+        extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
+    )
+    dress(axes, x_label="iteration, in the order they ran", y_label="rank")
+    axes.grid(False)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    shown = range(0, rows, -(-rows // 16))
+    axes.set_yticks(list(shown), [str(samples.ranks[row]) for row in shown])
+    bar = figure.colorbar(image, cax=figure.add_axes((0.895, 0.22, 0.018, 0.6)),
+                          extend=_extend(micros, low, high),
+                          format=FuncFormatter(lambda value, _: plain(value)))
+    bar.set_label(f"time in the call (us{', log scale' if wide else ''})", fontsize=TEXT)
+    bar.ax.tick_params(labelsize=SMALL + 1)
+
+
+def _extend(micros: Matrix, low: float, high: float) -> str:
+    """Return which ends of the colour bar get an arrow: warm-ups may lie outside the scale."""
+    below, above = bool(micros.min() < low), bool(micros.max() > high)
+    return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
+
+
+def _is_warmup(samples: CaseSamples) -> npt.NDArray[np.bool_]:
+    flagged: npt.NDArray[np.bool_] = np.any(samples.flags & Flag.WARMUP, axis=0)
+    return flagged
+
+
+def _mark_warmups(axes: Axes, samples: CaseSamples) -> None:
+    warmup = _is_warmup(samples)
+    if not warmup.any():
+        return
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], warmup.astype(int), [0]))))
+    top = axes.get_xaxis_transform()
+    for begin, end in edges.reshape(-1, 2):
+        axes.plot([begin - 0.5, end - 0.5], [1.02, 1.02], color=GREY, linewidth=4,
+                  transform=top, clip_on=False, solid_capstyle="butt")
+        axes.axvline(end - 0.5, color="white", linewidth=2)
+    axes.text(edges[0] - 0.5, 1.04, "warm-up, not in the statistics", transform=top,
+              fontsize=SMALL, color=GREY, va="bottom")
+
+
+def _mark_passes(axes: Axes, samples: CaseSamples) -> None:
+    for column in np.flatnonzero(np.diff(samples.pass_index)):
+        axes.axvline(column + 0.5, color="white", linewidth=2, linestyle="--")

@@ -1,0 +1,214 @@
+"""Figures: which lines go where, real images, and nothing where there is nothing to draw."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.text import Text
+
+from hpcbench.errors import UsageError
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.report.plots import plot_file, plot_results
+from hpcbench.report.plots.curves import draw_chart
+from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
+from hpcbench.report.plots.series import MAX_LINES, MAX_ROWS, charts
+from hpcbench.report.plots.style import thin
+from results_factory import (
+    ITEM_BYTES,
+    MemorySamples,
+    make_case,
+    make_results,
+    make_samples,
+    make_workload,
+    mixed_results,
+    not_ok,
+    ok,
+    sweep,
+)
+
+
+def all_ok(cases: tuple[Case, ...]) -> Results:
+    return make_results(tuple(ok(case) for case in cases))
+
+
+def texts(figure: Figure) -> str:
+    figure.draw_without_rendering()
+    found = figure.findobj(Text)
+    return "\n".join(text.get_text() for text in found)
+
+
+def test_images_are_written_and_are_images(tmp_path: Path) -> None:
+    results = all_ok(sweep(("all_reduce", "all_gather", "barrier")))
+    paths = plot_results(results, MemorySamples(results), tmp_path / "plots")
+    assert [path.name for path in paths] == [
+        "all_reduce.png", "all_gather.png", "barrier.png", "rank_iteration.png"]
+    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == sorted(
+        path.name for path in paths)
+    for path in paths:
+        image = imread(path)
+        assert image.shape[0] > 400
+        assert np.unique(image).size > 20
+
+
+@pytest.mark.parametrize(("image_format", "magic"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_other_formats(tmp_path: Path, image_format: str, magic: bytes) -> None:
+    results = all_ok(sweep(("broadcast",)))
+    for path in plot_results(results, MemorySamples(results), tmp_path, image_format):
+        assert path.read_bytes().startswith(magic)
+        assert path.suffix == f".{image_format}"
+
+
+def test_unknown_format_is_refused_before_the_file_is_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="allowed are png, svg, pdf"):
+        plot_file(tmp_path / "missing.h5", None, "jpeg")
+
+
+def test_nothing_ok_draws_nothing(tmp_path: Path) -> None:
+    results = make_results((not_ok(make_case(), "skipped", "no nccl"),))
+    assert plot_results(results, MemorySamples(results), tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_ok_cases_are_drawn() -> None:
+    drawn = [item for chart in charts(mixed_results().cases) for item in chart.items]
+    assert [item.case.workload.size_bytes for item in drawn] == [8, 2**20]
+
+
+def test_labels_say_only_what_differs() -> None:
+    chart, = charts(all_ok(sweep(("all_reduce",), world_sizes=(2, 4))).cases)
+    assert [line.label for line in chart.lines] == [
+        "gloo 2 ranks", "gloo 4 ranks", "mpi 2 ranks", "mpi 4 ranks"]
+    assert chart.subtitle == "cpu, fp32, sum, out of place"
+
+
+def test_environment_variables_that_all_share_are_not_in_the_labels() -> None:
+    cases = tuple(make_case(index=index, env=(("NCCL_ALGO", algorithm), ("NCCL_PROTO", "LL")))
+                  for index, algorithm in enumerate(("Ring", "Tree")))
+    chart, = charts(all_ok(cases).cases)
+    assert [line.label for line in chart.lines] == ["NCCL_ALGO=Ring", "NCCL_ALGO=Tree"]
+    assert "NCCL_PROTO=LL" in chart.subtitle
+
+
+def test_the_same_line_from_two_blocks_is_one_line() -> None:
+    cases = sweep(("all_reduce",), ("gloo",), (8, 64)) + sweep(
+        ("all_reduce",), ("gloo",), (1024,), block="scaling")
+    chart, = charts(all_ok(cases).cases)
+    assert chart.sizes == [8, 64, 1024]
+    assert len(chart.lines) == 1
+
+
+AXES = st.fixed_dictionaries({
+    "backends": st.sets(st.sampled_from(("gloo", "mpi", "nccl", "ucc")), min_size=1),
+    "world_sizes": st.sets(st.sampled_from((1, 2, 4, 8)), min_size=1),
+    "dtypes": st.sets(st.sampled_from(tuple(ITEM_BYTES)), min_size=1),
+    "sizes": st.sets(st.sampled_from((8, 1024, 2**20)), min_size=1),
+})
+
+
+@settings(max_examples=30)
+@given(AXES)
+def test_every_case_is_drawn_once_and_no_figure_is_crowded(axes: dict[str, set[object]]) -> None:
+    cases = sweep(("all_reduce", "barrier"), **{name: tuple(v) for name, v in axes.items()})
+    found = charts(all_ok(cases).cases)
+    drawn = [item.case.case_id for chart in found for item in chart.items]
+    assert sorted(drawn) == sorted(case.case_id for case in cases)
+    assert len({chart.file_stem for chart in found}) == len(found)
+    for chart in found:
+        limit = MAX_ROWS if len(chart.sizes) == 1 else MAX_LINES
+        labels = [line.label for line in chart.lines]
+        if chart.collective != "barrier":  # the factory repeats a barrier per dtype
+            assert len(labels) <= limit
+            assert len(set(labels)) == len(labels)
+
+
+def test_file_names_hold_no_separator_of_backends_or_variables() -> None:
+    cases = tuple(make_case(make_workload(size_bytes=size), index=index * 10 + size % 7,
+                            backend=backend, env=(("A", "x/y"),) if index % 2 else ())
+                  for index, backend in enumerate(("ucc", "ucc/tl/ucp", "gloo", "mpi"))
+                  for size in (8, 64))
+    more = tuple(replace(case, world_size=2, case_id=case.case_id + "2") for case in cases)
+    items = tuple(ok(case, 1e-4) for case in cases + more)
+    assert all("/" not in chart.file_stem for chart in charts(items))
+
+
+def test_figure_explains_itself() -> None:
+    results = all_ok(sweep(("all_reduce",), world_sizes=(1, 4)))
+    shown = texts(draw_chart(charts(results.cases)[0], results))
+    for words in ("all_reduce", "time per operation (us)", "bus bandwidth (GB/s)", "8 B", "1 KiB",
+                  "1 MiB", "5th to 95th percentile", "max over ranks", "n = 20", "barrier_start",
+                  "torch 2.13.0+cpu", "2026-03-01", "4 ranks on 1 node", "One rank"):
+        assert words in shown
+
+
+def test_band_is_the_range_where_percentiles_do_not_exist() -> None:
+    results = all_ok(sweep(("all_reduce",), iterations=8))
+    assert "minimum to maximum" in texts(draw_chart(charts(results.cases)[0], results))
+
+
+def test_one_rank_alone_has_no_bandwidth_curve() -> None:
+    results = all_ok(sweep(("all_reduce",), ("gloo",), world_sizes=(1,)))
+    shown = texts(draw_chart(charts(results.cases)[0], results))
+    assert "nothing crosses a link" in shown
+
+
+def test_heat_map_marks_warm_ups_and_passes() -> None:
+    case = make_case()
+    results = all_ok((case,))
+    samples = make_samples(case, 1e-3)
+    half = (np.arange(25) >= 12).astype(np.int64)
+    shown = texts(draw_heatmap(results.cases[0], replace(samples, pass_index=half), results))
+    for words in ("warm-up, not in the statistics", "time in the call (us", "rank", "iteration",
+                  "next pass", "1 KiB"):
+        assert words in shown
+
+
+def test_heat_map_of_equal_or_only_warm_up_samples() -> None:
+    case = make_case()
+    results = all_ok((case,))
+    samples = make_samples(case, 1e-3)
+    draw_heatmap(results.cases[0], replace(samples, end_ns=samples.start_ns), results)
+    draw_heatmap(results.cases[0], replace(samples, flags=np.ones_like(samples.flags)), results)
+
+
+def test_most_telling_case_is_the_largest_all_reduce_of_the_most_ranks() -> None:
+    results = all_ok(sweep(("broadcast", "all_reduce"), sizes=(8, 2**20), world_sizes=(2, 4)))
+    chosen = most_telling(results.cases)
+    assert isinstance(chosen, CaseResult)
+    work = chosen.case.workload
+    assert (work.collective, work.size_bytes, chosen.case.world_size) == ("all_reduce", 2**20, 4)
+
+
+@given(st.sets(st.integers(1, 2**40), min_size=1, max_size=60))
+def test_ticks_are_measured_sizes_few_and_keep_both_ends(sizes: set[int]) -> None:
+    ordered = sorted(sizes)
+    ticks = thin(ordered)
+    assert set(ticks) <= sizes
+    assert (ticks[0], ticks[-1]) == (ordered[0], ordered[-1])
+    assert len(ticks) <= 11
+    assert ticks == sorted(set(ticks))
+
+
+def test_drawing_leaves_matplotlib_as_it_was(tmp_path: Path) -> None:
+    before = dict(matplotlib.rcParams)
+    results = all_ok(sweep(("all_reduce",)))
+    plot_results(results, MemorySamples(results), tmp_path)
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_only_the_plots_import_matplotlib() -> None:
+    code = ("import sys, hpcbench.report.console, hpcbench.report.outputs, "
+            "hpcbench.report.progress, hpcbench.report.summary;"
+            "print([m for m in ('matplotlib', 'torch', 'mpi4py', 'scipy') if m in sys.modules])")
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert shown.stdout.strip() == "[]", shown.stderr
