@@ -77,7 +77,7 @@ pip_install() {
         --constraint "$hpcbench_root/constraints.txt" "$@" >"$log" 2>&1 && return
     reason="$(grep -i '^ *error' "$log" | head -n 1); all that pip said is in $log"
     if grep -qE 'establish a new connection|name resolution|Max retries|timed out|ProxyError' "$log" ||
-        grep -qE 'No matching distribution|SSLError' "$log"; then
+        grep -qE 'SSLError|No matching distribution|conflicting dependencies' "$log"; then
         fail "pip cannot get the packages: connect to a network, set PIP_INDEX_URL to an index or" \
             "PIP_FIND_LINKS to a folder of wheels that can be reached ($reason)"
     fi
@@ -121,13 +121,14 @@ prepare() {
     local folder=$hpcbench_venv wanted extras
     wanted=$(fingerprint)
     up_to_date "$folder" "$wanted" "$@" && return
-    extras=$(printf '%s\n' "$@" $(sed -n 2p "$folder/hpcbench-stamp" 2>/dev/null) | sort -u)
+    extras="$* $(sed -n 2p "$folder/hpcbench-stamp" 2>/dev/null)"  # what was there stays
+    extras=$(tr -s ' ' '\n' <<<"$extras" | sort -u | xargs)
     make_venv "$folder"
-    announce "hpcbench[$(echo $extras | tr ' ' ,)]" "$folder"
+    announce "hpcbench[$extras]" "$folder"
     rm -f "$folder/hpcbench-stamp"
     pip_install "$folder" setuptools
-    pip_install "$folder" --no-build-isolation --editable "$hpcbench_root[$(echo $extras | tr ' ' ,)]"
-    stamp "$folder" "$wanted" $extras
+    pip_install "$folder" --no-build-isolation --editable "${hpcbench_root}[${extras// /,}]"
+    stamp "$folder" "$wanted" "$extras"
 }
 
 # prepare_beside NAME WHEELS...: bring .venv-NAME to where it has these wheels on top of .venv.

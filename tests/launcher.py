@@ -5,7 +5,7 @@ A test takes the fixture ``mpirun`` (tests/conftest.py), which is an `MpiLaunche
     @EVERY_MPI                                     # both wheels; without it: MPICH
     def test_sweep(mpirun):
         job = mpirun.run(4, config={...})          # mpirun -np 4 python -m hpcbench run config.json
-        assert job.returncode == 0, job            # str(job) has the command and the last lines
+        job.check()                                # rc 0, else fail with what it printed; check(1)
         results = job.folder / "results.h5"
         mpirun.assert_no_orphans()
 
@@ -16,9 +16,11 @@ A test takes the fixture ``mpirun`` (tests/conftest.py), which is an `MpiLaunche
             os.kill(job.pid, signal.SIGKILL)        # mpirun itself
             job.wait(timeout=20)
 
-``run`` and ``start`` take ``*args`` (arguments of ``run``), ``config`` (a dict, written as JSON,
-given as the first argument), ``env`` (additions), ``timeout`` (seconds), ``command`` (words that
-replace ``python -m hpcbench run``; then neither ``config`` nor ``-o`` is added).
+``run`` and ``start`` take ``*args`` (arguments of ``run``), ``config`` (a dict, written to
+``config.json`` in the job's folder and given as the first argument), ``env`` (additions),
+``timeout`` (seconds), ``command`` (words that replace ``python -m hpcbench run``; then neither the
+config's path nor ``-o`` is added), ``before`` (words in front of mpirun) and ``owner`` (a user id
+to give the job's folder to).
 At the time limit everything the job started is killed and `TimeoutExpired` raised. Every job has
 a folder of its own below ``tmp_path``: its working directory, by which its processes are known.
 """
@@ -70,6 +72,12 @@ class Finished:
     duration_s: float
     folder: Path | None
 
+    def check(self, returncode: int = 0) -> Finished:
+        """Return this job; fail with all that it printed if it ended with another exit code."""
+        if self.returncode != returncode:
+            pytest.fail(str(self), pytrace=False)
+        return self
+
     def __str__(self) -> str:
         parts = [" ".join(self.command), f"rc {self.returncode} after {self.duration_s:.1f} s"]
         parts += ["-- stdout", self.stdout[-4000:], "-- stderr", self.stderr[-4000:]]
@@ -92,8 +100,10 @@ class Running:
     @property
     def folder(self) -> Path | None:
         """Return the results folder, as soon as there is one."""
-        latest = self.home / "out" / "latest"
-        return latest.resolve() if latest.exists() else None
+        for latest in (self.home / "out" / "latest", self.home / "results" / "latest"):
+            if latest.exists():
+                return latest.resolve()
+        return None
 
     def stdout(self) -> str:
         return (self.home / "stdout").read_text(errors="replace")
@@ -167,12 +177,13 @@ class MpiLauncher:
         config: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         command: Sequence[str] | None = None,
+        before: Sequence[str] = (),
+        owner: int | None = None,
     ) -> Iterator[Running]:
         """Start a job; on leaving the block whatever is left of it is killed."""
-        home = self.folder / f"job{len(self.jobs)}-{uuid.uuid4().hex[:8]}"
-        home.mkdir(parents=True)
-        words: tuple[str, ...] = (self.program("mpirun"), "-np", str(np))
-        words += tuple(command) if command else self._hpcbench_run(home, config)
+        home = self._new_home(config, owner)
+        words = (*before, self.program("mpirun"), "-np", str(np))
+        words += tuple(command) if command else self._hpcbench_run(home)
         with (home / "stdout").open("wb") as out, (home / "stderr").open("wb") as err:
             popen = subprocess.Popen([*words, *args], cwd=home, stdin=subprocess.DEVNULL,
                                      stdout=out, stderr=err, start_new_session=True,
@@ -208,13 +219,19 @@ class MpiLauncher:
             kept["PYTHONPATH"] = str(ROOT)  # a virtual environment not made by tests/run.sh
         return kept | dict(additions)
 
-    def _hpcbench_run(self, home: Path, config: Mapping[str, Any] | None) -> tuple[str, ...]:
-        words = [self.program("python"), "-m", "hpcbench", "run"]
+    def _new_home(self, config: Mapping[str, Any] | None, owner: int | None) -> Path:
+        home = self.folder / f"job{len(self.jobs)}-{uuid.uuid4().hex[:8]}"
+        home.mkdir(parents=True)
         if config is not None:
-            path = home / "config.json"
-            path.write_text(json.dumps(config, indent=2), encoding="utf-8")
-            words.append(str(path))
-        return (*words, "-o", str(home / "out"))
+            (home / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+        if owner is not None:
+            os.chown(home, owner, owner)
+        return home
+
+    def _hpcbench_run(self, home: Path) -> tuple[str, ...]:
+        path = home / "config.json"
+        words = (self.program("python"), "-m", "hpcbench", "run")
+        return (*words, *([str(path)] if path.exists() else []), "-o", str(home / "out"))
 
 
 def launcher_for(mpi: str, folder: Path) -> MpiLauncher:

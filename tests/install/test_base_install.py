@@ -1,0 +1,106 @@
+"""The base install, as on a laptop: from a copy of the sources, without torch and mpi4py."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcbench import __version__
+from launcher import ROOT
+
+SAMPLE = ROOT / "tests" / "data" / "results-v1.h5"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def copy_sources(folder: Path) -> Path:
+    """Copy what a package is built from: building in the checkout would leave build/ there."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "hpcbench", folder / "hpcbench", ignore=ignore)
+    for path in ROOT.iterdir():
+        if path.is_file():
+            shutil.copy2(path, folder / path.name)
+    return folder
+
+
+def pip_install(venv: Path, sources: Path, *words: str) -> None:
+    command = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input",
+               "--disable-pip-version-check", "-c", sources / "constraints.txt", *words]
+    done = subprocess.run(command, text=True, capture_output=True, timeout=500)
+    offline = ("establish a new connection", "name resolution", "Max retries", "ProxyError")
+    if any(text in done.stderr for text in offline) and not os.environ.get("CI"):
+        pytest.skip("pip cannot reach a package index")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with hpcbench and no extras."""
+    folder = tmp_path_factory.mktemp("base")
+    sources = copy_sources(folder)
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, timeout=120)
+    pip_install(folder / "venv", sources, "setuptools")
+    pip_install(folder / "venv", sources, "--no-build-isolation", str(sources))
+    shutil.rmtree(sources / "hpcbench")
+    return folder / "venv"
+
+
+def hpcbench(venv: Path, cwd: Path, *arguments: str) -> str:
+    """Run the entry point away from the checkout; return its stdout."""
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run([venv / "bin" / "hpcbench", *arguments], cwd=cwd, env=env, text=True,
+                          capture_output=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["torch", "mpi4py", "pynvml", "pytest"])
+def test_no_extras(venv: Path, name: str) -> None:
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec('{name}') is not None)"
+    subprocess.run([venv / "bin" / "python", "-c", code], check=True)
+
+
+def test_help_and_version(venv: Path, tmp_path: Path) -> None:
+    assert "mpirun -np 4 python -m hpcbench run" in hpcbench(venv, tmp_path, "--help")
+    assert hpcbench(venv, tmp_path, "--version") == f"hpcbench {__version__}\n"
+
+
+def test_schema(venv: Path, tmp_path: Path) -> None:
+    assert json.loads(hpcbench(venv, tmp_path, "schema"))["type"] == "object"
+
+
+def test_plan_of_the_packaged_config(venv: Path, tmp_path: Path) -> None:
+    assert "all_reduce" in hpcbench(venv, tmp_path, "plan")
+
+
+def test_list(venv: Path, tmp_path: Path) -> None:
+    assert "all_reduce" in hpcbench(venv, tmp_path, "list")
+
+
+def test_show_and_reduced_results(venv: Path, tmp_path: Path) -> None:
+    assert "all_reduce" in hpcbench(venv, tmp_path, "show", str(SAMPLE))
+
+
+def test_plot(venv: Path, tmp_path: Path) -> None:
+    printed = hpcbench(venv, tmp_path, "plot", str(SAMPLE), "-o", "plots").split()
+    figures = sorted(path.name for path in (tmp_path / "plots").glob("*.png"))
+    assert figures and sorted(Path(line).name for line in printed) == figures
+
+
+def test_run_says_what_is_missing(venv: Path, tmp_path: Path) -> None:
+    done = subprocess.run([venv / "bin" / "hpcbench", "run"], cwd=tmp_path, text=True,
+                          capture_output=True, timeout=60)
+    assert done.returncode == 2, done
+    assert len(done.stderr.splitlines()) == 1 and "hpcbench[run]" in done.stderr
+
+
+def test_packaged_config_is_the_one_in_the_checkout() -> None:
+    packaged = ROOT / "hpcbench" / "config" / "default.json"
+    assert packaged.read_bytes() == (ROOT / "config.json").read_bytes()

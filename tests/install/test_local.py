@@ -1,0 +1,179 @@
+"""jobs/local.sh and the set-up behind it: what a newcomer meets when something is missing.
+
+Where a Python is not to be had here (too old, or without ensurepip), a script plays it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from launcher import ROOT
+
+NO_INDEX = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+            "PIP_RETRIES": "0"}  # port 9 (discard) is closed
+SET_UP = "hpcbench set-up: "
+
+
+def bash(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "HPCBENCH_"))}
+    return subprocess.run(["bash", *words], env=kept | env, text=True, capture_output=True,
+                          cwd=ROOT, timeout=100, stdin=subprocess.DEVNULL)
+
+
+def local(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return bash("jobs/local.sh", *words, **env)
+
+
+def the_one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the only line on stderr of a set-up that failed."""
+    assert done.returncode == 2, done
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith(SET_UP), done
+    return lines[0]
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.9"])
+def test_old_python(tmp_path: Path, version: str) -> None:
+    python = script(tmp_path / "python3", f"echo {version} /usr")
+    line = the_one_line(local(HPCBENCH_PYTHON=python, HPCBENCH_VENV=str(tmp_path / "venv")))
+    assert f"is Python {version}, hpcbench needs 3.10 or newer: set HPCBENCH_PYTHON" in line
+    assert not (tmp_path / "venv").exists()
+
+
+def test_no_python(tmp_path: Path) -> None:
+    line = the_one_line(local(HPCBENCH_PYTHON="/nowhere/python3",
+                              HPCBENCH_VENV=str(tmp_path / "venv")))
+    assert "cannot run /nowhere/python3: install Python 3.10 or newer" in line
+
+
+def test_no_ensurepip(tmp_path: Path) -> None:
+    (tmp_path / "ensurepip.py").write_text("raise ImportError('Debian without python3-venv')")
+    python = script(tmp_path / "python3", f'PYTHONPATH={tmp_path} exec {sys.executable} "$@"')
+    line = the_one_line(local(HPCBENCH_PYTHON=python, HPCBENCH_VENV=str(tmp_path / "venv")))
+    assert "apt-get install python3-venv" in line
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("how", [NO_INDEX, {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1"}])
+def test_no_index(tmp_path: Path, how: dict[str, str]) -> None:
+    venv = tmp_path / "venv"
+    line = the_one_line(local(HPCBENCH_VENV=str(venv), **how))
+    assert "pip cannot get the packages: connect to a network" in line
+    assert (venv / "hpcbench-incomplete").exists()
+    assert not (venv / "hpcbench-stamp").exists()
+
+
+def test_half_made_is_made_again(tmp_path: Path) -> None:
+    """Left by a start that was killed: neither its Python nor its pip can be relied on."""
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "hpcbench-incomplete").touch()
+    (venv / "left-over").touch()
+    the_one_line(local(HPCBENCH_VENV=str(venv), **NO_INDEX))
+    assert not (venv / "left-over").exists()
+    version = subprocess.run([venv / "bin" / "python", "-m", "pip", "--version"], check=True)
+    assert version.returncode == 0
+
+
+def test_venv_without_pip_is_made_again(tmp_path: Path) -> None:
+    """What `python3 -m venv` leaves on a Debian without python3-venv."""
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    the_one_line(local(HPCBENCH_VENV=str(venv), **NO_INDEX))
+    assert (venv / "bin" / "pip").exists()
+
+
+def test_a_folder_that_is_no_venv_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    line = the_one_line(local(HPCBENCH_VENV=str(tmp_path), **NO_INDEX))
+    assert "is no virtual environment: move it, or set HPCBENCH_VENV" in line
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_venv_of_the_user_is_kept(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    (venv / "mine").touch()
+    the_one_line(local(HPCBENCH_VENV=str(venv), **NO_INDEX))
+    assert (venv / "mine").exists()
+
+
+def test_unknown_mpi() -> None:
+    line = the_one_line(local(HPCBENCH_MPI="lam"))
+    assert "HPCBENCH_MPI=lam is unknown: mpich, openmpi or system" in line
+
+
+def test_system_mpi_without_mpirun(tmp_path: Path) -> None:
+    for name in ("dirname", "readlink", "head"):
+        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
+    done = subprocess.run(["/bin/bash", ROOT / "jobs" / "local.sh"], text=True, capture_output=True,
+                          env={"PATH": str(tmp_path), "HPCBENCH_MPI": "system"}, timeout=60)
+    assert "no mpirun on PATH" in the_one_line(done)
+
+
+def test_help_is_the_top_of_the_script() -> None:
+    done = local("--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("bash jobs/local.sh [NP] [ARGUMENTS OF run]\n")
+    assert "HPCBENCH_MPI" in done.stdout and "\n#" not in done.stdout
+
+
+def test_stamp(tmp_path: Path) -> None:
+    """Fewer extras are up to date; more extras, another fingerprint or a half-made one are not."""
+    code = '. jobs/environment.sh; [ -e "$0/hpcbench-stamp" ] || stamp "$0" "1 2" run test; '
+    code += 'up_to_date "$@"; echo $?'
+
+    def up_to_date(*arguments: str) -> bool:
+        return bash("-c", code, str(tmp_path), str(tmp_path), *arguments).stdout == "0\n"
+
+    assert up_to_date("1 2", "run") and up_to_date("1 2", "test", "run")
+    assert not up_to_date("1 2", "run", "mpich")
+    assert not up_to_date("1 3", "run")
+    (tmp_path / "hpcbench-incomplete").touch()
+    assert not up_to_date("1 2", "run")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_second_start_calls_no_pip(mpi: str) -> None:
+    stamp = Path(sys.prefix, "hpcbench-stamp")
+    if not stamp.exists():
+        pytest.skip("not in a virtual environment that tests/run.sh made")
+    made = (stamp.read_text(), stamp.stat().st_mtime_ns)
+    done = local("2", "--", "--help", HPCBENCH_VENV=sys.prefix, HPCBENCH_MPI=mpi, **NO_INDEX)
+    assert done.returncode == 0, done
+    assert SET_UP not in done.stdout + done.stderr
+    assert done.stdout.count("Usage: python -m hpcbench run") == 2
+    assert (stamp.read_text(), stamp.stat().st_mtime_ns) == made
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_killed_while_installing_is_completed(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    env = {**os.environ, "HPCBENCH_VENV": str(venv)}
+    command = ["bash", str(ROOT / "jobs" / "local.sh"), "2", "--help"]
+    first = subprocess.Popen(command, env=env, start_new_session=True)
+    deadline = time.monotonic() + 600
+    while not any(venv.glob("lib/python3*/site-packages/torch")):
+        assert first.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    done = subprocess.run(command, env=env, text=True, capture_output=True, timeout=600)
+    assert done.returncode == 0, done
+    assert done.stdout.count("Usage: python -m hpcbench run") == 2
+    assert not (venv / "hpcbench-incomplete").exists()
