@@ -63,10 +63,16 @@ def open_container(path: Path) -> Iterator[h5py.File]:
     except OSError as error:
         raise UnreadableTrace("HB103", f"{path}: HDF5 cannot open it: {error}") from error
     with file:
-        try:
-            yield file
-        except (KeyError, ValueError, TypeError, OSError) as error:
-            raise UnreadableTrace("HB103", f"{path}: not the content expected: {error}") from error
+        yield file
+
+
+@contextlib.contextmanager
+def expected_content(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while a whole file is read into UnreadableTrace: another wrote it."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError, OSError) as error:
+        raise UnreadableTrace("HB103", f"{path}: not the content expected: {error}") from error
 
 
 def verify(path: Path, file_format: str, known_version: int) -> None:

@@ -36,7 +36,7 @@ from hpcbench.trace.columns import (
     write_column,
     write_text,
 )
-from hpcbench.trace.container import new_container, open_container, verify
+from hpcbench.trace.container import expected_content, new_container, open_container, verify
 from hpcbench.trace.journal import read_journal
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Record, no_samples
 from hpcbench.trace.source import (
@@ -133,7 +133,7 @@ class SealedTrace:
         self, case_ids: Collection[str] | None = None, *, samples: bool = True
     ) -> Iterator[Record]:
         """Yield the records of these cases in the order they were written."""
-        with open_container(self.path) as file:
+        with open_container(self.path) as file, expected_content(self.path):
             found = list(_read_records(file, case_ids, samples=samples))
         yield from found
 
@@ -145,7 +145,7 @@ def open_trace(path: Path) -> SealedTrace:
     future file.
     """
     verify(path, FORMAT, SCHEMA_VERSION)
-    with open_container(path) as file:
+    with open_container(path) as file, expected_content(path):
         return SealedTrace(
             path=path,
             header=header_from_json(json.loads(read_text(file, "header")), path),

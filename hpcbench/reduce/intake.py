@@ -1,0 +1,215 @@
+"""Which traces belong to the run: every file of the folder is used, or named with the reason.
+
+A rejected trace is left out, and its rank then counts as missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from hpcbench.plan.case import Plan
+from hpcbench.reduce.results import Finding
+from hpcbench.trace.journal import journal_path, read_journal
+from hpcbench.trace.sealed import open_trace, trace_path
+from hpcbench.trace.source import TraceSource, UnreadableTrace, was_cut_short
+
+Value = TypeVar("Value")
+Check = Callable[[Sequence[TraceSource]], Iterator["Rejection"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A trace that is left out, and the finding that says why."""
+
+    source: TraceSource
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """The traces in use, by rank, and what was found on the way."""
+
+    sources: Mapping[int, TraceSource]
+    findings: tuple[Finding, ...]
+
+
+def name_of(source: TraceSource) -> str:
+    """Return the rank and the file of a trace, as messages name it."""
+    return f"rank {source.header.rank} ({source.path.name})"
+
+
+def rank_list(ranks: Iterable[int]) -> str:
+    """Return ranks as short text: ``1, 3-5``."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
+    """Open every trace of a folder, sealed ones rather than their journals.
+
+    Returns the readable ones, and a finding for every other file.
+    """
+    sources: list[TraceSource] = []
+    findings: list[Finding] = []
+    sealed: set[str] = set()
+    for path in sorted(traces.iterdir()) if traces.is_dir() else []:
+        if path.suffix not in (".h5", ".journal"):
+            findings.append(_ignored(path, "neither a trace nor a journal"))
+            continue
+        if path.suffix == ".journal" and path.stem in sealed:
+            findings.append(_ignored(path, "the sealed trace beside it holds all of it"))
+            continue
+        try:
+            sources.append(open_trace(path) if path.suffix == ".h5" else read_journal(path))
+            sealed.add(path.stem)
+        except UnreadableTrace as error:
+            findings.append(Finding(error.code, "rank", f"{error}; it is left out"))
+    return sources, findings
+
+
+def _ignored(path: Path, cause: str) -> Finding:
+    return Finding("HB103", "note", f"{path}: {cause}: it is ignored and can be deleted")
+
+
+def choose_traces(
+    opened: Sequence[TraceSource], plan: Plan, *, allow_mixed: bool = False
+) -> Intake:
+    """Return the traces that belong to the plan and to one another, and why others do not."""
+    checks: list[Check] = [
+        _other_run, lambda sources: _other_plan(sources, plan), _duplicates,
+        lambda sources: _outside_world(sources, plan), _shared_places]
+    if not allow_mixed:
+        checks.append(_other_versions)
+    kept, findings = list(opened), []
+    for check in checks:
+        rejected = list(check(kept))
+        findings += [rejection.finding for rejection in rejected]
+        kept = [source for source in kept if all(item.source is not source for item in rejected)]
+    if allow_mixed:
+        findings += [Finding("HB107", "note", item.finding.message)
+                     for item in _other_versions(kept)]
+    sources = {source.header.rank: source for source in kept}
+    findings += [*_missing(sources, plan), *_incomplete(kept), *_unknown_cases(kept, plan)]
+    return Intake(dict(sorted(sources.items())), tuple(findings))
+
+
+def _reject(source: TraceSource, code: str, message: str) -> Rejection:
+    return Rejection(source, Finding(code, "rank", f"{name_of(source)}: {message}"))
+
+
+def majority(values: Sequence[Value]) -> Value:
+    """Return the most frequent value, the first of them if several are."""
+    keys = Counter(repr(value) for value in values)
+    return max(values, key=lambda value: keys[repr(value)])
+
+
+def _other_run(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
+    if not sources:
+        return
+    run_id = majority([source.header.run_id for source in sources])
+    for source in sources:
+        if source.header.run_id != run_id:
+            yield _reject(source, "HB105", f"belongs to run {source.header.run_id}, the others to "
+                          f"{run_id}: a stale file; move it to the folder of its own run")
+
+
+def _other_plan(sources: Sequence[TraceSource], plan: Plan) -> Iterator[Rejection]:
+    for source in sources:
+        if source.header.plan_hash != plan.plan_hash:
+            yield _reject(source, "HB106", f"ran plan {source.header.plan_hash}, this folder holds "
+                          f"plan {plan.plan_hash}: start all ranks with the same config")
+
+
+def _outside_world(sources: Sequence[TraceSource], plan: Plan) -> Iterator[Rejection]:
+    for source in sources:
+        header, traces = source.header, source.path.parent
+        if header.world_size != plan.world_size or not 0 <= header.rank < plan.world_size:
+            yield _reject(source, "HB108", f"is of a world of {header.world_size}, the plan is for "
+                          f"{plan.world_size} ranks: start one job with all ranks")
+        elif source.path not in (trace_path(traces, header.rank),
+                                 journal_path(traces, header.rank)):
+            expected = trace_path(traces, header.rank).with_suffix(source.path.suffix).name
+            yield _reject(source, "HB108", f"the file name says another rank: if it was renamed, "
+                          f"name it {expected}")
+
+
+def _duplicates(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
+    by_rank = _grouped((source.header.rank, source) for source in sources)
+    for same in by_rank.values():
+        places = ", ".join(f"{item.header.hostname} pid {item.header.pid}" for item in same)
+        for source in same if len(same) > 1 else []:
+            yield _reject(source, "HB102", f"{len(same)} files claim this rank ({places}): all are "
+                          "left out; keep the one of this run")
+
+
+def _shared_places(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
+    by_place = _grouped(
+        ((source.header.node, source.header.local_rank), source) for source in sources)
+    for (node, local_rank), same in by_place.items():
+        ranks = rank_list(source.header.rank for source in same)
+        for source in same if len(same) > 1 else []:
+            yield _reject(source, "HB108", f"ranks {ranks} all claim node {node} local rank "
+                          f"{local_rank}: check how the ranks were launched")
+
+
+def _grouped(pairs: Iterable[tuple[Value, TraceSource]]) -> dict[Value, list[TraceSource]]:
+    groups: dict[Value, list[TraceSource]] = defaultdict(list)
+    for key, source in pairs:
+        groups[key].append(source)
+    return groups
+
+
+def _other_versions(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
+    if not sources:
+        return
+    usual = majority([dict(sorted(source.header.versions.items())) for source in sources])
+    for source in sources:
+        found = source.header.versions
+        names = sorted(name for name in {*usual, *found} if usual.get(name) != found.get(name))
+        if names:
+            text = ", ".join(f"{name} {found.get(name)} (others {usual.get(name)})"
+                             for name in names)
+            yield _reject(source, "HB107", f"mixed versions on {source.header.hostname}: {text}; "
+                          "install the same everywhere, or reduce with --allow-mixed")
+
+
+def _missing(sources: Mapping[int, TraceSource], plan: Plan) -> Iterator[Finding]:
+    absent = sorted(set(range(plan.world_size)) - set(sources))
+    if absent:
+        yield Finding("HB101", "rank", f"no usable trace of {len(absent)} of {plan.world_size} "
+                      f"ranks ({rank_list(absent)}): their cases count as failed; copy "
+                      f"{trace_path(Path('traces'), absent[0])} (and so on) here and reduce again")
+
+
+def _incomplete(sources: Iterable[TraceSource]) -> Iterator[Finding]:
+    for source in sources:
+        torn = [item for item in source.damage if item.torn]
+        never_ended = was_cut_short(source) and not source.damage
+        if not source.sealed or torn or never_ended:
+            tail = f"; from byte {torn[0].offset}: {torn[0].what}" if torn else ""
+            state = "is unsealed" if not source.sealed else "was sealed after a crash"
+            yield Finding("HB110", "note", f"{name_of(source)}: {state}, {len(source.case_ids)} "
+                          f"cases recovered{tail}; resume the run for the others")
+        for item in source.damage:
+            if not item.torn:
+                yield Finding("HB111", "rank", f"{name_of(source)}: at byte {item.offset}: "
+                              f"{item.what}; what it held is lost, run those cases again")
+
+
+def _unknown_cases(sources: Iterable[TraceSource], plan: Plan) -> Iterator[Finding]:
+    planned = {case.case_id for case in plan.cases}
+    for source in sources:
+        unknown = sorted(source.case_ids - planned)
+        if unknown:
+            yield Finding("HB112", "note", f"{name_of(source)}: records of {len(unknown)} cases "
+                          f"that are not in the plan, first {unknown[0]}: ignored; is plan.json "
+                          "of this run?")

@@ -1,0 +1,162 @@
+"""Rank 0's last step, or a laptop's: traces become ``results.h5``.
+
+The same traces always give the same results. Memory is bounded by a group of cases, whatever the
+number of ranks: each trace is opened once per group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hpcbench import __version__
+from hpcbench.errors import ExitCode, FileError, TraceError
+from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
+from hpcbench.reduce.outcome import Context, Outcome, judge
+from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
+from hpcbench.reduce.results_file import FILE_NAME, new_results
+from hpcbench.statistics.order import MIN_N_P5_P95
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
+from hpcbench.trace.source import TraceSource, plan_from_text, was_cut_short
+
+GROUP_BYTES = 64 << 20
+"""Records held at a time; a single case larger than this is a group of its own."""
+_RECORD_BYTES = 1024
+"""About what a record takes beside its samples."""
+_INCOMPLETE_CODES = frozenset({"HB101", "HB110", "HB141"})
+
+
+def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
+    """Check and stack all traces of a results folder, write ``results.h5``, return its contents.
+
+    Works on folders of finished, stopped and crashed runs. Traces that cannot be used are left
+    out and named in the findings. Raises FileError if the folder cannot be used, TraceError if
+    it holds no plan.
+    """
+    if not folder.is_dir():
+        raise FileError(f"{folder}: no such folder; give the folder that `run` wrote")
+    opened, unreadable = open_traces(folder / "traces")
+    plan = _load_plan(folder, opened)
+    intake = choose_traces(opened, plan, allow_mixed=allow_mixed)
+    return _reduce(folder / FILE_NAME, plan, intake, unreadable)
+
+
+def exit_code(results: Results) -> ExitCode:
+    """Return what a command that produced these results ends with; the first that applies.
+
+    FINDINGS: a case is wrong, failed or timed out, none is ok, or a trace or case was rejected.
+    INCOMPLETE: a case or pass was not run, or a rank's trace is missing or was never sealed.
+    OK: everything else.
+    """
+    statuses = {item.status for item in results.cases}
+    rejected = any(item.scope != "note" and item.code not in _INCOMPLETE_CODES
+                   for item in results.findings)
+    if statuses & {"wrong", "failed", "timeout"} or "ok" not in statuses or rejected:
+        return ExitCode.FINDINGS
+    if "not_run" in statuses or any(item.code in _INCOMPLETE_CODES for item in results.findings):
+        return ExitCode.INCOMPLETE
+    return ExitCode.OK
+
+
+def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
+    """Return the plan of the folder, or of rank 0's trace if there is none."""
+    path = folder / "plan.json"
+    if path.is_file():
+        return plan_from_text(path.read_bytes(), path)
+    plans = [source.plan for source in opened if source.plan is not None]
+    if not plans:
+        raise TraceError(f"{folder}: neither plan.json nor a trace of rank 0, which holds it too: "
+                         "give the folder that `run` wrote, and copy one of the two into it")
+    return plans[0]
+
+
+def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding]) -> Results:
+    context = _context(plan, intake)
+    cases: list[CaseResult] = []
+    findings = [*unreadable, *intake.findings]
+    with new_results(path) as writer:
+        for outcome in _outcomes(plan, intake, context):
+            cases.append(outcome.result)
+            findings += outcome.findings
+            if outcome.samples is not None:
+                writer.add_samples(outcome.result.case, outcome.samples)
+        findings += [*check_totals(plan, cases), *_few_samples(cases)]
+        results = Results(_run_info(plan, intake), plan, tuple(cases), tuple(findings))
+        writer.finish(results)
+    return results
+
+
+def _context(plan: Plan, intake: Intake) -> Context:
+    resolutions = [source.header.environment.get("clock_resolution_ns", 0)
+                   for source in intake.sources.values()]
+    return Context(
+        passes=plan.passes, present=frozenset(intake.sources),
+        cut_short=frozenset(rank for rank, source in intake.sources.items()
+                            if was_cut_short(source)),
+        clock_resolution_ns=max((float(item) for item in resolutions
+                                 if isinstance(item, (int, float))), default=0.0))
+
+
+def _outcomes(plan: Plan, intake: Intake, context: Context) -> Iterator[Outcome]:
+    for group in case_groups(plan):
+        records: dict[str, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
+        wanted = {case.case_id for case in group}
+        for rank, source in intake.sources.items():
+            for record in source.records(wanted):
+                records[record.case_id][rank].append(record)
+        for case in group:
+            yield judge(case, records[case.case_id], context)
+
+
+def case_groups(plan: Plan, limit_bytes: int = GROUP_BYTES) -> Iterator[list[Case]]:
+    """Yield the cases in order, in groups whose planned records fit into ``limit_bytes``."""
+    group: list[Case] = []
+    group_bytes = 0
+    for case in plan.cases:
+        rows_bytes = (case.warmup + case.iterations) * 8 * len(SAMPLE_COLUMNS)
+        size_bytes = (rows_bytes + _RECORD_BYTES) * case.world_size * plan.passes
+        if group and group_bytes + size_bytes > limit_bytes:
+            yield group
+            group, group_bytes = [], 0
+        group.append(case)
+        group_bytes += size_bytes
+    if group:
+        yield group
+
+
+def check_totals(plan: Plan, cases: Sequence[CaseResult]) -> Iterator[Finding]:
+    """Yield HB140 unless every planned case has one outcome, and each id is planned once."""
+    planned = Counter(case.case_id for case in plan.cases)
+    found = Counter(item.case.case_id for item in cases)
+    lost = sorted((planned - found) + (found - planned))
+    twice = sorted(case_id for case_id, count in planned.items() if count > 1)
+    if lost or twice:
+        yield Finding("HB140", "run", f"{len(plan.cases)} cases planned, {len(cases)} accounted "
+                      f"for; lost or added: {lost}, planned twice: {twice}: plan.json was changed")
+
+
+def _few_samples(cases: Sequence[CaseResult]) -> Iterator[Finding]:
+    few = [item for item in cases if item.statistics and item.statistics.n < MIN_N_P5_P95]
+    if few:
+        yield Finding("HB134", "note", f"{len(few)} cases have fewer than {MIN_N_P5_P95} timed "
+                      f"iterations, first {few[0].case.label}: no p5 or p95 is shown for them; "
+                      "raise measure.iterations")
+
+
+def _run_info(plan: Plan, intake: Intake) -> RunInfo:
+    headers = [source.header for source in intake.sources.values()]
+    first = headers[0] if headers else None
+    return RunInfo(
+        name=plan.name,
+        run_id=first.run_id if first else "",
+        plan_hash=plan.plan_hash,
+        world_size=plan.world_size,
+        ranks_present=tuple(intake.sources),
+        nodes=tuple(dict.fromkeys(header.hostname for header in headers)),
+        started_at=str(first.environment.get("started_at", "")) if first else "",
+        versions=majority([dict(header.versions) for header in headers]) if headers else {},
+        environment=dict(first.environment) if first else {},
+        hpcbench_version=__version__,
+    )

@@ -1,0 +1,221 @@
+"""``results.h5``: written case by case, read case by case, in the container of the traces.
+
+Layout (schema version 1; every dataset of a quantity has an attribute ``unit``)
+  attributes  format, schema_version, run_id, plan_hash, name, world_size, fold
+  /run        JSON: RunInfo             /plan      JSON: the plan
+  /findings   JSON lines: code, scope, message
+  /cases      one row per planned case, in the plan's order: case_id, label, status, n and the
+              statistics (NaN where there is none), n_wrong and blamed_rank (-1 where there is
+              none), sample_offset and the shape of its samples (sample_ranks, sample_iterations);
+              detail: one JSON line per case (reason, device, detail)
+  /samples    one row per rank and iteration: case (its index in the plan), rank, pass_index,
+              iteration, start_ns, end_ns, device_ns, flags; a case's rows are rank by rank
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from hpcbench.errors import FileError
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import (
+    FOLD,
+    SCHEMA_VERSION,
+    CaseResult,
+    CaseSamples,
+    Finding,
+    Results,
+    RunInfo,
+    SampleSource,
+    Statistics,
+)
+from hpcbench.trace.columns import (
+    read_lines,
+    read_text,
+    text_column,
+    texts_of,
+    write_column,
+    write_text,
+)
+from hpcbench.trace.container import expected_content, new_container, open_container, verify
+from hpcbench.trace.schema import SAMPLE_COLUMNS
+from hpcbench.trace.source import plan_from_text, plan_to_text
+
+FORMAT = "hpcbench-results"
+FILE_NAME = "results.h5"
+_SAMPLE_UNITS = {"case": "", "rank": "", "pass_index": "", "iteration": "", "start_ns": "ns",
+                 "end_ns": "ns", "device_ns": "ns", "flags": ""}
+_TIMES = tuple(item.name for item in fields(Statistics) if item.name != "n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a case's samples lie: rows from ``offset``, ``ranks`` x ``iterations`` of them."""
+
+    offset: int
+    ranks: int
+    iterations: int
+
+
+class ResultsWriter:
+    """An unfinished results file: samples case by case, then everything else at once."""
+
+    def __init__(self, file: h5py.File) -> None:
+        """Use `new_results` instead."""
+        self._file = file
+        self._places: dict[str, _Place] = {}
+        self._columns = {name: write_column(file, f"samples/{name}", np.empty(0, np.int64), unit)
+                         for name, unit in _SAMPLE_UNITS.items()}
+
+    def add_samples(self, case: Case, samples: CaseSamples) -> None:
+        """Append the samples of one case."""
+        shape = samples.start_ns.shape
+        offset = self._columns["case"].shape[0]
+        self._places[case.case_id] = _Place(offset, *shape)
+        columns = {
+            "case": np.full(shape, case.index), "rank": np.array(samples.ranks)[:, None],
+            "pass_index": samples.pass_index, "iteration": np.arange(shape[1]),
+            **{name: getattr(samples, name) for name in SAMPLE_COLUMNS}}
+        for name, values in columns.items():
+            dataset = self._columns[name]
+            dataset.resize((offset + shape[0] * shape[1],))
+            dataset[offset:] = np.broadcast_to(values, shape).ravel()
+
+    def finish(self, results: Results) -> None:
+        """Write everything but the samples."""
+        file, run = self._file, results.run
+        file.attrs.update({
+            "format": FORMAT, "schema_version": SCHEMA_VERSION, "run_id": run.run_id,
+            "plan_hash": run.plan_hash, "name": run.name, "world_size": run.world_size,
+            "fold": FOLD})
+        write_text(file, "run", [json.dumps(asdict(run))])
+        write_text(file, "plan", [plan_to_text(results.plan)])
+        write_text(file, "findings", [json.dumps(asdict(item)) for item in results.findings])
+        self._write_cases(results.cases)
+
+    def _write_cases(self, cases: Sequence[CaseResult]) -> None:
+        file = self._file
+        texts = {"case_id": [item.case.case_id for item in cases],
+                 "label": [item.case.label for item in cases],
+                 "status": [item.status for item in cases]}
+        for name, values in texts.items():
+            write_column(file, f"cases/{name}", text_column(values))
+        places = [self._places.get(item.case.case_id, _Place(-1, 0, 0)) for item in cases]
+        integers = {
+            "n": [item.statistics.n if item.statistics else 0 for item in cases],
+            "n_wrong": [-1 if item.n_wrong is None else item.n_wrong for item in cases],
+            "blamed_rank": [-1 if item.blamed_rank is None else item.blamed_rank
+                            for item in cases],
+            "sample_offset": [place.offset for place in places],
+            "sample_ranks": [place.ranks for place in places],
+            "sample_iterations": [place.iterations for place in places]}
+        for name, numbers in integers.items():
+            write_column(file, f"cases/{name}", np.array(numbers, dtype=np.int64))
+        for name in _TIMES:
+            times = [_number(getattr(item.statistics, name, None)) for item in cases]
+            write_column(file, f"cases/{name}", np.array(times, dtype=np.float64), "s")
+        write_text(file, "cases/detail", [
+            json.dumps({"reason": item.reason, "device": item.device, "detail": item.detail})
+            for item in cases])
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+@contextlib.contextmanager
+def new_results(path: Path) -> Iterator[ResultsWriter]:
+    """Yield a writer; ``path`` appears, whole, when the block ends well.
+
+    Raises FileError if the disk does not take it.
+    """
+    with new_container(path, FORMAT, SCHEMA_VERSION) as file:
+        yield ResultsWriter(file)
+
+
+def write_results(path: Path, results: Results, samples: SampleSource) -> None:
+    """Write a results file at once; ``samples`` is asked for one case after another."""
+    with new_results(path) as writer:
+        for item in results.cases:
+            found = samples.samples(item.case.case_id)
+            if found is not None:
+                writer.add_samples(item.case, found)
+        writer.finish(results)
+
+
+class ResultsFile:
+    """An open results file: ``results``, and the samples of one case at a time."""
+
+    def __init__(self, file: h5py.File, results: Results) -> None:
+        """Use `open_results` instead."""
+        self.results = results
+        self._file = file
+        columns = [file[f"cases/{name}"][:].tolist()
+                   for name in ("sample_offset", "sample_ranks", "sample_iterations")]
+        self._places = {
+            item.case.case_id: _Place(*place)
+            for item, place in zip(results.cases, zip(*columns, strict=True), strict=True)}
+
+    def samples(self, case_id: str) -> CaseSamples | None:
+        """Return the stacked samples of a case, or None if none were recorded."""
+        place = self._places.get(case_id, _Place(-1, 0, 0))
+        if place.offset < 0:
+            return None
+        shape = (place.ranks, place.iterations)
+        rows = slice(place.offset, place.offset + place.ranks * place.iterations)
+        table = {name: self._file[f"samples/{name}"][rows].reshape(shape)
+                 for name in ("rank", "pass_index", *SAMPLE_COLUMNS)}
+        return CaseSamples(
+            ranks=tuple(table["rank"][:, 0].tolist()), pass_index=table["pass_index"][0],
+            **{name: table[name] for name in SAMPLE_COLUMNS})
+
+
+@contextlib.contextmanager
+def open_results(path: Path) -> Iterator[ResultsFile]:
+    """Yield a results file, given it or its folder, once it was found whole.
+
+    Raises FileError if there is none, UnreadableTrace for a damaged, foreign or future one.
+    """
+    file_path = path / FILE_NAME if path.is_dir() else path
+    if not file_path.exists():
+        raise FileError(f"{file_path}: no such file; `hpcbench reduce FOLDER` makes one")
+    verify(file_path, FORMAT, SCHEMA_VERSION)
+    with open_container(file_path) as file:
+        with expected_content(file_path):
+            results = ResultsFile(file, _read_results(file, file_path))
+        yield results
+
+
+def _read_results(file: h5py.File, path: Path) -> Results:
+    plan = plan_from_text(read_text(file, "plan"), path)
+    run = json.loads(read_text(file, "run"))
+    run |= {name: tuple(run[name]) for name in ("ranks_present", "nodes")}
+    names = ("n", "n_wrong", "blamed_rank", *_TIMES)
+    columns: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
+    columns["status"] = texts_of(file["cases/status"])
+    details = [json.loads(line) for line in read_lines(file, "cases/detail")]
+    cases = [_case_result(case, {name: column[row] for name, column in columns.items()}, detail)
+             for row, (case, detail) in enumerate(zip(plan.cases, details, strict=True))]
+    findings = [Finding(**json.loads(line)) for line in read_lines(file, "findings")]
+    return Results(RunInfo(**run), plan, tuple(cases), tuple(findings))
+
+
+def _case_result(
+    case: Case, row: Mapping[str, Any], detail: Mapping[str, Any]
+) -> CaseResult:
+    times: dict[str, Any] = {name: None if math.isnan(row[name]) else row[name]
+                             for name in _TIMES}
+    return CaseResult(
+        case=case, status=row["status"],
+        blamed_rank=None if row["blamed_rank"] < 0 else row["blamed_rank"],
+        n_wrong=None if row["n_wrong"] < 0 else row["n_wrong"],
+        statistics=Statistics(n=row["n"], **times) if row["n"] else None, **detail)
