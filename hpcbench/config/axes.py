@@ -96,7 +96,7 @@ def _check_world_size(value: Any) -> int | str:
 
 
 WorldSize = Annotated[
-    "int | str",
+    int | str,
     Checked(_check_world_size, lambda: {"anyOf": [{"type": "integer", "minimum": 1},
                                                   {"const": "all"}]}),
 ]

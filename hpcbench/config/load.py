@@ -50,7 +50,11 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
 def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Config:
     """Return the configuration in a plain mapping. Raises ConfigError that lists every problem."""
     try:
-        return Config.model_validate_json(json.dumps(raw, default=str))
+        text = json.dumps(raw, default=str)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{source}: cannot be written as JSON: {error}") from None
+    try:
+        return Config.model_validate_json(text)
     except ValidationError as error:
         lines = [_line(source, overridden, key, message)
                  for key, message in problems(error, raw)]

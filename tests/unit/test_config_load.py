@@ -123,6 +123,9 @@ def test_two_blocks_cannot_share_a_name() -> None:
     ('{"a": NaN}', "c.json", "NaN is not a JSON number"),
     ("[" * 100_000, "c.json", "c.json"),
     ("", "c.yaml", "must be a mapping"),
+    ("benchmarks: &a [*a]", "c.yaml", "cannot be written as JSON"),
+    ("launch: {2020-01-01: 1}", "c.yaml", "cannot be written as JSON"),
+    ("name: 2020-99-99", "c.yaml", "c.yaml: "),
 ])
 def test_a_file_that_cannot_be_parsed(tmp_path: Path, text: str, name: str, what: str) -> None:
     with pytest.raises(ConfigError, match=r"c\.(json|yaml|yml): ") as caught:
