@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpcbench.reduce.results import Results
+from hpcbench.reduce.results_file import open_results
 from hpcbench.report.summary import write_summary
 
 
@@ -16,9 +17,8 @@ def write_reports(results: Results, folder: Path, *, plots: bool = True) -> list
     """
     written = write_summary(results, folder)
     if plots:
-        from hpcbench.reduce.results_file import open_results
         from hpcbench.report.plots import plot_results
 
-        with open_results(folder / "results.h5") as file:
+        with open_results(folder) as file:
             written += plot_results(results, file, folder / "plots")
     return written

@@ -52,6 +52,9 @@ def plan_header(plan: Plan) -> Iterator[Text]:
                f"{skipped} skipped, {plural(plan.duplicates, 'duplicate')} dropped")
     yield Text("order: by #; cases that can share workers (environment, ranks) stand together")
     yield Text(_estimate_line(plan))
+    patterns = plan.config.get("launch", {}).get("pass_env")
+    if patterns:
+        yield Text(f"workers also inherit the variables that match: {', '.join(patterns)}")
 
 
 def _estimate_line(plan: Plan) -> str:

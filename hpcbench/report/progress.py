@@ -6,7 +6,6 @@ It draws only when a case ends: supervisors must not wake while something is tim
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TextIO
@@ -35,7 +34,6 @@ class Progress:
         self._left_s = sum(case.estimate_s for case in cases)
         self._measured_s = 0.0
         self._spent_s = 0.0
-        self._last = time.monotonic()
         self._console = Console(file=stream or sys.stdout, highlight=False)
         self._bar = Bar(
             MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[left]}"),
@@ -45,8 +43,7 @@ class Progress:
         self._task = self._bar.add_task("", total=self._total, left="") if self._bar else None
 
     def __enter__(self) -> Progress:
-        """Start the clock and the bar."""
-        self._last = time.monotonic()
+        """Show the bar."""
         if self._bar:
             self._bar.start()
         return self
@@ -59,11 +56,12 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
-    def case_done(self, case: Case, status: str, reason: str, seconds: float | None) -> None:
-        """Count one case; ``seconds`` is its headline time, None where it has none."""
+    def case_done(self, case: Case, status: str, reason: str, seconds: float) -> None:
+        """Count one case; ``seconds`` is how long all of it took, set-up and checks included."""
         self._done += 1
-        self._account(case, status)
-        line = self._line(case, status, reason, seconds)
+        self._account(case, status, seconds)
+        place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
+        line = f"{place} {status:<7} {case.label}  {format_seconds(seconds)}  {reason}".rstrip()
         if self._bar is None or status in SHOWN_ABOVE_THE_BAR:
             self.message(line)
         if self._bar and self._task is not None:
@@ -81,15 +79,8 @@ class Progress:
             return ""
         return f"about {format_seconds(self._left_s * self._spent_s / self._measured_s)} left"
 
-    def _account(self, case: Case, status: str) -> None:
-        now = time.monotonic()
+    def _account(self, case: Case, status: str, seconds: float) -> None:
         self._left_s = max(0.0, self._left_s - case.estimate_s)
         if status != "skipped":
             self._measured_s += case.estimate_s
-            self._spent_s += now - self._last
-        self._last = now
-
-    def _line(self, case: Case, status: str, reason: str, seconds: float | None) -> str:
-        place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
-        outcome = reason if seconds is None else format_seconds(seconds)
-        return f"{place} {status:<7} {case.label}  {outcome}".rstrip()
+            self._spent_s += seconds

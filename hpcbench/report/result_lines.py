@@ -128,7 +128,7 @@ def outcome_lines(results: Results) -> Iterator[Text]:
 
 
 def _reason_lines(reason: str, rank: int | None, group: list[CaseResult]) -> Iterator[Text]:
-    blamed = "" if rank is None else f"rank {rank}: "
+    blamed = "" if rank is None or "rank" in reason else f"rank {rank}: "
     yield Text(f"{len(group):>6} x  {blamed}{reason}")
     if group[0].status in ("skipped", "not_run"):
         yield Text(f"           {summarise_cases([item.case for item in group])}", style="dim")

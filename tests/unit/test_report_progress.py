@@ -37,10 +37,10 @@ def test_log_lines_count_name_and_time_each_case() -> None:
     log, cases = Log(), sweep(sizes=(8,))
     with Progress(cases, log) as progress:
         progress.case_done(cases[0], "ok", "", 1.234e-3)
-        progress.case_done(cases[1], "failed", "rank 1: worker killed by signal 9", None)
+        progress.case_done(cases[1], "failed", "rank 1: worker killed by signal 9", 0.5)
     assert log.getvalue().splitlines() == [
         "[1/4] ok      all_reduce gloo cpu fp32 sum 8B n=4  1.23 ms",
-        "[2/4] failed  all_reduce mpi cpu fp32 sum 8B n=4  rank 1: worker killed by signal 9",
+        "[2/4] failed  all_reduce mpi cpu fp32 sum 8B n=4  500 ms  rank 1: worker killed by signal 9",
     ]
 
 
@@ -55,7 +55,7 @@ def test_every_line_is_flushed_before_the_next_case() -> None:
 def test_long_lines_and_brackets_stay_whole() -> None:
     log, case = Log(), make_case(env=(("NCCL_ALGO", "[Ring]"),))
     with Progress((case,), log) as progress:
-        progress.case_done(case, "skipped", "why " * 60, None)
+        progress.case_done(case, "skipped", "why " * 60, 0.0)
     assert "NCCL_ALGO=[Ring]" in log.getvalue()
     assert log.getvalue().count("\n") == 1
 
@@ -63,7 +63,7 @@ def test_long_lines_and_brackets_stay_whole() -> None:
 def test_time_left_scales_the_estimate_and_ignores_skips() -> None:
     cases = tuple(replace(make_case(index=index), estimate_s=1.0) for index in range(4))
     with Progress(cases, Log()) as progress:
-        progress.case_done(cases[0], "skipped", "no nccl", None)
+        progress.case_done(cases[0], "skipped", "no nccl", 0.0)
         assert progress.time_left() == ""
         progress.case_done(cases[1], "ok", "", 1e-3)
         assert progress.time_left().startswith("about ")
@@ -77,12 +77,12 @@ def test_on_a_terminal_failures_stay_and_the_bar_goes() -> None:
     with terminal() as (stream, reader):
         with Progress(cases, stream) as progress:
             progress.case_done(cases[0], "ok", "", 1e-3)
-            progress.case_done(cases[1], "timeout", "rank 2: silent in RUN", None)
+            progress.case_done(cases[1], "timeout", "rank 2: silent in RUN", 60.0)
             progress.message("new workers start")
         stream.flush()
         shown = os.read(reader, 65536).decode()
     assert "1/4" in shown
     assert "2/4" in shown
-    assert "[2/4] timeout all_reduce mpi cpu fp32 sum 8B n=4  rank 2: silent in RUN" in shown
+    assert "[2/4] timeout all_reduce mpi cpu fp32 sum 8B n=4  60 s  rank 2: silent in RUN" in shown
     assert "[1/4] ok" not in shown
     assert "new workers start" in shown

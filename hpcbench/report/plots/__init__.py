@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Results, SampleSource
+from hpcbench.reduce.results_file import open_results
 from hpcbench.report.plots.curves import draw_chart
 from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
 from hpcbench.report.plots.series import charts
@@ -20,8 +21,6 @@ def plot_file(path: Path, output: Path | None, image_format: str) -> list[Path]:
     ``output`` is a folder; the default is ``plots/`` beside the file. Raises UsageError for an
     unknown format and FileError where no case is ok, because there is nothing to draw.
     """
-    from hpcbench.reduce.results_file import open_results
-
     if image_format not in IMAGE_FORMATS:
         raise UsageError(f"--format {image_format}: allowed are {', '.join(IMAGE_FORMATS)}")
     folder = output or (path.parent if path.is_file() else path) / "plots"

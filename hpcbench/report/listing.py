@@ -1,0 +1,73 @@
+"""What this version can measure, and which backends this machine has."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from hpcbench.config.names import BACKENDS, COLLECTIVES, DTYPE_BYTES, MODES, OPS
+from hpcbench.plan.support import BACKEND_TRAITS
+
+NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
+LATER = ("primitives", "implementations", "models", "strategies")
+
+
+def print_listing(*, probe: bool) -> None:
+    """Print what there is; with ``probe`` ask this machine, in a process of its own."""
+    found = _probe() if probe else None
+    console = Console(highlight=False)
+    for line in _lines(found):
+        console.print(line, soft_wrap=True)
+
+
+def _probe() -> Mapping[str, Any] | None:
+    """Return what this machine has, or None where torch is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    from hpcbench.launch.probe import probe_here
+
+    return probe_here()
+
+
+def _lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
+    dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
+    for title, names in (("collectives", COLLECTIVES), ("dtypes", dtypes), ("ops", OPS),
+                         ("timing modes", MODES)):
+        yield Text(f"{title:<17}{', '.join(names)}")
+    yield Text()
+    yield Text("backends", style="bold")
+    for name in BACKENDS:
+        yield _backend_line(name, found)
+    yield from _machine_lines(found)
+    yield Text()
+    for title in LATER:
+        yield Text(f"{title:<17}none yet")
+
+
+def _backend_line(name: str, found: Mapping[str, Any] | None) -> Text:
+    reason = BACKEND_TRAITS[name].missing or (found["backends"][name] if found else None)
+    if reason:
+        return Text(f"  {name:<15}not available: {reason}", style="yellow")
+    if found is None:
+        return Text(f"  {name:<15}not probed")
+    return Text(f"  {name:<15}available", style="green")
+
+
+def _machine_lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
+    if found is None:
+        if importlib.util.find_spec("torch") is None:
+            yield Text(f"  {NO_TORCH}", style="yellow")
+        return
+    yield Text()
+    yield Text("devices", style="bold")
+    for name, reason in found["devices"].items():
+        yield Text(f"  {name:<15}{f'not available: {reason}' if reason else 'available'}",
+                   style="yellow" if reason else "green")
+    yield Text()
+    yield Text("versions", style="bold")
+    for name, version in found["versions"].items():
+        yield Text(f"  {name:<15}{version}")
