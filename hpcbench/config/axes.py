@@ -221,7 +221,7 @@ def _check_port(value: Any) -> tuple[int, int]:
         ports = (value["from"], value["to"])
     else:
         ports = tuple(value) if isinstance(value, (list, tuple)) else (value, value)
-    if any(type(port) is not int or not 0 <= port <= 65535 for port in ports):
+    if len(ports) != 2 or any(type(port) is not int or not 0 <= port <= 65535 for port in ports):
         raise ValueError(f"{quote(value)} is not a port; write 0 (any free one) to 65535")
     if ports[0] > ports[1]:
         raise ValueError(f'"from" ({ports[0]}) is greater than "to" ({ports[1]})')
@@ -232,7 +232,8 @@ def _port_schema() -> JsonSchema:
     port: JsonSchema = {"type": "integer", "minimum": 0, "maximum": 65535}
     both: JsonSchema = {"type": "object", "additionalProperties": False,
                         "required": ["from", "to"], "properties": {"from": port, "to": port}}
-    return {"anyOf": [port, both]}
+    pair: JsonSchema = {"type": "array", "minItems": 2, "maxItems": 2, "items": port}
+    return {"anyOf": [port, both, pair]}
 
 
 Ports = Annotated[tuple[int, int], Checked(_check_port, _port_schema)]

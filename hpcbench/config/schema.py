@@ -92,11 +92,6 @@ class Launch(Section):
     allow_mixed: bool = Field(
         default=False, description="Accept ranks whose software versions differ.")
 
-    @property
-    def ports(self) -> range:
-        """Return the ports to try, in order; 0 stands for any free one."""
-        return range(self.port[0], self.port[1] + 1)
-
 
 class Measure(Section):
     """How each case is measured, unless its block says otherwise."""

@@ -40,7 +40,7 @@ def with_block(**options: Any) -> dict[str, Any]:
 def test_a_minimal_file_gets_the_defaults() -> None:
     config = check_config({"benchmarks": [BLOCK]}, "c.json")
     assert config.measure.warmup == 5 and config.measure.iterations == 20
-    assert config.launch.timeout_s == 60 and list(config.launch.ports) == [0]
+    assert config.launch.timeout_s == 60 and config.launch.port == (0, 0)
     assert config.benchmarks[0].backend == ("gloo",)
     assert config.benchmarks[0].world_size == ("all",)
 
@@ -54,7 +54,7 @@ def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:
     assert config.benchmarks[0].size == (8, 16, 64, 256, 1024)
     assert config.benchmarks[0].dtype == ("fp32", "fp16")
     assert config.benchmarks[0].env == {"A": ("1", "b")}
-    assert list(config.launch.ports) == [5, 6, 7, 8, 9]
+    assert config.launch.port == (5, 9)
 
 
 @pytest.mark.parametrize(("raw", "where", "what"), [
@@ -86,6 +86,8 @@ def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:
     (with_block() | {"warmup": 3}, "warmup", "it belongs to measure or benchmarks"),
     (with_block() | {"launch": {"timeout_s": 0}}, "launch.timeout_s", "greater than 0"),
     (with_block() | {"launch": {"port": 70000}}, "launch.port", "is not a port"),
+    (with_block() | {"launch": {"port": [5]}}, "launch.port", "is not a port"),
+    (with_block() | {"launch": {"port": {"from": 9, "to": 5}}}, "launch.port", "is greater"),
     (with_block() | {"launch": 3}, "launch", "must be a mapping"),
     (with_block() | {"name": "../x"}, "name", "letters, digits"),
     (with_block() | {"hardware": {"peak_flops": {"fp31": 1}}}, "hardware.peak_flops.fp31", "fp32"),
