@@ -140,7 +140,7 @@ class Worker:
         assert self._membership is not None
         if backend not in self._groups:
             self._groups[backend] = dist.new_group(
-                backend=backend, timeout=self._membership.timeout)
+                backend=backend.partition("/")[0], timeout=self._membership.timeout)
         return self._groups[backend]
 
     def _device(self, name: str) -> CpuDevice | CudaDevice:

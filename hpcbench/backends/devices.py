@@ -43,7 +43,7 @@ class CudaDevice:
         run()
         self._end.record()
         self._end.synchronize()
-        return round(self._begin.elapsed_time(self._end) * 1e6)
+        return int(self._begin.elapsed_time(self._end) * 1e6)  # ms to ns
 
     def synchronize(self) -> None:
         """Wait for everything on the device."""

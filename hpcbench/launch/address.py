@@ -70,5 +70,5 @@ def _routed_address() -> str | None:
 def _loopback_name() -> str | None:
     for name, entries in psutil.net_if_addrs().items():
         if any(str(entry.address) == LOOPBACK for entry in entries):
-            return name
+            return str(name)
     return None

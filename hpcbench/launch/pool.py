@@ -61,7 +61,8 @@ def ask_facts(hire: Callable[[], WorkerHandle], timeout_s: float) -> Mapping[str
     worker = hire()
     try:
         worker.send({"do": "facts"})
-        answer = worker.receive() if worker.wait(timeout_s) else {"cause": "no answer in time"}
+        late: dict[str, Any] = {"cause": "no answer in time"}
+        answer = worker.receive() if worker.wait(timeout_s) else late
         if answer is None:
             raise LaunchError(f"the probe of this machine failed: {worker.how_it_ended()}")
         if "facts" not in answer:

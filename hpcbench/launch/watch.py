@@ -17,7 +17,7 @@ from hpcbench.launch.stop import StopRequests
 from hpcbench.launch.verdict import Evidence, Outcome
 from hpcbench.launch.workers import WorkerHandle
 
-_GRACE_S = 0.5
+_GRACE_S = 0.15
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,6 @@ from typing import Any
 
 import psutil
 
-from hpcbench import __version__
-
 _RECORDED = re.compile(
     r"(NCCL|UCC|UCX|GLOO|TORCH_NCCL|TORCH_DISTRIBUTED|OMP|MKL|KMP|FI|OMPI_MCA|PRTE_MCA|MPICH)_\w+"
     r"|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING)|NVIDIA_VISIBLE_DEVICES"
@@ -42,8 +40,7 @@ def node_identity() -> str:
 def machine(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return plain JSON values that describe this rank's machine and process."""
     return {
-        "hpcbench": __version__,
-        "python": platform.python_version(),
+        "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "kernel": platform.release(),
         "cpu": _cpu_name(),
         "logical_cpus": psutil.cpu_count(),

@@ -1,0 +1,108 @@
+"""Workers that are killed, stopped, crash, run out of memory or compute a wrong result, for real.
+
+Every fault costs its own case only, and the rank it happened on is the one that is blamed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcbench.reduce.results import CaseResult
+from launcher import EVERY_MPI, MpiLauncher
+from mpi.reading import read, sweep
+
+pytestmark = pytest.mark.mpi
+
+# kind -> (size of the case it is injected into, expected status, words of the reason)
+FAULTS = {
+    "kill": (1024, "failed", "signal 9 (SIGKILL)"),
+    "segv": (2048, "failed", "signal 11 (SIGSEGV)"),
+    "abort": (3072, "failed", "signal 6 (SIGABRT)"),
+    "raise": (4096, "failed", "injected exception"),
+    "oom": (5120, "failed", "out of memory"),
+    "exit": (6144, "failed", "exit code 7"),
+    "stop": (7168, "timeout", "process is stopped"),
+    "wrong": (8192, "wrong", "1 of 2048 elements, first index 2047"),
+}
+HEALTHY = 512
+
+
+def _config(rank_of: dict[str, int]) -> dict[str, object]:
+    sizes = [size for size, _, _ in FAULTS.values()]
+    faults = [{"case": f"* {FAULTS[kind][0]}B *", "rank": rank, "kind": kind,
+               "iteration": 0 if kind == "wrong" else 2} for kind, rank in rank_of.items()]
+    return sweep(*[str(size) for size in [*sizes, HEALTHY]], fault=faults,
+                 launch={"timeout_s": 4})
+
+
+@EVERY_MPI
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_each_fault_costs_one_case_and_names_its_rank(mpirun: MpiLauncher, ranks: int) -> None:
+    rank_of = {kind: number % ranks for number, kind in enumerate(FAULTS)}
+    job = mpirun.run(ranks, config=_config(rank_of), timeout=100).check(1)
+    mpirun.assert_no_orphans()
+    outcome = read(job.folder)
+    for kind, (size, status, words) in FAULTS.items():
+        found = outcome.of_size(size)
+        assert found.status == status, (kind, found.reason)
+        assert found.blamed_rank == rank_of[kind], (kind, found.reason)
+        assert words in found.reason, (kind, found.reason)
+        assert found.statistics is None
+    assert outcome.of_size(HEALTHY).status == "ok"
+
+
+def test_a_hang_shows_stacks_and_the_position_of_the_silent_rank(mpirun: MpiLauncher) -> None:
+    config = sweep("8", "16", fault=[{"case": "* 8B *", "rank": 1, "kind": "stop"}],
+                   launch={"timeout_s": 2})
+    found = read(mpirun.run(3, config=config).check(1).folder).of_size(8)
+    assert "phase run of iteration 0, case number 1" in found.detail["1"]["position"]
+    stacks = "".join(found.detail[rank].get("stacks", "") for rank in ("0", "2"))
+    assert "all_reduce" in stacks
+
+
+def test_a_failure_keeps_the_last_lines_of_the_worker(mpirun: MpiLauncher) -> None:
+    config = sweep("8", fault=[{"rank": 0, "kind": "segv"}])
+    found = read(mpirun.run(2, config=config).check(1).folder).of_size(8)
+    assert "Fatal Python error: Segmentation fault" in found.detail["0"]["output"]
+
+
+def test_a_slow_rank_is_no_failure(mpirun: MpiLauncher) -> None:
+    config = sweep("8", fault=[{"rank": 1, "kind": "slow", "seconds": 0.3, "iteration": 2}])
+    outcome = read(mpirun.run(2, config=config).check().folder)
+    found = outcome.of_size(8)
+    samples = outcome.samples[found.case.case_id]
+    assert found.status == "ok"
+    assert samples is not None
+    waited = (samples.end_ns - samples.start_ns)[0]
+    assert waited[2] > 0.25e9  # rank 0 waited for rank 1 in that iteration, and in no other
+    assert waited[[0, 1, 3]].max() < 0.25e9
+
+
+def _blamed(mpirun: MpiLauncher, kind: str, repetitions: int, timeout_s: float) -> list[CaseResult]:
+    """Inject ``kind`` into many cases of one job, on a different rank each time."""
+    sizes = [1024 * (number + 1) for number in range(repetitions)]
+    faults = [{"case": f"* {size}B *", "rank": number % 4, "kind": kind, "iteration": number % 4}
+              for number, size in enumerate(sizes)]
+    config = sweep(*[str(size) for size in sizes], fault=faults, launch={"timeout_s": timeout_s})
+    job = mpirun.run(4, config=config, timeout=60 + repetitions * (timeout_s + 3)).check(1)
+    outcome = read(job.folder)
+    return [outcome.of_size(size) for size in sizes]
+
+
+@pytest.mark.parametrize(("kind", "repetitions"), [
+    ("kill", 8), ("stop", 4),
+    pytest.param("kill", 20, marks=pytest.mark.soak),
+    pytest.param("stop", 20, marks=pytest.mark.soak),
+])
+def test_the_blame_is_right_every_time(mpirun: MpiLauncher, kind: str, repetitions: int) -> None:
+    found = _blamed(mpirun, kind, repetitions, 2.0)
+    assert [item.blamed_rank for item in found] == [number % 4 for number in range(repetitions)]
+
+
+def test_a_memory_limit_ends_one_case_only(mpirun: MpiLauncher) -> None:
+    config = sweep("8", "512MiB", "16", launch={"timeout_s": 30, "memory_limit_gb": 2.0},
+                   measure={"warmup": 0, "iterations": 1})
+    outcome = read(mpirun.run(2, config=config, timeout=100).check(1).folder)
+    assert outcome.of_size(2**29).status == "failed"
+    assert "out of memory" in outcome.of_size(2**29).reason
+    assert outcome.of_size(8).status == outcome.of_size(16).status == "ok"

@@ -1,0 +1,103 @@
+"""Launches, configs and folders that cannot work: one line, the right exit code, no traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launcher import EVERY_MPI, MpiLauncher
+from mpi.reading import read, sweep
+
+pytestmark = pytest.mark.mpi
+
+
+def _one_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.startswith("hpcbench:")]
+    assert len(lines) == 1, text
+    assert "Traceback" not in text
+    return lines[0]
+
+
+@EVERY_MPI
+def test_a_bad_config_is_told_once(mpirun: MpiLauncher) -> None:
+    config = sweep("8")
+    config["benchmarks"][0]["colective"] = "all_reduce"
+    job = mpirun.run(2, config=config).check(2)
+    assert "colective" in _one_line(job.stderr)
+    assert job.folder is None
+
+
+def test_lonely_ranks_are_refused_with_the_fix(mpirun: MpiLauncher) -> None:
+    command = ["env", "OMPI_COMM_WORLD_SIZE=4", mpirun.program("python"), "-m", "hpcbench", "run"]
+    job = mpirun.run(1, command=command).check(2)
+    line = _one_line(job.stderr)
+    assert "started 4 ranks, but MPI sees 1" in line
+    assert "mpirun" in line
+
+
+def test_an_output_folder_that_cannot_be_made(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    config = tmp_path / "sweep.json"
+    config.write_text(json.dumps(sweep("8")))
+    command = [mpirun.program("python"), "-m", "hpcbench", "run", str(config), "-o",
+               str(tmp_path / "file" / "out")]
+    job = mpirun.run(2, command=command).check(2)
+    assert "cannot be made" in _one_line(job.stderr)
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_port_in_use_is_one_failed_start(mpirun: MpiLauncher) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        config = sweep("8", launch={"port": taken.getsockname()[1], "timeout_s": 10})
+        found = read(mpirun.run(2, config=config).check(1).folder).of_size(8)
+    assert found.status == "failed"
+    assert "launch.port" in found.reason
+
+
+def test_a_required_backend_that_is_missing_fails(mpirun: MpiLauncher) -> None:
+    config = sweep("8", block={"backend": ["gloo", "nccl"]})
+    job = mpirun.run(2, "--require", "nccl", config=config).check(1)
+    outcome = read(job.folder)
+    by_backend = {item.case.backend: item for item in outcome.results.cases}
+    assert by_backend["gloo"].status == "ok"
+    assert by_backend["nccl"].status == "failed"
+    assert "required" in by_backend["nccl"].reason
+
+
+def test_nothing_measured_is_not_success(mpirun: MpiLauncher) -> None:
+    mpirun.run(2, config=sweep("8", block={"backend": "nccl"})).check(1)
+
+
+def test_without_mpirun_there_is_one_rank(mpirun: MpiLauncher) -> None:
+    before = ["env", "-u", "NOTHING"]
+    job = mpirun.run(1, config=sweep("8"), before=before).check()
+    assert read(job.folder).results.run.world_size == 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_worker_can_run_inline(mpirun: MpiLauncher, ranks: int) -> None:
+    job = mpirun.run(ranks, "--inline", config=sweep("8", "1KiB")).check()
+    assert set(read(job.folder).status().values()) == {"ok"}
+
+
+def test_an_inline_exception_does_not_end_the_job(mpirun: MpiLauncher) -> None:
+    config = sweep("8", "16", fault=[{"case": "* 8B *", "rank": 0, "kind": "raise"}])
+    outcome = read(mpirun.run(1, "--inline", config=config).check(1).folder)
+    assert outcome.of_size(8).status == "failed"
+    assert outcome.of_size(16).status == "ok"
+
+
+def test_shorthands_are_honoured(mpirun: MpiLauncher) -> None:
+    job = mpirun.run(2, "--benchmark", "comm", "--warmup", "2", "--iters", "4", "--only",
+                     "*16B*", "--set", "name=renamed", config=sweep("8", "16")).check()
+    outcome = read(job.folder)
+    assert [item.case.workload.size_bytes for item in outcome.results.cases] == [16]
+    assert outcome.results.cases[0].case.warmup == 2
+    assert outcome.results.cases[0].case.iterations == 4
+    assert outcome.results.run.name == "renamed"
