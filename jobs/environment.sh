@@ -124,7 +124,7 @@ prepare() {
     extras="$* $(sed -n 2p "$folder/hpcbench-stamp" 2>/dev/null)"  # what was there stays
     extras=$(tr -s ' ' '\n' <<<"$extras" | sort -u | xargs)
     make_venv "$folder"
-    announce "hpcbench[$extras]" "$folder"
+    announce "hpcbench[${extras// /,}]" "$folder"
     rm -f "$folder/hpcbench-stamp"
     pip_install "$folder" setuptools
     pip_install "$folder" --no-build-isolation --editable "${hpcbench_root}[${extras// /,}]"
