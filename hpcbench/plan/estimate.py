@@ -21,8 +21,8 @@ CHECKS = 2
 """Checked iterations of a case, each read once at CHECK_BYTES_PER_S."""
 CHECK_BYTES_PER_S = 5e8
 
-_ALPHA_S: Mapping[str, float] = MappingProxyType({"cpu": 6e-4, "cuda": 1e-4})
-_BETA_BYTES_PER_S: Mapping[str, float] = MappingProxyType({"cpu": 2e8, "cuda": 1e10})
+_ALPHA_S: Mapping[str, float] = MappingProxyType({"cpu": 1e-3, "cuda": 1e-4})
+_BETA_BYTES_PER_S: Mapping[str, float] = MappingProxyType({"cpu": 3e8, "cuda": 1e10})
 
 
 def estimate_case_s(
