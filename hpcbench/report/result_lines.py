@@ -44,7 +44,8 @@ COLUMNS = (
 def run_lines(results: Results) -> Iterator[Text]:
     """Yield who ran what, where, with which versions, and what the time column means."""
     run = results.run
-    yield Text(f"{run.name}  run {run.run_id}  started {run.started_at}", style="bold")
+    when = run.started_at or "at an unknown time"
+    yield Text(f"{run.name}  run {run.run_id}  started {when}", style="bold")
     nodes = ", ".join(run.nodes[:4]) + (", ..." if len(run.nodes) > 4 else "")
     yield Text(f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')} ({nodes})")
     yield Text(", ".join(f"{name} {version}" for name, version in run.versions.items()))

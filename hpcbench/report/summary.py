@@ -78,7 +78,7 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
     counts = Counter(item.status for item in results.cases)
     return {
         "schema": "hpcbench.summary", "schema_version": SCHEMA_VERSION,
-        "name": run.name, "world_size": run.world_size, "timestamp": run.started_at,
+        "name": run.name, "world_size": run.world_size, "timestamp": run.started_at or None,
         "run_id": run.run_id, "plan_hash": run.plan_hash, "nodes": list(run.nodes),
         "ranks_present": list(run.ranks_present), "hpcbench_version": run.hpcbench_version,
         "versions": dict(run.versions),
@@ -100,7 +100,8 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
 
 
 def _config(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what all rows share; a list where the sweep varies it."""
+    """Return what all rows that ran share; a list where the sweep varies it."""
+    rows = [row for row in rows if row["status"] not in ("skipped", "not_run")] or rows
     return {
         "warmup_iters": _one_or_all(row["warmup"] for row in rows),
         "benchmark_iters": _one_or_all(row["iterations"] for row in rows),

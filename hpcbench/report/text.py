@@ -107,7 +107,7 @@ def summarise_cases(cases: Sequence[Case]) -> str:
     parts = [
         distinct(case.workload.collective for case in cases),
         distinct(case.backend for case in cases),
-        distinct(type_cell(case) for case in cases),
+        distinct(cell for case in cases if (cell := type_cell(case)) != MISSING),
         size_range(cases),
         "n=" + distinct(sorted({case.world_size for case in cases})),
         distinct(env_text(case) or None for case in cases),

@@ -40,7 +40,8 @@ def test_log_lines_count_name_and_time_each_case() -> None:
         progress.case_done(cases[1], "failed", "rank 1: worker killed by signal 9", 0.5)
     assert log.getvalue().splitlines() == [
         "[1/4] ok      all_reduce gloo cpu fp32 sum 8B n=4  1.23 ms",
-        "[2/4] failed  all_reduce mpi cpu fp32 sum 8B n=4  500 ms  rank 1: worker killed by signal 9",
+        "[2/4] failed  all_reduce mpi cpu fp32 sum 8B n=4  500 ms  "
+        "rank 1: worker killed by signal 9",
     ]
 
 

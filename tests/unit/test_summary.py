@@ -12,7 +12,15 @@ import pytest
 from hpcbench.errors import FileError
 from hpcbench.plan.case import STATUSES
 from hpcbench.report.summary import FIELDS, write_summary
-from results_factory import make_case, make_results, make_workload, mixed_results, ok, sweep
+from results_factory import (
+    make_case,
+    make_results,
+    make_workload,
+    mixed_results,
+    not_ok,
+    ok,
+    sweep,
+)
 
 
 def read_json(folder: Path) -> dict[str, Any]:
@@ -71,6 +79,14 @@ def test_fields_of_other_tools_are_there(tmp_path: Path) -> None:
     for name in ("allreduce", "allgather", "reduce_scatter", "p2p"):
         assert [row["size_bytes"] for row in communication[name]] == [8, 1024, 2**20]
     assert communication["barrier"][0]["algbw_gb_per_s"] is None
+
+
+def test_config_is_of_the_cases_that_ran(tmp_path: Path) -> None:
+    ran = ok(make_case())
+    skipped = not_ok(make_case(index=1, backend="nccl", device="cuda", iterations=7), "skipped", "")
+    write_summary(make_results((ran, skipped)), tmp_path)
+    config = read_json(tmp_path)["config"]
+    assert (config["device"], config["benchmark_iters"]) == ("cpu", 20)
 
 
 def test_what_was_not_measured_is_said_not_invented(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def draw_chart(chart: Chart, results: Results) -> Figure:
     figure = new_figure(_title(chart), chart.subtitle)
     percentiles = _have_percentiles(chart.items)
     if len(chart.sizes) == 1:
-        height = min(0.61, 0.1 + 0.07 * len(chart.lines))
+        height = min(0.61, max(0.35, 0.1 + 0.07 * len(chart.lines)))
         _draw_rows(figure.add_axes((0.28, 0.83 - height, 0.5, height)), chart.lines, percentiles)
     else:
         _draw_latency(figure.add_axes((0.085, 0.25, 0.39, 0.54)), chart, percentiles)

@@ -100,7 +100,8 @@ def footer(figure: Figure, results: Results, *, modes: str, caption: str) -> Non
     """Write what is shown, and which run it was, so that the figure stands alone."""
     run = results.run
     versions = ", ".join(f"{name} {text}" for name, text in run.versions.items())
-    origin = (f"{run.name}, run {run.run_id}, {run.started_at}; mode {modes}; "
+    when = run.started_at or "start time unknown"
+    origin = (f"{run.name}, run {run.run_id}, {when}; mode {modes}; "
               f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}; {versions}")
     lines = [(line, color) for text, color in ((caption, "black"), (origin, GREY))
              for line in textwrap.wrap(text, FOOTER_CHARACTERS)]

@@ -1,0 +1,85 @@
+"""From a real results.h5 to every file and figure, and the listing of what there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbench.errors import FileError
+from hpcbench.reduce.results import Results
+from hpcbench.reduce.results_file import open_results, write_results
+from hpcbench.report.console import print_results
+from hpcbench.report.listing import print_listing
+from hpcbench.report.outputs import write_reports
+from hpcbench.report.plots import plot_file
+from results_factory import (
+    MemorySamples,
+    make_case,
+    make_results,
+    mixed_results,
+    not_ok,
+    ok,
+    sweep,
+)
+
+
+def stored(folder: Path, results: Results) -> Path:
+    path = folder / "results.h5"
+    write_results(path, results, MemorySamples(results))
+    return path
+
+
+def test_every_report_of_a_run(tmp_path: Path) -> None:
+    results = mixed_results()
+    stored(tmp_path, results)
+    names = [str(path.relative_to(tmp_path)) for path in write_reports(results, tmp_path)]
+    assert names == ["summary.json", "summary.csv", "plots/all_reduce.png", "plots/all_gather.png",
+                     "plots/rank_iteration.png"]
+    assert all((tmp_path / name).is_file() for name in names)
+
+
+def test_no_plots_if_not_asked_for_or_nothing_is_ok(tmp_path: Path) -> None:
+    results = make_results((not_ok(make_case(), "failed", "killed"),))
+    stored(tmp_path, results)
+    assert len(write_reports(results, tmp_path, plots=False)) == 2
+    assert len(write_reports(results, tmp_path)) == 2
+    assert not (tmp_path / "plots").exists()
+
+
+def test_reports_are_the_same_from_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = mixed_results()
+    stored(tmp_path, results)
+    print_results(results, tmp_path)
+    first = capsys.readouterr().out
+    with open_results(tmp_path) as file:
+        print_results(file.results, tmp_path)
+    assert capsys.readouterr().out == first
+
+
+def test_plot_file_takes_file_or_folder_and_an_output_folder(tmp_path: Path) -> None:
+    cases = sweep(("all_reduce",), ("gloo",))
+    path = stored(tmp_path, make_results(tuple(ok(case) for case in cases)))
+    assert [found.parent for found in plot_file(path, None, "png")] == [tmp_path / "plots"] * 2
+    assert plot_file(tmp_path, None, "png") == plot_file(path, None, "png")
+    elsewhere = plot_file(path, tmp_path / "a" / "b", "svg")
+    assert [found.name for found in elsewhere] == ["all_reduce.svg", "rank_iteration.svg"]
+
+
+def test_nothing_to_plot_is_said(tmp_path: Path) -> None:
+    path = stored(tmp_path, make_results((not_ok(make_case(), "skipped", "no nccl"),)))
+    with pytest.raises(FileError, match="no case is ok.*hpcbench show"):
+        plot_file(path, None, "png")
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["results.h5"]
+
+
+def test_listing_without_a_probe_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    print_listing(probe=False)
+    text = capsys.readouterr().out
+    for word in ("all_to_all", "bf16 (2 B)", "avg", "gloo", "nccl", "ucc/tl/ucp", "barrier_start",
+                 "not probed"):
+        assert word in text
+    for title in ("primitives", "implementations", "models", "strategies"):
+        assert f"{title:<17}none yet" in text
