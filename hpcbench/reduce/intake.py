@@ -15,7 +15,7 @@ from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.journal import journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, trace_path
-from hpcbench.trace.source import TraceSource, UnreadableTrace, was_cut_short
+from hpcbench.trace.source import TraceSource, UnreadableTrace, never_ended
 
 Value = TypeVar("Value")
 Check = Callable[[Sequence[TraceSource]], Iterator["Rejection"]]
@@ -193,8 +193,7 @@ def _missing(sources: Mapping[int, TraceSource], plan: Plan) -> Iterator[Finding
 def _incomplete(sources: Iterable[TraceSource]) -> Iterator[Finding]:
     for source in sources:
         torn = [item for item in source.damage if item.torn]
-        never_ended = was_cut_short(source) and not source.damage
-        if not source.sealed or torn or never_ended:
+        if not source.sealed or torn or never_ended(source):
             tail = f"; from byte {torn[0].offset}: {torn[0].what}" if torn else ""
             state = "is unsealed" if not source.sealed else "was sealed after a crash"
             yield Finding("HB110", "note", f"{name_of(source)}: {state}, {len(source.case_ids)} "

@@ -33,13 +33,13 @@ class Context:
     Attributes:
         passes: how often every case was planned.
         present: ranks with a usable trace.
-        cut_short: those of them that never came to their end.
+        stopped: those of them that never came to their end, and lost nothing before it.
         clock_resolution_ns: the coarsest of the ranks' clocks, 0 where none was recorded.
     """
 
     passes: int
     present: frozenset[int]
-    cut_short: frozenset[int]
+    stopped: frozenset[int]
     clock_resolution_ns: float = 0.0
 
 
@@ -175,7 +175,7 @@ def _judge_pass(case: Case, found: Pass, context: Context) -> _PassOutcome:
     absent = [rank for rank in range(case.world_size) if rank not in records]
     missing = tuple(_missing(absent, context)) if absent else ()
     outcome = _PassOutcome(status, _reason(records, status, blamed), blamed, records=records)
-    if status in ("ok", "wrong") and absent and set(absent) <= context.cut_short:
+    if status in ("ok", "wrong") and absent and set(absent) <= context.stopped:
         return replace(outcome, status="not_run", blamed_rank=None, notes=missing,
                        reason=f"the run ended before rank {rank_list(absent)} recorded it")
     if status == "ok":

@@ -19,7 +19,7 @@ from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
-from hpcbench.trace.source import TraceSource, plan_from_text, was_cut_short
+from hpcbench.trace.source import TraceSource, never_ended, plan_from_text
 
 GROUP_BYTES = 64 << 20
 """Records held at a time; a single case larger than this is a group of its own."""
@@ -93,8 +93,8 @@ def _context(plan: Plan, intake: Intake) -> Context:
                    for source in intake.sources.values()]
     return Context(
         passes=plan.passes, present=frozenset(intake.sources),
-        cut_short=frozenset(rank for rank, source in intake.sources.items()
-                            if was_cut_short(source)),
+        stopped=frozenset(rank for rank, source in intake.sources.items()
+                          if never_ended(source) and all(item.torn for item in source.damage)),
         clock_resolution_ns=max((float(item) for item in resolutions
                                  if isinstance(item, (int, float))), default=0.0))
 

@@ -82,9 +82,14 @@ class TraceSource(Protocol):
         """
 
 
+def never_ended(source: TraceSource) -> bool:
+    """Return whether the rank was stopped before it could write its last note."""
+    return all(note.kind != END_NOTE for note in source.notes)
+
+
 def was_cut_short(source: TraceSource) -> bool:
     """Return whether the rank never came to its end, or a part of its trace is lost."""
-    return bool(source.damage) or all(note.kind != END_NOTE for note in source.notes)
+    return bool(source.damage) or never_ended(source)
 
 
 def header_to_json(header: Header) -> dict[str, Any]:

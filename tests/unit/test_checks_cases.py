@@ -1,0 +1,292 @@
+"""Every check of single cases, provoked (docs/checks.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpcbench.errors import ExitCode
+from hpcbench.plan.case import Plan
+from hpcbench.reduce.reduce import check_totals, exit_code, reduce_folder
+from hpcbench.reduce.results import CaseResult, Finding, Results
+from hpcbench.trace.schema import Flag, Record, Samples, no_samples
+from synthetic import Change, make_case, make_plan, plan_of, write_synthetic_run
+
+PLAN = make_plan(n_cases=2, world_size=3, iterations=20)
+BAD = PLAN.cases[1].case_id
+
+
+def reduced(
+    folder: Path, edit: Callable[[int, Record], Iterable[Record]], plan: Plan = PLAN
+) -> Results:
+    """Reduce a run in which ``edit`` replaces the records of the second case."""
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        return edit(rank, record) if record.case_id == BAD else (record,)
+
+    write_synthetic_run(folder / "run", plan, change=change)
+    return reduce_folder(folder / "run")
+
+
+def on_rank(rank: int, **changes: object) -> Change:
+    def edit(at: int, record: Record) -> Iterable[Record]:
+        yield replace(record, **changes) if at == rank else record  # type: ignore[arg-type]
+    return edit
+
+
+def stamped(edit: Callable[[Samples], Samples | None], rank: int = 1) -> Change:
+    """Change one rank's samples; ``edit`` works in place or returns new ones."""
+    def change(at: int, record: Record) -> Iterable[Record]:
+        if at != rank:
+            return (record,)
+        samples = record.samples.copy()
+        changed = edit(samples)
+        return (replace(record, samples=samples if changed is None else changed),)
+    return change
+
+
+def cell(row: int, column: int, value: int) -> Change:
+    def edit(samples: Samples) -> None:
+        samples[row, column] = value
+    return stamped(edit)
+
+
+def only(results: Results, code: str) -> list[Finding]:
+    return [item for item in results.findings if item.code == code]
+
+
+def assert_rejected(results: Results, code: str, *parts: str) -> CaseResult:
+    """The first case is untouched, the second failed with this code and has no numbers."""
+    found = only(results, code)
+    assert found and found[0].scope == "case"
+    assert BAD in found[0].message
+    assert all(part in found[0].message for part in parts), found[0].message
+    good, bad = results.cases
+    assert good.status == "ok" and good.statistics is not None
+    assert (bad.status, bad.statistics) == ("failed", None)
+    assert bad.reason.startswith(code)
+    assert exit_code(results) is ExitCode.FINDINGS
+    return bad
+
+
+def test_hb112_no_record_on_one_rank(tmp_path: Path) -> None:
+    results = reduced(tmp_path, lambda rank, record: () if rank == 1 else (record,))
+    assert_rejected(results, "HB112", "no record of it on rank 1", "run the case again")
+
+
+def test_hb112_record_of_a_rank_that_is_no_member(tmp_path: Path) -> None:
+    case = make_case(1, world_size=2)
+    plan = plan_of([make_case(0, world_size=3), replace(case, case_id=BAD)], 3)
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        yield record
+        if rank == 2:
+            yield replace(record, case_id=BAD)
+
+    write_synthetic_run(tmp_path / "run", plan, change=change)
+    assert_rejected(reduce_folder(tmp_path / "run"), "HB112", "rank 2 took part", "ranks 0 to 1")
+
+
+def test_hb113_two_records_of_one_attempt(tmp_path: Path) -> None:
+    results = reduced(tmp_path, lambda rank, record: (record,) * (2 if rank == 2 else 1))
+    assert_rejected(results, "HB113", "rank 2", "two records of pass 0, launch 0, attempt 0")
+
+
+def test_hb114_failed_on_one_rank_is_failed(tmp_path: Path) -> None:
+    results = reduced(tmp_path, on_rank(1, status="timeout", reason="silent", blamed_rank=1,
+                                        n_wrong=-1, samples=no_samples()))
+    (finding,) = only(results, "HB114")
+    assert "ok on rank 0, 2, timeout on rank 1" in finding.message
+    case = results.cases[1]
+    assert (case.status, case.reason, case.blamed_rank, case.statistics) == (
+        "timeout", "silent", 1, None)
+
+
+def test_hb114_skipped_on_one_rank_is_failed(tmp_path: Path) -> None:
+    results = reduced(tmp_path, on_rank(1, status="skipped", reason="no device", n_wrong=-1,
+                                        samples=no_samples()))
+    assert_rejected(results, "HB114", "ok on rank 0, 2, skipped on rank 1")
+
+
+def test_hb114_ranks_blame_different_ranks(tmp_path: Path) -> None:
+    def edit(rank: int, record: Record) -> Iterable[Record]:
+        yield replace(record, status="failed", reason=f"says {rank}", samples=no_samples(),
+                      blamed_rank=2 if rank == 0 else 1)
+
+    results = reduced(tmp_path, edit)
+    (finding,) = only(results, "HB114")
+    assert "blame different ranks: 1-2" in finding.message and finding.scope == "note"
+    case = results.cases[1]
+    assert (case.status, case.blamed_rank, case.reason) == ("failed", 2, "says 2")
+
+
+@pytest.mark.parametrize(("changes", "text"), [
+    ({"mode": "pipelined"}, "mode is pipelined on rank 1, expected barrier_start"),
+    ({"device": "cuda:0"}, "device is cuda on rank 1, expected cpu")])
+def test_hb115_ranks_ran_different_things(
+    tmp_path: Path, changes: dict[str, str], text: str
+) -> None:
+    assert_rejected(reduced(tmp_path, on_rank(1, **changes)), "HB115", text)
+
+
+def test_device_numbers_may_differ(tmp_path: Path) -> None:
+    results = reduced(tmp_path, lambda rank, record: [replace(record, device=f"cuda:{rank}")])
+    assert (results.cases[1].status, results.cases[1].device) == ("ok", "cuda")
+
+
+def test_hb116_iterations_differ_between_ranks(tmp_path: Path) -> None:
+    results = reduced(tmp_path, stamped(lambda samples: samples[:-1]))
+    assert_rejected(results, "HB116", "22 on rank 0, 2, 21 on rank 1, planned 22")
+
+
+def test_hb116_more_iterations_than_planned(tmp_path: Path) -> None:
+    def edit(rank: int, record: Record) -> Iterable[Record]:
+        last = record.samples[-1:] + np.array([1_000_000, 1_000_000, 0, 0])
+        yield replace(record, samples=np.concatenate([record.samples, last]))
+
+    assert_rejected(reduced(tmp_path, edit), "HB116", "2 warm-ups of 23 iterations", "first ones")
+
+
+def test_hb116_other_warm_ups_than_planned(tmp_path: Path) -> None:
+    results = reduced(tmp_path, cell(5, 3, Flag.WARMUP))
+    assert_rejected(results, "HB116", "rank 1: 3 warm-ups of 22", "planned 2 first ones")
+
+
+def test_hb116_nothing_timed(tmp_path: Path) -> None:
+    results = reduced(tmp_path, lambda rank, record: [replace(record, samples=no_samples())])
+    assert_rejected(results, "HB116", "no timed iteration, planned 20")
+
+
+def test_hb116_pass_that_is_not_planned(tmp_path: Path) -> None:
+    results = reduced(tmp_path, lambda rank, record: (record, replace(record, pass_index=4)))
+    assert_rejected(results, "HB116", "rank 0: a record of pass 4, planned are 1")
+
+
+def test_hb117_end_before_start(tmp_path: Path) -> None:
+    def edit(samples: Samples) -> None:
+        samples[7, 1] = samples[7, 0] - 18
+
+    assert_rejected(reduced(tmp_path, stamped(edit)), "HB117",
+                    "rank 1 iteration 7: ends 18 ns before it starts")
+
+
+def test_hb117_overlap(tmp_path: Path) -> None:
+    def edit(samples: Samples) -> None:
+        samples[7, 1] = samples[8, 0] + 5
+
+    assert_rejected(reduced(tmp_path, stamped(edit)), "HB117",
+                    "rank 1 iteration 7: ends 5 ns after the next one starts")
+
+
+@pytest.mark.parametrize(("changes", "iteration"), [("begin_ns", 0), ("end_ns", 21)])
+def test_hb118_outside_the_window(tmp_path: Path, changes: str, iteration: int) -> None:
+    def edit(rank: int, record: Record) -> Iterable[Record]:
+        edge = int(record.samples[0, 0]) + 9 if changes == "begin_ns" else (
+            int(record.samples[-1, 1]) - 9)
+        yield replace(record, **{changes: edge}) if rank == 1 else record  # type: ignore[arg-type]
+
+    assert_rejected(reduced(tmp_path, edit), "HB118",
+                    f"rank 1 iteration {iteration}: 9 ns outside")
+
+
+def test_hb119_shorter_than_the_clock_can_tell(tmp_path: Path) -> None:
+    coarse = {"clock_resolution_ns": 50_000}
+    write_synthetic_run(tmp_path / "run", PLAN, headers=lambda header: replace(
+        header, environment=coarse) if header.rank == 2 else header)
+    results = reduce_folder(tmp_path / "run")
+    assert [item.scope for item in only(results, "HB119")] == ["note", "note"]
+    assert "below twice the clock's resolution of 50000 ns" in results.findings[0].message
+    assert [item.status for item in results.cases] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(("column", "value", "text"), [
+    (0, 0, "start is 0"), (1, 0, "end is 0"), (0, -5, "start is -5"),
+    (1, 2**63 - 1, "end is 9223372036854775807"), (2, -7, "device time is -7"),
+    (3, -1, "flags is -1")])
+def test_hb120_no_stamp(tmp_path: Path, column: int, value: int, text: str) -> None:
+    row = 1 if column == 3 else 6  # a negative number has the warm-up bit, as row 1 has
+    assert_rejected(reduced(tmp_path, cell(row, column, value)), "HB120",
+                    f"rank 1 iteration {row}: {text}", "1 of 66")
+
+
+def test_hb126_wrong_result_said_to_be_ok(tmp_path: Path) -> None:
+    results = reduced(tmp_path, on_rank(1, n_wrong=3))
+    (finding,) = only(results, "HB126")
+    assert "3 wrong elements, 3 of them on rank 1" in finding.message
+    case = results.cases[1]
+    assert (case.status, case.n_wrong, case.statistics) == ("wrong", 3, None)
+    assert exit_code(results) is ExitCode.FINDINGS
+
+
+def test_hb126_promised_check_was_not_made(tmp_path: Path) -> None:
+    assert_rejected(reduced(tmp_path, on_rank(1, n_wrong=-1)), "HB126", "rank 1: results were not")
+
+
+def test_a_barrier_has_no_result_to_check(tmp_path: Path) -> None:
+    barrier = make_case(0, collective="barrier", dtype="uint8", op=None, size_bytes=0)
+    write_synthetic_run(tmp_path / "run", plan_of([barrier], 2),
+                        change=lambda rank, record: [replace(record, n_wrong=-1)])
+    results = reduce_folder(tmp_path / "run")
+    assert (results.cases[0].status, results.cases[0].n_wrong) == ("ok", None)
+
+
+def test_hb134_fewer_iterations_than_planned(tmp_path: Path) -> None:
+    results = reduced(tmp_path, lambda rank, record: [replace(record, samples=record.samples[:-5])])
+    case, few = only(results, "HB134")
+    assert "15 timed iterations of 20 planned" in case.message and case.scope == "note"
+    assert "1 cases have fewer than 20 timed iterations" in few.message
+    found = results.cases[1]
+    assert found.status == "ok" and found.statistics is not None
+    assert (found.statistics.n, found.statistics.p95_s) == (15, None)
+
+
+def test_hb139_newest_attempt_is_used(tmp_path: Path) -> None:
+    def edit(rank: int, record: Record) -> Iterable[Record]:
+        yield replace(record, status="failed", reason="first try", samples=no_samples())
+        yield replace(record, attempt=1)
+
+    results = reduced(tmp_path, edit)
+    (finding,) = only(results, "HB139")
+    assert "2 attempts, the newest (launch 0, attempt 1) is used" in finding.message
+    assert results.cases[1].status == "ok" and exit_code(results) is ExitCode.OK
+
+
+def test_hb140_a_case_planned_twice(tmp_path: Path) -> None:
+    plan = plan_of([PLAN.cases[0], PLAN.cases[0]], 3)
+    write_synthetic_run(tmp_path / "run", plan_of([PLAN.cases[0]], 3))
+    write_synthetic_run(tmp_path / "twice", plan, change=lambda rank, record: ())
+    for name in (f"rank0000{rank}.h5" for rank in range(3)):
+        (tmp_path / "run" / "traces" / name).replace(tmp_path / "twice" / "traces" / name)
+    results = reduce_folder(tmp_path / "twice")
+    (finding,) = only(results, "HB140")
+    assert finding.scope == "run" and PLAN.cases[0].case_id in finding.message
+    assert exit_code(results) is ExitCode.FINDINGS
+
+
+def test_hb140_a_lost_case(tmp_path: Path) -> None:
+    write_synthetic_run(tmp_path / "run", PLAN)
+    cases = reduce_folder(tmp_path / "run").cases
+    assert list(check_totals(PLAN, cases)) == []
+    (finding,) = check_totals(PLAN, cases[:1])
+    assert "2 cases planned, 1 accounted for" in finding.message and BAD in finding.message
+
+
+def test_hb141_pass_that_was_not_run(tmp_path: Path) -> None:
+    plan = replace(PLAN, passes=2)
+    results = reduced(tmp_path, lambda rank, record: [] if record.pass_index else [record], plan)
+    (finding,) = only(results, "HB141")
+    assert "pass 1 of 2 was not run" in finding.message
+    assert [item.status for item in results.cases] == ["ok", "ok"]
+    assert [item.statistics.n for item in results.cases if item.statistics] == [40, 20]
+    assert exit_code(results) is ExitCode.INCOMPLETE
+
+
+def test_a_pass_with_a_problem_rejects_the_case_and_is_named(tmp_path: Path) -> None:
+    plan = replace(PLAN, passes=3)
+    results = reduced(
+        tmp_path, lambda rank, record: () if (rank, record.pass_index) == (1, 2) else (record,),
+        plan)
+    assert_rejected(results, "HB112", "pass 2: no record of it on rank 1")

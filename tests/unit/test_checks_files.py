@@ -1,0 +1,247 @@
+"""Every check of whole trace files, provoked (docs/checks.md)."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpcbench.errors import ExitCode
+from hpcbench.reduce.intake import rank_list
+from hpcbench.reduce.reduce import exit_code, reduce_folder
+from hpcbench.reduce.results import Finding, Results
+from hpcbench.trace.container import new_container
+from hpcbench.trace.schema import Header
+from hpcbench.trace.sealed import FORMAT
+from synthetic import (
+    make_header,
+    make_plan,
+    make_record,
+    write_synthetic_rank,
+    write_synthetic_run,
+)
+
+PLAN = make_plan(n_cases=2, world_size=3, iterations=20)
+
+
+def only(results: Results, code: str) -> list[Finding]:
+    return [item for item in results.findings if item.code == code]
+
+
+def write(folder: Path, headers: Callable[[Header], Header] | None = None) -> Path:
+    return write_synthetic_run(folder, PLAN, headers=headers)
+
+
+def of_rank(rank: int, **changes: object) -> Callable[[Header], Header]:
+    def headers(header: Header) -> Header:
+        return replace(header, **changes) if header.rank == rank else header  # type: ignore[arg-type]
+    return headers
+
+
+def assert_left_out(results: Results, code: str, *parts: str) -> None:
+    """One rank was left out with this code, so every case fails and says which rank."""
+    (finding,) = only(results, code)
+    assert finding.scope == "rank"
+    assert all(part in finding.message for part in parts), finding.message
+    assert results.run.ranks_present == (0, 2)
+    assert [item.status for item in results.cases] == ["failed"] * 2
+    assert all(item.statistics is None and "rank 1" in item.reason for item in results.cases)
+    assert exit_code(results) is ExitCode.FINDINGS
+
+
+def test_hb101_missing_rank(tmp_path: Path) -> None:
+    (write(tmp_path / "run") / "rank00001.h5").unlink()
+    results = reduce_folder(tmp_path / "run")
+    assert_left_out(results, "HB101", "1 of 3 ranks (1)", "rank00001.h5", "copy")
+
+
+def test_hb102_duplicate_rank(tmp_path: Path) -> None:
+    traces = write(tmp_path / "run")
+    shutil.copy(traces / "rank00001.h5", traces / "rank00004.h5")
+    results = reduce_folder(tmp_path / "run")
+    found = only(results, "HB102")
+    assert ["rank00001.h5" in item.message for item in found] == [True, False]
+    assert "2 files claim this rank" in found[0].message and "host0 pid 1001" in found[0].message
+    assert results.run.ranks_present == (0, 2)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", bytes(5000), b"\x89HDF\r\n\x1a\n" * 200])
+@pytest.mark.parametrize("suffix", [".h5", ".journal"])
+def test_hb103_foreign_file(tmp_path: Path, content: bytes, suffix: str) -> None:
+    traces = write(tmp_path / "run")
+    (traces / "rank00001.h5").unlink()
+    (traces / f"rank00001{suffix}").write_bytes(content)
+    results = reduce_folder(tmp_path / "run")
+    code = "HB136" if (content, suffix) == (b"", ".h5") else "HB103"
+    assert_left_out(results, code, f"rank00001{suffix}", "left out")
+
+
+def test_hb103_things_that_are_no_traces(tmp_path: Path) -> None:
+    traces = write(tmp_path / "run")
+    (traces / "rank00001.h5.partial").write_bytes(b"half")
+    (traces / "notes.txt").write_text("mine", encoding="utf-8")
+    (traces / "folder").mkdir()
+    shutil.copy(traces / "rank00001.h5", traces / "rank00001.journal")
+    os.mkfifo(traces / "rank00009.h5")
+    results = reduce_folder(tmp_path / "run")
+    found = {item.message.split(":")[0].rpartition("/")[2]: item.scope
+             for item in only(results, "HB103")}
+    assert found == {"rank00001.h5.partial": "note", "notes.txt": "note", "folder": "note",
+                     "rank00001.journal": "note", "rank00009.h5": "rank"}
+    assert [item.status for item in results.cases] == ["ok"] * 2
+
+
+def test_hb104_future_version(tmp_path: Path) -> None:
+    traces = write(tmp_path / "run")
+    with new_container(traces / "rank00001.h5", FORMAT, 2):
+        pass
+    results = reduce_folder(tmp_path / "run")
+    assert_left_out(results, "HB104", "rank00001.h5", "version 2", "reads 1 to 1", "newer")
+
+
+def test_hb105_other_run(tmp_path: Path) -> None:
+    write(tmp_path / "run", of_rank(1, run_id="run-old"))
+    results = reduce_folder(tmp_path / "run")
+    assert_left_out(results, "HB105", "rank 1 (rank00001.h5)", "run-old", "run-1", "stale")
+    assert results.run.run_id == "run-1"
+
+
+def test_hb106_other_plan(tmp_path: Path) -> None:
+    write(tmp_path / "run", of_rank(1, plan_hash="ffff"))
+    results = reduce_folder(tmp_path / "run")
+    assert_left_out(results, "HB106", "rank 1 (rank00001.h5)", "ffff", PLAN.plan_hash)
+
+
+def test_hb107_mixed_versions(tmp_path: Path) -> None:
+    write(tmp_path / "run", of_rank(1, versions={"hpcbench": "0.1", "torch": "2.9"}))
+    results = reduce_folder(tmp_path / "run")
+    assert_left_out(results, "HB107", "torch 2.9 (others 2.0)", "host0", "--allow-mixed")
+    mixed = reduce_folder(tmp_path / "run", allow_mixed=True)
+    assert [item.scope for item in only(mixed, "HB107")] == ["note"]
+    assert [item.status for item in mixed.cases] == ["ok"] * 2
+    assert exit_code(mixed) is ExitCode.OK
+
+
+def test_hb108_other_world_size(tmp_path: Path) -> None:
+    write(tmp_path / "run", of_rank(1, world_size=8))
+    results = reduce_folder(tmp_path / "run")
+    assert_left_out(results, "HB108", "rank 1 (rank00001.h5)", "world of 8", "3 ranks")
+
+
+def test_hb108_rank_outside_the_world(tmp_path: Path) -> None:
+    traces = write(tmp_path / "run")
+    write_synthetic_rank(traces, PLAN, make_header(PLAN, 7), rank=7)
+    results = reduce_folder(tmp_path / "run")
+    assert [item.message.split(":")[0] for item in only(results, "HB108")] == [
+        "rank 7 (rank00007.h5)"]
+    assert [item.status for item in results.cases] == ["ok"] * 2
+
+
+def test_hb108_renamed_file(tmp_path: Path) -> None:
+    traces = write(tmp_path / "run")
+    (traces / "rank00001.h5").rename(traces / "rank00003.h5")
+    results = reduce_folder(tmp_path / "run")
+    assert_left_out(results, "HB108", "rank 1 (rank00003.h5)", "name it rank00001.h5")
+
+
+def test_hb108_two_ranks_in_one_place(tmp_path: Path) -> None:
+    write(tmp_path / "run", of_rank(1, local_rank=2))
+    results = reduce_folder(tmp_path / "run")
+    assert ["ranks 1-2 all claim node node0 local rank 2" in item.message
+            for item in only(results, "HB108")] == [True, True]
+    assert results.run.ranks_present == (0,)
+
+
+def test_hb110_unsealed_and_torn(tmp_path: Path) -> None:
+    traces = write_synthetic_run(tmp_path / "run", PLAN, sealed=False, end=False)
+    journal = traces / "rank00001.journal"
+    journal.write_bytes(journal.read_bytes()[:-5])
+    results = reduce_folder(tmp_path / "run")
+    messages = [item.message for item in only(results, "HB110")]
+    assert [text.split(":")[0] for text in messages] == [
+        f"rank {rank} (rank0000{rank}.journal)" for rank in range(3)]
+    assert "1 cases recovered; from byte" in messages[1] and "last 5 bytes" in messages[1]
+    assert [item.status for item in results.cases] == ["ok", "not_run"]
+    assert exit_code(results) is ExitCode.INCOMPLETE
+
+
+def test_hb110_sealed_after_a_crash(tmp_path: Path) -> None:
+    write_synthetic_run(tmp_path / "run", PLAN, end=False)
+    results = reduce_folder(tmp_path / "run")
+    assert ["was sealed after a crash" in item.message
+            for item in only(results, "HB110")] == [True] * 3
+    assert [item.status for item in results.cases] == ["ok"] * 2
+    assert exit_code(results) is ExitCode.INCOMPLETE
+
+
+def test_hb111_changed_journal(tmp_path: Path) -> None:
+    traces = write_synthetic_run(tmp_path / "run", PLAN, sealed=False)
+    journal = traces / "rank00001.journal"
+    data = bytearray(journal.read_bytes())
+    data[data.find(PLAN.cases[1].case_id.encode())] ^= 1
+    journal.write_bytes(data)
+    results = reduce_folder(tmp_path / "run")
+    (finding,) = only(results, "HB111")
+    assert "rank 1 (rank00001.journal): at byte" in finding.message
+    assert [item.status for item in results.cases] == ["ok", "failed"]
+    assert "no record of it on rank 1" in results.cases[1].reason
+
+
+def test_hb111_changed_trace(tmp_path: Path) -> None:
+    path = write(tmp_path / "run") / "rank00001.h5"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 16
+    path.write_bytes(data)
+    results = reduce_folder(tmp_path / "run")
+    assert_left_out(results, "HB111", "rank00001.h5", "CRC mismatch", "copy it again")
+
+
+def test_hb136_truncated_trace(tmp_path: Path) -> None:
+    path = write(tmp_path / "run") / "rank00001.h5"
+    path.write_bytes(path.read_bytes()[:-100])
+    results = reduce_folder(tmp_path / "run")
+    assert_left_out(results, "HB136", "rank00001.h5", "at least 100 bytes are missing")
+
+
+def test_hb112_case_that_is_not_planned(tmp_path: Path) -> None:
+    other = make_plan(n_cases=3, world_size=3, iterations=20)
+    write_synthetic_run(tmp_path / "run", PLAN, change=lambda rank, record: (
+        record, replace(make_record(other.cases[2], rank))))
+    results = reduce_folder(tmp_path / "run")
+    assert ["1 cases that are not in the plan" in item.message
+            for item in only(results, "HB112")] == [True] * 3
+    assert [item.status for item in results.cases] == ["ok"] * 2
+
+
+def test_a_damaged_sealed_trace_is_replaced_by_its_journal(tmp_path: Path) -> None:
+    traces = write_synthetic_run(tmp_path / "run", PLAN, sealed=False)
+    (traces / "rank00001.h5").write_bytes(b"hello")
+    results = reduce_folder(tmp_path / "run")
+    assert [item.message.split(":")[0].rpartition("/")[2] for item in only(results, "HB103")] == [
+        "rank00001.h5"]
+    assert [item.status for item in results.cases] == ["ok"] * 2
+
+
+def test_random_damage_anywhere_never_gives_another_number(tmp_path: Path) -> None:
+    traces = write(tmp_path / "run")
+    sound = reduce_folder(tmp_path / "run")
+    path, generator = traces / "rank00002.h5", random.Random(6)
+    data = path.read_bytes()
+    for _ in range(25):
+        changed = bytearray(data)
+        for _ in range(generator.randrange(1, 4)):
+            changed[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
+        path.write_bytes(changed[:generator.choice([len(data), generator.randrange(len(data))])])
+        results = reduce_folder(tmp_path / "run")
+        assert results == sound or [item.status for item in results.cases] == ["failed"] * 2
+
+
+@pytest.mark.parametrize(("ranks", "text"), [
+    ([], ""), ([3], "3"), ([1, 2], "1-2"), ([5, 0, 1, 2, 7], "0-2, 5, 7")])
+def test_ranks_are_named_briefly(ranks: list[int], text: str) -> None:
+    assert rank_list(ranks) == text

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpcbench.errors import ExitCode, FileError, TraceError
+from hpcbench.reduce.reduce import case_groups, exit_code, reduce_folder
+from hpcbench.reduce.results import Results
+from hpcbench.reduce.results_file import open_results
+from hpcbench.trace.schema import Record, no_samples
+from synthetic import (
+    Change,
+    duration_ns,
+    make_case,
+    make_plan,
+    make_samples,
+    plan_of,
+    write_synthetic_run,
+)
+
+
+def drop(rank: int, case_id: str, pass_index: int = 0) -> Change:
+    """Leave out one record."""
+    def change(at: int, record: Record) -> Iterable[Record]:
+        gone = (at, record.case_id, record.pass_index) == (rank, case_id, pass_index)
+        return () if gone else (record,)
+    return change
+
+
+def codes(results: Results) -> set[str]:
+    return {item.code for item in results.findings if item.code != "HB134"}
+
+
+def statuses(results: Results) -> list[str]:
+    return [item.status for item in results.cases]
+
+
+def test_a_sound_run_has_every_case_and_no_finding(tmp_path: Path) -> None:
+    plan = make_plan(n_cases=3, world_size=3, passes=2, iterations=30)
+    write_synthetic_run(tmp_path / "run", plan)
+    results = reduce_folder(tmp_path / "run")
+    assert (results.plan, results.findings) == (plan, ())
+    assert statuses(results) == ["ok"] * 3
+    assert exit_code(results) is ExitCode.OK
+    run = results.run
+    assert (run.run_id, run.world_size, run.ranks_present) == ("run-1", 3, (0, 1, 2))
+    assert (run.nodes, run.started_at) == (("host0",), "2026-01-02T03:04:05Z")
+    assert (run.versions["torch"], run.plan_hash) == ("2.0", plan.plan_hash)
+
+
+def test_statistics_are_of_the_slowest_rank_over_all_passes_without_warm_ups(
+    tmp_path: Path
+) -> None:
+    plan = make_plan(n_cases=2, world_size=3, passes=2, warmup=2, iterations=50)
+    write_synthetic_run(tmp_path / "run", plan)
+    for index, result in enumerate(reduce_folder(tmp_path / "run").cases):
+        times_s = np.array([duration_ns(index, pass_index, 2, iteration)
+                            for pass_index in range(2) for iteration in range(2, 52)]) / 1e9
+        found = result.statistics
+        assert found is not None and found.n == 100
+        assert (found.min_s, found.max_s) == (times_s.min(), times_s.max())
+        expected = np.percentile(times_s, [5, 25, 50, 75, 95, 99])
+        assert [found.p5_s, found.p25_s, found.median_s, found.p75_s, found.p95_s,
+                found.p99_s] == pytest.approx(expected)
+        assert (result.n_wrong, result.device, result.blamed_rank) == (0, "cpu", None)
+
+
+def test_samples_are_stacked_by_rank_and_keep_warm_ups_and_passes(tmp_path: Path) -> None:
+    plan = make_plan(n_cases=2, world_size=3, passes=2)
+    write_synthetic_run(tmp_path / "run", plan)
+    reduce_folder(tmp_path / "run")
+    with open_results(tmp_path / "run") as file:
+        for case in plan.cases:
+            samples = file.samples(case.case_id)
+            assert samples is not None and samples.ranks == (0, 1, 2)
+            assert samples.pass_index.tolist() == [0] * 7 + [1] * 7
+            for rank in range(3):
+                rows = np.concatenate([make_samples(case, rank, 0), make_samples(case, rank, 1)])
+                assert np.array_equal(samples.start_ns[rank], rows[:, 0])
+                assert np.array_equal(samples.end_ns[rank], rows[:, 1])
+                assert np.array_equal(samples.device_ns[rank], rows[:, 2])
+                assert np.array_equal(samples.flags[rank], rows[:, 3])
+        assert file.samples("unknown") is None
+
+
+def test_the_file_holds_the_results_and_reducing_again_changes_nothing(tmp_path: Path) -> None:
+    plan = make_plan(n_cases=3, world_size=2)
+    write_synthetic_run(tmp_path / "run", plan, change=drop(1, plan.cases[1].case_id))
+    first = reduce_folder(tmp_path / "run")
+    with open_results(tmp_path / "run" / "results.h5") as file:
+        assert file.results == first
+    content = (tmp_path / "run" / "results.h5").read_bytes()
+    assert reduce_folder(tmp_path / "run") == first
+    assert (tmp_path / "run" / "results.h5").read_bytes() == content
+
+
+def test_journals_give_the_same_numbers_as_sealed_traces(tmp_path: Path) -> None:
+    plan = make_plan(n_cases=3, world_size=2, passes=2)
+    write_synthetic_run(tmp_path / "sealed", plan)
+    write_synthetic_run(tmp_path / "live", plan, sealed=False)
+    sealed, live = reduce_folder(tmp_path / "sealed"), reduce_folder(tmp_path / "live")
+    assert live.cases == sealed.cases
+    assert codes(live) == {"HB110"}
+    assert (exit_code(sealed), exit_code(live)) == (ExitCode.OK, ExitCode.INCOMPLETE)
+
+
+def test_a_killed_run_keeps_every_case_that_all_ranks_recorded(tmp_path: Path) -> None:
+    """Rank 1 was killed while it wrote: its journal ends inside the last record."""
+    plan = make_plan(n_cases=4, world_size=2)
+    traces = write_synthetic_run(tmp_path / "run", plan, sealed=False, end=False)
+    journal = traces / "rank00001.journal"
+    journal.write_bytes(journal.read_bytes()[:-10])
+    results = reduce_folder(tmp_path / "run")
+    assert statuses(results) == ["ok", "ok", "ok", "not_run"]
+    assert "ended before rank 1" in results.cases[3].reason
+    assert results.cases[3].statistics is None
+    assert "HB110" in codes(results) and exit_code(results) is ExitCode.INCOMPLETE
+
+
+def test_any_cut_of_a_journal_gives_results(tmp_path: Path) -> None:
+    plan = make_plan(n_cases=3, world_size=2)
+    traces = write_synthetic_run(tmp_path / "run", plan, sealed=False)
+    journal = traces / "rank00001.journal"
+    data = journal.read_bytes()
+    for length in random.Random(5).sample(range(len(data)), 25):
+        journal.write_bytes(data[:length])
+        results = reduce_folder(tmp_path / "run")
+        assert set(statuses(results)) <= {"ok", "failed", "not_run"}
+        assert exit_code(results) is not ExitCode.OK
+        assert all((item.status == "ok") == (item.statistics is not None)
+                   for item in results.cases)
+
+
+def test_the_plan_comes_from_rank_0_if_the_file_is_gone(tmp_path: Path) -> None:
+    plan = make_plan()
+    write_synthetic_run(tmp_path / "run", plan)
+    with_file = reduce_folder(tmp_path / "run")
+    (tmp_path / "run" / "plan.json").unlink()
+    assert reduce_folder(tmp_path / "run") == with_file
+    (tmp_path / "run" / "traces" / "rank00000.h5").unlink()
+    with pytest.raises(TraceError, match="neither plan.json nor a trace of rank 0"):
+        reduce_folder(tmp_path / "run")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"cases": [{}]}', '{"cases": 3}', "null"])
+def test_an_unreadable_plan_is_one_clear_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plan.json").write_text(text, encoding="utf-8")
+    with pytest.raises(TraceError, match="plan.json: the plan in it cannot be read"):
+        reduce_folder(tmp_path)
+
+
+def test_a_missing_folder_or_results_file_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="no such folder"):
+        reduce_folder(tmp_path / "none")
+    with pytest.raises(FileError, match="no such file.*hpcbench reduce"), open_results(tmp_path):
+        pass
+
+
+def test_nothing_measured_is_a_finding_not_a_success(tmp_path: Path) -> None:
+    plan = make_plan(world_size=2)
+    shutil.rmtree(write_synthetic_run(tmp_path / "run", plan))
+    results = reduce_folder(tmp_path / "run")
+    assert statuses(results) == ["not_run"] * 3
+    assert codes(results) == {"HB101"} and exit_code(results) is ExitCode.FINDINGS
+
+
+def test_skips_need_no_samples_whoever_says_so(tmp_path: Path) -> None:
+    cases = [make_case(0), make_case(1, skip="gloo has no avg"), make_case(2, needs=("nccl",))]
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        if record.case_id == cases[2].case_id:
+            record = replace(record, status="skipped", reason="no NVIDIA device", n_wrong=-1,
+                             samples=no_samples())
+        return (record,)
+
+    write_synthetic_run(tmp_path / "run", plan_of(cases, 2), change=change)
+    results = reduce_folder(tmp_path / "run")
+    assert statuses(results) == ["ok", "skipped", "skipped"]
+    assert [item.reason for item in results.cases] == ["", "gloo has no avg", "no NVIDIA device"]
+    assert codes(results) == set() and exit_code(results) is ExitCode.OK
+    with open_results(tmp_path / "run") as file:
+        assert file.samples(cases[2].case_id) is None
+
+
+def test_a_case_on_fewer_ranks_needs_only_those(tmp_path: Path) -> None:
+    cases = [make_case(0, world_size=1), make_case(1, world_size=2), make_case(2, world_size=4)]
+    write_synthetic_run(tmp_path / "run", plan_of(cases, 4))
+    results = reduce_folder(tmp_path / "run")
+    assert statuses(results) == ["ok"] * 3 and codes(results) == set()
+    with open_results(tmp_path / "run") as file:
+        shapes = [file.samples(case.case_id).start_ns.shape for case in cases]  # type: ignore[union-attr]
+    assert shapes == [(1, 7), (2, 7), (4, 7)]
+
+
+@pytest.mark.parametrize(("status", "code"), [
+    ("failed", ExitCode.FINDINGS), ("timeout", ExitCode.FINDINGS), ("wrong", ExitCode.FINDINGS),
+    ("not_run", ExitCode.INCOMPLETE), ("skipped", ExitCode.OK)])
+def test_a_recorded_status_stands_with_reason_blame_and_detail(
+    tmp_path: Path, status: str, code: ExitCode
+) -> None:
+    plan = make_plan(world_size=2)
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        if record.case_id == plan.cases[1].case_id:
+            record = replace(record, status=status, reason="signal 9", blamed_rank=1,
+                             n_wrong=-1, samples=no_samples(), detail={"stderr": [f"of {rank}"]})
+        return (record,)
+
+    write_synthetic_run(tmp_path / "run", plan, change=change)
+    results = reduce_folder(tmp_path / "run")
+    assert statuses(results) == ["ok", status, "ok"]
+    failed = results.cases[1]
+    assert (failed.reason, failed.blamed_rank, failed.statistics) == ("signal 9", 1, None)
+    assert failed.detail == {"0": {"stderr": ["of 0"]}, "1": {"stderr": ["of 1"]}}
+    assert exit_code(results) is code
+
+
+def test_one_failed_pass_fails_the_case(tmp_path: Path) -> None:
+    plan = make_plan(passes=3)
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        is_it = record.case_id == plan.cases[0].case_id and record.pass_index == 1
+        yield replace(record, status="failed", reason="killed", blamed_rank=0,
+                      samples=no_samples()) if is_it else record
+
+    write_synthetic_run(tmp_path / "run", plan, change=change)
+    result = reduce_folder(tmp_path / "run").cases[0]
+    assert (result.status, result.reason, result.statistics) == ("failed", "killed", None)
+
+
+def test_samples_of_a_wrong_case_are_kept_and_its_time_is_not_used(tmp_path: Path) -> None:
+    plan = make_plan(n_cases=1)
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        yield replace(record, status="wrong", n_wrong=3 * rank)
+
+    write_synthetic_run(tmp_path / "run", plan, change=change)
+    result = reduce_folder(tmp_path / "run").cases[0]
+    assert (result.status, result.n_wrong, result.statistics) == ("wrong", 3, None)
+    with open_results(tmp_path / "run") as file:
+        assert file.samples(plan.cases[0].case_id) is not None
+
+
+def test_unchecked_is_none_not_zero(tmp_path: Path) -> None:
+    plan = make_plan(n_cases=1, validate=False)
+    write_synthetic_run(tmp_path / "run", plan)
+    result = reduce_folder(tmp_path / "run").cases[0]
+    assert (result.status, result.n_wrong) == ("ok", None)
+
+
+def test_cases_are_read_in_groups_of_bounded_size() -> None:
+    plan = make_plan(n_cases=50, world_size=1000, warmup=0, iterations=1000)
+    assert [len(group) for group in case_groups(plan)] == [2] * 25
+    assert [case for group in case_groups(plan) for case in group] == list(plan.cases)
+    assert [len(group) for group in case_groups(plan, limit_bytes=1)] == [1] * 50
+
+
+def test_groups_do_not_change_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(n_cases=5, passes=2)
+    write_synthetic_run(tmp_path / "run", plan)
+    together = reduce_folder(tmp_path / "run")
+    content = (tmp_path / "run" / "results.h5").read_bytes()
+    monkeypatch.setattr("hpcbench.reduce.reduce.case_groups",
+                        lambda plan: case_groups(plan, limit_bytes=1))
+    assert reduce_folder(tmp_path / "run") == together
+    assert (tmp_path / "run" / "results.h5").read_bytes() == content
