@@ -32,6 +32,7 @@ STYLES = {"ok": "", "wrong": "bold red", "failed": "red", "timeout": "red", "ski
           "not_run": "yellow"}
 TABLED = ("ok", "wrong", "failed", "timeout")
 LABELS_SHOWN = 5
+EVIDENCE_LINES = 6
 OUTPUTS = ("results.h5", "summary.json", "summary.csv", "plots", "traces")
 COLUMNS = (
     Column("size", "(B)"), Column("count", "(elem)"), Column("type", words=True),
@@ -138,6 +139,22 @@ def _reason_lines(reason: str, rank: int | None, group: list[CaseResult]) -> Ite
         yield Text(f"           {item.case.case_id}  {item.case.label}", style="dim")
     if len(group) > LABELS_SHOWN:
         yield Text(f"           and {len(group) - LABELS_SHOWN} more, see summary.csv", style="dim")
+    yield from evidence_lines(group[0])
+
+
+def evidence_lines(item: CaseResult) -> Iterator[Text]:
+    """Yield what a worker left behind: the blamed rank's, or, if it is silent, another's stack."""
+    blamed = str(item.blamed_rank)
+    for rank in sorted(item.detail, key=lambda name: (name != blamed, int(name))):
+        left = item.detail[rank]
+        title, lines = "stack", str(left.get("stacks", "")).splitlines()[:EVIDENCE_LINES]
+        if not lines and rank == blamed:
+            title = "its last output"
+            lines = str(left.get("output", "")).splitlines()[-EVIDENCE_LINES:]
+        if lines:
+            yield Text(f"           rank {rank}, {title}:", style="dim")
+            yield from (Text(f"             {line}", style="dim") for line in lines)
+            return
 
 
 def finding_lines(results: Results) -> Iterator[Text]:

@@ -133,7 +133,7 @@ def mixed_results() -> Results:
                         detail={"1": {"stderr": ["Killed"]}})
     results[6] = not_ok(cases[6], "timeout", "no progress for 60 s in phase timed", blamed_rank=3)
     results[7] = not_ok(cases[7], "not_run", "stopped by SIGTERM")
-    return make_results(tuple(results), (Finding("E-RANKS", "run", "rank 3 has no trace"),))
+    return make_results(tuple(results), (Finding("HB110", "run", "rank 3 has no trace"),))
 
 
 class MemorySamples:

@@ -65,7 +65,7 @@ def test_everything_not_ok_is_grouped_with_its_reason(capsys: Capture, tmp_path:
     assert "6 x  nccl needs a CUDA device; none is visible" in text
     assert "1 x  rank 1: worker killed by signal 9 (SIGKILL)" in text
     assert "1 x  rank 3: no progress for 60 s" in text
-    assert "E-RANKS  run: rank 3 has no trace" in text
+    assert "HB110  run: rank 3 has no trace" in text
     assert "planned 12 = 2 ok + 1 wrong + 6 skipped + 1 failed + 1 timeout + 1 not_run" in text
 
 
@@ -78,6 +78,24 @@ def test_many_failures_with_one_cause_are_counted_not_listed(
     text = capsys.readouterr().out
     assert "40 x  rank 0: out of memory" in text
     assert "and 35 more" in text
+
+
+def test_the_blamed_ranks_last_output_or_another_ranks_stack_is_shown(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    output = "\n".join(["old line", *(f"line {number}" for number in range(5)), "MemoryError"])
+    raised = not_ok(make_case(), "failed", "rank 1: MemoryError", blamed_rank=1, detail={
+        "0": {"output": "Connection reset by peer"}, "1": {"output": output}})
+    silent = not_ok(make_case(index=1), "timeout", "rank 1: process is stopped", blamed_rank=1,
+                    detail={"0": {"stacks": "Thread 1\n  in broadcast"}, "1": {"output": ""}})
+    print_results(make_results((raised, silent)), tmp_path)
+    text = capsys.readouterr().out
+    assert "rank 1, its last output:" in text
+    assert "MemoryError" in text
+    assert "old line" not in text
+    assert "Connection reset" not in text
+    assert "rank 0, stack:" in text
+    assert "in broadcast" in text
 
 
 def test_files_that_exist_are_named(capsys: Capture, tmp_path: Path) -> None:

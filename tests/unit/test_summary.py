@@ -107,7 +107,7 @@ def test_findings_and_reasons_are_kept_verbatim(tmp_path: Path) -> None:
     write_summary(mixed_results(), tmp_path)
     document = read_json(tmp_path)
     assert document["findings"] == [
-        {"code": "E-RANKS", "scope": "run", "message": "rank 3 has no trace"}
+        {"code": "HB110", "scope": "run", "message": "rank 3 has no trace"}
     ]
     assert read_csv(tmp_path)[4]["reason"] == "nccl needs a CUDA device; none is visible"
 
