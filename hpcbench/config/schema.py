@@ -130,7 +130,8 @@ class CollectiveBlock(Section):
     op: Axis[Op] = Field(
         default=("sum",), description="Reduction of all_reduce and reduce_scatter.")
     root: Axis[Annotated[int, Field(ge=0)]] = Field(default=(0,), description="Root of broadcast.")
-    in_place: Axis[bool] = Field(default=(False,), description="Send from the receive buffer.")
+    in_place: Axis[bool] | None = Field(
+        default=None, description="Send from the receive buffer; default: as the collective does.")
     warmup: Axis[Warmup] | None = Field(default=None, description="Instead of measure.warmup.")
     iterations: Axis[Iterations] | None = Field(
         default=None, description="Instead of measure.iterations.")

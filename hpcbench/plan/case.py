@@ -10,6 +10,7 @@ from typing import Any
 
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
+_TWO_FORMS = ("all_gather", "reduce_scatter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Case:
         parts += [work.op] if work.op else []
         parts += [f"root={work.root}"] if work.root else []
         parts += [f"{work.size_bytes}B"] if work.collective != "barrier" else []
-        parts += ["in_place"] if work.in_place else []
+        parts += ["in_place"] if work.in_place and work.collective in _TWO_FORMS else []
         parts += [f"n={self.world_size}"]
         parts += [f"{key}={value}" for key, value in self.env]
         return " ".join(parts)

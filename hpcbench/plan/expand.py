@@ -108,8 +108,13 @@ def _workload(point: Point) -> Collective:
     return Collective(
         collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
         root=point.root if traits.has_root else None,
-        in_place=None if traits.in_place is None else point.in_place,
+        in_place=_form(traits.in_place, point.in_place),
         requested_bytes=0 if barrier else point.size_bytes, size_bytes=size, count=count)
+
+
+def _form(forms: tuple[bool, ...] | None, asked: bool | None) -> bool | None:
+    """Return whether to run in place: as asked, else the collective's first form."""
+    return None if forms is None else forms[0] if asked is None else asked
 
 
 def _skip(point: Point, work: Collective, device: str, job_size: int) -> str | None:

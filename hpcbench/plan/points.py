@@ -25,7 +25,7 @@ class Point(NamedTuple):
     dtype: str
     op: str
     root: int
-    in_place: bool
+    in_place: bool | None
     warmup: int
     iterations: int
     validate: bool
@@ -47,7 +47,7 @@ def _axes(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]]:
     return {
         "collective": block.collective, "backend": block.backend, "device": block.device,
         "env": (), "world_size": block.world_size, "dtype": block.dtype, "op": block.op,
-        "root": block.root, "in_place": block.in_place,
+        "root": block.root, "in_place": block.in_place or (None,),
         "warmup": block.warmup or (measure.warmup,),
         "iterations": block.iterations or (measure.iterations,),
         "validate": block.check or (measure.check,),

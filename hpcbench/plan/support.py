@@ -19,7 +19,7 @@ class CollectiveTraits:
     """Which options a collective has, and how its size is counted.
 
     ``split``: the size is that of all ranks' parts together (all_gather), not of one buffer.
-    ``in_place`` is None where there is only one form, else the forms that exist.
+    ``in_place`` lists the forms that torch has, the default first; None where there is no buffer.
     """
 
     has_op: bool = False
@@ -30,11 +30,11 @@ class CollectiveTraits:
 
 
 COLLECTIVE_TRAITS: Mapping[str, CollectiveTraits] = MappingProxyType({
-    "all_reduce": CollectiveTraits(has_op=True),
+    "all_reduce": CollectiveTraits(has_op=True, in_place=(True,)),
     "all_gather": CollectiveTraits(split=True),
     "reduce_scatter": CollectiveTraits(has_op=True, split=True),
     "all_to_all": CollectiveTraits(in_place=(False,), split=True),
-    "broadcast": CollectiveTraits(has_root=True, in_place=None),
+    "broadcast": CollectiveTraits(has_root=True, in_place=(True,)),
     "send_recv": CollectiveTraits(in_place=(False,), min_world_size=2),
     "barrier": CollectiveTraits(in_place=None),
 })
@@ -105,5 +105,5 @@ def unsupported(
     if op == "avg" and dtype not in FLOATING_DTYPES:
         return f"avg is defined for floating dtypes only, not for {dtype}"
     if in_place is not None and forms is not None and in_place not in forms:
-        return f"{collective} has no in-place form"
+        return f"{collective} has no {'in-place' if in_place else 'out-of-place'} form"
     return None

@@ -100,7 +100,7 @@ def test_the_blame_is_right_every_time(mpirun: MpiLauncher, kind: str, repetitio
 
 
 def test_a_memory_limit_ends_one_case_only(mpirun: MpiLauncher) -> None:
-    config = sweep("8", "512MiB", "16", launch={"timeout_s": 30, "memory_limit_gb": 2.0},
+    config = sweep("8", "512MiB", "16", launch={"timeout_s": 30, "memory_limit_gb": 1.0},
                    measure={"warmup": 0, "iterations": 1})
     outcome = read(mpirun.run(2, config=config, timeout=100).check(1).folder)
     assert outcome.of_size(2**29).status == "failed"
