@@ -41,7 +41,7 @@ def new_container(path: Path, file_format: str, schema_version: int) -> Iterator
         with partial.open("w+b", buffering=0) as raw:
             write_all(raw.fileno(), b"\n" * HEAD_BYTES)
             image = _Image(raw.fileno())
-            with _hdf5_errors_of(image), h5py.File(image, "w", libver=("earliest", "v110")) as file:
+            with _hdf5_errors_of(image), h5py.File(image, "w", libver=("v110", "v110")) as file:
                 yield file
             raw.seek(0)
             write_all(raw.fileno(), _head(raw.fileno(), file_format, schema_version))
