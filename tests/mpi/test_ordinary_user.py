@@ -17,7 +17,8 @@ pytestmark = pytest.mark.mpi
 
 NOBODY = 65534
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-MAY_READ = ("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search")
+MAY_READ = ("--securebits=+no_setuid_fixup",  # else access(2), by which prterun looks, forgets it
+            "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search")
 LITERAL = ("python", "-m", "hpcbench", "run")
 SMALL = {"benchmarks": [{"kind": "collective", "backend": "gloo", "collective": "all_reduce",
                          "size": "64KiB"}]}
