@@ -114,5 +114,7 @@ def _checked(evidence: Sequence[Evidence]) -> Verdict:
         return Verdict("ok", "", -1)
     total = sum(item.n_wrong for item in wrong)
     ranks = ", ".join(str(item.rank) for item in wrong[:8])
-    return Verdict("wrong", f"{total} wrong elements on rank(s) {ranks}; "
+    elements = "element" if total == 1 else "elements"
+    plural = "s" if len(wrong) > 1 else ""
+    return Verdict("wrong", f"{total} wrong {elements} on rank{plural} {ranks}; "
                             f"rank {wrong[0].rank}: {wrong[0].wrong}", wrong[0].rank)

@@ -1,0 +1,152 @@
+"""The parts of a launch that need neither MPI nor torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from hpcbench.backends.availability import RankFacts, resolve_device, unavailable
+from hpcbench.errors import LaunchError
+from hpcbench.launch import processes
+from hpcbench.launch.address import rendezvous_address, socket_interface
+from hpcbench.launch.channel import Channel, socket_pair
+from hpcbench.launch.session import announced_size, check_launch
+from hpcbench.launch.setup import check_versions
+from hpcbench.launch.variables import split_by_load_time, worker_environment
+from hpcbench.measure.environment import recorded_variables
+from hpcbench.measure.loop import checked_iterations
+from hpcbench.measure.progress import Phase, SharedProgress
+
+CPU_FACTS = {
+    "built": {"gloo": True, "nccl": False, "mpi": False, "ucc": False}, "torch_ucc": False,
+    "cuda": {"available": False, "names": [], "memory_bytes": [], "reason": "no GPU is visible"},
+    "versions": {"torch": "2.13.0"},
+}
+GPU_FACTS = {
+    **CPU_FACTS, "built": {"gloo": True, "nccl": True, "mpi": False, "ucc": False},
+    "cuda": {"available": True, "names": ["A", "A"], "memory_bytes": [1, 1], "reason": None},
+}
+
+
+@pytest.mark.parametrize(("environ", "expected"), [
+    ({}, None),
+    ({"OMPI_COMM_WORLD_SIZE": "4", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}, 4),
+    ({"PMI_SIZE": "3"}, 3),
+    ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, 8),
+    ({"SLURM_NTASKS": "4"}, None),  # the batch shell: one process, whatever was asked for
+])
+def test_what_the_launcher_says(environ: dict[str, str], expected: int | None) -> None:
+    found = announced_size(environ)
+    assert (found[0] if found else None) == expected
+
+
+def test_lonely_ranks_are_refused_with_a_fix() -> None:
+    check_launch(4, {"PMI_SIZE": "4"})
+    with pytest.raises(LaunchError, match="started 8 ranks, but MPI sees 1.*--mpi=pmix"):
+        check_launch(1, {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"})
+
+
+def test_a_worker_inherits_an_allow_list_only() -> None:
+    environ = {"PATH": "/bin", "HF_TOKEN": "x", "OMPI_COMM_WORLD_RANK": "0", "PMI_FD": "5",
+               "NCCL_DEBUG": "INFO", "MY_SITE": "1", "OMP_NUM_THREADS": "2"}
+    kept = worker_environment(environ, ["MY_*"], {"OMP_NUM_THREADS": "1", "EXTRA": "1"})
+    assert kept == {"PATH": "/bin", "NCCL_DEBUG": "INFO", "MY_SITE": "1", "OMP_NUM_THREADS": "2",
+                    "EXTRA": "1"}
+
+
+def test_variables_are_split_by_when_they_are_read() -> None:
+    early, late = split_by_load_time([("NCCL_ALGO", "Ring"), ("OMP_NUM_THREADS", "2")])
+    assert (early, late) == ({"OMP_NUM_THREADS": "2"}, {"NCCL_ALGO": "Ring"})
+
+
+def test_recorded_variables_hold_no_secrets() -> None:
+    environ = {"NCCL_DEBUG": "INFO", "UCX_API_KEY": "s", "NCCL_AUTH_TOKEN": "s", "HOME": "/root"}
+    assert recorded_variables(environ) == {"NCCL_DEBUG": "INFO"}
+
+
+def test_availability_names_the_reason_and_the_rank() -> None:
+    cpu, gpu = (lambda rank: RankFacts(rank, "n1", rank, CPU_FACTS)), (
+        lambda rank: RankFacts(rank, "n2", rank, GPU_FACTS))
+    assert unavailable("gloo", "cpu", [cpu(0), cpu(1)]) is None
+    assert unavailable("nccl", "cuda", [gpu(0), gpu(1)]) is None
+    assert unavailable("nccl", "cuda", [cpu(0)]) == "nccl needs a GPU: no GPU is visible"
+    assert (unavailable("nccl", "cuda", [gpu(0), cpu(1)])
+            == "rank 1 on n1: nccl needs a GPU: no GPU is visible")
+    assert "2 GPU(s) for local rank 2" in str(unavailable("nccl", "cuda", [gpu(0), gpu(2)]))
+    assert "built without it" in str(unavailable("ucc", "cpu", [cpu(0)]))
+    assert resolve_device("gloo", "auto", [gpu(0)]) == "cuda"
+    assert resolve_device("gloo", "auto", [cpu(0)]) == "cpu"
+
+
+def test_mixed_versions_are_refused_by_name() -> None:
+    facts = [{"versions": {"torch": "2.13"}}, {"versions": {"torch": "2.12"}}]
+    places = [["n1", 0, "MPICH 5"], ["n2", 0, "MPICH 5"]]
+    with pytest.raises(LaunchError, match=r"rank 1 on n2 has torch 2\.12, rank 0 on n1 has 2\.13"):
+        check_versions(facts, places)
+    check_versions([facts[0], facts[0]], places)
+
+
+def test_one_node_meets_on_loopback_and_many_do_not() -> None:
+    assert rendezvous_address(["a"], None, None) == "127.0.0.1"
+    assert rendezvous_address(["a", "b"], "10.0.0.7", None) == "10.0.0.7"
+    assert socket_interface(["a"], None) == {"GLOO_SOCKET_IFNAME": "lo"}
+    assert socket_interface(["a", "b"], None) == {}
+    with pytest.raises(LaunchError, match="no interface 'nope0'.*there are"):
+        rendezvous_address(["a"], None, "nope0")
+
+
+def test_messages_and_the_end_of_the_peer() -> None:
+    one, other = (Channel(fd) for fd in socket_pair())
+    one.send({"do": "case", "number": 3})
+    assert other.wait(1.0)
+    assert other.receive() == {"do": "case", "number": 3}
+    assert not other.wait(0.0)
+    one.close()
+    assert other.wait(1.0)
+    with pytest.raises(EOFError):
+        other.receive()
+    other.close()
+
+
+def test_progress_is_shared_and_survives_the_writer() -> None:
+    ours = SharedProgress.create(1000)
+    theirs = SharedProgress(os.dup(ours.fd), 1000)
+    theirs.begin(7)
+    theirs.mark(Phase.RUN, 2)
+    theirs.stamp(0, 10, 20, -1, 1)
+    theirs.stamp(1, 30, 45, -1, 0)
+    theirs.close()
+    assert (ours.case_number, ours.iteration, ours.phase) == (7, 2, Phase.RUN)
+    assert np.array_equal(ours.rows(), [[10, 20, -1, 1], [30, 45, -1, 0]])
+    ours.begin(8)
+    assert ours.rows().shape == (0, 4)
+    ours.close()
+
+
+def test_the_first_the_first_timed_and_the_last_iteration_are_checked() -> None:
+    assert checked_iterations(5, 20, True) == {0, 5, 24}
+    assert checked_iterations(0, 1, True) == {0}
+    assert checked_iterations(5, 20, False) == frozenset()
+
+
+def test_a_process_dies_with_its_parent() -> None:
+    child = ("import os,time; from hpcbench.launch.processes import die_with_parent;"
+             "die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(60)")
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess,sys; subprocess.run([sys.executable, '-c', "
+                               f"{child!r}])"], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    assert processes.state(pid) in ("R", "S")
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while processes.state(pid) not in ("", "Z"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

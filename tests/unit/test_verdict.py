@@ -1,0 +1,82 @@
+"""Who is blamed: never the first reporter, always by evidence."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.launch.verdict import Evidence, Outcome, judge
+
+
+def _seen(rank: int, outcome: Outcome, iteration: int = 5, **more: object) -> Evidence:
+    return Evidence(rank, outcome, cause=f"{outcome.value} {rank}", iteration=iteration, phase=5,
+                    **more)  # type: ignore[arg-type]
+
+
+def test_all_well_is_ok() -> None:
+    assert judge([_seen(0, Outcome.OK), _seen(1, Outcome.OK)], 1.0).status == "ok"
+
+
+def test_a_killed_worker_outweighs_the_survivors_errors() -> None:
+    verdict = judge([_seen(0, Outcome.COMMUNICATION), _seen(1, Outcome.COMMUNICATION),
+                     _seen(2, Outcome.STUCK), _seen(3, Outcome.DIED)], 1.0)
+    assert (verdict.status, verdict.blamed_rank) == ("failed", 3)
+    assert "rank 3: died 3" in verdict.reason
+
+
+def test_an_own_exception_outweighs_communication_errors() -> None:
+    verdict = judge([_seen(0, Outcome.COMMUNICATION, 1), _seen(1, Outcome.EXCEPTION, 9)], 1.0)
+    assert (verdict.status, verdict.blamed_rank) == ("failed", 1)
+
+
+def test_a_stopped_process_is_a_timeout_whatever_the_progress() -> None:
+    verdict = judge([_seen(0, Outcome.STUCK, 4), _seen(1, Outcome.STOPPED, 5)], 2.5)
+    assert (verdict.status, verdict.blamed_rank) == ("timeout", 1)
+    assert "2.5 s" in verdict.reason
+
+
+def test_the_least_progress_is_blamed_for_a_hang() -> None:
+    verdict = judge([_seen(0, Outcome.STUCK), _seen(1, Outcome.STUCK, 4),
+                     _seen(2, Outcome.STUCK)], 1.0)
+    assert (verdict.status, verdict.blamed_rank) == ("timeout", 1)
+
+
+def test_nobody_is_blamed_when_nobody_is_behind() -> None:
+    verdict = judge([_seen(0, Outcome.STUCK), _seen(1, Outcome.STUCK)], 1.0)
+    assert (verdict.status, verdict.blamed_rank) == ("timeout", -1)
+
+
+def test_an_error_of_all_ranks_is_told_as_such() -> None:
+    same = [Evidence(rank, Outcome.EXCEPTION, "ValueError: no") for rank in range(3)]
+    assert judge(same, 1.0).reason == "all 3 ranks: ValueError: no"
+
+
+def test_wrong_elements_are_counted_over_ranks() -> None:
+    verdict = judge([_seen(0, Outcome.OK, n_wrong=0),
+                     _seen(1, Outcome.OK, n_wrong=3, wrong="3 of 8 elements"),
+                     _seen(2, Outcome.OK, n_wrong=1, wrong="1 of 8 elements")], 1.0)
+    assert (verdict.status, verdict.blamed_rank) == ("wrong", 1)
+    assert "4 wrong elements on ranks 1, 2" in verdict.reason
+
+
+def test_a_stop_request_makes_the_case_not_run() -> None:
+    halted = Evidence(1, Outcome.HALTED, "stopped by SIGTERM", stop="SIGTERM")
+    assert judge([_seen(0, Outcome.STUCK), halted], 1.0).status == "not_run"
+
+
+@given(st.lists(st.sampled_from(Outcome), min_size=1, max_size=6), st.randoms())
+def test_the_verdict_does_not_depend_on_the_order_of_the_reports(
+    outcomes: list[Outcome], shuffle: random.Random,
+) -> None:
+    evidence = [_seen(rank, outcome) for rank, outcome in enumerate(outcomes)]
+    shuffled = evidence[:]
+    shuffle.shuffle(shuffled)
+    first, second = judge(evidence, 1.0), judge(shuffled, 1.0)
+    assert (first.status, first.blamed_rank) == (second.status, second.blamed_rank)
+
+
+@given(st.builds(Evidence, rank=st.integers(0, 9), outcome=st.sampled_from(Outcome)))
+def test_evidence_survives_json(evidence: Evidence) -> None:
+    assert Evidence.from_json(evidence.to_json()) == evidence

@@ -1,0 +1,109 @@
+"""The test data are exact in every dtype, and every kind of wrong result shows."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.workloads.collectives.check import compare
+from hpcbench.workloads.collectives.data import PERIOD, contributed, moved, poison, reduced
+from hpcbench.workloads.collectives.operation import DTYPES
+
+OPS = ("sum", "prod", "min", "max")
+dtypes = st.sampled_from(sorted(DTYPES))
+
+
+def _combine(parts: list[torch.Tensor], op: str, order: list[int]) -> torch.Tensor:
+    """Reduce in the dtype itself, in the given order: what a backend does."""
+    total = parts[order[0]].clone()
+    for rank in order[1:]:
+        if op == "sum":
+            total += parts[rank]
+        elif op == "prod":
+            total *= parts[rank]
+        else:
+            total = torch.minimum(total, parts[rank]) if op == "min" else (
+                torch.maximum(total, parts[rank]))
+    return total
+
+
+@settings(max_examples=60, deadline=None)
+@given(dtypes, st.sampled_from(OPS), st.integers(1, 600), st.integers(0, 2**32))
+def test_a_reduction_is_exact_in_any_order(name: str, op: str, ranks: int, seed: int) -> None:
+    dtype, count = DTYPES[name], 100
+    parts = [contributed(rank, ranks, op, count, dtype) for rank in range(ranks)]
+    order = list(range(ranks))
+    random.Random(seed).shuffle(order)
+    assert compare(_combine(parts, op, order), reduced(ranks, op, 0, count, dtype)) is None
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES))
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8, 300])
+def test_a_lost_or_doubled_contribution_shows(name: str, ranks: int) -> None:
+    dtype, count = DTYPES[name], 4096
+    parts = [contributed(rank, ranks, "sum", count, dtype) for rank in range(ranks)]
+    expected = reduced(ranks, "sum", 0, count, dtype)
+    lost = _combine(parts, "sum", list(range(1, ranks)))
+    doubled = _combine(parts, "sum", [0, *range(ranks)])
+    assert compare(lost, expected) is not None
+    assert compare(doubled, expected) is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(dtypes, st.integers(0, 3000), st.integers(0, 3000), st.integers(16, 300))
+def test_what_ranks_send_differs_by_rank(name: str, one: int, other: int, count: int) -> None:
+    ours, theirs = (moved(rank, 0, count, DTYPES[name]) for rank in (one, other))
+    assert (compare(ours, theirs) is None) == (one == other)
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES))
+@pytest.mark.parametrize("shift", [1, 16, 64, 250, 1024, 4096, 65536, 2**20])
+def test_a_shifted_block_shows(name: str, shift: int) -> None:
+    dtype = DTYPES[name]
+    assert compare(moved(1, shift, 500, dtype), moved(1, 0, 500, dtype)) is not None
+
+
+@settings(max_examples=40, deadline=None)
+@given(dtypes, st.integers(0, 5 * PERIOD), st.integers(0, 2 * PERIOD))
+def test_a_part_is_what_the_whole_holds_there(name: str, start: int, count: int) -> None:
+    whole = moved(3, 0, start + count, DTYPES[name])
+    assert torch.equal(moved(3, start, count, DTYPES[name]), whole[start:])
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES))
+def test_an_output_that_was_not_written_shows(name: str) -> None:
+    dtype = DTYPES[name]
+    untouched = torch.empty(300, dtype=dtype).fill_(poison(dtype))
+    for expected in (moved(0, 0, 300, dtype), reduced(4, "sum", 0, 300, dtype),
+                     reduced(4, "max", 0, 300, dtype), reduced(2, "prod", 0, 300, dtype)):
+        mismatch = compare(untouched, expected)
+        assert mismatch is not None
+        assert mismatch.n_wrong == 300
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "fp64"])
+@pytest.mark.parametrize("ranks", [2, 3, 7])
+def test_avg_is_right_within_two_units_and_not_looser(name: str, ranks: int) -> None:
+    dtype = DTYPES[name]
+    parts = [contributed(rank, ranks, "avg", 500, dtype) for rank in range(ranks)]
+    expected = reduced(ranks, "avg", 0, 500, dtype)
+    average = _combine(parts, "sum", list(range(ranks))) / ranks
+    assert compare(average, expected, ulps=2) is None
+    average[7] = average[7] * (1 + 8 * torch.finfo(dtype).eps) + 8 * torch.finfo(dtype).tiny
+    assert compare(average, expected, ulps=2) is not None
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "int64", "uint8"])
+def test_a_mismatch_says_where_and_what(name: str) -> None:
+    expected = moved(2, 0, 100, DTYPES[name])
+    got = expected.clone()
+    got[41] = expected[41] + 1
+    got[77] = expected[77] + 1
+    mismatch = compare(got, expected)
+    assert mismatch is not None
+    assert (mismatch.n_wrong, mismatch.n_elements, mismatch.first_index) == (2, 100, 41)
+    assert float(mismatch.got) == float(mismatch.expected) + 1
