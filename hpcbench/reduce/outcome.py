@@ -169,13 +169,15 @@ def _judge_pass(case: Case, found: Pass, context: Context) -> _PassOutcome:
     if case.skip is not None and not records:
         return _PassOutcome("skipped", case.skip)
     if not records:
-        return _PassOutcome("not_run", "no rank recorded it: the run ended before it")
+        lost = set(range(case.world_size)) - context.present
+        return _PassOutcome("not_run", f"no record of it: the trace of rank {rank_list(lost)} is "
+                            "lost" if lost else "no rank recorded it: the run ended before it")
     status, problems = _agreed_status(records)
     blamed, blame_notes = _agreed_blame(records, status)
     absent = [rank for rank in range(case.world_size) if rank not in records]
     missing = tuple(_missing(absent, context)) if absent else ()
     outcome = _PassOutcome(status, _reason(records, status, blamed), blamed, records=records)
-    if status in ("ok", "wrong") and absent and set(absent) <= context.stopped:
+    if status == "ok" and absent and set(absent) <= context.stopped:
         return replace(outcome, status="not_run", blamed_rank=None, notes=missing,
                        reason=f"the run ended before rank {rank_list(absent)} recorded it")
     if status == "ok":

@@ -21,7 +21,7 @@ from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, never_ended, plan_from_text
 
-GROUP_BYTES = 64 << 20
+GROUP_BYTES = 256 << 20
 """Records held at a time; a single case larger than this is a group of its own."""
 _RECORD_BYTES = 1024
 """About what a record takes beside its samples."""

@@ -122,7 +122,12 @@ def plan_to_text(plan: Plan) -> str:
 def plan_from_text(text: str | bytes, path: Path) -> Plan:
     """Rebuild a plan. Raises TraceError naming the file if it is not one."""
     try:
-        return plan_from_json(json.loads(text))
+        plan = plan_from_json(json.loads(text))
+        sizes = [plan.passes, plan.world_size, *(case.world_size for case in plan.cases)]
+        counts = [number for case in plan.cases for number in (case.warmup, case.iterations)]
+        if not all(isinstance(number, int) for number in sizes + counts) or min(sizes) < 1:
+            raise ValueError("passes, ranks and iterations have to be whole numbers")
+        return plan
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TraceError(f"{path}: the plan in it cannot be read ({error!r})") from error
 

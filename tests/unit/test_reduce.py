@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from hpcbench.errors import ExitCode, FileError, TraceError
+from hpcbench.plan.case import plan_to_json
 from hpcbench.reduce.reduce import case_groups, exit_code, reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
@@ -148,7 +150,10 @@ def test_the_plan_comes_from_rank_0_if_the_file_is_gone(tmp_path: Path) -> None:
         reduce_folder(tmp_path / "run")
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"cases": [{}]}', '{"cases": 3}', "null"])
+@pytest.mark.parametrize("text", [
+    "", "{}", "[1]", '{"cases": [{}]}', '{"cases": 3}', "null",
+    json.dumps({**plan_to_json(make_plan()), "passes": 0}),
+    json.dumps({**plan_to_json(make_plan()), "world_size": "2"})])
 def test_an_unreadable_plan_is_one_clear_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text, encoding="utf-8")
     with pytest.raises(TraceError, match="plan.json: the plan in it cannot be read"):
@@ -186,6 +191,14 @@ def test_skips_need_no_samples_whoever_says_so(tmp_path: Path) -> None:
     assert codes(results) == set() and exit_code(results) is ExitCode.OK
     with open_results(tmp_path / "run") as file:
         assert file.samples(cases[2].case_id) is None
+
+
+def test_a_case_whose_only_rank_is_lost_says_so(tmp_path: Path) -> None:
+    cases = [make_case(0, world_size=1), make_case(1, world_size=2, skip="no")]
+    traces = write_synthetic_run(tmp_path / "run", plan_of(cases, 2))
+    (traces / "rank00000.h5").unlink()
+    case = reduce_folder(tmp_path / "run").cases[0]
+    assert (case.status, case.reason) == ("not_run", "no record of it: the trace of rank 0 is lost")
 
 
 def test_a_case_on_fewer_ranks_needs_only_those(tmp_path: Path) -> None:
@@ -256,7 +269,7 @@ def test_unchecked_is_none_not_zero(tmp_path: Path) -> None:
 
 def test_cases_are_read_in_groups_of_bounded_size() -> None:
     plan = make_plan(n_cases=50, world_size=1000, warmup=0, iterations=1000)
-    assert [len(group) for group in case_groups(plan)] == [2] * 25
+    assert [len(group) for group in case_groups(plan)] == [8] * 6 + [2]
     assert [case for group in case_groups(plan) for case in group] == list(plan.cases)
     assert [len(group) for group in case_groups(plan, limit_bytes=1)] == [1] * 50
 
