@@ -17,6 +17,7 @@ from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.session import Topology
 from hpcbench.launch.variables import worker_environment
 from hpcbench.measure.environment import machine
+from hpcbench.measure.hardware import described_hardware
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Plan
 from hpcbench.trace.schema import Header
@@ -61,13 +62,15 @@ def header(
     topology: Topology, plan: Plan, run_id: str, facts: Mapping[str, Any],
 ) -> Header:
     """Return who writes this rank's trace, and with what."""
+    described = machine(os.environ)
+    hardware = described_hardware(plan.config["hardware"], facts, described["memory_bytes"])
     return Header(
         run_id=run_id, plan_hash=plan.plan_hash, rank=topology.rank,
         world_size=topology.world_size, local_rank=topology.local_rank,
         hostname=topology.hostname, node=topology.node, pid=os.getpid(),
         versions={"hpcbench": __version__, "python": platform.python_version(),
                   "mpi": topology.mpi, **facts["versions"]},
-        environment={**machine(os.environ), "devices": facts["cuda"]["names"]})
+        environment={**described, "devices": facts["cuda"]["names"], "hardware": hardware})
 
 
 def check_versions(facts: Sequence[Mapping[str, Any]], places: Sequence[Sequence[Any]]) -> None:

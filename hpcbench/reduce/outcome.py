@@ -67,6 +67,8 @@ def judge(case: Case, records: Mapping[int, Sequence[Record]], context: Context)
     passes, problems, notes = _by_pass(case, records, context.passes)
     outcomes = {index: _judge_pass(case, passes.get(index, {}), context)
                 for index in range(context.passes)}
+    if outcomes[0].status == "skipped":  # recorded once: what cannot run here never can
+        outcomes |= {index: outcomes[0] for index in outcomes if index not in passes}
     decisive = min(outcomes.values(), key=lambda item: _WORST_FIRST.index(item.status))
     ran = {index: item.records for index, item in outcomes.items() if item.status == "ok"}
     if decisive.status in ("not_run", "skipped") and ran:

@@ -28,7 +28,7 @@ def test_every_collective_on_every_dtype_is_right(mpirun: MpiLauncher) -> None:
     checked = [item for item in outcome.results.cases if item.case.workload.collective != "barrier"]
     assert len(checked) == 6 * 7 * 2
     assert all(item.n_wrong == 0 for item in checked)
-    assert not outcome.results.findings
+    assert outcome.codes() == {"HB134"}  # three iterations: too few for p5 and p95
     mpirun.assert_no_orphans()
 
 

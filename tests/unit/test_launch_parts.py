@@ -19,6 +19,7 @@ from hpcbench.launch.session import announced_size, check_launch
 from hpcbench.launch.setup import check_versions
 from hpcbench.launch.variables import split_by_load_time, worker_environment
 from hpcbench.measure.environment import recorded_variables
+from hpcbench.measure.hardware import described_hardware
 from hpcbench.measure.loop import checked_iterations
 from hpcbench.measure.progress import Phase, SharedProgress
 
@@ -150,3 +151,17 @@ def test_a_process_dies_with_its_parent() -> None:
     while processes.state(pid) not in ("", "Z"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_hardware_is_what_was_configured_else_what_the_machine_tells_else_null() -> None:
+    asked = {"device_type": None, "num_devices": None, "memory_per_device_gb": 8.0,
+             "interconnect": None, "peak_flops": {}}
+    gpus = {"cuda": {"available": True, "names": ["A", "A"], "memory_bytes": [16e9, 15e9]}}
+    assert described_hardware(asked, gpus, 64) == {
+        "device_type": "cuda", "num_devices": 2, "memory_per_device_gb": 8.0,
+        "interconnect": None, "peak_flops": {}}
+    none = {"cuda": {"available": False, "names": [], "memory_bytes": []}}
+    assert described_hardware({"memory_per_device_gb": None}, none, int(24e9)) == {
+        "memory_per_device_gb": 24.0}
+    elsewhere = described_hardware({**asked, "device_type": "cuda"}, none, 64)
+    assert elsewhere["num_devices"] is None

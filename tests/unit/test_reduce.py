@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import resource
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
@@ -175,16 +176,18 @@ def test_nothing_measured_is_a_finding_not_a_success(tmp_path: Path) -> None:
     assert codes(results) == {"HB101"} and exit_code(results) is ExitCode.FINDINGS
 
 
-def test_skips_need_no_samples_whoever_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("passes", [1, 3])
+def test_skips_need_no_samples_whoever_says_so(tmp_path: Path, passes: int) -> None:
     cases = [make_case(0), make_case(1, skip="gloo has no avg"), make_case(2, needs=("nccl",))]
 
     def change(rank: int, record: Record) -> Iterable[Record]:
-        if record.case_id == cases[2].case_id:
-            record = replace(record, status="skipped", reason="no NVIDIA device", n_wrong=-1,
-                             samples=no_samples())
-        return (record,)
+        if record.case_id != cases[2].case_id:
+            return (record,)
+        skipped = replace(record, status="skipped", reason="no NVIDIA device", n_wrong=-1,
+                          samples=no_samples())
+        return (skipped,) if record.pass_index == 0 else ()  # what cannot run is recorded once
 
-    write_synthetic_run(tmp_path / "run", plan_of(cases, 2), change=change)
+    write_synthetic_run(tmp_path / "run", plan_of(cases, 2, passes), change=change)
     results = reduce_folder(tmp_path / "run")
     assert statuses(results) == ["ok", "skipped", "skipped"]
     assert [item.reason for item in results.cases] == ["", "gloo has no avg", "no NVIDIA device"]
@@ -285,3 +288,20 @@ def test_groups_do_not_change_the_results(
                         lambda plan: case_groups(plan, limit_bytes=1))
     assert reduce_folder(tmp_path / "run") == together
     assert (tmp_path / "run" / "results.h5").read_bytes() == content
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_4096_ranks_with_64_open_files(tmp_path: Path) -> None:
+    plan = make_plan(n_cases=3, world_size=4096)
+    write_synthetic_run(tmp_path / "run", plan)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+    try:
+        results = reduce_folder(tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert statuses(results) == ["ok"] * 3 and codes(results) == set()
+    assert len(results.run.ranks_present) == 4096 and len(results.run.nodes) == 512
+    found = results.cases[0].statistics
+    assert found is not None and found.min_s == duration_ns(0, 0, 4095, 2) / 1e9
