@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,9 +83,6 @@ def pytest_make_collect_report() -> Generator[None, Report, Report]:
 
 
 @pytest.fixture
-def mpirun(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MpiLauncher]:
+def mpirun(request: pytest.FixtureRequest, tmp_path: Path) -> MpiLauncher:
     """Run jobs under mpirun: MPICH, or what EVERY_MPI asks for. Leaves no process behind."""
-    launcher = launcher_for(getattr(request, "param", "mpich"), tmp_path)
-    yield launcher
-    for job in launcher.jobs:
-        job.kill()
+    return launcher_for(getattr(request, "param", "mpich"), tmp_path)

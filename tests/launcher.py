@@ -154,7 +154,7 @@ class Running:
                 _kill(process)
             time.sleep(0.02)
         self.popen.wait(10)
-        _drop_shared_memory(self.home.stat().st_ctime)
+        _drop_shared_memory(since=time.time() - (time.monotonic() - self.started))
 
 
 @dataclass

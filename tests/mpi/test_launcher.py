@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
-from launcher import EVERY_MPI, MpiLauncher, TimeoutExpired
+from launcher import EVERY_MPI, SHARED_MEMORY, MpiLauncher, TimeoutExpired
 
 pytestmark = pytest.mark.mpi
 
@@ -55,3 +57,21 @@ print("started", child.pid, flush=True)
         with pytest.raises(AssertionError, match="still alive"):
             mpirun.assert_no_orphans(within=0.2)
     mpirun.assert_no_orphans(within=0.5)
+
+
+def test_killed_ranks_leave_no_shared_memory(mpirun: MpiLauncher) -> None:
+    """A /dev/shm of 64 MB, as in a container, would otherwise be full after a few such tests."""
+    def segments() -> set[Path]:
+        return {path for pattern in SHARED_MEMORY for path in Path("/dev/shm").glob(pattern)}
+
+    before = segments()
+    with mpirun.start(2, command=python(mpirun, f"{RANK}\nimport time; time.sleep(60)")) as job:
+        job.wait_for("rank")
+        here = {path for path in segments() - before
+                if any(str(path) in rank_maps(rank) for rank in job.processes())}
+        assert here
+    assert not here & segments()
+
+
+def rank_maps(process: psutil.Process) -> str:
+    return Path(f"/proc/{process.pid}/maps").read_text()
