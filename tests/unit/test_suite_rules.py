@@ -1,0 +1,73 @@
+"""The suite's own rules: unlisted skips fail, soaks wait for --all, every listed skip says why."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import AllowedSkip, allowed_skips
+from launcher import ROOT
+
+TESTS = """
+import pytest
+
+def test_listed(): pytest.skip("no such thing here: 7")
+def test_unlisted(): pytest.skip("did not feel like it")
+
+@pytest.mark.skipif(True, reason="by mark")
+def test_by_mark(): pass
+
+@pytest.mark.xfail(reason="known", strict=True)
+def test_xfail(): assert False
+
+@pytest.mark.soak
+def test_soak(): pass
+"""
+MODULE = "import pytest\npytest.skip('whole file', allow_module_level=True)\n"
+LISTED = "*::test_listed | no such thing here: * | the machine decides\n"
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    for name in ("conftest.py", "launcher.py"):
+        shutil.copy2(ROOT / "tests" / name, tmp_path / name)
+    (tmp_path / "allowed_skips.txt").write_text(LISTED)
+    (tmp_path / "test_skips.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = soak: long\n")
+    return tmp_path
+
+
+def closing_line(suite: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments]
+    done = subprocess.run(command, cwd=suite, text=True, capture_output=True, timeout=60)
+    return done.stdout.splitlines()[-1].partition(" in ")[0]
+
+
+def test_unlisted_skips_fail(suite: Path) -> None:
+    assert closing_line(suite) == "1 failed, 1 skipped, 1 deselected, 1 xfailed, 1 error"
+
+
+def test_all_adds_soaks(suite: Path) -> None:
+    assert closing_line(suite, "--all") == "1 failed, 1 passed, 1 skipped, 1 xfailed, 1 error"
+
+
+def test_a_skipped_file_fails(suite: Path) -> None:
+    (suite / "test_skips.py").write_text(MODULE)
+    assert "1 error" in closing_line(suite)
+
+
+def test_patterns_take_brackets_literally() -> None:
+    skip = AllowedSkip("*::test_a[openmpi*", "no * here")
+    assert skip.allows("tests/test_x.py::test_a[openmpi-4]", "no MPI here")
+    assert not skip.allows("tests/test_x.py::test_ao", "no MPI here")
+    assert not skip.allows("tests/test_x.py::test_a[openmpi-4]", "no MPI")
+
+
+def test_every_line_says_why() -> None:
+    assert allowed_skips((ROOT / "tests" / "allowed_skips.txt").read_text())
+    with pytest.raises(ValueError):
+        allowed_skips("*::test_a | no MPI")
