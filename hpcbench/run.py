@@ -13,12 +13,12 @@ from typing import Any
 from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts
 from hpcbench.errors import ExitCode, HpcbenchError
-from hpcbench.launch.agreement import on_all, on_root
+from hpcbench.launch.agreement import AgreedError, on_all, on_root
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator
 from hpcbench.launch.folder import RunFolder, create_run_folder
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution, resolve
-from hpcbench.launch.session import Topology, open_session
+from hpcbench.launch.session import Topology, announced_rank, open_session
 from hpcbench.launch.setup import check_versions, header, job_rendezvous, open_pool, socket_env
 from hpcbench.launch.stop import StopRequests, stop_requests
 from hpcbench.launch.supervisor import Job, Report, supervise
@@ -35,17 +35,32 @@ def run_command(config: Path | None, overrides: Overrides) -> int:
     try:
         with open_session(os.environ) as (comm, topology):
             return int(run(comm, topology, config, overrides))
-    except HpcbenchError as error:
-        if comm is None or comm.rank == 0:
-            print(f"hpcbench: {error}", file=sys.stderr, flush=True)
+    except AgreedError as error:
+        if comm is not None and comm.rank == 0:
+            _complain(str(error))
         return int(error.exit_code)
+    except HpcbenchError as error:
+        return _alone(comm, str(error), error.exit_code)
     except Exception:
         traceback.print_exc()
-        print("hpcbench: internal error; every rank is ended, what was acknowledged is on disk "
-              "(hpcbench reduce FOLDER)", file=sys.stderr, flush=True)
-        if comm is not None:
-            comm.abort(int(ExitCode.INTERNAL))
-        return int(ExitCode.INTERNAL)
+        return _alone(comm, "internal error, please report the lines above", ExitCode.INTERNAL)
+
+
+def _alone(comm: Communicator | None, message: str, code: ExitCode) -> int:
+    """End after an error that the other ranks do not know of: end them too, if there are any."""
+    if comm is None:
+        if announced_rank(os.environ) == 0:
+            _complain(message)
+    else:
+        _complain(f"rank {comm.rank}: {message}\n  every rank is ended; what was acknowledged is "
+                  "on disk: hpcbench reduce FOLDER")
+        if comm.size > 1:
+            comm.abort(int(code))
+    return int(code)
+
+
+def _complain(message: str) -> None:
+    print(f"hpcbench: {message}", file=sys.stderr, flush=True)
 
 
 def run(

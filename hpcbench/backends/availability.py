@@ -23,6 +23,8 @@ def unavailable(backend: str, device: str, ranks: Sequence[RankFacts]) -> str | 
     The first rank that cannot is named when the ranks differ.
     """
     reasons = [_unavailable_on(backend, device, rank) for rank in ranks]
+    if device == "cuda" and not any(reasons) and (shared := _shared_gpu(ranks)):
+        return shared
     bad = [(rank, reason) for rank, reason in zip(ranks, reasons, strict=True) if reason]
     if not bad:
         return None
@@ -64,6 +66,23 @@ def _no_device(backend: str, device: str, rank: RankFacts) -> str | None:
     cuda = rank.facts["cuda"]
     if not cuda["available"]:
         return f"no cuda device: {cuda['reason']}"
-    if rank.local_rank >= len(cuda["names"]):
+    if gpu_index(rank) >= len(cuda["names"]):
         return f"{len(cuda['names'])} GPU(s) for local rank {rank.local_rank}: one rank a GPU"
+    return None
+
+
+def gpu_index(rank: RankFacts) -> int:
+    """Return which visible GPU a rank takes: its own if the launcher shows it only one."""
+    return 0 if len(rank.facts["cuda"]["names"]) == 1 else rank.local_rank
+
+
+def _shared_gpu(ranks: Sequence[RankFacts]) -> str | None:
+    """Return a reason if two ranks would take one GPU."""
+    taken: dict[tuple[str, str], int] = {}
+    for rank in ranks:
+        cuda = rank.facts["cuda"]
+        uuid = cuda["uuids"][gpu_index(rank)] or f"visible GPU {gpu_index(rank)}"
+        if (other := taken.setdefault((rank.hostname, uuid), rank.rank)) != rank.rank:
+            return (f"ranks {other} and {rank.rank} on {rank.hostname} share one GPU ({uuid}): "
+                    "one rank a GPU")
     return None

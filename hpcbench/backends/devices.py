@@ -53,6 +53,7 @@ class CudaDevice:
 def open_device(name: str, local_rank: int) -> CpuDevice | CudaDevice:
     """Return the device of this rank: ``cpu``, or ``cuda`` with the rank's own GPU."""
     if name == "cuda":
-        return CudaDevice(local_rank % torch.cuda.device_count())
+        alone = torch.cuda.device_count() == 1  # the launcher gave every rank its own GPU
+        return CudaDevice(0 if alone else local_rank)
     return CpuDevice()
 

@@ -15,7 +15,7 @@ def gather_facts() -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}, ``torch_ucc`` (plug-in importable), ``cuda``
-    {available, names, memory_bytes, reason}, ``mps``, ``host_memory_bytes``, ``versions``.
+    {available, names, uuids, memory_bytes, reason}, ``mps``, ``host_memory_bytes``, ``versions``.
     """
     return {
         "built": {
@@ -34,13 +34,31 @@ def _cuda() -> dict[str, Any]:
     if not torch.cuda.is_available():
         built = torch.version.cuda or torch.version.hip
         reason = "no GPU is visible" if built else f"torch {torch.__version__} is a CPU build"
-        return {"available": False, "names": [], "memory_bytes": [], "reason": reason}
+        return {"available": False, "names": [], "uuids": [], "memory_bytes": [],
+                "reason": reason}
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     return {
         "available": True, "reason": None,
         "names": [device.name for device in devices],
+        "uuids": [str(getattr(device, "uuid", "")) for device in devices],
         "memory_bytes": [device.total_memory for device in devices],
     }
+
+
+def _nvidia_driver() -> str | None:
+    """Return the driver's version as NVML tells it, None where there is no driver or no NVML."""
+    if importlib.util.find_spec("pynvml") is None:
+        return None
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    finally:
+        pynvml.nvmlShutdown()
 
 
 def _versions() -> dict[str, str]:
@@ -49,6 +67,8 @@ def _versions() -> dict[str, str]:
         versions["cuda"] = torch.version.cuda
     if torch.version.hip:
         versions["hip"] = torch.version.hip
+    if driver := _nvidia_driver():
+        versions["nvidia_driver"] = driver
     if dist.is_nccl_available() and torch.cuda.is_available():
         versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
     return versions

@@ -20,7 +20,7 @@ _SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
 _NOTICE_TAG = 77
 _FIRST_PAUSE_S = 20e-6
 _LONGEST_PAUSE_S = 2e-3
-IDLE_PAUSE_S = 0.1
+IDLE_PAUSE_S = 0.2
 
 
 class Communicator(Protocol):

@@ -40,6 +40,7 @@ class WorkerPool:
         trace: TracebackType | None,
     ) -> None:
         self._template.__exit__(kind, error, trace)
+        self.progress.close()
 
     def hire(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
         """Return a new worker with these variables on top. Raises LaunchError."""

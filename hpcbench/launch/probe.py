@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.backends.availability import RankFacts, resolve_device, unavailable
+from hpcbench.backends.availability import RankFacts, gpu_index, resolve_device, unavailable
 from hpcbench.errors import LaunchError
 from hpcbench.launch.pool import ask_facts
 from hpcbench.launch.variables import worker_environment
@@ -82,7 +82,7 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
     """Return a reason if the buffers of the ranks on one node do not fit its memory."""
     for rank in ranks:
         if device == "cuda":
-            available, sharing = rank.facts["cuda"]["memory_bytes"][rank.local_rank], 1
+            available, sharing = rank.facts["cuda"]["memory_bytes"][gpu_index(rank)], 1
         else:
             available = rank.facts["host_memory_bytes"]
             sharing = sum(other.hostname == rank.hostname for other in ranks)

@@ -81,6 +81,14 @@ def announced_size(environ: Mapping[str, str]) -> tuple[int, str] | None:
     return None
 
 
+def announced_rank(environ: Mapping[str, str]) -> int:
+    """Return the rank as the launcher says it, 0 if none does: who speaks before MPI does."""
+    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"):
+        if environ.get(name, "").isdigit():
+            return int(environ[name])
+    return 0
+
+
 def _communicator(
     environ: Mapping[str, str], while_waiting: Callable[[], None],
 ) -> tuple[Communicator, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ def test_a_bad_config_is_told_once(mpirun: MpiLauncher) -> None:
 
 
 def test_lonely_ranks_are_refused_with_the_fix(mpirun: MpiLauncher) -> None:
-    command = ["env", "OMPI_COMM_WORLD_SIZE=4", mpirun.program("python"), "-m", "hpcbench", "run"]
+    command = ["env", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=0",
+               mpirun.program("python"), "-m", "hpcbench", "run"]
     job = mpirun.run(1, command=command).check(2)
     line = _one_line(job.stderr)
     assert "started 4 ranks, but MPI sees 1" in line
@@ -74,10 +76,17 @@ def test_nothing_measured_is_not_success(mpirun: MpiLauncher) -> None:
     mpirun.run(2, config=sweep("8", block={"backend": "nccl"})).check(1)
 
 
-def test_without_mpirun_there_is_one_rank(mpirun: MpiLauncher) -> None:
-    before = ["env", "-u", "NOTHING"]
-    job = mpirun.run(1, config=sweep("8"), before=before).check()
-    assert read(job.folder).results.run.world_size == 1
+@EVERY_MPI
+def test_without_mpirun_there_is_one_rank(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    config = tmp_path / "sweep.json"
+    config.write_text(json.dumps(sweep("8")))
+    done = subprocess.run(
+        [mpirun.program("python"), "-m", "hpcbench", "run", str(config), "-o",
+         str(tmp_path / "out")],
+        env=mpirun.environment(tmp_path, {}), capture_output=True, text=True, timeout=60,
+        check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert read(tmp_path / "out" / "latest").results.run.world_size == 1
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

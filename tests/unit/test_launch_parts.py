@@ -25,12 +25,14 @@ from hpcbench.measure.progress import Phase, SharedProgress
 
 CPU_FACTS = {
     "built": {"gloo": True, "nccl": False, "mpi": False, "ucc": False}, "torch_ucc": False,
-    "cuda": {"available": False, "names": [], "memory_bytes": [], "reason": "no GPU is visible"},
+    "cuda": {"available": False, "names": [], "uuids": [], "memory_bytes": [],
+             "reason": "no GPU is visible"},
     "versions": {"torch": "2.13.0"},
 }
 GPU_FACTS = {
     **CPU_FACTS, "built": {"gloo": True, "nccl": True, "mpi": False, "ucc": False},
-    "cuda": {"available": True, "names": ["A", "A"], "memory_bytes": [1, 1], "reason": None},
+    "cuda": {"available": True, "names": ["A", "A"], "uuids": ["u0", "u1"],
+             "memory_bytes": [1, 1], "reason": None},
 }
 
 
@@ -82,6 +84,17 @@ def test_availability_names_the_reason_and_the_rank() -> None:
     assert "built without it" in str(unavailable("ucc", "cpu", [cpu(0)]))
     assert resolve_device("gloo", "auto", [gpu(0)]) == "cuda"
     assert resolve_device("gloo", "auto", [cpu(0)]) == "cpu"
+
+
+def test_a_launcher_may_show_each_rank_its_own_gpu_but_not_the_same_one() -> None:
+    def rank(number: int, uuid: str) -> RankFacts:
+        cuda = {"available": True, "names": ["A"], "uuids": [uuid], "memory_bytes": [1],
+                "reason": None}
+        return RankFacts(number, "n1", number, {**GPU_FACTS, "cuda": cuda})
+
+    assert unavailable("nccl", "cuda", [rank(0, "u0"), rank(1, "u1")]) is None
+    assert "ranks 0 and 1 on n1 share one GPU (u0)" in str(
+        unavailable("nccl", "cuda", [rank(0, "u0"), rank(1, "u0")]))
 
 
 def test_mixed_versions_are_refused_by_name() -> None:
