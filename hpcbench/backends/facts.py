@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 from typing import Any
 
 import psutil
@@ -14,14 +15,16 @@ import torch.distributed as dist
 def gather_facts() -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
-    Keys: ``built`` {nccl, gloo, mpi, ucc: bool}, ``torch_ucc`` (plug-in importable), ``cuda``
-    {available, names, uuids, memory_bytes, reason}, ``mps``, ``host_memory_bytes``, ``versions``.
+    Keys: ``built`` {nccl, gloo, mpi, ucc: bool}, ``gloo_without_avg`` (what gloo says to avg, or
+    None), ``torch_ucc`` (plug-in importable), ``cuda`` {available, names, uuids, memory_bytes,
+    reason}, ``mps``, ``host_memory_bytes``, ``versions``.
     """
     return {
         "built": {
             "gloo": dist.is_gloo_available(), "nccl": dist.is_nccl_available(),
             "mpi": dist.is_mpi_available(), "ucc": dist.is_ucc_available(),
         },
+        "gloo_without_avg": _gloo_without_avg(),
         "torch_ucc": importlib.util.find_spec("torch_ucc") is not None,
         "cuda": _cuda(),
         "mps": bool(torch.backends.mps.is_available()),
@@ -43,6 +46,21 @@ def _cuda() -> dict[str, Any]:
         "uuids": [str(getattr(device, "uuid", "")) for device in devices],
         "memory_bytes": [device.total_memory for device in devices],
     }
+
+
+def _gloo_without_avg() -> str | None:
+    """Return what gloo of this torch says to avg, None if it takes it (added after torch 2.4)."""
+    if not dist.is_gloo_available():
+        return "it was built without gloo"
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # this process asks and ends; no network is needed
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        dist.all_reduce(torch.ones(1), dist.ReduceOp.AVG)
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    finally:
+        dist.destroy_process_group()
+    return None
 
 
 def _nvidia_driver() -> str | None:

@@ -38,7 +38,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
         members = ranks[:case.world_size]
         device = resolve_device(case.backend, case.device, members)
         reason = (case.skip or unavailable(case.backend, device, members)
-                  or _too_large(case, device, members))
+                  or _lacks_op(case, members) or _too_large(case, device, members))
         if reason:
             skips[case.case_id] = reason
         else:
@@ -76,6 +76,15 @@ def probe_here() -> dict[str, Any]:
         "device_names": facts["cuda"]["names"],
         "versions": facts["versions"],
     }
+
+
+def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
+    """Return a reason if the torch of a rank is too old for the case's reduction."""
+    if case.backend == "gloo" and case.workload.op == "avg":
+        for rank in ranks:
+            if reason := rank.facts["gloo_without_avg"]:
+                return f"torch {rank.facts['versions']['torch']}: {reason}"
+    return None
 
 
 def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:

@@ -25,6 +25,7 @@ from hpcbench.measure.progress import Phase, SharedProgress
 
 CPU_FACTS = {
     "built": {"gloo": True, "nccl": False, "mpi": False, "ucc": False}, "torch_ucc": False,
+    "gloo_without_avg": None,
     "cuda": {"available": False, "names": [], "uuids": [], "memory_bytes": [],
              "reason": "no GPU is visible"},
     "versions": {"torch": "2.13.0"},
