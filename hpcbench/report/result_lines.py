@@ -33,6 +33,7 @@ STYLES = {"ok": "", "wrong": "bold red", "failed": "red", "timeout": "red", "ski
 TABLED = ("ok", "wrong", "failed", "timeout")
 LABELS_SHOWN = 5
 EVIDENCE_LINES = 6
+SHOWN_FINDINGS = 3
 OUTPUTS = ("results.h5", "summary.json", "summary.csv", "plots", "traces")
 COLUMNS = (
     Column("size", "(B)"), Column("count", "(elem)"), Column("type", words=True),
@@ -158,13 +159,20 @@ def evidence_lines(item: CaseResult) -> Iterator[Text]:
 
 
 def finding_lines(results: Results) -> Iterator[Text]:
-    """Yield what the reducer's checks found; the codes are explained in docs/checks.md."""
+    """Yield what the checks found, by code; of many alike the first, the rest are in the files."""
     if results.findings:
         yield Text()
         yield Text("findings (docs/checks.md)", style="bold")
+    alike: dict[tuple[str, str], list[str]] = {}
     for finding in results.findings:
-        style = "" if finding.scope == "note" else "red"
-        yield Text(f"  {finding.code}  {finding.scope}: {finding.message}", style=style)
+        alike.setdefault((finding.code, finding.scope), []).append(finding.message)
+    for (code, scope), messages in alike.items():
+        style = "" if scope == "note" else "red"
+        for message in messages[:SHOWN_FINDINGS]:
+            yield Text(f"  {code}  [{scope}] {message}", style=style)
+        if len(messages) > SHOWN_FINDINGS:
+            yield Text(f"  {code}  [{scope}] and {len(messages) - SHOWN_FINDINGS} more like it: "
+                       "see summary.json", style=style)
 
 
 def closing_lines(results: Results, folder: Path) -> Iterator[Text]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.plan.case import STATUSES
+from hpcbench.reduce.results import Finding
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.text import format_number
 from results_factory import (
@@ -65,7 +66,7 @@ def test_everything_not_ok_is_grouped_with_its_reason(capsys: Capture, tmp_path:
     assert "6 x  nccl needs a CUDA device; none is visible" in text
     assert "1 x  rank 1: worker killed by signal 9 (SIGKILL)" in text
     assert "1 x  rank 3: no progress for 60 s" in text
-    assert "HB110  run: rank 3 has no trace" in text
+    assert "HB110  [run] rank 3 has no trace" in text
     assert "planned 12 = 2 ok + 1 wrong + 6 skipped + 1 failed + 1 timeout + 1 not_run" in text
 
 
@@ -187,3 +188,13 @@ def test_a_long_plan_is_collapsed_and_counts_every_case(capsys: Capture) -> None
 def test_an_empty_plan_is_printed(capsys: Capture) -> None:
     print_plan(make_plan(()))
     assert "0 cases" in capsys.readouterr().out
+
+
+def test_many_findings_alike_are_shown_by_the_first_ones(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    many = tuple(Finding("HB126", "case", f"case {number} is wrong") for number in range(9))
+    print_results(replace(mixed_results(), findings=many), tmp_path)
+    text = capsys.readouterr().out
+    assert text.count("HB126  [case] case ") == 3
+    assert "HB126  [case] and 6 more like it: see summary.json" in text
