@@ -5,6 +5,11 @@ Every fault costs its own case only, and the rank it happened on is the one that
 
 from __future__ import annotations
 
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from hpcbench.reduce.results import CaseResult
@@ -105,4 +110,27 @@ def test_a_memory_limit_ends_one_case_only(mpirun: MpiLauncher) -> None:
     outcome = read(mpirun.run(2, config=config, timeout=100).check(1).folder)
     assert outcome.of_size(2**29).status == "failed"
     assert "out of memory" in outcome.of_size(2**29).reason
+    assert outcome.of_size(8).status == outcome.of_size(16).status == "ok"
+
+
+@pytest.fixture
+def memory_cgroup() -> Iterator[Path]:
+    """Give a cgroup (v1) that holds its processes to 1200 MiB."""
+    group = Path("/sys/fs/cgroup/memory") / f"hpcbench-{uuid.uuid4().hex[:8]}"
+    if not os.access(group.parent, os.W_OK):
+        pytest.skip("no writable memory cgroup")
+    group.mkdir()
+    (group / "memory.limit_in_bytes").write_text("1200M")
+    yield group
+    group.rmdir()
+
+
+def test_a_worker_that_the_kernel_kills_for_memory_says_so(
+    mpirun: MpiLauncher, memory_cgroup: Path,
+) -> None:
+    config = sweep("8", "512MiB", "16", measure={"warmup": 0, "iterations": 1})
+    enter = ["sh", "-c", f"echo $$ > {memory_cgroup}/cgroup.procs; exec \"$@\"", "sh"]
+    outcome = read(mpirun.run(2, config=config, before=enter).check(1).folder)
+    mpirun.assert_no_orphans()
+    assert "killed by the kernel for memory" in outcome.of_size(2**29).reason
     assert outcome.of_size(8).status == outcome.of_size(16).status == "ok"
