@@ -96,7 +96,8 @@ def _communicator(
     mpi = _import_mpi(environ)
     if mpi is None:
         return SoloCommunicator(), "none"
-    library = " ".join(mpi.Get_library_version().splitlines()[0].strip("\x00").split())
+    said = mpi.Get_library_version().splitlines()[0].strip("\x00")
+    library = " ".join(said.partition(",")[0].split())
     comm = mpi.COMM_WORLD.Dup()
     comm.Set_errhandler(mpi.ERRORS_RETURN)
     return MpiCommunicator(comm, while_waiting), library

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
 from hpcbench.plan.case import Plan
@@ -19,6 +18,7 @@ from hpcbench.report.result_lines import (
     outcome_lines,
     run_lines,
 )
+from hpcbench.report.terminal import open_console
 
 
 def print_plan(plan: Plan) -> None:
@@ -38,6 +38,6 @@ def print_results(results: Results, folder: Path) -> None:
 
 
 def _print(lines: Iterable[Text]) -> None:
-    console = Console(highlight=False)
+    console = open_console()
     for line in lines:
         console.print(line, soft_wrap=True)  # soft: a narrow terminal wraps, nothing is cut

@@ -6,11 +6,11 @@ import importlib.util
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from hpcbench.config.names import BACKENDS, COLLECTIVES, DTYPE_BYTES, MODES, OPS
 from hpcbench.plan.support import BACKEND_TRAITS
+from hpcbench.report.terminal import open_console
 
 NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
 LATER = ("primitives", "implementations", "models", "strategies")
@@ -19,7 +19,7 @@ LATER = ("primitives", "implementations", "models", "strategies")
 def print_listing(*, probe: bool) -> None:
     """Print what there is; with ``probe`` ask this machine, in a process of its own."""
     found = _probe() if probe else None
-    console = Console(highlight=False)
+    console = open_console()
     for line in _lines(found):
         console.print(line, soft_wrap=True)
 

@@ -5,17 +5,16 @@ It draws only when a case ends: supervisors must not wake while something is tim
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TextIO
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
 from hpcbench.plan.case import Case
+from hpcbench.report.terminal import open_console
 from hpcbench.units import format_seconds
 
 SHOWN_ABOVE_THE_BAR = ("wrong", "failed", "timeout")
@@ -34,7 +33,7 @@ class Progress:
         self._left_s = sum(case.estimate_s for case in cases)
         self._measured_s = 0.0
         self._spent_s = 0.0
-        self._console = Console(file=stream or sys.stdout, highlight=False)
+        self._console = open_console(stream)
         self._bar = Bar(
             MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[left]}"),
             TextColumn("{task.description}", markup=False),
@@ -84,3 +83,4 @@ class Progress:
         if status != "skipped":
             self._measured_s += case.estimate_s
             self._spent_s += seconds
+

@@ -139,3 +139,11 @@ def test_unchecked_rows_say_so(mpirun: MpiLauncher) -> None:
     job = mpirun.run(2, config=config).check()
     assert read(job.folder).of_size(8).n_wrong is None
     assert "unchecked" in job.stdout
+
+
+@EVERY_MPI
+def test_a_log_gets_plain_lines(mpirun: MpiLauncher) -> None:
+    job = mpirun.run(2, config=sweep("8", "16")).check()
+    assert "\x1b" not in job.stdout + job.stderr
+    assert "[1/2] ok" in job.stdout
+    assert "[2/2] ok" in job.stdout

@@ -20,6 +20,7 @@ from hpcbench.trace.journal import Journal, JournalTrace, read_journal
 from hpcbench.trace.schema import Record
 from hpcbench.trace.source import UnreadableTrace, was_cut_short
 from synthetic import make_case, make_header, make_plan, make_record
+from synthetic import same_record as same
 
 PLAN = make_plan(n_cases=4)
 HEADER = make_header(PLAN, 0)
@@ -33,11 +34,6 @@ def write(path: Path, records: list[Record], *, end: bool = True) -> Path:
         if end:
             journal.note("end", {"status": "finished"})
     return path
-
-
-def same(left: Record, right: Record) -> bool:
-    return np.array_equal(left.samples, right.samples) and (
-        replace(left, samples=right.samples) == right)
 
 
 def records_of(journal: JournalTrace) -> dict[str, Record]:

@@ -18,6 +18,7 @@ from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
 from hpcbench.trace.sealed import FORMAT, SealedTrace, open_trace, seal
 from hpcbench.trace.source import UnreadableTrace, was_cut_short
 from synthetic import make_header, make_plan, make_record
+from synthetic import same_record as same
 
 PLAN = make_plan(n_cases=4, passes=2)
 HEADER = make_header(PLAN, 0)
@@ -37,11 +38,6 @@ def write(folder: Path, records: list[Record] = RECORDS, *, end: bool = True) ->
     sealed = path.with_suffix(".h5")
     seal(path, sealed)
     return sealed
-
-
-def same(left: Record, right: Record) -> bool:
-    return np.array_equal(left.samples, right.samples) and (
-        replace(left, samples=right.samples) == right)
 
 
 def test_says_what_the_journal_says(tmp_path: Path) -> None:
