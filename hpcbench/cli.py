@@ -6,6 +6,8 @@ without torch or MPI can read results.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -15,6 +17,7 @@ import typer
 
 from hpcbench import __version__
 from hpcbench.errors import ExitCode, HpcbenchError
+from hpcbench.launch.announced import announced_rank
 
 app = typer.Typer(
     name="hpcbench",
@@ -111,10 +114,12 @@ def run(
     ] = False,
 ) -> None:
     """Run the sweep on all ranks: mpirun -np 4 python -m hpcbench run."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     from hpcbench.run import run_command
 
     path = _one_config(config, config_option)
     overrides = _overrides(benchmark, warmup, iters, only, output, require, inline, assignments)
+    sys.stderr = sys.__stderr__
     raise typer.Exit(run_command(path, overrides))
 
 
@@ -215,6 +220,8 @@ def schema() -> None:
 
 def main() -> None:
     """Run one command; print one line for a known error, a traceback only for our own."""
+    if announced_rank(os.environ) > 0:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (rank 0 says it for all)
     try:
         app()
     except HpcbenchError as error:

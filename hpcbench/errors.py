@@ -6,6 +6,7 @@ HpcbenchError                 4  internal error
     LaunchError               2  the way the job was started
     FileError                 2  a folder or file that cannot be used as asked
       TraceError              2  a trace, journal or results file that is not what it should be
+  RankLostError               3  another rank's supervisor does not answer; the job is ended
   CaseError                   -  one case cannot go on; ends the case, never the command
 """
 
@@ -50,6 +51,12 @@ class FileError(UsageError):
 
 class TraceError(FileError):
     """A trace, journal or results file that is damaged, foreign or too new."""
+
+
+class RankLostError(HpcbenchError):
+    """Another rank's supervisor does not answer; what was acknowledged is on disk."""
+
+    exit_code = ExitCode.INCOMPLETE
 
 
 class CaseError(HpcbenchError):

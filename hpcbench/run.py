@@ -14,12 +14,13 @@ from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.agreement import AgreedError, on_all, on_root
+from hpcbench.launch.announced import announced_rank
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator
 from hpcbench.launch.folder import RunFolder, create_run_folder
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution, resolve
-from hpcbench.launch.session import Topology, announced_rank, open_session
-from hpcbench.launch.setup import check_versions, header, job_rendezvous, open_pool, socket_env
+from hpcbench.launch.session import Topology, open_session
+from hpcbench.launch.setup import header, job_rendezvous, open_pool, socket_env, version_mix
 from hpcbench.launch.stop import StopRequests, stop_requests
 from hpcbench.launch.supervisor import Job, Report, supervise
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
@@ -33,8 +34,8 @@ def run_command(config: Path | None, overrides: Overrides) -> int:
     """Run the job on this rank and return the exit code that all ranks agreed on."""
     comm: Communicator | None = None
     try:
-        with open_session(os.environ) as (comm, topology):
-            return int(run(comm, topology, config, overrides))
+        with stop_requests() as stop, open_session(os.environ) as (comm, topology):
+            return int(run(comm, topology, config, overrides, stop))
     except AgreedError as error:
         if comm is not None and comm.rank == 0:
             _complain(str(error))
@@ -65,10 +66,11 @@ def _complain(message: str) -> None:
 
 def run(
     comm: Communicator, topology: Topology, config: Path | None, overrides: Overrides,
+    stop: StopRequests,
 ) -> ExitCode:
     """Plan, probe, measure, seal, reduce and report; collective over all ranks."""
     plan = plan_from_json(on_root(comm, lambda: _plan(config, overrides, comm.size)))
-    with stop_requests() as stop, open_pool(plan, topology) as pool:
+    with open_pool(plan, topology) as pool:
         ranks = _probe(comm, topology, plan, pool)
         resolution = resolve(plan, ranks)
         folder = RunFolder.from_json(on_root(comm, lambda: create_run_folder(plan).to_json()))
@@ -92,8 +94,9 @@ def _probe(
     """Return what every rank's machine has; refuse ranks whose software differs."""
     facts = on_all(comm, "probing the machine", pool.facts)
     places = comm.allgather([topology.hostname, topology.local_rank, topology.mpi])
-    if not plan.config["launch"]["allow_mixed"]:
-        check_versions(facts, places)
+    mixed = None if plan.config["launch"]["allow_mixed"] else version_mix(facts, places)
+    if mixed:
+        raise AgreedError(mixed, ExitCode.USAGE)  # all ranks see the same facts
     return [RankFacts(rank, place[0], place[1], facts[rank]) for rank, place in enumerate(places)]
 
 
@@ -108,7 +111,7 @@ def _measure(
         journal_path(folder.traces, comm.rank), who, plan if comm.rank == 0 else None)))
     with opened[0] as journal, _progress(comm, plan, resolution, topology, folder) as report:
         reason = supervise(Job(
-            comm=comm, plan=plan, resolution=resolution, required=plan.config["require"],
+            comm=comm, plan=plan, resolution=resolution, required=frozenset(plan.config["require"]),
             rendezvous=job_rendezvous(comm, topology, plan), socket_env=socket_env(topology, plan),
             faults=plan.config["fault"], inline=plan.config["launch"]["inline"], stop=stop,
             journal=journal, report=report), pool)
@@ -131,6 +134,9 @@ def _progress(
             f"hpcbench {__version__}: {comm.size} rank(s) on {len(topology.nodes)} node(s), "
             f"{len(todo)} cases to run, {len(resolution.skips)} cannot run here")
         progress.message(f"results in {folder.path}")
+        if plan.config["launch"]["inline"]:
+            progress.message("workers run inline, in the MPI processes: a crash ends the job, a "
+                             "hang is not survived")
         yield progress.case_done
 
 

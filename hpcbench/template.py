@@ -16,6 +16,7 @@ import selectors
 import signal
 import socket
 import sys
+import traceback
 from typing import Any
 
 from hpcbench.launch.processes import die_with_parent
@@ -89,6 +90,8 @@ class _Forker:
             self._control.close()
             _run_worker(request, *fds)
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(code)

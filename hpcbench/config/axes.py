@@ -199,6 +199,8 @@ def _values(name: str, values: Any) -> tuple[Any, ...]:
 def _text(name: str, value: Any) -> str:
     if type(value) not in (str, int):
         raise ValueError(f'{name}: {quote(value)} is not text or a whole number; write it in "..."')
+    if "\0" in str(value):
+        raise ValueError(f"{name}: a value cannot hold a NUL character")
     return str(value)
 
 

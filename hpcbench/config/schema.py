@@ -32,7 +32,7 @@ Dtype = Annotated[str, named(names.DTYPES, names.DTYPE_ALIASES)]
 Op = Annotated[str, named(names.OPS)]
 Mode = Annotated[str, named(names.MODES)]
 FaultKind = Annotated[str, named(names.FAULTS)]
-Text = Annotated[str, Field(min_length=1, max_length=500)]
+Text = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]+$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, le=604_800)]
 Wakeup = Annotated[float, Field(ge=0.0005, le=60)]
@@ -85,7 +85,7 @@ class Launch(Section):
         default=None, description="Network interface of gloo and nccl's sockets, such as eth0.")
     port: Ports = Field(
         default=(0, 0), description="Port on rank 0: 0 for any free one, a number, or {from, to}.")
-    memory_limit_gb: Positive | None = Field(
+    memory_limit_gb: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         default=None, description="GB of data memory (RLIMIT_DATA) of a worker.")
     inline: bool = Field(
         default=False, description="Run the worker in the MPI process, for a debugger.")

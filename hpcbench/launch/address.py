@@ -21,7 +21,7 @@ def rendezvous_address(
     LaunchError if there is none, with the key that sets it.
     """
     if address:
-        return address
+        return _resolvable(address)
     if interface:
         return _address_of(interface)
     if len(nodes) == 1:
@@ -38,6 +38,15 @@ def socket_interface(nodes: Sequence[str], interface: str | None) -> dict[str, s
     """Return the variables that keep gloo on one interface: loopback when there is one node."""
     name = interface or (_loopback_name() if len(nodes) == 1 else None)
     return {"GLOO_SOCKET_IFNAME": name} if name else {}
+
+
+def _resolvable(address: str) -> str:
+    try:
+        socket.getaddrinfo(address, None)
+    except OSError as error:
+        raise LaunchError(f"launch.address: {address!r} does not resolve on "
+                          f"{socket.gethostname()}: {error}") from error
+    return address
 
 
 def _address_of(interface: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hpcbench.errors import ExitCode, HpcbenchError, LaunchError
+from hpcbench.errors import ExitCode, FileError, HpcbenchError
 from hpcbench.launch.communicator import Communicator
 
 
@@ -26,8 +26,8 @@ def on_root(comm: Communicator, work: Callable[[], Any], pause_s: float = 2e-3) 
     if comm.rank == 0:
         try:
             answer = {"value": work()}
-        except HpcbenchError as error:
-            answer = {"error": str(error), "exit_code": int(error.exit_code)}
+        except (HpcbenchError, OSError) as error:
+            answer = _told(error)
     answer = comm.bcast(answer, pause_s)
     if "error" in answer:
         raise AgreedError(answer["error"], answer["exit_code"])
@@ -42,8 +42,7 @@ def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]
     try:
         mine: dict[str, Any] = {"value": work()}
     except (HpcbenchError, OSError) as error:
-        code = error.exit_code if isinstance(error, HpcbenchError) else LaunchError.exit_code
-        mine = {"error": str(error), "exit_code": int(code)}
+        mine = _told(error)
     answers = comm.allgather(mine)
     failed = {rank: answer for rank, answer in enumerate(answers) if "error" in answer}
     if failed:
@@ -53,3 +52,9 @@ def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]
         raise AgreedError(f"{phase} failed on {len(failed)} of {comm.size} ranks\n  "
                           + "\n  ".join(shown), worst)
     return [answer["value"] for answer in answers]
+
+
+def _told(error: HpcbenchError | OSError) -> dict[str, Any]:
+    """Return an error as JSON values; what the machine refuses is for the user to mend."""
+    code = error.exit_code if isinstance(error, HpcbenchError) else FileError.exit_code
+    return {"error": str(error), "exit_code": int(code)}

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hpcbench.errors import LaunchError
+from hpcbench.errors import RankLostError
 
 _SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
 _NOTICE_TAG = 77
@@ -149,6 +149,7 @@ class MpiCommunicator:
 
     def noticed(self, number: int) -> bool:
         """Take in all notices; rank 0 passes on the first of each case."""
+        self._while_waiting()
         while self._comm.Iprobe(tag=_NOTICE_TAG):
             notice = np.empty(1, dtype=np.int64)
             self._comm.Recv(notice, tag=_NOTICE_TAG)
@@ -175,13 +176,13 @@ class MpiCommunicator:
     def _wait(
         self, request: Any, pause_s: float = _LONGEST_PAUSE_S, timeout_s: float | None = None,
     ) -> None:
-        """Test ``request`` with pauses that grow to ``pause_s``. Raises LaunchError when late."""
+        """Test ``request`` with pauses that grow to ``pause_s``. Raises RankLostError when late."""
         began, pause = time.monotonic(), _FIRST_PAUSE_S
         while not request.Test():
             self._while_waiting()
             if timeout_s is not None and time.monotonic() - began > timeout_s:
-                raise LaunchError(
-                    f"rank {self.rank}: another rank has not answered for {timeout_s:.0f} s; "
-                    "its supervisor process is stopped, gone or cut off")
+                raise RankLostError(
+                    f"another rank has not answered for {timeout_s:.0f} s; its supervisor "
+                    "process is stopped, gone or cut off")
             time.sleep(pause)
             pause = min(pause * 1.5, pause_s)

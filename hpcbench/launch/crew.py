@@ -51,8 +51,10 @@ class Crew:
 
     def __init__(
         self, comm: Communicator, hire: Hiring, rendezvous: Rendezvous, stop: StopRequests,
+        *, patient: bool = False,
     ) -> None:
-        """``comm`` holds the member ranks only."""
+        """``comm`` holds the member ranks only; ``patient``: a debugger may hold a rank."""
+        self._patient = patient
         self._comm = comm
         self._hire = hire
         self._rendezvous = rendezvous
@@ -109,7 +111,7 @@ class Crew:
         """Hire a worker; a template that cannot fork is evidence, not the end of the job."""
         try:
             self._worker = self._hire()
-        except LaunchError as error:
+        except (LaunchError, OSError) as error:
             self._comm.notify(number)
             return Sighting(Evidence(self._comm.rank, Outcome.DIED, str(error)))
         self._worker.progress.begin(number)
@@ -134,7 +136,8 @@ class Crew:
     def _agree(self, sighting: Sighting, timeout_s: float) -> Hearing:
         """Exchange evidence; every member reaches the same verdict and acts on it."""
         answers = self._comm.allgather(
-            sighting.evidence.to_json(), timeout_s=timeout_s + _AGREEMENT_GRACE_S)
+            sighting.evidence.to_json(),
+            timeout_s=None if self._patient else timeout_s + _AGREEMENT_GRACE_S)
         evidence = [Evidence.from_json(answer) for answer in answers]
         verdict = judge(evidence, timeout_s)
         self._rows = self._worker.progress.rows() if self._worker else no_samples()

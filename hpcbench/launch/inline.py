@@ -1,14 +1,16 @@
 """The worker inside the MPI process: for a debugger, and for what cannot be isolated.
 
-A crash here ends the job and a hang cannot be survived; the plan and the results say so.
+A crash here ends the job and a hang cannot be survived; the run says so.
 """
 
 from __future__ import annotations
 
 import os
 
+from hpcbench.errors import LaunchError
 from hpcbench.launch.channel import Message
 from hpcbench.launch.pool import Variables
+from hpcbench.launch.variables import split_by_load_time
 from hpcbench.measure.progress import SharedProgress
 
 
@@ -16,10 +18,18 @@ class InlineWorker:
     """Carries a request out when it is sent, in this process."""
 
     def __init__(self, variables: Variables, progress: SharedProgress) -> None:
-        """Import torch into this process and set the variables, which stay set."""
+        """Import torch into this process and set the variables until the worker leaves.
+
+        Raises LaunchError for variables that could only be set before torch loads.
+        """
+        early, late = split_by_load_time(variables)
+        if early:
+            raise LaunchError(f"inline workers cannot have {', '.join(early)} of their own: it is "
+                              "read when torch loads; run without --inline")
         from hpcbench.worker import Worker
 
-        os.environ.update(dict(variables))
+        self._before = {name: os.environ.get(name) for name in late}
+        os.environ.update(late)
         self.progress = progress
         self._worker = Worker(progress)
         self._answer: Message | None = None
@@ -53,9 +63,19 @@ class InlineWorker:
         return ""
 
     def leave(self, timeout_s: float) -> None:
-        """Leave the process group."""
+        """Leave the process group and take the variables back."""
         self._worker.leave()
+        self._restore()
 
     def kill(self) -> None:
         """Leave the process group without the others, so that a new one can be joined."""
         self._worker.abandon()
+        self._restore()
+
+    def _restore(self) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._before = {}

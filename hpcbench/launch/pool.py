@@ -39,7 +39,7 @@ class WorkerPool:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._template.__exit__(kind, error, trace)
+        self._template.close()
         self.progress.close()
 
     def hire(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
@@ -47,7 +47,7 @@ class WorkerPool:
         early, late = split_by_load_time(variables)
         wanted = {**self._env, **early}
         if self._template.env != wanted or not self._template.is_alive():
-            self._template.__exit__(None, None, None)
+            self._template.close()
             self._template = Template(wanted, self._ready_timeout_s)
         limit = self._memory_limit_bytes if limited else 0
         return self._template.fork(WorkerSettings(late, limit), self.progress)

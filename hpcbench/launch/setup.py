@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcbench import __version__
-from hpcbench.errors import LaunchError
 from hpcbench.launch.address import rendezvous_address, socket_interface
 from hpcbench.launch.agreement import on_root
 from hpcbench.launch.communicator import Communicator
@@ -48,8 +47,9 @@ def job_rendezvous(comm: Communicator, topology: Topology, plan: Plan) -> Rendez
     return Rendezvous(
         address=address, ports=tuple(range(first, last + 1)), local_rank=topology.local_rank,
         init_timeout_s=launch["init_timeout_s"],
-        # the supervisors' deadline comes first, so that stacks show where a hang is
-        group_timeout_s=longest + _GROUP_TIMEOUT_MARGIN_S)
+        # the supervisors' deadline comes first, so that stacks show where a hang is; inline
+        # nothing but the group's own timeout can end a call that waits for a failed rank
+        group_timeout_s=longest + (0.0 if launch["inline"] else _GROUP_TIMEOUT_MARGIN_S))
 
 
 def socket_env(topology: Topology, plan: Plan) -> Mapping[str, str]:
@@ -73,15 +73,18 @@ def header(
         environment={**described, "devices": facts["cuda"]["names"], "hardware": hardware})
 
 
-def check_versions(facts: Sequence[Mapping[str, Any]], places: Sequence[Sequence[Any]]) -> None:
-    """Refuse ranks with different software. Raises LaunchError naming the first that differs."""
+def version_mix(
+    facts: Sequence[Mapping[str, Any]], places: Sequence[Sequence[Any]],
+) -> str | None:
+    """Return which rank's software differs from rank 0's, and the remedy; None if none does."""
     seen = [{"mpi": place[2], **fact["versions"]}
             for fact, place in zip(facts, places, strict=True)]
     for rank, versions in enumerate(seen):
         for name in versions.keys() | seen[0].keys():
             ours, theirs = seen[0].get(name, "none"), versions.get(name, "none")
             if ours != theirs:
-                raise LaunchError(
+                return (
                     f"rank {rank} on {places[rank][0]} has {name} {theirs}, rank 0 on "
                     f"{places[0][0]} has {ours}: use one environment on all nodes, or set "
                     "launch.allow_mixed=true")
+    return None

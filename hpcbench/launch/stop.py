@@ -34,11 +34,15 @@ class StopRequests:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[StopRequests]:
-    """Give a `StopRequests` fed by this process's signals; restore the handlers afterwards."""
+    """Give a `StopRequests` fed by this process's signals; afterwards they are ignored.
+
+    What follows the block is the end of the process, and a late request must not cut it short.
+    """
     requests = StopRequests()
-    before = {number: signal.signal(number, requests.take) for number in (*_AFTER_CASE, *_NOW)}
+    for number in (*_AFTER_CASE, *_NOW):
+        signal.signal(number, requests.take)
     try:
         yield requests
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in (*_AFTER_CASE, *_NOW):
+            signal.signal(number, signal.SIG_IGN)

@@ -20,8 +20,11 @@ from hpcbench.launch.stop import StopRequests
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import Generation, generations
+from hpcbench.plan.support import BACKEND_TRAITS
 from hpcbench.trace.journal import Journal
 from hpcbench.trace.schema import Record, Samples, no_samples
+
+_RECORDING_TIMEOUT_S = 120.0
 
 Report = Callable[[Case, str, str, float], None]
 
@@ -36,7 +39,7 @@ class Job:
     comm: Communicator
     plan: Plan
     resolution: Resolution
-    required: Sequence[str]
+    required: frozenset[str]
     rendezvous: Rendezvous
     socket_env: Mapping[str, str]
     faults: Sequence[Mapping[str, Any]]
@@ -64,14 +67,17 @@ def supervise(job: Job, pool: WorkerPool) -> str:
 
 def _record_skips(job: Job) -> None:
     """Record every case that cannot run here, once; a required backend's skip is a failure."""
+    records = []
     for case in job.plan.cases:
         reason = job.resolution.skips.get(case.case_id)
         if reason is None or job.comm.rank >= case.world_size:
             continue
-        required = case.backend in job.required and case.skip is None
+        required = job.required & {case.backend, case.backend.partition("/")[0]} and (
+            case.skip is None or case.skip == BACKEND_TRAITS[case.backend].missing)
         status = "failed" if required else "skipped"
         text = f"{case.backend} is required (require): {reason}" if required else reason
-        job.journal.append(_record(case, 0, status, text))
+        records.append(_record(case, 0, status, text))
+    job.journal.append(*records)
 
 
 def _run_generation(
@@ -81,7 +87,8 @@ def _run_generation(
     """Run the cases that share workers; return the agreed signal to stop, or ""."""
     stop = ""
     if members is not None:
-        crew = Crew(members, _hiring(job, pool, generation), job.rendezvous, job.stop)
+        crew = Crew(members, _hiring(job, pool, generation), job.rendezvous, job.stop,
+                    patient=job.inline)
         try:
             for case in generation.cases:
                 if stop := _run_case(job, crew, members, case, pass_index):
@@ -113,7 +120,7 @@ def _run_case(
     hearing = crew.run(case, number, job.resolution.devices[case.case_id], faults)
     window = (began_ns, time.perf_counter_ns())
     job.journal.append(_heard(case, pass_index, hearing, crew.rows(), window))
-    members.barrier()
+    members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
     job.report(case, hearing.verdict.status, hearing.verdict.reason, time.monotonic() - began)
     return hearing.stop
 

@@ -30,7 +30,8 @@ class Evidence:
     """What one rank's supervisor knows at the end of a case.
 
     ``iteration`` and ``phase`` are the worker's last progress word; ``cause`` is one line;
-    ``stop`` is set when this rank was asked to stop (``now`` or ``after_case``).
+    ``expired``: the deadline passed on this rank, it was not ended by another's failure;
+    ``stop`` is the signal by which this rank was asked to stop.
     """
 
     rank: int
@@ -41,6 +42,7 @@ class Evidence:
     n_wrong: int = -1
     wrong: str = ""
     device: str = ""
+    expired: bool = False
     stop: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -70,9 +72,13 @@ def judge(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:
     for outcome in (Outcome.DIED, Outcome.EXCEPTION):
         if guilty := _least_progress(evidence, outcome):
             return _failed(guilty, len(evidence))
+    expired = any(item.expired for item in evidence)
     if guilty := _least_progress(evidence, Outcome.STOPPED):
-        reason = f"rank {guilty[0].rank}: {guilty[0].cause}, no answer in {timeout_s:g} s"
-        return Verdict("timeout", reason, guilty[0].rank)
+        waited = f", no answer in {timeout_s:g} s" if expired else ""
+        return Verdict("timeout", f"rank {guilty[0].rank}: {guilty[0].cause}{waited}",
+                       guilty[0].rank)
+    if not expired and (guilty := _least_progress(evidence, Outcome.COMMUNICATION)):
+        return _failed(guilty, len(evidence))
     if any(item.outcome is Outcome.STUCK for item in evidence):
         return _timeout(evidence, timeout_s)
     if guilty := _least_progress(evidence, Outcome.COMMUNICATION):

@@ -43,18 +43,17 @@ class Sighting:
 def watch(worker: WorkerHandle, how: Watch) -> Sighting:
     """Return what became of the request that ``worker`` was just sent."""
     deadline = time.monotonic() + how.timeout_s
-    while True:
+    while not how.stop.now:
         remaining = deadline - time.monotonic()
         if worker.wait(min(how.wakeup_s, remaining)):
             return _answered(worker, how)
-        if how.stop.now:
-            how.comm.notify(how.number)
-            return _without_answer(worker, how, Outcome.HALTED, f"stopped by {how.stop.now}")
         if how.comm.noticed(how.number):
             return _after_notice(worker, how)
         if time.monotonic() >= deadline:
             how.comm.notify(how.number)
-            return _silent(worker, how)
+            return _silent(worker, how, expired=True)
+    how.comm.notify(how.number)
+    return _without_answer(worker, how, Outcome.HALTED, f"stopped by {how.stop.now}")
 
 
 def _answered(worker: WorkerHandle, how: Watch) -> Sighting:
@@ -77,25 +76,26 @@ def _after_notice(worker: WorkerHandle, how: Watch) -> Sighting:
     """Another rank has failed: give the own worker a moment to say what it saw of it."""
     if worker.wait(_GRACE_S):
         return _answered(worker, how)
-    return _silent(worker, how)
+    return _silent(worker, how, expired=False)
 
 
-def _silent(worker: WorkerHandle, how: Watch) -> Sighting:
+def _silent(worker: WorkerHandle, how: Watch, *, expired: bool) -> Sighting:
     """Take the stacks of a worker that does not answer; a stopped one cannot give any."""
     where = _position(worker)
     if worker.is_stopped():
-        return _without_answer(worker, how, Outcome.STOPPED, f"process is stopped, {where}")
-    stacks = worker.stacks()
-    return _without_answer(worker, how, Outcome.STUCK, where, {"stacks": stacks})
+        return _without_answer(worker, how, Outcome.STOPPED, f"process is stopped, {where}",
+                               expired=expired)
+    return _without_answer(worker, how, Outcome.STUCK, where, {"stacks": worker.stacks()},
+                           expired=expired)
 
 
 def _without_answer(
     worker: WorkerHandle, how: Watch, outcome: Outcome, cause: str,
-    detail: Mapping[str, Any] | None = None,
+    detail: Mapping[str, Any] | None = None, *, expired: bool = False,
 ) -> Sighting:
     evidence = Evidence(
         how.comm.rank, outcome, cause, worker.progress.iteration, int(worker.progress.phase),
-        stop=how.stop.any)
+        expired=expired, stop=how.stop.any)
     kept = {"evidence": outcome.value, "cause": cause, "position": _position(worker),
             "output": worker.last_output(), **(detail or {})}
     return Sighting(evidence, {}, kept)

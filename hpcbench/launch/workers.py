@@ -90,21 +90,34 @@ class Template:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._control.close()
-        self._process.kill()
-        self._process.wait()
-        os.close(self._output_fd)
+        self.close()
+
+    def close(self) -> None:
+        """End the template and its workers; closing twice does nothing."""
+        if self._control.fileno() >= 0:
+            self._control.close()
+            self._process.kill()
+            self._process.wait()
+            os.close(self._output_fd)
 
     def wait_ready(self) -> None:
         """Return when torch is imported. Raises LaunchError with the reason if it cannot be."""
         deadline = time.monotonic() + self._ready_timeout_s
         while not self._ready:
             if not self._take_message(deadline - time.monotonic()):
-                tail = read_tail(self._output_fd, _STDERR_BYTES).strip().splitlines()
-                raise LaunchError(
-                    "the worker template did not start: "
-                    + (tail[-1] if tail else f"no answer in {self._ready_timeout_s:g} s")
-                    + " (torch comes with: pip install 'hpcbench[run]')")
+                raise LaunchError(f"the worker template did not start: {self._why_not_ready()}")
+
+    def _why_not_ready(self) -> str:
+        """Return the error it printed, else how it ended, else that it is late."""
+        printed = read_tail(self._output_fd, _STDERR_BYTES).strip().splitlines()
+        errors = [line.strip() for line in printed if "Error" in line]
+        if errors and "No module named 'torch'" in errors[-1]:
+            return f"{errors[-1]}: pip install 'hpcbench[run]'"
+        if errors:
+            return errors[-1]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return f"it {ending(self._process.wait(1.0))}"
+        return f"no answer in {self._ready_timeout_s:g} s (launch.init_timeout_s)"
 
     def fork(self, settings: WorkerSettings, progress: SharedProgress) -> WorkerProcess:
         """Return a new worker, connected and waiting for requests."""
@@ -118,21 +131,26 @@ class Template:
                             [theirs, progress.fd, output_fd])
             while not self._forked:
                 if not self._take_message(self._ready_timeout_s):
-                    raise LaunchError("the worker template is gone; it could not fork a worker")
+                    raise BrokenPipeError("it does not answer")
         except OSError as error:
-            raise LaunchError(f"the worker template is gone: {error}") from error
+            os.close(ours)
+            os.close(output_fd)
+            self.close()  # a late answer of it would be taken for another worker's
+            raise LaunchError(f"the worker template could not fork a worker: {error}") from error
         finally:
             os.close(theirs)
         return WorkerProcess(self, self._forked.pop(), Channel(ours), output_fd, progress)
 
     def is_alive(self) -> bool:
         """Return whether the template still runs."""
-        return self._process.poll() is None
+        return self._control.fileno() >= 0 and self._process.poll() is None
 
     def exit_code(self, pid: int, timeout_s: float) -> int | None:
         """Return the exit code (negative: signal) of a worker that has ended, None if unknown."""
         deadline = time.monotonic() + timeout_s
         while pid not in self._ended:
+            if self._control.fileno() < 0:
+                return None
             if not self._take_message(deadline - time.monotonic()):
                 return None
         return self._ended[pid]
@@ -189,9 +207,7 @@ class WorkerProcess:
         if code is None:
             gone = "" if self._template.is_alive() else " together with its template process"
             return f"worker ended{gone}, exit status unknown"
-        if code >= 0:
-            return f"worker ended with exit code {code}"
-        return f"worker ended by signal {-code} ({signal.Signals(-code).name}){self._oom(code)}"
+        return f"worker {ending(code)}{self._oom(code)}"
 
     def _oom(self, code: int) -> str:
         now = processes.oom_kills()
@@ -229,11 +245,19 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it now, wait until it is gone, and close what belongs to it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
-        self._template.exit_code(self._pid, 5.0)
+        if self._template.exit_code(self._pid, 0.0) is None:  # else the pid may be another's
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            self._template.exit_code(self._pid, 5.0)
         self._channel.close()
         os.close(self._output_fd)
+
+
+def ending(code: int) -> str:
+    """Return an exit code (negative: a signal) in words."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"ended by signal {-code} ({signal.Signals(-code).name})"
 
 
 def read_tail(fd: int, size_bytes: int) -> str:

@@ -57,9 +57,10 @@ class SharedProgress:
         os.close(self.fd)
 
     def begin(self, case_number: int) -> None:
-        """Start a case: no rows, iteration 0."""
+        """Start a case: no rows, iteration 0, idle."""
         self._words[_ROWS] = 0
         self._words[_ITERATION] = 0
+        self._words[_PHASE] = Phase.IDLE
         self._words[_CASE] = case_number
 
     def mark(self, phase: Phase, iteration: int = 0) -> None:

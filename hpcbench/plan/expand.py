@@ -30,7 +30,8 @@ def make_plan(config: Config, world_size: int) -> Plan:
     """Return the ordered cases of a job with ``world_size`` ranks.
 
     Points that are the same case are planned once. Raises ConfigError if the sweep is too large
-    or nothing is left of it after the filters ``benchmark`` and ``only``.
+    or nothing is left of it after the filters ``benchmark`` and ``only``, if no case uses a
+    required backend, or if a fault can never happen.
     """
     blocks = _chosen_blocks(config)
     refuse_huge([block for _, block in blocks], config)
@@ -41,6 +42,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
         distinct.setdefault(case.case_id, case)
     kept = ordered(_matching(list(distinct.values()), config.only))
     cases = tuple(replace(case, index=index) for index, case in enumerate(kept))
+    _refuse_idle(config, cases)
     plain = config.plain()
     return Plan(
         name=config.name, world_size=world_size, passes=config.measure.passes, cases=cases,
@@ -58,6 +60,22 @@ def _chosen_blocks(config: Config) -> list[tuple[str, CollectiveBlock]]:
         kinds = sorted({block.kind for block in config.benchmarks})
         raise ConfigError(f"benchmark: {unknown_name(config.benchmark, kinds)}")
     return chosen
+
+
+def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
+    """Refuse a requirement or a fault that no case can meet: it would look as if it had been."""
+    backends = {name for case in cases for name in (case.backend, case.backend.partition("/")[0])}
+    lines = [f"require: no case uses {name}; there are {', '.join(sorted(backends))}"
+             for name in config.require if name not in backends]
+    for number, fault in enumerate(config.fault):
+        meant = [case for case in cases if fault.rank < case.world_size
+                 and fault.iteration < case.warmup + case.iterations
+                 and (fault.case == case.case_id or fnmatchcase(case.label, fault.case))]
+        if not meant:
+            lines.append(f'fault[{number}]: no case "{fault.case}" has a rank {fault.rank} and an '
+                         f"iteration {fault.iteration}; the fault could never happen")
+    if lines:
+        raise ConfigError("\n".join(lines))
 
 
 def _matching(cases: Sequence[Case], pattern: str | None) -> Sequence[Case]:

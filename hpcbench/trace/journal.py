@@ -72,14 +72,15 @@ class Journal:
         self._write(b"".join(frames))
         sync_folder(self.path.parent)
 
-    def append(self, record: Record) -> None:
-        """Put a record on disk. Raises FileError, and leaves the earlier ones safe, if it cannot.
+    def append(self, *records: Record) -> None:
+        """Put records on disk. Raises FileError, and leaves the earlier ones safe, if it cannot.
 
         Raises ValueError for a record that does not keep to the schema.
         """
-        meta = record_to_json(checked_record(record))
-        self._write(pack_frame(Kind.RECORD, meta, record.samples))
-        self._n_records += 1
+        self._write(b"".join(
+            pack_frame(Kind.RECORD, record_to_json(checked_record(record)), record.samples)
+            for record in records))
+        self._n_records += len(records)
 
     def note(self, kind: str, data: Mapping[str, Any]) -> None:
         """Put a note on disk: ``end`` when all is done, ``stopped``, an event."""

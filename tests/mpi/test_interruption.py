@@ -99,3 +99,32 @@ def test_sigkill_of_everything_loses_no_acknowledged_case(
         outcome = read(job.folder)
         lost = [size for size in acknowledged if outcome.of_size(size).status != "ok"]
         assert not lost, f"acknowledged, then lost: {lost}\n{reduced.stdout}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_signal_while_sealing_and_reporting_changes_nothing(
+    mpirun: MpiLauncher, number: signal.Signals,
+) -> None:
+    config = sweep("8", "16", output={"plots": True})
+    with mpirun.start(2, config=config) as job:
+        job.wait_for("[2/2]")
+        while job.popen.poll() is None:
+            os.kill(job.pid, number)
+            time.sleep(0.05)
+        done = job.wait(10).check()
+    assert done.folder is not None
+    assert (done.folder / "summary.json").exists()
+
+
+def test_supervisors_end_with_their_launcher_in_the_middle_of_a_case(
+    mpirun: MpiLauncher,
+) -> None:
+    config = sweep("8", fault=[{"rank": 0, "kind": "slow", "seconds": 40}])
+    with mpirun.start(2, config=config) as job:
+        job.wait_for("results in")
+        time.sleep(0.5)
+        launchers = [process for process in job.processes()
+                     if process.name() in ("mpirun", "mpiexec.hydra", "hydra_pmi_proxy")]
+        for process in launchers:
+            process.kill()
+        mpirun.assert_no_orphans(within=10)

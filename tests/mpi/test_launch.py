@@ -110,3 +110,56 @@ def test_shorthands_are_honoured(mpirun: MpiLauncher) -> None:
     assert outcome.results.cases[0].case.warmup == 2
     assert outcome.results.cases[0].case.iterations == 4
     assert outcome.results.run.name == "renamed"
+
+
+def test_a_usage_error_is_told_by_one_rank(mpirun: MpiLauncher) -> None:
+    job = mpirun.run(4, "--set", "foo", config=sweep("8")).check(2)
+    assert job.stderr.count("foo") == 1
+
+
+def test_a_required_backend_that_this_version_lacks_fails(mpirun: MpiLauncher) -> None:
+    config = sweep("8", block={"backend": ["gloo", "mpi"]})
+    mpirun.run(2, "--require", "mpi", config=config).check(1)
+
+
+def test_ranks_with_different_software_are_refused_once(
+    mpirun: MpiLauncher, tmp_path: Path,
+) -> None:
+    other = tmp_path / "numpy-9.9.9.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 9.9.9\n")
+    config = tmp_path / "sweep.json"
+    config.write_text(json.dumps(sweep("8")))
+    script = (f'[ "$PMI_RANK" = 1 ] && export PYTHONPATH={tmp_path}:$PYTHONPATH; '
+              f"exec {mpirun.program('python')} -m hpcbench run {config}")
+    job = mpirun.run(2, command=["sh", "-c", script]).check(2)
+    assert "rank 1 on" in _one_line(job.stderr)
+    assert "has numpy 9.9.9" in job.stderr
+    assert job.folder is None
+
+
+def test_inline_ranks_wait_for_one_that_failed(mpirun: MpiLauncher) -> None:
+    config = sweep("8", "16", fault=[{"case": "* 8B *", "rank": 0, "kind": "raise"}],
+                   launch={"timeout_s": 3})
+    outcome = read(mpirun.run(2, "--inline", config=config).check(1).folder)
+    assert outcome.of_size(8).blamed_rank == 0
+    assert outcome.of_size(16).status == "ok"
+
+
+def test_inline_variables_are_those_of_the_case(mpirun: MpiLauncher) -> None:
+    config = sweep(benchmarks=[
+        {"kind": "collective", "name": "bad", "collective": "all_reduce", "size": 8,
+         "env": {"GLOO_SOCKET_IFNAME": "no_such_interface"}},
+        {"kind": "collective", "name": "good", "collective": "all_reduce", "size": 16},
+        {"kind": "collective", "name": "early", "collective": "all_reduce", "size": 32,
+         "env": {"OMP_NUM_THREADS": 2}},
+    ])
+    outcome = read(mpirun.run(1, "--inline", config=config).check(1).folder)
+    assert outcome.of_size(8).status == "failed"
+    assert outcome.of_size(16).status == "ok"
+    assert "run without --inline" in outcome.of_size(32).reason
+
+
+def test_an_address_that_does_not_resolve(mpirun: MpiLauncher) -> None:
+    config = sweep("8", launch={"address": "no-such-host.invalid"})
+    assert "launch.address" in _one_line(mpirun.run(2, config=config).check(2).stderr)

@@ -220,3 +220,14 @@ def test_ids_do_not_depend_on_the_order_of_environment_variables() -> None:
     pairs = [("A", 1), ("B", "x"), ("C", 3)]
     ids = {only_case({"env": dict(order)}).case_id for order in permutations(pairs)}
     assert len(ids) == 1
+
+
+@pytest.mark.parametrize(("section", "words"), [
+    ({"require": ["nccl"]}, "require: no case uses nccl; there are gloo"),
+    ({"fault": [{"rank": 7, "kind": "kill"}]}, r"fault\[0\]: no case .* has a rank 7"),
+    ({"fault": [{"rank": 0, "kind": "kill", "case": "*nothing*"}]}, "could never happen"),
+    ({"fault": [{"rank": 0, "kind": "kill", "iteration": 999}]}, "iteration 999"),
+])
+def test_what_no_case_can_meet_is_refused(section: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        plan_of({"collective": "all_reduce"}, **section)

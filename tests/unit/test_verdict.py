@@ -32,7 +32,8 @@ def test_an_own_exception_outweighs_communication_errors() -> None:
 
 
 def test_a_stopped_process_is_a_timeout_whatever_the_progress() -> None:
-    verdict = judge([_seen(0, Outcome.STUCK, 4), _seen(1, Outcome.STOPPED, 5)], 2.5)
+    verdict = judge([_seen(0, Outcome.STUCK, 4, expired=True),
+                     _seen(1, Outcome.STOPPED, 5, expired=True)], 2.5)
     assert (verdict.status, verdict.blamed_rank) == ("timeout", 1)
     assert "2.5 s" in verdict.reason
 
@@ -41,6 +42,15 @@ def test_the_least_progress_is_blamed_for_a_hang() -> None:
     verdict = judge([_seen(0, Outcome.STUCK), _seen(1, Outcome.STUCK, 4),
                      _seen(2, Outcome.STUCK)], 1.0)
     assert (verdict.status, verdict.blamed_rank) == ("timeout", 1)
+
+
+def test_a_communication_error_that_ended_the_wait_of_others_is_no_timeout() -> None:
+    broken = Evidence(2, Outcome.COMMUNICATION, "NCCL error: unhandled system error", 5, 5)
+    verdict = judge([_seen(0, Outcome.STUCK), _seen(1, Outcome.STUCK), broken], 60.0)
+    assert (verdict.status, verdict.blamed_rank) == ("failed", 2)
+    assert "NCCL error" in verdict.reason
+    late = [_seen(0, Outcome.STUCK, expired=True), _seen(1, Outcome.STUCK, 4, expired=True)]
+    assert judge([*late, broken], 60.0).status == "timeout"
 
 
 def test_nobody_is_blamed_when_nobody_is_behind() -> None:

@@ -107,3 +107,13 @@ def test_a_mismatch_says_where_and_what(name: str) -> None:
     assert mismatch is not None
     assert (mismatch.n_wrong, mismatch.n_elements, mismatch.first_index) == (2, 100, 41)
     assert float(mismatch.got) == float(mismatch.expected) + 1
+
+
+def test_a_large_comparison_counts_over_all_pieces() -> None:
+    expected = moved(1, 0, 600_000, torch.bfloat16)
+    got = expected.clone()
+    got[[300_000, 300_001, 599_999]] = -1
+    mismatch = compare(got, expected)
+    assert mismatch is not None
+    assert (mismatch.n_wrong, mismatch.first_index) == (3, 300_000)
+    assert compare(expected, expected) is None
