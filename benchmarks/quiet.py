@@ -23,6 +23,7 @@ import numpy as np
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.schema import Flag
 
+ALLOWED = 0.03
 
 def main() -> None:
     """Run the job and print each interval's quartiles over those of the first."""
@@ -35,8 +36,11 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         run(Path(folder), given)
-        for line in compared(Path(folder) / "latest", given.intervals):
-            print(line)
+        table, worst = compared(Path(folder) / "latest", given.intervals)
+    print("\n".join(table))
+    print(f"median at {given.intervals[1]:g} s over {given.intervals[0]:g} s: off by "
+          f"{100 * worst:.1f} % at most, allowed {100 * ALLOWED:.0f} %")
+    sys.exit(int(worst > ALLOWED))
 
 
 def run(folder: Path, given: argparse.Namespace) -> None:
@@ -56,8 +60,12 @@ def run(folder: Path, given: argparse.Namespace) -> None:
         sys.exit(done.stdout + done.stderr)
 
 
-def compared(folder: Path, intervals: Sequence[float]) -> list[str]:
-    """Return a line per size and interval: quartiles, and the ratio to the first interval's."""
+def compared(folder: Path, intervals: Sequence[float]) -> tuple[list[str], float]:
+    """Return a line per size and interval, and how far the second interval's median is off.
+
+    A line has quartiles and their ratio to the first interval's.
+    """
+    worst = 0.0
     lines = [f"{'size':>8} {'wake-up':>8} {'q25 us':>9} {'median us':>9} {'q75 us':>9}  "
              "ratio of q25, median, q75 to the first"]
     with open_results(folder) as file:
@@ -72,10 +80,12 @@ def compared(folder: Path, intervals: Sequence[float]) -> list[str]:
                 quartiles[item.case.wakeup_s] = np.percentile(folded, [25, 50, 75])
             for interval in intervals:
                 ratio = quartiles[interval] / quartiles[intervals[0]]
+                if interval == intervals[1]:
+                    worst = max(worst, abs(ratio[1] - 1))
                 low, middle, high = quartiles[interval]
                 lines.append(f"{size:>8} {interval:>6g} s {low:>9.1f} {middle:>9.1f} {high:>9.1f}  "
                              + ", ".join(f"{value:.3f}" for value in ratio))
-    return lines
+    return lines, worst
 
 
 if __name__ == "__main__":
