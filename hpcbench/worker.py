@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
+from hpcbench.backends.groups import open_group
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
 from hpcbench.measure.faults import after_call, before_call
@@ -139,8 +140,7 @@ class Worker:
         """Return the group under test, apart from the control group even when both are gloo."""
         assert self._membership is not None
         if backend not in self._groups:
-            self._groups[backend] = dist.new_group(
-                backend=backend.partition("/")[0], timeout=self._membership.timeout)
+            self._groups[backend] = open_group(backend, self._membership.timeout)
         return self._groups[backend]
 
     def _device(self, name: str) -> CpuDevice | CudaDevice:
