@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from hpcbench.launch.variables import ALLOWED
 from hpcbench.plan.case import Case, Plan
 from hpcbench.report.text import (
     MISSING,
@@ -25,6 +27,7 @@ from hpcbench.report.text import (
 from hpcbench.units import format_bytes, format_seconds
 
 LISTED_CASES = 60
+HEADER_COLUMNS = 110
 CASE_COLUMNS = (
     Column("#"), Column("collective", words=True),
     Column("backend", words=True), Column("device", words=True), Column("ranks"),
@@ -52,9 +55,10 @@ def plan_header(plan: Plan) -> Iterator[Text]:
                f"{skipped} skipped, {plural(plan.duplicates, 'duplicate')} dropped")
     yield Text("order: by #; cases that can share workers (environment, ranks) stand together")
     yield Text(_estimate_line(plan))
-    patterns = plan.config.get("launch", {}).get("pass_env")
-    if patterns:
-        yield Text(f"workers also inherit the variables that match: {', '.join(patterns)}")
+    patterns = (*ALLOWED, *plan.config.get("launch", {}).get("pass_env", ()))
+    inherited = f"workers inherit only variables that match: {' '.join(patterns)}"
+    for line in textwrap.wrap(inherited, HEADER_COLUMNS, subsequent_indent="  "):
+        yield Text(line, style="dim")
 
 
 def _estimate_line(plan: Plan) -> str:
