@@ -115,7 +115,9 @@ def _measure(
             rendezvous=job_rendezvous(comm, topology, plan), socket_env=socket_env(topology, plan),
             faults=plan.config["fault"], inline=plan.config["launch"]["inline"], stop=stop,
             journal=journal, report=report), pool)
-        journal.note("stopped" if reason else "end", {"signal": reason})
+        if reason:
+            journal.note("stopped", {"signal": reason})
+        journal.note("end", {})
 
 
 @contextlib.contextmanager

@@ -65,6 +65,7 @@ def test_a_stop_signal_seals_and_reports_what_there_is(
     outcome = read(done.folder)
     assert outcome.of_size(8).status == "ok"
     assert outcome.of_size(2**22).status == "not_run"
+    assert "HB110" not in outcome.codes()  # it was stopped in good order, it did not crash
 
 
 def test_usr1_finishes_the_running_case(mpirun: MpiLauncher) -> None:
