@@ -81,9 +81,10 @@ def test_on_a_terminal_failures_stay_and_the_bar_goes() -> None:
             progress.case_done(cases[1], "timeout", "rank 2: silent in RUN", 60.0)
             progress.message("new workers start")
         stream.flush()
-        shown = os.read(reader, 65536).decode()
+        shown = ""
+        while "new workers start" not in shown:  # a terminal gives what it has, in pieces
+            shown += os.read(reader, 65536).decode(errors="replace")
     assert "1/4" in shown
     assert "2/4" in shown
     assert "[2/4] timeout all_reduce mpi cpu fp32 sum 8B n=4  60 s  rank 2: silent in RUN" in shown
     assert "[1/4] ok" not in shown
-    assert "new workers start" in shown
