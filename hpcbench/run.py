@@ -42,6 +42,8 @@ def run_command(config: Path | None, overrides: Overrides) -> int:
         return int(error.exit_code)
     except HpcbenchError as error:
         return _alone(comm, str(error), error.exit_code)
+    except OSError as error:  # a full disk behind standard output
+        return _alone(comm, str(error), ExitCode.USAGE)
     except Exception:
         traceback.print_exc()
         return _alone(comm, "internal error, please report the lines above", ExitCode.INTERNAL)
@@ -75,10 +77,21 @@ def run(
         resolution = resolve(plan, ranks)
         folder = RunFolder.from_json(on_root(comm, lambda: create_run_folder(plan).to_json()))
         _measure(comm, topology, plan, pool, ranks, resolution, folder, stop)
-    on_all(comm, "sealing the trace", lambda: _seal(folder, comm.rank))
-    code = on_root(comm, lambda: _report(folder, plan), IDLE_PAUSE_S)
+    with _can_be_made_good(folder):
+        on_all(comm, "sealing the trace", lambda: _seal(folder, comm.rank))
+        code = on_root(comm, lambda: _report(folder, plan), IDLE_PAUSE_S)
     comm.barrier(IDLE_PAUSE_S)
     return ExitCode(code)
+
+
+@contextlib.contextmanager
+def _can_be_made_good(folder: RunFolder) -> Iterator[None]:
+    """Add to an error after the last case what is left to do once its cause is mended."""
+    try:
+        yield
+    except AgreedError as error:
+        raise AgreedError(f"{error}\n  all cases were recorded; mend this, then: "
+                          f"hpcbench reduce {folder.path}", error.exit_code) from error
 
 
 def _plan(config: Path | None, overrides: Overrides, world_size: int) -> dict[str, Any]:

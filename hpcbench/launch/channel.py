@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 Message = dict[str, Any]
@@ -26,9 +26,13 @@ class Channel:
         message: Message = json.loads(self._connection.recv_bytes())
         return message
 
-    def wait(self, timeout_s: float) -> bool:
-        """Sleep until there is a message or the peer is gone; False after ``timeout_s``."""
-        return self._connection.poll(max(timeout_s, 0.0))
+    def wait(self, timeout_s: float, bell: int | None = None) -> bool:
+        """Sleep until there is a message or the peer is gone; False if there is not.
+
+        Returns after ``timeout_s``, or earlier when the descriptor ``bell`` is readable.
+        """
+        watched: list[Any] = [self._connection] if bell is None else [self._connection, bell]
+        return self._connection in wait(watched, max(timeout_s, 0.0))
 
     def close(self) -> None:
         """Close this end."""

@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from hpcbench.errors import RankLostError
+from hpcbench.launch.bell import Bell
 
 _SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
 _NOTICE_TAG = 77
 _FIRST_PAUSE_S = 20e-6
 _LONGEST_PAUSE_S = 2e-3
+_ARRIVAL_S = 0.02  # a ring may overtake the notice it announces
 IDLE_PAUSE_S = 0.2
 
 
@@ -28,6 +30,10 @@ class Communicator(Protocol):
 
     rank: int
     size: int
+
+    @property
+    def bell(self) -> int | None:
+        """Return the descriptor that is readable when there may be a notice, if there is one."""
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
         """Return every rank's value, by rank."""
@@ -56,6 +62,7 @@ class SoloCommunicator:
 
     rank = 0
     size = 1
+    bell: int | None = None
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
         """Return the one value."""
@@ -87,10 +94,18 @@ class SoloCommunicator:
 class MpiCommunicator:
     """The operations over an mpi4py intracommunicator."""
 
-    def __init__(self, comm: Any, while_waiting: Callable[[], None]) -> None:
-        """``while_waiting`` is called at every test; it may end the process (launcher gone)."""
+    def __init__(
+        self, comm: Any, while_waiting: Callable[[], None], bell: Bell | None = None,
+        neighbours: Mapping[int, str] | None = None,
+    ) -> None:
+        """``while_waiting`` is called at every test; it may end the process (launcher gone).
+
+        ``neighbours`` maps the other ranks of this node to the addresses of their bells.
+        """
         self._comm = comm
         self._while_waiting = while_waiting
+        self._bell = bell
+        self._neighbours = neighbours or {}
         self._notices: set[int] = set()
         self._sent: list[Any] = []
         self.rank: int = comm.Get_rank()
@@ -138,7 +153,21 @@ class MpiCommunicator:
         """Return the communicator of ranks 0..count-1, or None on the others. Collective."""
         member = self.rank < count
         comm = self._comm.Split(0 if member else 1, self.rank)
-        return MpiCommunicator(comm, self._while_waiting) if member else None
+        if not member:
+            return None
+        return MpiCommunicator(comm, self._while_waiting, self._bell, self._neighbours)
+
+    def with_bells(self, node: str, bell: Bell) -> MpiCommunicator:
+        """Return this communicator with notices that wake the ranks of one node. Collective."""
+        told = self.allgather([node, bell.address])
+        neighbours = {rank: address for rank, (other, address) in enumerate(told)
+                      if other == node and rank != self.rank}
+        return MpiCommunicator(self._comm, self._while_waiting, bell, neighbours)
+
+    @property
+    def bell(self) -> int | None:
+        """Return the descriptor that is readable when there may be a notice."""
+        return self._bell.fd if self._bell else None
 
     def notify(self, number: int) -> None:
         """Send the notice to rank 0, which passes it on: O(ranks) messages, not O(ranks^2)."""
@@ -150,13 +179,20 @@ class MpiCommunicator:
     def noticed(self, number: int) -> bool:
         """Take in all notices; rank 0 passes on the first of each case."""
         self._while_waiting()
+        deadline = time.monotonic() + _ARRIVAL_S if self._bell and self._bell.take() else 0.0
+        self._take_notices()
+        while number not in self._notices and time.monotonic() < deadline:
+            time.sleep(_FIRST_PAUSE_S)
+            self._take_notices()
+        return number in self._notices
+
+    def _take_notices(self) -> None:
         while self._comm.Iprobe(tag=_NOTICE_TAG):
             notice = np.empty(1, dtype=np.int64)
             self._comm.Recv(notice, tag=_NOTICE_TAG)
             if self.rank == 0:
                 self._pass_on(int(notice[0]))
             self._notices.add(int(notice[0]))
-        return number in self._notices
 
     def abort(self, code: int) -> None:
         """MPI_Abort: end every rank of the job now."""
@@ -171,6 +207,8 @@ class MpiCommunicator:
     def _send(self, number: int, rank: int) -> None:
         notice = np.array([number], dtype=np.int64)
         self._sent.append((self._comm.Isend(notice, rank, tag=_NOTICE_TAG), notice))
+        if self._bell and rank in self._neighbours:
+            self._bell.ring(self._neighbours[rank])
         self._sent = [(request, kept) for request, kept in self._sent if not request.Test()]
 
     def _wait(

@@ -14,6 +14,7 @@ from typing import Any
 
 from hpcbench.errors import LaunchError
 from hpcbench.launch.announced import announced_size
+from hpcbench.launch.bell import Bell
 from hpcbench.launch.communicator import Communicator, MpiCommunicator, SoloCommunicator
 from hpcbench.measure.environment import node_identity
 
@@ -44,9 +45,10 @@ def open_session(environ: Mapping[str, str]) -> Iterator[tuple[Communicator, Top
         if os.getppid() != launched_by:
             os._exit(4)
 
-    comm, library = _communicator(environ, end_if_launcher_is_gone)
-    check_launch(comm.size, environ)
-    yield comm, _topology(comm, library)
+    with Bell() as bell:
+        comm, library = _communicator(environ, end_if_launcher_is_gone, bell)
+        check_launch(comm.size, environ)
+        yield comm, _topology(comm, library)
 
 
 def check_launch(world_size: int, environ: Mapping[str, str]) -> None:
@@ -63,7 +65,7 @@ def check_launch(world_size: int, environ: Mapping[str, str]) -> None:
 
 
 def _communicator(
-    environ: Mapping[str, str], while_waiting: Callable[[], None],
+    environ: Mapping[str, str], while_waiting: Callable[[], None], bell: Bell,
 ) -> tuple[Communicator, str]:
     """Return the world communicator and the MPI library's name; no MPI is one rank."""
     mpi = _import_mpi(environ)
@@ -73,7 +75,7 @@ def _communicator(
     library = " ".join(said.partition(",")[0].split())
     comm = mpi.COMM_WORLD.Dup()
     comm.Set_errhandler(mpi.ERRORS_RETURN)
-    return MpiCommunicator(comm, while_waiting), library
+    return MpiCommunicator(comm, while_waiting).with_bells(node_identity(), bell), library
 
 
 def _import_mpi(environ: Mapping[str, str]) -> Any:

@@ -1,7 +1,8 @@
 """Waiting for a worker without disturbing it, and taking evidence when it does not answer.
 
-Supervisors are quiet while a case runs: they sleep on the worker's socket and wake only every
-``wakeup_s`` to look at the deadline, the other ranks' notices and stop requests.
+Supervisors are quiet while a case runs: they sleep on the worker's socket and the bell that a rank
+of the same node rings when it has failed, and wake only every ``wakeup_s`` to look at the deadline,
+other nodes' notices and stop requests.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def watch(worker: WorkerHandle, how: Watch) -> Sighting:
     deadline = time.monotonic() + how.timeout_s
     while not how.stop.now:
         remaining = deadline - time.monotonic()
-        if worker.wait(min(how.wakeup_s, remaining)):
+        if worker.wait(min(how.wakeup_s, remaining), how.comm.bell):
             return _answered(worker, how)
         if how.comm.noticed(how.number):
             return _after_notice(worker, how)

@@ -33,8 +33,11 @@ class WorkerHandle(Protocol):
     def send(self, message: Message) -> None:
         """Hand over one request."""
 
-    def wait(self, timeout_s: float) -> bool:
-        """Sleep until the worker has answered or ended."""
+    def wait(self, timeout_s: float, bell: int | None = None) -> bool:
+        """Sleep until the worker has answered or ended; False if not yet.
+
+        Also returns when the descriptor ``bell`` is readable.
+        """
 
     def receive(self) -> Message | None:
         """Return the answer, or None if the worker has ended."""
@@ -190,9 +193,9 @@ class WorkerProcess:
         with contextlib.suppress(OSError):
             self._channel.send(message)
 
-    def wait(self, timeout_s: float) -> bool:
-        """Sleep until the worker has answered or ended."""
-        return self._channel.wait(timeout_s)
+    def wait(self, timeout_s: float, bell: int | None = None) -> bool:
+        """Sleep until the worker has answered or ended, or the bell was rung."""
+        return self._channel.wait(timeout_s, bell)
 
     def receive(self) -> Message | None:
         """Return the answer, or None if the worker has ended."""

@@ -70,12 +70,15 @@ def _iterations(case: Case, records: Pass) -> Iterator[Problem]:
                       f"nothing is averaged over different iterations; {_AGAIN}")
         return
     expected = np.arange(max(counts.values())) < case.warmup
-    for rank, record in records.items():
-        warmups = (record.samples[:, 3] & Flag.WARMUP) != 0
-        if counts[rank] > planned or not np.array_equal(warmups, expected):
-            yield Problem("HB116", f"rank {rank}: {warmups.sum()} warm-ups of {counts[rank]} "
-                          f"iterations, planned {case.warmup} first ones of {planned}; {_AGAIN}")
-            return
+    flags = np.stack([record.samples[:, 3] for record in records.values()])
+    warmups = (flags & Flag.WARMUP) != 0
+    different = np.any(warmups != expected, axis=1) | (expected.size > planned)
+    if different.any():
+        row = int(np.argmax(different))
+        yield Problem("HB116", f"rank {[*records][row]}: {warmups[row].sum()} warm-ups of "
+                      f"{expected.size} iterations, planned {case.warmup} first ones of {planned}; "
+                      f"{_AGAIN}")
+        return
     if not np.any(~expected):
         yield Problem("HB116", f"no timed iteration, planned {case.iterations}; {_AGAIN}")
 

@@ -17,7 +17,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ from hpcbench.reduce.results import (
     Statistics,
 )
 from hpcbench.trace.columns import (
+    GrowingColumn,
     read_lines,
     read_text,
     text_column,
@@ -54,6 +57,9 @@ FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
 _SAMPLE_UNITS = {"case": "", "rank": "", "pass_index": "", "iteration": "", "start_ns": "ns",
                  "end_ns": "ns", "device_ns": "ns", "flags": ""}
+_MOST_THREADS = 8
+_CHUNK_ROWS = 8192
+"""Samples are read a whole case, all ranks, at a time."""
 _TIMES = tuple(item.name for item in fields(Statistics) if item.name != "n")
 
 
@@ -69,29 +75,30 @@ class _Place:
 class ResultsWriter:
     """An unfinished results file: samples case by case, then everything else at once."""
 
-    def __init__(self, file: h5py.File) -> None:
+    def __init__(self, file: h5py.File, pool: Executor) -> None:
         """Use `new_results` instead."""
         self._file = file
         self._places: dict[str, _Place] = {}
-        self._columns = {name: write_column(file, f"samples/{name}", np.empty(0, np.int64), unit)
+        self._pool = pool
+        self._columns = {name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
                          for name, unit in _SAMPLE_UNITS.items()}
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
         """Append the samples of one case."""
         shape = samples.start_ns.shape
-        offset = self._columns["case"].shape[0]
+        offset = self._columns["case"].rows
         self._places[case.case_id] = _Place(offset, *shape)
         columns = {
             "case": np.full(shape, case.index), "rank": np.array(samples.ranks)[:, None],
             "pass_index": samples.pass_index, "iteration": np.arange(shape[1]),
             **{name: getattr(samples, name) for name in SAMPLE_COLUMNS}}
         for name, values in columns.items():
-            dataset = self._columns[name]
-            dataset.resize((offset + shape[0] * shape[1],))
-            dataset[offset:] = np.broadcast_to(values, shape).ravel()
+            self._columns[name].append(np.broadcast_to(values, shape).ravel(), self._pool.map)
 
     def finish(self, results: Results) -> None:
         """Write everything but the samples."""
+        for column in self._columns.values():
+            column.finish()
         file, run = self._file, results.run
         file.attrs.update({
             "format": FORMAT, "schema_version": SCHEMA_VERSION, "run_id": run.run_id,
@@ -138,8 +145,10 @@ def new_results(path: Path) -> Iterator[ResultsWriter]:
 
     Raises FileError if the disk does not take it.
     """
-    with new_container(path, FORMAT, SCHEMA_VERSION) as file:
-        yield ResultsWriter(file)
+    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    with ThreadPoolExecutor(threads) as pool, \
+            new_container(path, FORMAT, SCHEMA_VERSION) as file:
+        yield ResultsWriter(file, pool)
 
 
 def write_results(path: Path, results: Results, samples: SampleSource) -> None:

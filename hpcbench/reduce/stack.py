@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,18 @@ def stack_samples(passes: Mapping[int, Pass]) -> CaseSamples | None:
     if len(members) != 1 or not all(map(_is_rectangular, stamped.values())):
         return None
     (ranks,) = members
-    blocks = [np.stack([records[rank].samples for rank in ranks]) for records in stamped.values()]
-    counts = [block.shape[1] for block in blocks]
-    table = np.concatenate(blocks, axis=1)
-    columns = {name: table[:, :, at] for at, name in enumerate(SAMPLE_COLUMNS)}
+    counts = [len(records[ranks[0]].samples) for records in stamped.values()]
+    columns = {name: _stacked([[records[rank].samples[:, at] for rank in ranks]
+                               for records in stamped.values()])
+               for at, name in enumerate(SAMPLE_COLUMNS)}
     pass_index = np.repeat(np.array(list(stamped), dtype=np.int64), counts)
     return CaseSamples(ranks=ranks, pass_index=pass_index, **columns)
+
+
+def _stacked(passes: Sequence[Sequence[npt.NDArray[np.int64]]]) -> npt.NDArray[np.int64]:
+    """Return (rank, iteration) of the rows that each rank has in each pass."""
+    blocks = [np.stack(rows) for rows in passes]
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
 
 
 def _is_rectangular(records: Pass) -> bool:

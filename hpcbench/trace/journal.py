@@ -107,11 +107,15 @@ class Journal:
         try:
             write_all(self._descriptor, data)
             os.fdatasync(self._descriptor)
+            n_links = os.fstat(self._descriptor).st_nlink
         except OSError as error:
             self._take_back()
             raise FileError(
                 f"{self.path}: cannot be written: {error.strerror}; {self._n_records} records "
                 f"({self._safe_bytes} bytes) before it are safe") from error
+        if not n_links:  # the system takes the bytes all the same, and nobody will ever read them
+            raise FileError(f"{self.path}: was removed while the run was on; all of this rank's "
+                            "records are lost with it")
         self._safe_bytes += len(data)
 
     def _take_back(self) -> None:

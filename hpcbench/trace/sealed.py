@@ -29,6 +29,8 @@ import numpy.typing as npt
 
 from hpcbench.plan.case import Plan
 from hpcbench.trace.columns import (
+    CHUNK_ROWS,
+    GrowingColumn,
     read_lines,
     read_text,
     text_column,
@@ -109,12 +111,16 @@ def _write_cases(file: h5py.File, records: Sequence[Record]) -> None:
 
 def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
     counts = [len(item.samples) for item in records]
-    write_column(file, "samples/case", np.repeat(np.arange(len(records), dtype=np.int64), counts))
     iterations = [np.arange(count, dtype=np.int64) for count in counts]
-    write_column(file, "samples/iteration", np.concatenate([np.empty(0, np.int64), *iterations]))
     rows = np.concatenate([no_samples(), *(item.samples for item in records)])
-    for index, name in enumerate(SAMPLE_COLUMNS):
-        write_column(file, f"samples/{name}", rows[:, index], _SAMPLE_UNITS[name])
+    columns = {"case": np.repeat(np.arange(len(records), dtype=np.int64), counts),
+               "iteration": np.concatenate([np.empty(0, np.int64), *iterations]),
+               **{name: rows[:, index] for index, name in enumerate(SAMPLE_COLUMNS)}}
+    for name, values in columns.items():
+        unit = _SAMPLE_UNITS.get(name, "")
+        column = GrowingColumn(file, f"samples/{name}", unit, chunk_rows=CHUNK_ROWS)
+        column.append(values)
+        column.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +187,11 @@ def _read_stamps(
     """Yield the rows at each (offset, count); neighbours are read together, once."""
     columns = [file[f"samples/{name}"] for name in SAMPLE_COLUMNS]
     for first, last, parts in _runs(wanted):
-        block = np.stack([column[first:last] for column in columns], axis=1)
+        block = np.empty((len(columns), last - first), dtype=np.int64)
+        for row, column in enumerate(columns):
+            column.read_direct(block[row], np.s_[first:last])
         for offset, count in parts:
-            yield block[offset - first:offset - first + count].astype(np.int64)
+            yield block[:, offset - first:offset - first + count].T
 
 
 def _runs(

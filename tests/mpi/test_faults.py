@@ -56,6 +56,17 @@ def test_each_fault_costs_one_case_and_names_its_rank(mpirun: MpiLauncher, ranks
     assert outcome.of_size(HEALTHY).status == "ok"
 
 
+@EVERY_MPI
+def test_a_failure_wakes_the_ranks_that_sleep(mpirun: MpiLauncher) -> None:
+    """Four ranks in a ring: not every worker sees its peer die, so its supervisor must be told."""
+    config = sweep("1024", "2048", block={"wakeup_s": [10.0]},
+                   fault=[{"case": "*", "rank": 1, "kind": "kill", "iteration": 2}])
+    job = mpirun.run(4, config=config).check(1)
+    assert job.duration_s < 10  # no supervisor slept its interval out
+    outcome = read(job.folder)
+    assert [item.blamed_rank for item in outcome.results.cases] == [1, 1]
+
+
 def test_a_hang_shows_stacks_and_the_position_of_the_silent_rank(mpirun: MpiLauncher) -> None:
     config = sweep("8", "16", fault=[{"case": "* 8B *", "rank": 1, "kind": "stop"}],
                    launch={"timeout_s": 2})

@@ -15,6 +15,7 @@ from hpcbench.errors import LaunchError
 from hpcbench.launch import processes
 from hpcbench.launch.address import rendezvous_address, socket_interface
 from hpcbench.launch.announced import announced_size
+from hpcbench.launch.bell import Bell
 from hpcbench.launch.channel import Channel, socket_pair
 from hpcbench.launch.session import check_launch
 from hpcbench.launch.setup import version_mix
@@ -115,6 +116,22 @@ def test_one_node_meets_on_loopback_and_many_do_not() -> None:
     assert socket_interface(["a", "b"], None) == {}
     with pytest.raises(LaunchError, match="no interface 'nope0'.*there are"):
         rendezvous_address(["a"], None, "nope0")
+
+
+def test_a_bell_wakes_who_waits_for_a_worker() -> None:
+    left, right = (Channel(end) for end in socket_pair())
+    with Bell() as mine, Bell() as other:
+        other.ring(mine.address)
+        other.ring(mine.address)
+        assert not left.wait(60, mine.fd)
+        assert mine.take() and not mine.take()
+        right.send({"outcome": "ok"})
+        assert left.wait(60, mine.fd)
+        for _ in range(1000):
+            other.ring(mine.address)  # neither a full queue nor a stranger stops who rings
+        other.ring("\0nobody")
+    left.close()
+    right.close()
 
 
 def test_messages_and_the_end_of_the_peer() -> None:

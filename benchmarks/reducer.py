@@ -1,0 +1,136 @@
+"""How fast are traces reduced, in how much memory, and does the time grow linearly with ranks?
+
+    python benchmarks/reducer.py [--ranks 64 128 256] [--cases 200] [--iterations 1000]
+
+Synthetic traces, sealed by the real writer: durations of about 300 us with noise, every start after
+a gap of its own, so that the columns pack as badly as real ones. Samples count as raw bytes: four
+int64 an iteration and rank. Goals: 100 MB/s, peak memory below 500 MiB, a doubling of ranks at most
+doubles the time (10 % allowed for noise). All sizes are reduced in this one run; each in a process
+of its own, whose peak memory is its own. --folder keeps the traces for another run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from hpcbench.plan.case import Plan, plan_to_json  # noqa: E402
+from hpcbench.reduce.reduce import reduce_folder  # noqa: E402
+from hpcbench.trace.journal import Journal, journal_path  # noqa: E402
+from hpcbench.trace.schema import Samples  # noqa: E402
+from hpcbench.trace.sealed import seal, trace_path  # noqa: E402
+from synthetic import make_header, make_plan, make_record  # noqa: E402
+
+GOAL_MB_S, GOAL_MIB, GOAL_GROWTH = 100, 500, 1.1
+
+
+def main() -> None:
+    """Make the traces, reduce them at each number of ranks, and print rates and growth."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[64, 128, 256])
+    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--iterations", type=int, default=1000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="where to make the traces; kept")
+    parser.add_argument("--reduce", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.reduce:
+        reduce_once(given.reduce)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = make_runs(given.folder or Path(scratch), given)
+        sys.exit(int(compare(folders, given)))
+
+
+def make_runs(parent: Path, given: argparse.Namespace) -> dict[int, Path]:
+    """Return a results folder for each number of ranks."""
+    folders = {}
+    for ranks in given.ranks:
+        folder = parent / f"{ranks}x{given.cases}x{given.iterations}"
+        folders[ranks] = folder
+        if not (folder / "plan.json").exists():
+            (folder / "traces").mkdir(parents=True)
+            plan = plan_for(ranks, given)
+            for rank in range(ranks):
+                write_trace(folder / "traces", plan, rank)
+            (folder / "plan.json").write_text(json.dumps(plan_to_json(plan)))
+    return folders
+
+
+def plan_for(ranks: int, given: argparse.Namespace) -> Plan:
+    """Return a plan of as many cases as were asked for, all of one size."""
+    return make_plan(given.cases, ranks, warmup=5, iterations=given.iterations - 5, size_bytes=8,
+                     requested_bytes=8, count=2)
+
+
+def write_trace(traces: Path, plan: Plan, rank: int) -> None:
+    """Write the sealed trace of one rank."""
+    path = journal_path(traces, rank)
+    noise = np.random.default_rng(rank)
+    records = [make_record(case, rank, samples=samples(noise, case.index, case.iterations + 5))
+               for case in plan.cases]
+    with Journal.create(path, make_header(plan, rank), plan if rank == 0 else None) as journal:
+        journal.append(*records)
+        journal.note("end", {})
+    seal(path, trace_path(traces, rank))
+    path.unlink()
+
+
+def samples(noise: np.random.Generator, case_index: int, rows: int) -> Samples:
+    """Return stamps within the window that `synthetic.make_record` gives the case."""
+    table = np.zeros((rows, 4), dtype=np.int64)
+    steps_ns = noise.integers(400_000, 900_000, rows)
+    table[:, 0] = 10**12 + case_index * 10**9 + np.cumsum(steps_ns)
+    table[:, 1] = table[:, 0] + noise.integers(200_000, 400_000, rows)
+    table[:, 2] = -1
+    table[:5, 3] = 1
+    return table
+
+
+def compare(folders: dict[int, Path], given: argparse.Namespace) -> bool:
+    """Reduce every folder several times, in turn; return whether a goal is missed."""
+    times: dict[int, list[float]] = {ranks: [] for ranks in folders}
+    peaks: dict[int, float] = dict.fromkeys(folders, 0.0)
+    for _ in range(given.repeat):
+        for ranks, folder in folders.items():
+            done = subprocess.run([sys.executable, __file__, "--reduce", str(folder)],
+                                  capture_output=True, text=True, check=True)
+            seconds, mib = (float(text) for text in done.stdout.split())
+            times[ranks].append(seconds)
+            peaks[ranks] = max(peaks[ranks], mib)
+    missed, before = False, None
+    for ranks in sorted(folders):
+        raw_mb = ranks * given.cases * given.iterations * 32 / 1e6
+        best_s, rate = min(times[ranks]), raw_mb / min(times[ranks])
+        growth = (best_s / before[1]) / (ranks / before[0]) if before else 1.0
+        missed |= rate < GOAL_MB_S or peaks[ranks] > GOAL_MIB or growth > GOAL_GROWTH
+        print(f"{ranks:>4} ranks {raw_mb:7.1f} MB: {best_s:6.2f} s (all: "
+              + ", ".join(f"{item:.2f}" for item in times[ranks])
+              + f"), {rate:6.1f} MB/s, peak {peaks[ranks]:.0f} MiB, time over ranks {growth:.2f}")
+        before = (ranks, best_s)
+    print(f"goals: {GOAL_MB_S} MB/s, {GOAL_MIB} MiB, {GOAL_GROWTH}: "
+          + ("missed" if missed else "met"))
+    return missed
+
+
+def reduce_once(folder: Path) -> None:
+    """Reduce one folder and print seconds and this process's peak memory in MiB."""
+    began = time.perf_counter()
+    results = reduce_folder(folder)
+    seconds = time.perf_counter() - began
+    if any(item.status != "ok" for item in results.cases) or results.findings:
+        sys.exit(f"not all ok: {results.findings[:3]}")
+    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+if __name__ == "__main__":
+    main()

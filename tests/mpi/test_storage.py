@@ -1,0 +1,203 @@
+"""Disks that fill up, cannot be written or vanish: one clear error, and all before it readable.
+
+A small tmpfs in a mount namespace of its own (``unshare -m``) is the disk; before it goes with the
+namespace, what is on it is copied beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from hpcbench.reduce.reduce import reduce_folder
+from hpcbench.reduce.results import Results
+from hpcbench.reduce.results_file import open_results
+from launcher import EVERY_MPI, Finished, MpiLauncher
+from mpi.reading import read, sweep
+
+pytestmark = pytest.mark.mpi
+
+SIZES = [str(16 << number) for number in range(8)]
+ON_A_SMALL_DISK = """
+mkdir out && mount -t tmpfs -o "$1" tmpfs out || exit 99
+shift
+"$@"
+code=$?
+cp -a out saved
+exit $code
+"""
+REDUCE_WITH_LITTLE_ROOM = """
+mkdir disk && mount -t tmpfs -o size=1m tmpfs disk || exit 99
+cp -a "$1" disk/run && rm -rf disk/run/summary.* disk/run/plots
+dd if=/dev/zero of=disk/filler bs=4k 2> /dev/null
+truncate -s -"$2" disk/filler
+"$3" reduce disk/run
+code=$?
+cp -a disk/run saved
+exit $code
+"""
+
+
+@functools.cache
+def _cannot_mount() -> str:
+    """Return why no file system can be mounted here, "" if it can."""
+    done = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
+                          capture_output=True, text=True, check=False)
+    return done.stderr.strip()
+
+
+@pytest.fixture(autouse=True)
+def mounts(request: pytest.FixtureRequest) -> None:
+    """Skip a test marked with ``mounts`` where nothing can be mounted."""
+    if request.node.get_closest_marker("mounts") and _cannot_mount():
+        pytest.skip(f"cannot mount a small disk: {_cannot_mount()}")
+
+
+def _run_on(mpirun: MpiLauncher, options: str, **config: object) -> tuple[Finished, Path]:
+    """Run two ranks with results on a tmpfs; return the job and a copy of what it wrote."""
+    before = ["unshare", "-m", "sh", "-c", ON_A_SMALL_DISK, "sh", options]
+    done = mpirun.run(2, config=sweep(*SIZES, **config), before=before)
+    assert "Traceback" not in done.stderr, str(done)
+    return done, mpirun.jobs[-1].home / "saved"
+
+
+def _acknowledged(done: Finished) -> list[int]:
+    return [int(size) for size in re.findall(r"\d\] ok +all_reduce .* (\d+)B", done.stdout)]
+
+
+def _reduced(folder: Path) -> Results:
+    return reduce_folder(folder.resolve())
+
+
+def _ok_sizes(results: Results) -> set[int]:
+    return {item.case.workload.size_bytes for item in results.cases if item.status == "ok"}
+
+
+@EVERY_MPI
+@pytest.mark.mounts
+def test_a_disk_that_fills_up_while_cases_run(mpirun: MpiLauncher) -> None:
+    done, saved = _run_on(mpirun, "size=80k", measure={"warmup": 1, "iterations": 300})
+    done.check(2)
+    assert re.search(r"rank \d: .*\.journal: cannot be written: No space left on device; \d+ "
+                     r"records \(\d+ bytes\) before it are safe", done.stderr)
+    assert "hpcbench reduce" in done.stderr
+    mpirun.assert_no_orphans()
+    acknowledged = _acknowledged(done)
+    assert acknowledged
+    assert set(acknowledged) <= _ok_sizes(_reduced(saved / "latest"))
+
+
+@pytest.mark.mounts
+def test_a_disk_that_fills_up_while_traces_are_sealed(mpirun: MpiLauncher) -> None:
+    done, saved = _run_on(mpirun, "size=196k", measure={"warmup": 1, "iterations": 300})
+    done.check(2)
+    assert "sealing the trace failed on" in done.stderr
+    assert re.search(r"\.h5: cannot be written: No space left on device", done.stderr)
+    assert re.search(r"hpcbench reduce /.*/out/test-", done.stderr)
+    assert not list((saved / "latest" / "traces").glob("*.partial"))
+    assert _acknowledged(done) == [int(size) for size in SIZES]
+    assert _ok_sizes(_reduced(saved / "latest")) == set(_acknowledged(done))
+
+
+@pytest.mark.mounts
+def test_a_disk_too_small_for_anything(mpirun: MpiLauncher) -> None:
+    done, _ = _run_on(mpirun, "size=4k")
+    assert "No space left on device; choose another folder with -o DIR" in done.check(2).stderr
+
+
+@pytest.mark.mounts
+def test_a_disk_that_fills_up_while_results_are_written(mpirun: MpiLauncher) -> None:
+    job = mpirun.run(2, config=sweep(*SIZES)).check()
+    assert job.folder is not None
+    expected = _ok_sizes(read(job.folder).results)
+    ends = set()
+    for number, room in enumerate(["0", "20k", "36k", "44k", "52k", "64k", "100k", "200k", "400k"]):
+        home = job.folder.parents[1] / f"room{number}"
+        home.mkdir()
+        done = _reduce(mpirun, home, job.folder, room)
+        ends.add(done.returncode)
+        assert done.returncode in (0, 2), done.stderr
+        assert "Traceback" not in done.stderr
+        left = [path.name for path in (home / "saved").rglob("*") if ".part" in path.name]
+        assert not left
+        with open_results(home / "saved") as file:  # the former one or the new one, but whole
+            assert _ok_sizes(file.results) == expected
+        if done.returncode:
+            assert re.fullmatch(r"hpcbench: disk/run/.*: No space left on device\n", done.stderr)
+    assert ends == {0, 2}
+
+
+def _reduce(
+    mpirun: MpiLauncher, home: Path, folder: Path, room: str,
+) -> subprocess.CompletedProcess[str]:
+    words = ["unshare", "-m", "sh", "-c", REDUCE_WITH_LITTLE_ROOM, "sh", str(folder), room,
+             mpirun.program("hpcbench")]
+    return subprocess.run(words, cwd=home, env=mpirun.environment(home, {}), capture_output=True,
+                          text=True, timeout=60, check=False)
+
+
+@pytest.mark.mounts
+def test_a_read_only_disk(mpirun: MpiLauncher) -> None:
+    done, saved = _run_on(mpirun, "ro")
+    assert "cannot be made: Read-only file system; choose another" in done.check(2).stderr
+    assert list(saved.iterdir()) == []
+
+
+@EVERY_MPI
+def test_a_folder_that_is_removed_while_cases_run(mpirun: MpiLauncher) -> None:
+    config = sweep(*SIZES, measure={"warmup": 1, "iterations": 300})
+    with mpirun.start(2, config=config) as job:
+        job.wait_for("[1/8]")
+        assert job.folder is not None
+        shutil.rmtree(job.folder)
+        done = job.wait(30).check(2)
+        mpirun.assert_no_orphans()
+    assert re.search(r"rank \d: .*\.journal: was removed while the run was on", done.stderr)
+    assert "[8/8]" not in done.stdout  # no case is called recorded that is nowhere
+    assert "Traceback" not in done.stderr
+
+
+def test_a_log_on_a_full_disk_is_one_clear_error(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(sweep("8")))
+    with open("/dev/full", "w") as log:  # noqa: PTH123  (mpirun would write it, and end the job)
+        done = subprocess.run(
+            [mpirun.program("python"), "-m", "hpcbench", "run"], cwd=tmp_path, stdout=log,
+            stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            env=mpirun.environment(tmp_path, {}))
+    assert done.returncode == 2, done.stderr
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_used_output_folder_keeps_all_that_is_in_it(mpirun: MpiLauncher) -> None:
+    config = sweep("8")
+    first = mpirun.run(1, config=config).check().folder
+    assert first is not None
+    before = _contents(first)
+    for output in (first.parent, first):
+        again = mpirun.run(1, "-o", str(output), config=config).check()
+        assert "results in" in again.stdout
+        assert {path: data for path, data in _contents(first).items() if path in before} == before
+    assert (first.parent / "latest").resolve() != first
+    assert read(first / "latest").results.cases[0].status == "ok"
+
+
+def test_an_output_folder_that_is_a_file(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    done = mpirun.run(1, "-o", str(file), config=sweep("8")).check(2)
+    assert "cannot be made: Not a directory; choose another folder" in done.stderr
+    assert file.read_text() == "mine"
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    found: Sequence[Path] = [path for path in folder.rglob("*") if path.is_file()]
+    return {os.path.relpath(path, folder): path.read_bytes() for path in found}
