@@ -20,16 +20,16 @@ import torch.distributed as dist
 
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
-from hpcbench.backends.groups import open_group
+from hpcbench.backends.groups import open_groups
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
-from hpcbench.measure.faults import after_call, before_call
+from hpcbench.measure.faults import after_call, before_call, strays
 from hpcbench.measure.loop import Schedule, Surroundings, checked_iterations, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.plan.case import Case, case_from_json
 from hpcbench.workloads.collectives.check import Mismatch
 from hpcbench.workloads.collectives.operation import Operation, Place
-from hpcbench.workloads.collectives.table import make_operation
+from hpcbench.workloads.collectives.table import make_operation, other_operation
 
 _COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",
                   "timeout", "nccl error", "gloo/transport", "socket", "remote process",
@@ -53,7 +53,7 @@ class Worker:
         self._progress = progress
         self._store: dist.TCPStore | None = None
         self._membership: Membership | None = None
-        self._groups: dict[str, Any] = {}
+        self._groups: dict[tuple[str, int], Any] = {}
         self._devices: dict[str, CpuDevice | CudaDevice] = {}
 
     def answer(self, message: Message) -> Message:
@@ -120,7 +120,8 @@ class Worker:
             around = Surroundings(
                 barrier=dist.barrier, now_ns=time.perf_counter_ns, faults=before_call(faults),
                 spoilers=after_call(
-                    faults, getattr(operation, "output", None), operation.poison))
+                    faults, getattr(operation, "output", None), operation.poison),
+                strays=strays(faults, lambda: other_operation(case.workload, operation.place)))
             wrong = measure(operation, device, self._progress, schedule, around)
         self._progress.mark(Phase.IDLE)
         return {"begin_ns": begin_ns, "end_ns": time.perf_counter_ns(),
@@ -132,16 +133,19 @@ class Worker:
     ) -> Iterator[Operation]:
         """Give the allocated operation; its buffers go when the case ends."""
         assert self._membership is not None
-        place = Place(self._membership.rank, self._membership.world_size,
-                      self._group(case.backend), device.torch_device)
+        size = case.group_size
+        place = Place(self._membership.rank % size, size,
+                      self._group(case.backend, case.workload.groups), device.torch_device,
+                      first=self._membership.rank // size * size)
         yield make_operation(case.workload, place)
 
-    def _group(self, backend: str) -> Any:
-        """Return the group under test, apart from the control group even when both are gloo."""
-        assert self._membership is not None
-        if backend not in self._groups:
-            self._groups[backend] = open_group(backend, self._membership.timeout)
-        return self._groups[backend]
+    def _group(self, backend: str, groups: int) -> Any:
+        """Return this rank's group under test, never the control group even when both are gloo."""
+        assert (member := self._membership) is not None
+        if (backend, groups) not in self._groups:
+            self._groups[backend, groups] = open_groups(
+                backend, member.timeout, member.world_size, groups, member.rank)
+        return self._groups[backend, groups]
 
     def _device(self, name: str) -> CpuDevice | CudaDevice:
         assert self._membership is not None

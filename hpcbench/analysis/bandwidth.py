@@ -22,7 +22,8 @@ class Bandwidth:
 def busbw_factor(collective: str, world_size: int) -> float | None:
     """Return busbw / algbw for ``world_size`` ranks; None for barrier, which moves no data.
 
-    0 for one rank, also where nccl-tests says 1 (broadcast, send_recv): nothing crosses a link.
+    0 for one rank, also where nccl-tests says 1 (broadcast, reduce, send_recv): nothing crosses a
+    link. Parts of different sizes have the factor of equal ones, as nccl-tests' alltoallv does.
     Raises KeyError for an unknown collective.
     """
     n = world_size
@@ -31,7 +32,10 @@ def busbw_factor(collective: str, world_size: int) -> float | None:
         "all_gather": (n - 1) / n,
         "reduce_scatter": (n - 1) / n,
         "all_to_all": (n - 1) / n,
+        "gather": (n - 1) / n,
+        "scatter": (n - 1) / n,
         "broadcast": 1.0,
+        "reduce": 1.0,
         "send_recv": 1.0,
         "barrier": None,
     }[collective]
@@ -39,8 +43,11 @@ def busbw_factor(collective: str, world_size: int) -> float | None:
 
 
 def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth | None:
-    """Return S / t and S / t x factor; None for barrier and for a time that is not positive."""
-    factor = busbw_factor(workload.collective, world_size)
+    """Return S / t and S / t x factor; None for barrier and for a time that is not positive.
+
+    Of several groups at once the rates are those of one group, in the time of the slowest.
+    """
+    factor = busbw_factor(workload.collective, world_size // workload.groups)
     if factor is None or not time_s > 0:
         return None
     algbw = workload.size_bytes / time_s

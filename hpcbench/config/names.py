@@ -14,8 +14,8 @@ KINDS = ("collective",)
 KIND_ALIASES: Mapping[str, str] = MappingProxyType({"comm": "collective"})
 
 COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv",
-    "barrier",
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather",
+    "scatter", "send_recv", "barrier",
 )
 COLLECTIVE_ALIASES: Mapping[str, str] = MappingProxyType({
     "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
@@ -37,9 +37,11 @@ DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({
 })
 FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
 
+SPLITS = ("even", "linear", "one_heavy", "zero")
+"""How the data are divided among the ranks (docs/method.md)."""
 OPS = ("sum", "prod", "min", "max", "avg")
 MODES = ("barrier_start",)
-FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "wrong")
+FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "wrong", "desync")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -30,6 +30,7 @@ Device = Annotated[str, named(names.DEVICES)]
 DeviceType = Annotated[str, named(names.DEVICE_TYPES, {"metal": "mps"})]
 Dtype = Annotated[str, named(names.DTYPES, names.DTYPE_ALIASES)]
 Op = Annotated[str, named(names.OPS)]
+Split = Annotated[str, named(names.SPLITS)]
 Mode = Annotated[str, named(names.MODES)]
 FaultKind = Annotated[str, named(names.FAULTS)]
 Text = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]+$")]
@@ -128,10 +129,16 @@ class CollectiveBlock(Section):
         default=("all",), description="Run on the first k ranks of the job; all: on every rank.")
     dtype: Axis[Dtype] = Field(default=("fp32",), description="Element type.")
     op: Axis[Op] = Field(
-        default=("sum",), description="Reduction of all_reduce and reduce_scatter.")
-    root: Axis[Annotated[int, Field(ge=0)]] = Field(default=(0,), description="Root of broadcast.")
+        default=("sum",), description="Reduction of all_reduce, reduce_scatter and reduce.")
+    root: Axis[Annotated[int, Field(ge=0)]] = Field(
+        default=(0,), description="Root of broadcast, reduce, gather and scatter, in its group.")
     in_place: Axis[bool] | None = Field(
         default=None, description="Send from the receive buffer; default: as the collective does.")
+    split: Axis[Split] = Field(
+        default=("even",),
+        description="How all_gather, reduce_scatter and all_to_all divide the data among ranks.")
+    groups: Axis[Annotated[int, Field(ge=1)]] = Field(
+        default=(1,), description="Equal groups of consecutive ranks that run it at once.")
     warmup: Axis[Warmup] | None = Field(default=None, description="Instead of measure.warmup.")
     iterations: Axis[Iterations] | None = Field(
         default=None, description="Instead of measure.iterations.")

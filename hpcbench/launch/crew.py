@@ -75,7 +75,7 @@ class Crew:
         self._worker.send({"do": "case", "case": case_to_json(case), "number": number,
                            "device": device, "faults": list(faults)})
         sighting = watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s))
-        return self._agree(sighting, case.timeout_s)
+        return self._agree(sighting, case.timeout_s, case.workload.collective)
 
     def close(self) -> None:
         """Have healthy workers leave their process group together."""
@@ -133,13 +133,13 @@ class Crew:
     def _watch(self, number: int, timeout_s: float, wakeup_s: float) -> Watch:
         return Watch(self._comm, number, timeout_s, wakeup_s, self._stop)
 
-    def _agree(self, sighting: Sighting, timeout_s: float) -> Hearing:
+    def _agree(self, sighting: Sighting, timeout_s: float, planned: str = "") -> Hearing:
         """Exchange evidence; every member reaches the same verdict and acts on it."""
         answers = self._comm.allgather(
             sighting.evidence.to_json(),
             timeout_s=None if self._patient else timeout_s + _AGREEMENT_GRACE_S)
         evidence = [Evidence.from_json(answer) for answer in answers]
-        verdict = judge(evidence, timeout_s)
+        verdict = judge(evidence, timeout_s, planned)
         self._rows = self._worker.progress.rows() if self._worker else no_samples()
         if verdict.status not in ("ok", "wrong"):
             self.dismiss()

@@ -1,8 +1,9 @@
 """Who is to blame when a case goes wrong: a pure function of all ranks' evidence.
 
 Never the first reporter: the survivors' "connection closed by peer" is faster than the victim's
-end of file. A process's own end or own exception outweighs a stopped process, that outweighs the
-least progress, that outweighs a communication error.
+end of file. A rank that called another operation than the planned one is the cause of whatever
+the others then run into, even of their end. Else a process's own end or own exception outweighs a
+stopped process, that outweighs the least progress, that outweighs a communication error.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Evidence:
 
     ``iteration`` and ``phase`` are the worker's last progress word; ``cause`` is one line;
     ``expired``: the deadline passed on this rank, it was not ended by another's failure;
-    ``stop`` is the signal by which this rank was asked to stop.
+    ``stop`` is the signal by which this rank was asked to stop; ``stray`` the operation that its
+    worker called in place of the planned one, in iteration ``stray_iteration``, or "".
     """
 
     rank: int
@@ -44,6 +46,8 @@ class Evidence:
     device: str = ""
     expired: bool = False
     stop: str = ""
+    stray: str = ""
+    stray_iteration: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -64,11 +68,15 @@ class Verdict:
     blamed_rank: int
 
 
-def judge(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:
+def judge(
+    evidence: Sequence[Evidence], timeout_s: float, planned: str = "the planned operation",
+) -> Verdict:
     """Return the verdict; every rank computes the same one from the same evidence."""
     if any(item.outcome is Outcome.HALTED for item in evidence):
         asked = next(item for item in evidence if item.outcome is Outcome.HALTED)
         return Verdict("not_run", asked.cause, -1)
+    if any(item.stray for item in evidence):
+        return _desync(evidence, timeout_s, planned)
     for outcome in (Outcome.DIED, Outcome.EXCEPTION):
         if guilty := _least_progress(evidence, outcome):
             return _failed(guilty, len(evidence))
@@ -84,6 +92,25 @@ def judge(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:
     if guilty := _least_progress(evidence, Outcome.COMMUNICATION):
         return _failed(guilty, len(evidence))
     return _checked(evidence)
+
+
+def _desync(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Verdict:
+    """Blame the first rank that called something else, and say what came of it."""
+    astray = sorted((item for item in evidence if item.stray),
+                    key=lambda item: (item.stray_iteration, item.rank))
+    first = astray[0]
+    said = [f"rank {item.rank} called {item.stray} in iteration {item.stray_iteration}"
+            for item in astray]
+    left = len(evidence) - len(astray)
+    others = ("instead of" if not left else "while the other rank called" if left == 1
+              else "while the others called")
+    text = f"{', '.join(said)} {others} {planned}"
+    failures = [item for outcome in (Outcome.DIED, Outcome.EXCEPTION, Outcome.COMMUNICATION)
+                for item in _least_progress(evidence, outcome)]
+    if not failures and any(item.outcome is not Outcome.OK for item in evidence):
+        return Verdict("timeout", f"{text}: no end in {timeout_s:g} s", first.rank)
+    after = f"; then rank {failures[0].rank}: {failures[0].cause}" if failures else ""
+    return Verdict("failed", text + after, first.rank)
 
 
 def _least_progress(evidence: Sequence[Evidence], outcome: Outcome) -> list[Evidence]:

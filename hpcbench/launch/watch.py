@@ -67,7 +67,9 @@ def _answered(worker: WorkerHandle, how: Watch) -> Sighting:
     if outcome is Outcome.OK:
         evidence = Evidence(
             how.comm.rank, outcome, n_wrong=answer.get("n_wrong", -1),
-            wrong=answer.get("wrong", ""), device=answer.get("device", ""), stop=how.stop.any)
+            wrong=answer.get("wrong", ""), device=answer.get("device", ""), stop=how.stop.any,
+            stray=worker.progress.stray_operation,
+            stray_iteration=worker.progress.stray_iteration)
         return Sighting(evidence, answer)
     how.comm.notify(how.number)
     return _without_answer(worker, how, outcome, answer["cause"])
@@ -96,7 +98,8 @@ def _without_answer(
 ) -> Sighting:
     evidence = Evidence(
         how.comm.rank, outcome, cause, worker.progress.iteration, int(worker.progress.phase),
-        expired=expired, stop=how.stop.any)
+        expired=expired, stop=how.stop.any, stray=worker.progress.stray_operation,
+        stray_iteration=worker.progress.stray_iteration)
     kept = {"evidence": outcome.value, "cause": cause, "position": _position(worker),
             "output": worker.last_output(), **(detail or {})}
     return Sighting(evidence, {}, kept)
@@ -105,5 +108,7 @@ def _without_answer(
 def _position(worker: WorkerHandle) -> str:
     """Say where the worker's progress word last stood."""
     progress = worker.progress
+    stray = progress.stray_operation
+    called = f", called {stray} in iteration {progress.stray_iteration}" if stray else ""
     return (f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}, "
-            f"case number {progress.case_number}")
+            f"case number {progress.case_number}{called}")

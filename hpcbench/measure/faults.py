@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from hpcbench.errors import HpcbenchError
+from hpcbench.measure.loop import Stray
 
 _OOM_HEADROOM_BYTES = 64 * 2**20
 
@@ -40,10 +41,18 @@ def after_call(
     """Return what to do to the output between the timed call and its check, by iteration."""
 
     def flip_last() -> None:
-        if output is not None:
+        if output is not None and output.numel():
             output.reshape(-1)[-1] = poison
 
     return {fault["iteration"]: flip_last for fault in faults if fault["kind"] == "wrong"}
+
+
+def strays(
+    faults: Sequence[Mapping[str, Any]], other: Callable[[], Stray],
+) -> dict[int, Stray]:
+    """Return what to call instead of the workload, by iteration; ``other`` is asked if needed."""
+    when = [fault["iteration"] for fault in faults if fault["kind"] == "desync"]
+    return dict.fromkeys(when, other()) if when else {}
 
 
 def _kill() -> None:

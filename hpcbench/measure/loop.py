@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hpcbench.measure.progress import Phase, SharedProgress
@@ -23,6 +23,15 @@ class Workload(Protocol):
 
     def check(self) -> object | None:
         """Return what is wrong with the output that was just timed, or None."""
+
+
+class Stray(Protocol):
+    """Another operation than the one that is planned."""
+
+    name: str
+
+    def run(self) -> None:
+        """Do it once."""
 
 
 class Device(Protocol):
@@ -46,12 +55,16 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What lines the ranks up, tells the time, and what a fault-injection test does when."""
+    """What lines the ranks up, tells the time, and what a fault-injection test does when.
+
+    ``strays`` are called instead of the workload, in these iterations.
+    """
 
     barrier: Callable[[], None]
     now_ns: Callable[[], int]
     faults: Mapping[int, Callable[[], None]]
     spoilers: Mapping[int, Callable[[], None]]
+    strays: Mapping[int, Stray] = field(default_factory=dict)
 
 
 def checked_iterations(warmup: int, iterations: int, validate: bool) -> frozenset[int]:
@@ -74,6 +87,7 @@ def measure(
         for index in range(schedule.warmup + schedule.iterations):
             flags = Flag.WARMUP if index < schedule.warmup else Flag(0)
             progress.mark(Phase.PREPARE, index)
+            called = around.strays.get(index, workload)
             workload.prepare()
             device.synchronize()
             progress.mark(Phase.BARRIER, index)
@@ -81,8 +95,10 @@ def measure(
             progress.mark(Phase.RUN, index)
             if index in around.faults:
                 around.faults[index]()
+            if index in around.strays:
+                progress.stray(around.strays[index].name, index)
             start_ns = around.now_ns()
-            device_ns = device.timed(workload.run)
+            device_ns = device.timed(called.run)
             end_ns = around.now_ns()
             if index in around.spoilers:
                 around.spoilers[index]()

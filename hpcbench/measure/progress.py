@@ -12,9 +12,11 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-_HEADER_WORDS = 8
+_HEADER_WORDS = 16
 _ROW_WORDS = 4  # trace.schema.SAMPLE_COLUMNS
-_CASE, _ITERATION, _PHASE, _ROWS = range(4)
+_CASE, _ITERATION, _PHASE, _ROWS, _STRAY_ITERATION = range(5)
+_STRAY = slice(8, 16)  # the header's second half: a name in ASCII, padded with NUL
+_NAME_BYTES = 64
 
 
 class Phase(IntEnum):
@@ -32,6 +34,8 @@ class Phase(IntEnum):
 
 class SharedProgress:
     """int64 words in a memfd: case number, iteration, phase, row count, then rows of 4 words.
+
+    The header also names the first operation that the worker called in place of the planned one.
 
     The file is sparse: only rows that are written take memory.
     """
@@ -57,7 +61,8 @@ class SharedProgress:
         os.close(self.fd)
 
     def begin(self, case_number: int) -> None:
-        """Start a case: no rows, iteration 0, idle."""
+        """Start a case: no rows, iteration 0, idle, nothing called but what is planned."""
+        self._write_stray("")
         self._words[_ROWS] = 0
         self._words[_ITERATION] = 0
         self._words[_PHASE] = Phase.IDLE
@@ -67,6 +72,16 @@ class SharedProgress:
         """Say what happens now."""
         self._words[_ITERATION] = iteration
         self._words[_PHASE] = phase
+
+    def stray(self, operation: str, iteration: int) -> None:
+        """Say that ``operation`` is called now instead of the planned one; the first one stays."""
+        if not self.stray_operation:
+            self._words[_STRAY_ITERATION] = iteration
+            self._write_stray(operation)
+
+    def _write_stray(self, name: str) -> None:
+        padded = name.encode("ascii")[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
+        self._words[_STRAY] = memoryview(padded).cast("q")
 
     def stamp(self, row: int, start_ns: int, end_ns: int, device_ns: int, flags: int) -> None:
         """Record one iteration."""
@@ -91,6 +106,16 @@ class SharedProgress:
     def phase(self) -> Phase:
         """Return the phase of the last `mark`."""
         return Phase(self._words[_PHASE])
+
+    @property
+    def stray_operation(self) -> str:
+        """Return the first operation called in place of the planned one, or ""."""
+        return bytes(self._words[_STRAY]).rstrip(b"\0").decode("ascii")
+
+    @property
+    def stray_iteration(self) -> int:
+        """Return the iteration in which it was called."""
+        return self._words[_STRAY_ITERATION]
 
     def rows(self) -> npt.NDArray[np.int64]:
         """Return a copy of the recorded rows, int64 (row, 4)."""

@@ -17,11 +17,13 @@ _TWO_FORMS = ("all_gather", "reduce_scatter")
 class Collective:
     """One collective operation, sized as nccl-tests sizes it (docs/method.md).
 
-    ``count`` is nccl-tests' count column, in elements: the whole buffer for all_reduce, broadcast
-    and send_recv, each rank's part for all_gather, reduce_scatter and all_to_all, 0 for barrier.
-    ``size_bytes`` is the size after rounding, ``requested_bytes`` what the sweep asked for.
-    ``op``, ``root`` and ``in_place`` are None where the collective has no such option; a barrier
-    moves no data, its dtype is uint8 by convention.
+    ``count`` is nccl-tests' count column, in elements: the whole buffer for all_reduce, broadcast,
+    reduce and send_recv, each rank's part for all_gather, reduce_scatter, all_to_all, gather and
+    scatter (the largest part if ``split`` is not even), 0 for barrier. ``size_bytes`` is the size
+    after rounding, ``requested_bytes`` what the sweep asked for. ``op``, ``root`` and ``in_place``
+    are None where the collective has no such option; a barrier moves no data, its dtype is uint8
+    by convention. ``groups`` equal groups of consecutive ranks run it at the same time; sizes,
+    counts and ``root`` are those of one group.
     """
 
     collective: str
@@ -32,6 +34,8 @@ class Collective:
     requested_bytes: int
     size_bytes: int
     count: int
+    split: str = "even"
+    groups: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,11 @@ class Case:
     memory_bytes: int
 
     @property
+    def group_size(self) -> int:
+        """Return how many ranks take part in one collective."""
+        return max(self.world_size // self.workload.groups, 1)
+
+    @property
     def label(self) -> str:
         """Return a one-line name for progress lines and messages."""
         work = self.workload
@@ -72,7 +81,9 @@ class Case:
         parts += [f"root={work.root}"] if work.root else []
         parts += [f"{work.size_bytes}B"] if work.collective != "barrier" else []
         parts += ["in_place"] if work.in_place and work.collective in _TWO_FORMS else []
+        parts += [f"split={work.split}"] if work.split != "even" else []
         parts += [f"n={self.world_size}"]
+        parts += [f"groups={work.groups}"] if work.groups != 1 else []
         parts += [f"{key}={value}" for key, value in self.env]
         return " ".join(parts)
 

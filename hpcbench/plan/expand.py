@@ -103,11 +103,12 @@ def _case(
     device = resolve_device(point.backend, point.device)
     validate = point.validate and work.collective != "barrier"
     env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
-    memory = rank_bytes(work.collective, work.in_place, point.world_size, work.size_bytes)
+    ranks = _group_size(point)
+    memory = rank_bytes(work.collective, work.in_place, ranks, work.size_bytes, work.split)
     skip = (_skip(point, work, device, job_size) or _contradiction(point)
             or _too_large(memory, device, config.hardware))
-    estimate_s = estimate_case_s(work, device, point.world_size, point.warmup + point.iterations,
-                                 validate, config.hardware)
+    estimate_s = estimate_case_s(work, device, ranks, point.warmup + point.iterations, validate,
+                                 config.hardware)
     identity = _identity(point, work, device, env, validate, config)
     return Case(
         case_id=case_id(identity), index=0, block=title, kind=block.kind, backend=point.backend,
@@ -122,12 +123,19 @@ def _workload(point: Point) -> Collective:
     traits = COLLECTIVE_TRAITS[point.collective]
     barrier = point.collective == "barrier"
     dtype = "uint8" if barrier else point.dtype
-    size, count = rounded(point.collective, dtype, point.world_size, point.size_bytes)
+    split = point.split if traits.uneven else "even"
+    size, count = rounded(point.collective, dtype, _group_size(point), point.size_bytes, split)
     return Collective(
         collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
         root=point.root if traits.has_root else None,
         in_place=_form(traits.in_place, point.in_place),
-        requested_bytes=0 if barrier else point.size_bytes, size_bytes=size, count=count)
+        requested_bytes=0 if barrier else point.size_bytes, size_bytes=size, count=count,
+        split=split, groups=point.groups)
+
+
+def _group_size(point: Point) -> int:
+    """Return the ranks of one group; of a world that cannot be divided, a skip, at least 1."""
+    return max(point.world_size // point.groups, 1)
 
 
 def _form(forms: tuple[bool, ...] | None, asked: bool | None) -> bool | None:
@@ -137,22 +145,36 @@ def _form(forms: tuple[bool, ...] | None, asked: bool | None) -> bool | None:
 
 def _skip(point: Point, work: Collective, device: str, job_size: int) -> str | None:
     """Return why the point can run nowhere as asked, or None."""
-    least = COLLECTIVE_TRAITS[work.collective].min_world_size
     reason = unsupported(
-        point.backend, device, work.collective, work.dtype, work.op, work.in_place)
-    if reason:
-        return reason
+        point.backend, device, work.collective, work.dtype, work.op, work.in_place, work.split)
+    return reason or _unfit_world(point, work, job_size) or _rounded_to_nothing(point, work)
+
+
+def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
+    """Return why the ranks are too few or too many, or cannot be divided as asked, or None."""
+    ranks, least = _group_size(point), COLLECTIVE_TRAITS[work.collective].min_world_size
+    where = " in a group" if work.groups > 1 else ""
     if point.world_size > job_size:
         return f"world_size {point.world_size} is more than the job's {job_size} ranks"
-    if point.world_size < least:
-        return f"{work.collective} needs at least {least} ranks"
-    if work.root is not None and work.root >= point.world_size:
-        return f"root {work.root} is not one of {point.world_size} ranks"
-    if work.size_bytes == 0 and work.collective != "barrier":
-        smallest = smallest_bytes(work.collective, work.dtype, point.world_size)
-        return (f"{work.requested_bytes} B is rounded to nothing: {work.collective} of "
-                f"{work.dtype} over {point.world_size} ranks begins at {smallest} B")
+    if point.world_size % work.groups:
+        return f"{point.world_size} ranks cannot be divided into {work.groups} equal groups"
+    if ranks < least:
+        return f"{work.collective} needs at least {least} ranks{where}"
+    if work.split != "even" and ranks < 2:
+        return f"split {work.split} needs at least 2 ranks{where}"
+    if work.root is not None and work.root >= ranks:
+        return f"root {work.root} is not one of {ranks} ranks{where}"
     return None
+
+
+def _rounded_to_nothing(point: Point, work: Collective) -> str | None:
+    if work.size_bytes or work.collective == "barrier":
+        return None
+    ranks = _group_size(point)
+    smallest = smallest_bytes(work.collective, work.dtype, ranks, work.split)
+    split = f" split {work.split}" if work.split != "even" else ""
+    return (f"{work.requested_bytes} B is rounded to nothing: {work.collective} of "
+            f"{work.dtype}{split} over {ranks} ranks begins at {smallest} B")
 
 
 def _contradiction(point: Point) -> str | None:
@@ -186,6 +208,10 @@ def _identity(
     }
     if work.size_bytes == 0:
         identity["requested_bytes"] = work.requested_bytes
+    if work.split != "even":
+        identity["split"] = work.split
+    if work.groups != 1:
+        identity["groups"] = work.groups
     if point.wakeup_s != config.launch.wakeup_s:
         identity["wakeup_s"] = point.wakeup_s
     return identity

@@ -26,6 +26,8 @@ class Point(NamedTuple):
     op: str
     root: int
     in_place: bool | None
+    split: str
+    groups: int
     warmup: int
     iterations: int
     validate: bool
@@ -48,6 +50,7 @@ def _axes(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]]:
         "collective": block.collective, "backend": block.backend, "device": block.device,
         "env": (), "world_size": block.world_size, "dtype": block.dtype, "op": block.op,
         "root": block.root, "in_place": block.in_place or (None,),
+        "split": block.split, "groups": block.groups,
         "warmup": block.warmup or (measure.warmup,),
         "iterations": block.iterations or (measure.iterations,),
         "validate": block.check or (measure.check,),

@@ -1,9 +1,14 @@
 """Sizes exactly as nccl-tests counts them, and the memory a case takes.
 
-nccl-tests' size column S: the buffer of all_reduce, broadcast and send_recv; the parts of all
-ranks together for all_gather, reduce_scatter and all_to_all. Its count column is in elements:
-S / e for the former, one rank's part for the latter. A part is rounded down to 16 bytes
-(nccl-tests: ``(count / nranks) & -(16 / e)``); S is what is left after rounding.
+nccl-tests' size column S: the buffer of all_reduce, broadcast, reduce and send_recv; the parts of
+all ranks together for all_gather, reduce_scatter, all_to_all, gather and scatter. Its count column
+is in elements: S / e for the former, one rank's part for the latter. A part is rounded down to 16
+bytes (nccl-tests: ``(count / nranks) & -(16 / e)``); S is what is left after rounding.
+
+Parts that differ in size are whole multiples (`weights`) of one unit, which is a multiple of 16
+bytes. Their S is the sum of all parts for all_gather and reduce_scatter, and for all_to_all, as in
+nccl-tests' alltoallv, the maximum over ranks of what a rank sends and of what it receives. Part d
+of every rank's buffer goes to rank d, so this is n times the largest part.
 """
 
 from __future__ import annotations
@@ -15,7 +20,29 @@ PART_BYTES = 16
 """A rank's part is a multiple of this."""
 
 
-def rounded(collective: str, dtype: str, world_size: int, requested_bytes: int) -> tuple[int, int]:
+def weights(split: str, world_size: int) -> tuple[int, ...]:
+    """Return what the ranks' parts are proportional to.
+
+    ``linear``: r + 1 for rank r; ``one_heavy``: n for rank 0, 1 for the others; ``zero``: nothing
+    for the last rank, 1 for the others.
+    """
+    n = world_size
+    if split == "linear":
+        return tuple(range(1, n + 1))
+    if split == "one_heavy":
+        return (n, *(1,) * (n - 1))
+    return (*(1,) * (n - 1), 0 if split == "zero" and n > 1 else 1)
+
+
+def part_counts(split: str, world_size: int, count: int) -> list[int]:
+    """Return the elements of every rank's part; ``count`` are those of the largest."""
+    shares = weights(split, world_size)
+    return [count // max(shares) * share for share in shares]
+
+
+def rounded(
+    collective: str, dtype: str, world_size: int, requested_bytes: int, split: str = "even",
+) -> tuple[int, int]:
     """Return (size_bytes, count) of a collective over ``world_size`` ranks; (0, 0) for barrier.
 
     ``size_bytes`` is at most ``requested_bytes``, and 0 if nothing is left after rounding.
@@ -26,28 +53,39 @@ def rounded(collective: str, dtype: str, world_size: int, requested_bytes: int) 
     if not COLLECTIVE_TRAITS[collective].split:
         count = requested_bytes // element
         return count * element, count
+    units = _units(collective, split, world_size)
     granule = PART_BYTES // element
-    count = requested_bytes // element // world_size // granule * granule
-    return count * world_size * element, count
+    unit = requested_bytes // element // units // granule * granule
+    return unit * units * element, unit * max(weights(split, world_size))
 
 
-def smallest_bytes(collective: str, dtype: str, world_size: int) -> int:
+def smallest_bytes(collective: str, dtype: str, world_size: int, split: str = "even") -> int:
     """Return the smallest size that is not rounded to nothing."""
     if COLLECTIVE_TRAITS[collective].split:
-        return PART_BYTES * world_size
+        return PART_BYTES * _units(collective, split, world_size)
     return DTYPE_BYTES[dtype]
 
 
+def _units(collective: str, split: str, world_size: int) -> int:
+    """Return S in units: of the sum of the parts, or n times the largest for all_to_all."""
+    shares = weights(split, world_size)
+    return world_size * max(shares) if collective == "all_to_all" else sum(shares)
+
+
 def rank_bytes(
-    collective: str, in_place: bool | None, world_size: int, size_bytes: int
+    collective: str, in_place: bool | None, world_size: int, size_bytes: int, split: str = "even",
 ) -> int:
-    """Return the bytes of all buffers a rank holds for a case of size ``size_bytes``.
+    """Return the bytes of all buffers of the rank that holds most, for size ``size_bytes``.
 
     The kept input, the buffer the collective writes, and the expected result: in place the
     written buffer has the larger of the two sizes, broadcast keeps no input of its own.
     """
-    part = size_bytes // world_size
-    source = part if collective == "all_gather" else size_bytes
-    result = part if collective == "reduce_scatter" else size_bytes
+    shares = weights(split, world_size)
+    units = _units(collective, split, world_size)
+    part = size_bytes * max(shares) // units
+    source = part if collective in ("all_gather", "gather") else size_bytes
+    if collective == "all_to_all":
+        source = size_bytes * sum(shares) // units
+    result = part if collective in ("reduce_scatter", "scatter") else size_bytes
     written = max(source, result) if in_place else result
     return written + result + (0 if collective == "broadcast" else source)

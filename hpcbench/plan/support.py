@@ -1,8 +1,8 @@
 """What each backend can do by itself, known without a machine; the rest is a reason to skip.
 
 Sources: the backend table of torch.distributed's documentation (gloo on GPU: no send, recv or
-barrier), and runs of every collective, dtype and op on gloo with torch 2.13 on CPU. What only the
-machine can tell (is nccl there?) is in ``needs``.
+barrier), and runs of every collective, dtype, op and split on gloo with torch 2.13 on CPU. What
+only the machine can tell (is nccl there?) is in ``needs``.
 """
 
 from __future__ import annotations
@@ -19,22 +19,27 @@ class CollectiveTraits:
     """Which options a collective has, and how its size is counted.
 
     ``split``: the size is that of all ranks' parts together (all_gather), not of one buffer.
-    ``in_place`` lists the forms that torch has, the default first; None where there is no buffer.
+    ``uneven``: the parts may differ in size. ``in_place`` lists the forms that torch has, the
+    default first; None where there is no buffer.
     """
 
     has_op: bool = False
     has_root: bool = False
     in_place: tuple[bool, ...] | None = (False, True)
     split: bool = False
+    uneven: bool = False
     min_world_size: int = 1
 
 
 COLLECTIVE_TRAITS: Mapping[str, CollectiveTraits] = MappingProxyType({
     "all_reduce": CollectiveTraits(has_op=True, in_place=(True,)),
-    "all_gather": CollectiveTraits(split=True),
-    "reduce_scatter": CollectiveTraits(has_op=True, split=True),
-    "all_to_all": CollectiveTraits(in_place=(False,), split=True),
+    "all_gather": CollectiveTraits(split=True, uneven=True),
+    "reduce_scatter": CollectiveTraits(has_op=True, split=True, uneven=True),
+    "all_to_all": CollectiveTraits(in_place=(False,), split=True, uneven=True),
     "broadcast": CollectiveTraits(has_root=True, in_place=(True,)),
+    "reduce": CollectiveTraits(has_op=True, has_root=True, in_place=(True,)),
+    "gather": CollectiveTraits(has_root=True, in_place=(False,), split=True),
+    "scatter": CollectiveTraits(has_root=True, in_place=(False,), split=True),
     "send_recv": CollectiveTraits(in_place=(False,), min_world_size=2),
     "barrier": CollectiveTraits(in_place=None),
 })
@@ -45,7 +50,8 @@ class BackendTraits:
     """What a backend can do, and what it asks of the machine.
 
     ``device`` stands for ``auto``; ``missing`` is why this version cannot use the backend at all;
-    ``excluded`` lists (collective, device) pairs that it cannot do; ``env`` is what selects it.
+    ``excluded`` lists (collective, device) pairs that it cannot do; ``even_only`` says of
+    collectives why their parts cannot differ in size; ``env`` is what selects the backend.
     """
 
     device: str
@@ -53,6 +59,7 @@ class BackendTraits:
     needs: tuple[str, ...] = ()
     missing: str | None = None
     excluded: frozenset[tuple[str, str]] = frozenset()
+    even_only: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     collectives: tuple[str, ...] = COLLECTIVES
     dtypes: tuple[str, ...] = DTYPES
@@ -68,7 +75,9 @@ def _ucc(layer: str, *devices: str) -> BackendTraits:
 
 BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
     "gloo": BackendTraits("cpu", ("cpu", "cuda"),
-                          excluded=frozenset({("send_recv", "cuda"), ("barrier", "cuda")})),
+                          excluded=frozenset({("send_recv", "cuda"), ("barrier", "cuda")}),
+                          even_only=(("all_gather", "ProcessGroupGloo::allgather refuses parts "
+                                      "of different sizes (invalid tensor size)"),)),
     "nccl": BackendTraits("cuda", ("cuda",), ("nccl",)),
     "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",)),
     "ucc/tl/ucp": _ucc("ucp", "auto", "cpu", "cuda"),
@@ -91,6 +100,7 @@ def needs(backend: str, device: str) -> tuple[str, ...]:
 
 def unsupported(
     backend: str, device: str, collective: str, dtype: str, op: str | None, in_place: bool | None,
+    split: str = "even",
 ) -> str | None:
     """Return why the backend cannot do this anywhere, or None if nothing is known against it."""
     traits, forms = BACKEND_TRAITS[backend], COLLECTIVE_TRAITS[collective].in_place
@@ -106,4 +116,11 @@ def unsupported(
         return f"avg is defined for floating dtypes only, not for {dtype}"
     if in_place is not None and forms is not None and in_place not in forms:
         return f"{collective} has no {'in-place' if in_place else 'out-of-place'} form"
-    return None
+    return None if split == "even" else _uneven(backend, collective, in_place)
+
+
+def _uneven(backend: str, collective: str, in_place: bool | None) -> str | None:
+    """Return why the parts cannot differ in size, or None."""
+    if reason := dict(BACKEND_TRAITS[backend].even_only).get(collective):
+        return f"{backend} has no uneven {collective}: {reason}"
+    return f"uneven {collective} has no in-place form" if in_place else None

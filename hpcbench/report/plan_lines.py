@@ -16,6 +16,7 @@ from hpcbench.report.text import (
     column_widths,
     distinct,
     env_text,
+    form_text,
     header_lines,
     in_place_cell,
     plural,
@@ -93,7 +94,7 @@ def case_table(plan: Plan) -> Iterator[Text]:
 def _case_row(case: Case) -> list[str]:
     work = case.workload
     return [
-        str(case.index), work.collective, _backend(case), case.device,
+        str(case.index), _collective(case), _backend(case), case.device,
         str(case.world_size), type_cell(case), work.op or MISSING,
         MISSING if work.root is None else str(work.root), in_place_cell(case),
         str(work.size_bytes), str(work.count), ",".join(case.needs) or MISSING,
@@ -104,7 +105,7 @@ def _case_row(case: Case) -> list[str]:
 def _group_rows(cases: Sequence[Case]) -> list[list[str]]:
     groups: dict[tuple[str, str, str, int, tuple[str, ...]], list[Case]] = defaultdict(list)
     for case in cases:
-        key = (case.workload.collective, _backend(case), case.device, case.world_size, case.needs)
+        key = (_collective(case), _backend(case), case.device, case.world_size, case.needs)
         groups[key].append(case)
     return [
         [str(len(group)), collective, backend, device, str(ranks),
@@ -114,6 +115,11 @@ def _group_rows(cases: Sequence[Case]) -> list[list[str]]:
          format_seconds(sum(case.estimate_s for case in group) or 0.0)]
         for (collective, backend, device, ranks, needs), group in groups.items()
     ]
+
+
+def _collective(case: Case) -> str:
+    form = form_text(case)
+    return f"{case.workload.collective} ({form})" if form else case.workload.collective
 
 
 def _backend(case: Case) -> str:

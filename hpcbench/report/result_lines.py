@@ -18,6 +18,7 @@ from hpcbench.report.text import (
     device_type,
     distinct,
     env_text,
+    form_text,
     format_gb_per_s,
     format_us,
     header_lines,
@@ -84,6 +85,7 @@ def _group_title(item: CaseResult) -> str:
     case = item.case
     title = f"{case.workload.collective}  {case.backend} ({device_type(item)})  "
     title += plural(case.world_size, "rank")
+    title += f"  {form_text(case)}" if form_text(case) else ""
     return f"{title}  {env_text(case)}".rstrip()
 
 

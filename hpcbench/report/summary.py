@@ -25,19 +25,20 @@ SCHEMA_VERSION = 1
 STATISTIC_FIELDS = ("n", "min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
 FIELDS = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
-    "env", "dtype", "op", "root", "in_place", "requested_bytes", "size_bytes", "count", "warmup",
-    "iterations", "validate", "status", "reason", "blamed_rank", "n_wrong", *STATISTIC_FIELDS,
-    "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
+    "env", "dtype", "op", "root", "in_place", "requested_bytes", "size_bytes", "count", "split",
+    "groups", "warmup", "iterations", "validate", "status", "reason", "blamed_rank", "n_wrong",
+    *STATISTIC_FIELDS, "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
 )
 """The columns of summary.csv, and the keys of each of summary.json's ``cases``."""
 COMMUNICATION_NAMES = {
     "all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reduce_scatter",
-    "send_recv": "p2p", "all_to_all": "all_to_all", "broadcast": "broadcast", "barrier": "barrier",
+    "send_recv": "p2p", "all_to_all": "all_to_all", "broadcast": "broadcast", "reduce": "reduce",
+    "gather": "gather", "scatter": "scatter", "barrier": "barrier",
 }
 """Collective -> its key in ``results.communication``; the first four are other tools' names."""
 COMMUNICATION_FIELDS = (
-    "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "n",
-    "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s",
+    "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "split",
+    "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s",
 )
 
 
@@ -64,7 +65,7 @@ def case_row(item: CaseResult) -> dict[str, Any]:
         "iterations", "validate")}}
     row |= {"env": env_text(case), "device": item.device or case.device, "status": item.status,
             "reason": item.reason, "blamed_rank": item.blamed_rank, "n_wrong": item.n_wrong,
-            "busbw_factor": busbw_factor(work.collective, case.world_size)}
+            "busbw_factor": busbw_factor(work.collective, case.group_size)}
     row |= {name: getattr(stats, name) if stats else None for name in STATISTIC_FIELDS}
     rates = bandwidth(work, case.world_size, stats.median_s) if stats else None
     row["algbw_gb_per_s"] = to_gb_per_s(rates.algbw_bytes_per_s) if rates else None

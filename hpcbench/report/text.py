@@ -71,6 +71,14 @@ def in_place_cell(case: Case) -> str:
     return {None: MISSING, True: "yes", False: "no"}[case.workload.in_place]
 
 
+def form_text(case: Case) -> str:
+    """Return ``split linear, 2 groups``, or nothing for even parts and one group."""
+    work = case.workload
+    parts = [f"split {work.split}"] if work.split != "even" else []
+    parts += [plural(work.groups, "group")] if work.groups != 1 else []
+    return ", ".join(parts)
+
+
 def plural(count: int, noun: str) -> str:
     """Return ``1 rank``, ``4 ranks``; ``1 pass``, ``2 passes``."""
     if count == 1:
@@ -102,10 +110,18 @@ def distinct(values: Iterable[object]) -> str:
     return ",".join(dict.fromkeys(str(value) for value in values if value is not None))
 
 
+def _forms(cases: Sequence[Case]) -> str:
+    splits = distinct(sorted({case.workload.split for case in cases}))
+    groups = distinct(sorted({case.workload.groups for case in cases}))
+    parts = [f"split={splits}"] if splits != "even" else []
+    return " ".join([*parts, *([f"groups={groups}"] if groups != "1" else [])])
+
+
 def summarise_cases(cases: Sequence[Case]) -> str:
     """Return one short line that tells what a set of cases has in common and spans."""
     parts = [
         distinct(case.workload.collective for case in cases),
+        _forms(cases),
         distinct(case.backend for case in cases),
         distinct(cell for case in cases if (cell := type_cell(case)) != MISSING),
         size_range(cases),

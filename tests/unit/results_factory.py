@@ -13,8 +13,9 @@ from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results, R
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 
 ITEM_BYTES = {"fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1}
-REDUCING = ("all_reduce", "reduce_scatter")
-PER_RANK = ("all_gather", "reduce_scatter", "all_to_all")
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+PER_RANK = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
 def make_workload(
@@ -25,7 +26,7 @@ def make_workload(
     size = 0 if collective == "barrier" else size_bytes
     return Collective(
         collective=collective, dtype=dtype, op=op if collective in REDUCING else None,
-        root=root if collective == "broadcast" else None,
+        root=root if collective in ROOTED else None,
         in_place=None if collective == "barrier" else in_place,
         requested_bytes=size, size_bytes=size, count=size // ITEM_BYTES[dtype] // parts,
     )
@@ -119,6 +120,12 @@ def sweep(
                   device="cuda" if b == "nccl" else "cpu", **changes)
         for index, (c, b, n, d, s) in enumerate(points)
     )
+
+
+def shaped(split: str, groups: int, index: int, size_bytes: int = 1024) -> Case:
+    """Return an all_to_all with these parts on so many groups."""
+    work = make_workload("all_to_all", size_bytes)
+    return make_case(replace(work, split=split, groups=groups), index=index)
 
 
 def mixed_results() -> Results:

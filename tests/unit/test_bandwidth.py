@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,8 @@ from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
 from results_factory import make_workload
 
 GIB = 2**30
-SHARED = ("all_gather", "reduce_scatter", "all_to_all")
+SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+ONE_WAY = ("broadcast", "reduce", "send_recv")
 # S = 1 GiB, t = 1 ms: n, all_reduce, the shared factor (n-1)/n; GB/s.
 TABLE = [
     (1, 0.0, 0.0), (2, 1073.7418, 536.8709), (4, 1610.6127, 805.3064), (8, 1879.0482, 939.5241),
@@ -33,10 +35,24 @@ def test_worked_numbers(n: int, all_reduce: float, shared: float) -> None:
         assert gb_per_s(collective, n) == pytest.approx((1073.7418, shared), abs=5e-5)
 
 
-@pytest.mark.parametrize("collective", ["broadcast", "send_recv"])
+@pytest.mark.parametrize("collective", ONE_WAY)
 def test_one_way_collectives_count_once(collective: str) -> None:
     assert gb_per_s(collective, 8) == pytest.approx((1073.7418, 1073.7418), abs=5e-5)
     assert gb_per_s(collective, 1)[1] == 0.0
+
+
+@pytest.mark.parametrize(("ranks", "groups", "busbw"), [(8, 1, 1.75), (8, 2, 1.5), (8, 4, 1.0)])
+def test_of_several_groups_the_rate_is_that_of_one(ranks: int, groups: int, busbw: float) -> None:
+    rates = bandwidth(replace(make_workload("all_reduce", GIB), groups=groups), ranks, 1.0)
+    assert rates is not None
+    assert (rates.algbw_bytes_per_s, rates.busbw_bytes_per_s) == (GIB, busbw * GIB)
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "all_to_all"])
+def test_uneven_parts_have_the_factor_of_even_ones(collective: str) -> None:
+    work = replace(make_workload(collective, GIB), split="linear")
+    rates = bandwidth(work, 4, 1.0)
+    assert rates is not None and rates.busbw_bytes_per_s == 0.75 * GIB
 
 
 def test_barrier_has_a_time_only() -> None:
@@ -55,7 +71,7 @@ def test_unknown_collective_is_refused() -> None:
 
 
 @given(
-    collective=st.sampled_from(("all_reduce", *SHARED, "broadcast", "send_recv")),
+    collective=st.sampled_from(("all_reduce", *SHARED, *ONE_WAY)),
     n=st.integers(1, 10_000), size=st.integers(0, 2**45), time_s=st.floats(1e-9, 1e6),
 )
 def test_rates_are_finite_and_bounded(collective: str, n: int, size: int, time_s: float) -> None:

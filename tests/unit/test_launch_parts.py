@@ -162,6 +162,20 @@ def test_progress_is_shared_and_survives_the_writer() -> None:
     ours.close()
 
 
+def test_the_first_call_astray_stays_until_the_next_case() -> None:
+    ours = SharedProgress.create(10)
+    theirs = SharedProgress(os.dup(ours.fd), 10)
+    theirs.begin(1)
+    assert ours.stray_operation == ""
+    theirs.stray("reduce_scatter", 3)
+    theirs.stray("barrier", 4)
+    theirs.close()
+    assert (ours.stray_operation, ours.stray_iteration) == ("reduce_scatter", 3)
+    ours.begin(2)
+    assert (ours.stray_operation, ours.case_number) == ("", 2)
+    ours.close()
+
+
 def test_the_first_the_first_timed_and_the_last_iteration_are_checked() -> None:
     assert checked_iterations(5, 20, True) == {0, 5, 24}
     assert checked_iterations(0, 1, True) == {0}

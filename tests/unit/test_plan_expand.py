@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.config.load import PACKAGED, check_config, load_config
-from hpcbench.config.names import BACKENDS, COLLECTIVES, DEVICES, DTYPES, OPS
+from hpcbench.config.names import BACKENDS, COLLECTIVES, DEVICES, DTYPES, OPS, SPLITS
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
@@ -64,6 +64,18 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"collective": "all_reduce", "in_place": False}, "all_reduce has no out-of-place form"),
     ({"collective": "broadcast", "in_place": False}, "broadcast has no out-of-place form"),
     ({"collective": "send_recv", "world_size": 1}, "send_recv needs at least 2 ranks"),
+    ({"collective": "reduce", "in_place": False}, "reduce has no out-of-place form"),
+    ({"collective": "gather", "in_place": True}, "gather has no in-place form"),
+    ({"collective": "reduce", "op": "avg", "dtype": "int64"}, "avg is defined for floating"),
+    ({"collective": "gather", "root": 3, "world_size": 3}, "root 3 is not one of 3 ranks"),
+    ({"collective": "all_gather", "split": "linear"}, "gloo has no uneven all_gather: Process"),
+    ({"collective": "reduce_scatter", "split": "zero", "in_place": True}, "has no in-place form"),
+    ({"collective": "all_to_all", "split": "zero", "world_size": 1}, "needs at least 2 ranks"),
+    ({"collective": "all_to_all", "split": "linear", "size": 255}, "4 ranks begins at 256 B"),
+    ({"groups": 3}, "4 ranks cannot be divided into 3 equal groups"),
+    ({"groups": 8}, "4 ranks cannot be divided into 8 equal groups"),
+    ({"collective": "send_recv", "groups": 4}, "needs at least 2 ranks in a group"),
+    ({"collective": "broadcast", "groups": 2, "root": 2}, "root 2 is not one of 2 ranks in a"),
     ({"op": "avg", "dtype": "int32"}, "avg is defined for floating dtypes only, not for int32"),
     ({"op": "avg", "dtype": "uint8", "backend": "nccl"}, "avg is defined for floating dtypes"),
     ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu, only on cuda"),
@@ -94,6 +106,23 @@ def test_every_collective_dtype_and_op_runs_on_gloo() -> None:
     plan = plan_of({"collective": list(COLLECTIVES), "dtype": list(DTYPES), "op": list(OPS)})
     skips = {(c.workload.op, c.workload.dtype) for c in plan.cases if c.skip}
     assert skips == {("avg", dtype) for dtype in ("int32", "int64", "uint8")}
+
+
+def test_splits_are_dropped_where_parts_cannot_differ_and_even_is_the_plain_case() -> None:
+    plan = plan_of({"collective": ["all_reduce", "gather", "all_to_all"], "split": list(SPLITS)})
+    assert [(c.workload.collective, c.workload.split) for c in plan.cases] == [
+        ("all_reduce", "even"), ("gather", "even"), *(("all_to_all", name) for name in SPLITS)]
+    assert plan.cases[0].case_id == only_case({}).case_id
+    assert plan.cases[-1].label == "all_to_all gloo cpu fp32 1048576B split=zero n=4"
+
+
+def test_groups_divide_the_world_and_sizes_are_of_one_group() -> None:
+    one, two = plan_of({"collective": "all_gather", "groups": [1, 2], "size": "1KiB"}).cases
+    assert (one.workload.count, two.workload.count) == (64, 128)
+    assert (one.group_size, two.group_size) == (4, 2)
+    assert two.label == "all_gather gloo cpu fp32 1024B n=4 groups=2"
+    assert two.memory_bytes == 512 + 2 * 1024
+    assert one.case_id == only_case({"collective": "all_gather", "size": "1KiB"}).case_id
 
 
 def test_a_ucc_layer_is_chosen_by_the_environment_of_its_workers() -> None:
@@ -182,7 +211,8 @@ def test_a_plan_survives_json() -> None:
 AXES = {
     "collective": COLLECTIVES, "backend": BACKENDS, "device": DEVICES, "dtype": DTYPES, "op": OPS,
     "in_place": (False, True), "root": (0, 1, 7), "world_size": (1, 2, "all", 9),
-    "size": ("8", "1KiB", "100"), "warmup": (0, 5), "validate": (True, False),
+    "split": SPLITS, "groups": (1, 2), "size": ("8", "1KiB", "100"),
+    "warmup": (0, 5), "validate": (True, False),
 }
 blocks = st.fixed_dictionaries({}, optional={
     name: st.lists(st.sampled_from(values), min_size=1, max_size=3)

@@ -4,12 +4,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.config.names import COLLECTIVES, DTYPE_BYTES, DTYPES
-from hpcbench.plan.sizes import PART_BYTES, rank_bytes, rounded, smallest_bytes
+from hpcbench.config.names import COLLECTIVES, DTYPE_BYTES, DTYPES, SPLITS
+from hpcbench.plan.sizes import (
+    PART_BYTES,
+    part_counts,
+    rank_bytes,
+    rounded,
+    smallest_bytes,
+    weights,
+)
 from hpcbench.plan.support import COLLECTIVE_TRAITS
 
 MOVING = [name for name in COLLECTIVES if name != "barrier"]
 SPLIT = [name for name in MOVING if COLLECTIVE_TRAITS[name].split]
+UNEVEN = [name for name in MOVING if COLLECTIVE_TRAITS[name].uneven]
 WHOLE = [name for name in MOVING if name not in SPLIT]
 sizes = st.integers(0, 2**40)
 worlds = st.integers(1, 512)
@@ -26,6 +34,9 @@ dtypes = st.sampled_from(DTYPES)
     ("reduce_scatter", "fp32", 3, 1048576, 1048560, 87380),
     ("all_to_all", "uint8", 8, 1000, 896, 112),
     ("all_to_all", "fp64", 1, 40, 32, 4),
+    ("reduce", "fp16", 4, 9, 8, 4),
+    ("gather", "fp32", 4, 1048576, 1048576, 65536),
+    ("scatter", "fp32", 3, 1048576, 1048560, 87380),
     ("barrier", "uint8", 4, 1024, 0, 0),
 ])
 def test_sizes_as_nccl_tests_prints_them(
@@ -79,8 +90,57 @@ def test_the_smallest_size_is_the_first_that_is_not_rounded_to_nothing(
     ("all_reduce", False, 3000), ("all_reduce", True, 3000), ("all_gather", False, 2250),
     ("all_gather", True, 2250), ("reduce_scatter", False, 1500), ("reduce_scatter", True, 2250),
     ("all_to_all", False, 3000), ("broadcast", None, 2000), ("send_recv", False, 3000),
+    ("reduce", True, 3000), ("gather", False, 2250), ("scatter", False, 1500),
 ])
 def test_memory_is_input_written_buffer_and_expected_result(
     collective: str, in_place: bool | None, total: int
 ) -> None:
     assert rank_bytes(collective, in_place, 4, 1000) == total
+
+
+@pytest.mark.parametrize(("split", "shares"), [
+    ("even", (1, 1, 1, 1)), ("linear", (1, 2, 3, 4)), ("one_heavy", (4, 1, 1, 1)),
+    ("zero", (1, 1, 1, 0)),
+])
+def test_weights_of_four_ranks(split: str, shares: tuple[int, ...]) -> None:
+    assert weights(split, 4) == shares
+
+
+@pytest.mark.parametrize(("collective", "split", "size", "count"), [
+    ("all_gather", "linear", 960, 96), ("all_gather", "one_heavy", 1008, 144),
+    ("reduce_scatter", "zero", 1008, 84), ("all_to_all", "linear", 1024, 64),
+    ("all_to_all", "one_heavy", 1024, 64), ("all_to_all", "zero", 1024, 64),
+])
+def test_sizes_of_uneven_parts(collective: str, split: str, size: int, count: int) -> None:
+    assert rounded(collective, "fp32", 4, 1024, split) == (size, count)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(UNEVEN), st.sampled_from(SPLITS), dtypes, st.integers(2, 300), sizes)
+def test_uneven_parts_add_up_to_the_size(
+    collective: str, split: str, dtype: str, ranks: int, asked: int
+) -> None:
+    size, count = rounded(collective, dtype, ranks, asked, split)
+    parts = [part * DTYPE_BYTES[dtype] for part in part_counts(split, ranks, count)]
+    assert all(part % PART_BYTES == 0 for part in parts)
+    assert max(parts) == count * DTYPE_BYTES[dtype]
+    sent, received = sum(parts), [ranks * part for part in parts]
+    assert size == (max(sent, *received) if collective == "all_to_all" else sent)
+    assert size <= asked
+    assert rounded(collective, dtype, ranks, size, split) == (size, count)
+    least = smallest_bytes(collective, dtype, ranks, split)
+    assert rounded(collective, dtype, ranks, least, split)[0] == least
+    assert rounded(collective, dtype, ranks, least - 1, split)[0] == 0
+
+
+@settings(deadline=None)
+@given(st.sampled_from(UNEVEN), st.sampled_from(SPLITS), st.integers(2, 100), sizes)
+def test_memory_of_uneven_parts_is_that_of_the_rank_that_holds_most(
+    collective: str, split: str, ranks: int, asked: int
+) -> None:
+    size, count = rounded(collective, "uint8", ranks, asked, split)
+    parts = part_counts(split, ranks, count)
+    held = {"all_gather": [part + 2 * sum(parts) for part in parts],
+            "reduce_scatter": [sum(parts) + 2 * part for part in parts],
+            "all_to_all": [sum(parts) + 2 * ranks * part for part in parts]}[collective]
+    assert rank_bytes(collective, False, ranks, size, split) == max(held)

@@ -34,6 +34,7 @@ from results_factory import (
     mixed_results,
     not_ok,
     ok,
+    shaped,
     sweep,
 )
 
@@ -90,6 +91,16 @@ def test_labels_say_only_what_differs() -> None:
     assert [line.label for line in chart.lines] == [
         "gloo 2 ranks", "gloo 4 ranks", "mpi 2 ranks", "mpi 4 ranks"]
     assert chart.subtitle == "cpu, fp32, sum, out of place"
+
+
+def test_splits_and_groups_are_told_only_where_they_are_unusual() -> None:
+    cases = [shaped(split, 1, index) for index, split in enumerate(("even", "linear"))]
+    cases += [shaped("linear", 2, 2)]
+    chart, = charts(all_ok(tuple(cases)).cases)
+    assert [line.label for line in chart.lines] == [
+        "split even 1 group", "split linear 1 group", "split linear 2 groups"]
+    linear, = charts(all_ok((cases[1], shaped("linear", 1, 3, 4096))).cases)
+    assert linear.subtitle == "gloo, cpu, 4 ranks, split linear, fp32, out of place"
 
 
 def test_environment_variables_that_all_share_are_not_in_the_labels() -> None:

@@ -22,6 +22,7 @@ from results_factory import (
     mixed_results,
     not_ok,
     ok,
+    shaped,
     sweep,
 )
 
@@ -49,6 +50,16 @@ def test_row_has_nccl_tests_columns(capsys: Capture, tmp_path: Path) -> None:
          "1610.6", "0", "20", "ok"]
     ]
     assert "all_reduce  gloo (cpu)  4 ranks" in text
+
+
+def test_splits_and_groups_stand_above_their_rows(capsys: Capture, tmp_path: Path) -> None:
+    cases = (shaped("even", 1, 0), shaped("linear", 1, 1), shaped("even", 2, 2))
+    print_results(make_results(tuple(ok(case) for case in cases)), tmp_path)
+    print_plan(make_plan(cases))
+    lines = capsys.readouterr().out.splitlines()
+    title = "all_to_all  gloo (cpu)  4 ranks"
+    assert {title, f"{title}  split linear", f"{title}  2 groups"} <= set(lines)
+    assert any("all_to_all (split linear)  gloo" in line for line in lines)
 
 
 def test_unchecked_is_said_and_a_wrong_case_has_no_time(capsys: Capture, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from results_factory import (
     mixed_results,
     not_ok,
     ok,
+    shaped,
     sweep,
 )
 
@@ -53,6 +54,16 @@ def test_numbers_are_those_of_the_table(tmp_path: Path) -> None:
     assert float(row["busbw_gb_per_s"]) == pytest.approx(1610.6127, abs=5e-5)
     assert same["busbw_factor"] == 1.5
     assert same["n_wrong"] == 0
+
+
+def test_splits_and_groups_are_fields_and_the_factor_is_of_one_group(tmp_path: Path) -> None:
+    result = ok(shaped("linear", 2, 0, 2**30), 1e-3)
+    write_summary(make_results((result,)), tmp_path)
+    row = read_json(tmp_path)["cases"][0]
+    assert (row["split"], row["groups"], row["busbw_factor"]) == ("linear", 2, 0.5)
+    assert row["busbw_gb_per_s"] == row["algbw_gb_per_s"] / 2
+    listed = read_json(tmp_path)["results"]["communication"]["all_to_all"][0]
+    assert (listed["split"], listed["groups"]) == ("linear", 2)
 
 
 def test_a_case_without_statistics_has_no_numbers(tmp_path: Path) -> None:

@@ -58,6 +58,24 @@ def test_nobody_is_blamed_when_nobody_is_behind() -> None:
     assert (verdict.status, verdict.blamed_rank) == ("timeout", -1)
 
 
+def test_a_rank_astray_is_the_cause_of_all_that_follows() -> None:
+    stray = {"stray": "broadcast", "stray_iteration": 3, "expired": True}
+    stuck = [_seen(0, Outcome.STUCK, 3, expired=True), _seen(1, Outcome.STUCK, 4, **stray)]
+    verdict = judge(stuck, 2.0, "all_reduce")
+    assert (verdict.status, verdict.blamed_rank) == ("timeout", 1)
+    assert verdict.reason == ("rank 1 called broadcast in iteration 3 while the other rank called "
+                              "all_reduce: no end in 2 s")
+    verdict = judge([*stuck, _seen(2, Outcome.DIED)], 2.0, "all_reduce")
+    assert (verdict.status, verdict.blamed_rank) == ("failed", 1)
+    assert verdict.reason.endswith("while the others called all_reduce; then rank 2: died 2")
+
+
+def test_a_call_astray_that_harmed_nobody_is_still_a_failure() -> None:
+    verdict = judge([_seen(0, Outcome.OK, stray="barrier")], 2.0, "all_reduce")
+    assert (verdict.status, verdict.blamed_rank) == ("failed", 0)
+    assert verdict.reason == "rank 0 called barrier in iteration 0 instead of all_reduce"
+
+
 def test_an_error_of_all_ranks_is_told_as_such() -> None:
     same = [Evidence(rank, Outcome.EXCEPTION, "ValueError: no") for rank in range(3)]
     assert judge(same, 1.0).reason == "all 3 ranks: ValueError: no"

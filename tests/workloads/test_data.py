@@ -53,6 +53,17 @@ def test_a_lost_or_doubled_contribution_shows(name: str, ranks: int) -> None:
     assert compare(doubled, expected) is not None
 
 
+@pytest.mark.parametrize("name", sorted(DTYPES))
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("first", [2, 4, 6])
+def test_groups_have_their_own_exact_results(name: str, op: str, first: int) -> None:
+    dtype, count = DTYPES[name], 4096
+    parts = [contributed(rank, 2, op, count, dtype, first) for rank in range(2)]
+    expected = reduced(2, op, 0, count, dtype, first)
+    assert compare(_combine(parts, op, [1, 0]), expected) is None
+    assert compare(reduced(2, op, 0, count, dtype), expected) is not None
+
+
 @settings(max_examples=60, deadline=None)
 @given(dtypes, st.integers(0, 3000), st.integers(0, 3000), st.integers(16, 300))
 def test_what_ranks_send_differs_by_rank(name: str, one: int, other: int, count: int) -> None:

@@ -22,10 +22,11 @@ from hpcbench.report.plots.style import (
     plain,
     size_label,
 )
-from hpcbench.report.text import device_type, env_text, plural
+from hpcbench.report.text import device_type, env_text, form_text, plural
 from hpcbench.trace.schema import Flag
 
 Matrix = npt.NDArray[np.float64]
+_LEAVES_EARLY = ("broadcast", "reduce", "gather", "scatter", "send_recv")
 
 
 def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
@@ -40,8 +41,8 @@ def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Fi
     """Return the figure of one case. ``samples`` has at least one iteration."""
     case, work = item.case, item.case.workload
     size = "" if work.collective == "barrier" else f" of {size_label(work.size_bytes)}"
-    parts = (case.backend, device_type(item), plural(case.world_size, "rank"), work.dtype,
-             work.op or "", "in place" if work.in_place else "", env_text(case))
+    parts = (case.backend, device_type(item), plural(case.world_size, "rank"), form_text(case),
+             work.dtype, work.op or "", "in place" if work.in_place else "", env_text(case))
     figure = new_figure(f"{work.collective}{size}: time in the call, by rank and iteration",
                         ", ".join(part for part in parts if part))
     axes = figure.add_axes((0.075, 0.22, 0.8, 0.6))
@@ -54,9 +55,10 @@ def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Fi
 
 def _caption(item: CaseResult, samples: CaseSamples) -> str:
     text = "Each cell: end - start on that rank's own clock."
-    if item.case.workload.collective not in ("broadcast", "send_recv"):
-        text += (" No rank can finish before all have arrived, so a row that is shorter than the "
-                 "others is a rank that arrives late and is waited for.")
+    if item.case.workload.collective not in _LEAVES_EARLY:
+        group = " of its group" if item.case.workload.groups > 1 else ""
+        text += (f" No rank can finish before all{group} have arrived, so a row that is shorter "
+                 "than the others is a rank that arrives late and is waited for.")
     if samples.pass_index.max() > samples.pass_index.min():
         text += " Dashed line: the next pass begins."
     return text

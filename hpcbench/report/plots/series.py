@@ -18,10 +18,11 @@ MAX_ROWS = 16
 """More lines (with one size: rows) than this are split over several figures, to stay readable."""
 
 AXES = ("mode", "wake-up", "validate", "warmup", "iterations", "in-place", "root", "redop", "type",
-        "env", "ranks", "device", "backend")
+        "env", "groups", "split", "ranks", "device", "backend")
 """What tells lines apart. Split over figures first: the left; compared in one figure: the right."""
 
 _ENV = AXES.index("env")
+_USUAL = ("", "1 group", "split even")  # goes without saying where all lines have it
 
 Key = tuple[str, ...]
 
@@ -75,6 +76,7 @@ def _key(item: CaseResult) -> Key:
         f"{case.warmup} warm-ups", f"{case.iterations} iterations", in_place,
         "" if work.root is None else f"root {work.root}",
         work.op or "", "" if work.collective == "barrier" else work.dtype, env_text(case),
+        plural(work.groups, "group"), f"split {work.split}",
         plural(case.world_size, "rank"), device_type(item), case.backend,
     )
 
@@ -108,8 +110,10 @@ def _chart(collective: str, facet: Key, lines: dict[Key, list[CaseResult]]) -> C
     varied = _varied(keys)
     common = set.intersection(*(set(key[_ENV].split()) for key in keys))
     shown = [AXES.index(name) for name in
-             ("backend", "device", "ranks", "type", "redop", "root", "in-place", "env")]
-    shared = [keys[0][axis] for axis in shown if axis not in varied and keys[0][axis]]
+             ("backend", "device", "ranks", "split", "groups", "type", "redop", "root", "in-place",
+              "env")]
+    shared = [keys[0][axis] for axis in shown
+              if axis not in varied and keys[0][axis] not in _USUAL]
     extra = [part for part in facet if part and part not in shared]
     stem = "-".join(part for part in (collective, *facet) if part)
     if _ENV in varied:

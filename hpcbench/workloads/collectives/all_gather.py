@@ -18,7 +18,7 @@ class AllGather(Operation):
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
-        parts = [moved(rank, 0, spec.count, self.dtype) for rank in range(place.world_size)]
+        parts = [moved(rank, 0, spec.count, self.dtype) for rank in place.numbers]
         self.expected = self.on_device(torch.cat(parts))
         self.source = self.on_device(parts[place.rank])
         self.output = self.empty(spec.count * place.world_size)

@@ -17,8 +17,9 @@ class AllReduce(Operation):
         op = str(spec.op)
         self.op = reduce_op(op)
         self.source = self.on_device(
-            contributed(place.rank, place.world_size, op, spec.count, self.dtype))
-        self.expected = self.on_device(reduced(place.world_size, op, 0, spec.count, self.dtype))
+            contributed(place.rank, place.world_size, op, spec.count, self.dtype, place.first))
+        self.expected = self.on_device(
+            reduced(place.world_size, op, 0, spec.count, self.dtype, place.first))
         self.output = self.empty(spec.count)
 
     def prepare(self) -> None:

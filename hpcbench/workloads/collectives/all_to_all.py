@@ -16,9 +16,9 @@ class AllToAll(Operation):
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
         total, start = spec.count * place.world_size, place.rank * spec.count
-        parts = [moved(rank, start, spec.count, self.dtype) for rank in range(place.world_size)]
+        parts = [moved(rank, start, spec.count, self.dtype) for rank in place.numbers]
         self.expected = self.on_device(torch.cat(parts))
-        self.source = self.on_device(moved(place.rank, 0, total, self.dtype))
+        self.source = self.on_device(moved(place.number, 0, total, self.dtype))
         self.output = self.empty(total)
 
     def run(self) -> None:

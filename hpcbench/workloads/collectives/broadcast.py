@@ -15,7 +15,7 @@ class Broadcast(Operation):
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
         self.root = int(spec.root or 0)
-        self.expected = self.on_device(moved(self.root, 0, spec.count, self.dtype))
+        self.expected = self.on_device(moved(place.first + self.root, 0, spec.count, self.dtype))
         self.output = self.empty(spec.count)
 
     def prepare(self) -> None:
@@ -26,5 +26,5 @@ class Broadcast(Operation):
             self.output.fill_(self.poison)
 
     def run(self) -> None:
-        """Broadcast from the root (group rank equals global rank: groups are the first k ranks)."""
-        dist.broadcast(self.output, self.root, group=self.place.group)
+        """Broadcast from the root."""
+        dist.broadcast(self.output, self.place.global_rank(self.root), group=self.place.group)

@@ -30,16 +30,21 @@ def moved(rank: int, start: int, count: int, dtype: torch.dtype) -> torch.Tensor
 
 
 def contributed(
-    rank: int, world_size: int, op: str, count: int, dtype: torch.dtype,
+    rank: int, world_size: int, op: str, count: int, dtype: torch.dtype, first: int = 0,
 ) -> torch.Tensor:
-    """Return the first ``count`` elements of what ``rank`` contributes to a reduction."""
-    return _tile(_contribution(rank, world_size, op, dtype), 0, count, dtype)
+    """Return the first ``count`` elements of what ``rank`` contributes to a reduction.
+
+    ``rank`` is one of a group of ``world_size`` whose rank 0 is the global rank ``first``.
+    """
+    return _tile(_contribution(first + rank, world_size, op, dtype), 0, count, dtype)
 
 
-def reduced(world_size: int, op: str, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return elements ``start .. start + count`` of the reduction over all ranks."""
-    table = _contribution(0, world_size, op, dtype)
-    for rank in range(1, world_size):
+def reduced(
+    world_size: int, op: str, start: int, count: int, dtype: torch.dtype, first: int = 0,
+) -> torch.Tensor:
+    """Return elements ``start .. start + count`` of the reduction over all ranks of a group."""
+    table = _contribution(first, world_size, op, dtype)
+    for rank in range(first + 1, first + world_size):
         table = _combine(table, _contribution(rank, world_size, op, dtype), op)
     if op == "avg":
         return _tile(table.to(torch.float64) / world_size, start, count, dtype)

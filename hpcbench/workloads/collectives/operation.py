@@ -20,12 +20,31 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a collective runs: this rank's number, the group under test, and the device."""
+    """Where a collective runs: rank and size in the group under test, the group, the device.
+
+    ``first`` is the global rank of the group's rank 0: groups are consecutive ranks. Data depend
+    on global ranks, so that what another group sent is wrong here.
+    """
 
     rank: int
     world_size: int
     group: Any
     device: torch.device
+    first: int = 0
+
+    @property
+    def number(self) -> int:
+        """Return this rank's global rank."""
+        return self.first + self.rank
+
+    @property
+    def numbers(self) -> range:
+        """Return the global ranks of the group."""
+        return range(self.first, self.first + self.world_size)
+
+    def global_rank(self, rank: int) -> int:
+        """Return the global rank of a rank of the group, as torch wants roots and peers."""
+        return self.first + rank
 
 
 class Operation:
@@ -44,6 +63,7 @@ class Operation:
         self.place = place
         self.dtype = DTYPES[spec.dtype]
         self.poison = poison(self.dtype)
+        self.name = spec.collective
 
     def prepare(self) -> None:
         """Make the next call start from the same inputs and an output that is not yet right."""

@@ -20,9 +20,9 @@ class ReduceScatter(Operation):
         op, total, start = str(spec.op), spec.count * place.world_size, place.rank * spec.count
         self.op = reduce_op(op)
         self.source = self.on_device(
-            contributed(place.rank, place.world_size, op, total, self.dtype))
+            contributed(place.rank, place.world_size, op, total, self.dtype, place.first))
         self.expected = self.on_device(
-            reduced(place.world_size, op, start, spec.count, self.dtype))
+            reduced(place.world_size, op, start, spec.count, self.dtype, place.first))
         self.input = self.empty(total) if spec.in_place else self.source
         self.output = (self.input[start:start + spec.count] if spec.in_place
                        else self.empty(spec.count))

@@ -14,9 +14,9 @@ class SendRecv(Operation):
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
-        following = (place.rank + 1) % place.world_size
-        preceding = (place.rank - 1) % place.world_size
-        self.source = self.on_device(moved(place.rank, 0, spec.count, self.dtype))
+        following = place.global_rank((place.rank + 1) % place.world_size)
+        preceding = place.global_rank((place.rank - 1) % place.world_size)
+        self.source = self.on_device(moved(place.number, 0, spec.count, self.dtype))
         self.expected = self.on_device(moved(preceding, 0, spec.count, self.dtype))
         self.output = self.empty(spec.count)
         self.exchange = [

@@ -1,0 +1,129 @@
+"""reduce, gather, scatter, uneven parts and several groups at once, and a rank gone astray."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpcbench.plan.sizes import PART_BYTES
+from launcher import MpiLauncher
+from mpi.reading import read, sweep
+
+pytestmark = pytest.mark.mpi
+
+DTYPES = ["fp32", "fp64", "fp16", "bf16", "int32", "int64", "uint8"]
+FLOATING = DTYPES[:4]
+COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
+               "gather", "scatter", "send_recv", "barrier"]
+UNEVEN = ["reduce_scatter", "all_to_all"]
+
+
+def _block(**options: Any) -> dict[str, Any]:
+    return {"kind": "collective", **options}
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_reduce_gather_and_scatter_are_right_from_every_root(
+    mpirun: MpiLauncher, ranks: int,
+) -> None:
+    config = sweep(benchmarks=[
+        _block(collective=["gather", "scatter"], dtype=DTYPES, root=[0, ranks - 1], size="20KB"),
+        _block(collective="reduce", op=["sum", "prod", "min", "max"], dtype=DTYPES, size="20KB",
+               root=ranks - 1),
+        _block(collective="reduce", op="avg", dtype=FLOATING, size=["4", "100000"]),
+    ])
+    outcome = read(mpirun.run(ranks, config=config, timeout=100).check().folder)
+    mpirun.assert_no_orphans()
+    assert {item.status for item in outcome.results.cases} <= {"ok", "skipped"}
+    ran = [item for item in outcome.results.cases if item.status == "ok"]
+    assert len(ran) == 28 + 28 + 7  # 4 bytes of fp64 are rounded to nothing
+    assert all(item.n_wrong == 0 for item in ran)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
+    mpirun: MpiLauncher, ranks: int,
+) -> None:
+    splits = ["linear", "one_heavy", "zero"]
+    config = sweep(benchmarks=[_block(
+        collective=[*UNEVEN, "all_gather"], split=splits, dtype=DTYPES, size=["1KiB", "100000"])])
+    outcome = read(mpirun.run(ranks, config=config, timeout=100).check().folder)
+    for item in outcome.results.cases:
+        if item.case.workload.collective == "all_gather":
+            assert item.status == "skipped" and "refuses parts of different" in item.reason
+        else:
+            assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
+    ran = [item.case.workload for item in outcome.results.cases if item.status == "ok"]
+    assert len(ran) == 2 * 3 * 7 * 2
+    assert all(work.size_bytes % PART_BYTES == 0 for work in ran)
+
+
+@pytest.mark.parametrize(("ranks", "groups"), [(4, 2), (4, 4), (2, 2), (3, 3)])
+def test_several_groups_at_once_each_have_their_own_result(
+    mpirun: MpiLauncher, ranks: int, groups: int,
+) -> None:
+    config = sweep(benchmarks=[
+        _block(name="all", collective=COLLECTIVES, groups=[1, groups], size=["64", "40000"]),
+        _block(name="uneven", collective=UNEVEN, groups=groups, split="linear", size="40000"),
+        _block(name="roots", collective=["broadcast", "reduce", "gather", "scatter"],
+               groups=groups, root=1, size="40000"),
+    ])
+    outcome = read(mpirun.run(ranks, config=config, timeout=100).check().folder)
+    for item in outcome.results.cases:
+        alone = item.case.group_size == 1 and item.case.workload.groups > 1
+        needs_two = (item.case.workload.collective == "send_recv" or item.case.workload.root == 1
+                     or item.case.workload.split != "even")
+        expected = "skipped" if alone and needs_two else "ok"
+        assert item.status == expected, (item.case.label, item.reason)
+        samples = outcome.samples[item.case.case_id]
+        if expected == "ok":  # the statistics are over the ranks of all groups
+            assert samples is not None and samples.ranks == tuple(range(ranks))
+
+
+@pytest.mark.parametrize("collective", ["reduce", "gather", "scatter"])
+def test_a_wrong_element_shows_where_there_is_a_result(
+    mpirun: MpiLauncher, collective: str,
+) -> None:
+    config = sweep("4KiB", block={"collective": collective, "root": 1},
+                   fault=[{"rank": 1, "kind": "wrong", "iteration": 3}])
+    found = read(mpirun.run(3, config=config).check(1).folder).results.cases[0]
+    assert (found.status, found.n_wrong, found.blamed_rank) == ("wrong", 1, 1)
+
+
+def test_a_wrong_element_in_one_of_two_groups_shows(mpirun: MpiLauncher) -> None:
+    config = sweep("4KiB", block={"groups": 2}, fault=[{"rank": 3, "kind": "wrong"}])
+    found = read(mpirun.run(4, config=config).check(1).folder).of_size(4096)
+    assert (found.status, found.n_wrong, found.blamed_rank) == ("wrong", 1, 3)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_that_calls_another_collective_is_named_with_what_it_called(
+    mpirun: MpiLauncher, ranks: int,
+) -> None:
+    astray = {"all_reduce": 1024, "broadcast": 2048, "gather": 3072, "all_to_all": 4096}
+    rank_of = {name: number % ranks for number, name in enumerate(astray)}
+    blocks = [_block(collective=name, size=size) for name, size in astray.items()]
+    blocks.append(_block(collective="all_reduce", size=512))
+    faults = [{"case": f"{name} * {size}B *", "rank": rank_of[name], "kind": "desync",
+               "iteration": 1} for name, size in astray.items()]
+    config = sweep(benchmarks=blocks, fault=faults, launch={"timeout_s": 2})
+    job = mpirun.run(ranks, config=config, timeout=100).check(1)
+    mpirun.assert_no_orphans()
+    outcome = read(job.folder)
+    for name, size in astray.items():
+        found = outcome.of_size(size)
+        called = "barrier" if name == "broadcast" else "broadcast"
+        assert found.status == "timeout", found.reason
+        assert found.blamed_rank == rank_of[name], found.reason
+        assert f"rank {rank_of[name]} called {called} in iteration 1 while" in found.reason
+        assert f"called {name}: no end in 2 s" in found.reason
+    assert outcome.of_size(512).status == "ok"
+
+
+def test_a_call_astray_is_no_measurement_even_if_nothing_hangs(mpirun: MpiLauncher) -> None:
+    config = sweep("8", fault=[{"rank": 0, "kind": "desync", "iteration": 2}],
+                   measure={"warmup": 1, "iterations": 3, "validate": False})
+    found = read(mpirun.run(1, config=config).check(1).folder).of_size(8)
+    assert (found.status, found.blamed_rank) == ("failed", 0)
+    assert "rank 0 called broadcast in iteration 2 instead of all_reduce" in found.reason
