@@ -112,15 +112,35 @@ def run(
     inline: Annotated[
         bool, typer.Option("--inline", help="Run the worker in the MPI process, for a debugger.")
     ] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="Set up and call every case once as rank 0, alone: "
+                           "no MPI, no communication, no measurement, no results.")
+    ] = False,
+    world_size: Annotated[
+        Optional[int], typer.Option(min=1, help="Ranks of a dry run; default 4.")
+    ] = None,
 ) -> None:
     """Run the sweep on all ranks: mpirun -np 4 python -m hpcbench run."""
+    if world_size is not None and not dry:
+        raise typer.BadParameter("--world-size is for --dry-run; mpirun -np sets a run's ranks")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     from hpcbench.run import run_command
 
     path = _one_config(config, config_option)
     overrides = _overrides(benchmark, warmup, iters, only, output, require, inline, assignments)
+    if dry:
+        _dry_run(path, overrides, world_size or 4)
     sys.stderr = sys.__stderr__
     raise typer.Exit(run_command(path, overrides))
+
+
+def _dry_run(path: Path | None, overrides: list[tuple[str, object]], world_size: int) -> None:
+    """Try the plan here, once: mpirun is not needed, and its further ranks have nothing to do."""
+    if announced_rank(os.environ) > 0:
+        raise typer.Exit
+    from hpcbench.dry_run import dry_run
+
+    raise typer.Exit(int(dry_run(path, overrides, world_size)))
 
 
 @app.command()

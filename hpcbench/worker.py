@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
-from hpcbench.backends.groups import open_groups
+from hpcbench.backends.groups import open_fake_world, open_groups
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
 from hpcbench.measure.faults import after_call, before_call, strays
@@ -73,7 +73,18 @@ class Worker:
             return self._join(message)
         if message["do"] == "case":
             return self._run_case(case_from_json(message["case"]), message)
+        if message["do"] == "rehearse":
+            return self._rehearse(case_from_json(message["case"]))
         raise CaseError(f"unknown request {message['do']!r}")
+
+    def _rehearse(self, case: Case) -> Message:
+        """Set the case up and call it once, as rank 0 of a world that does not exist."""
+        world = open_fake_world(case.world_size)
+        place = Place(0, case.world_size, world, torch.device("cpu"))
+        operation = make_operation(case.workload, place)
+        operation.prepare()
+        operation.run()
+        return {}
 
     def _listen(self, ports: list[int], timeout_s: float) -> Message:
         """Start the store that all workers meet at, on the first free port of ``ports``."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.plan.case import Collective
+
 
 @dataclass(frozen=True, slots=True)
 class RankFacts:
@@ -48,14 +50,44 @@ def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
     name = backend.partition("/")[0]
     if name == "nccl" and not facts["cuda"]["available"]:
         return f"nccl needs a GPU: {facts['cuda']['reason']}"
+    if name == "ucc":
+        return _no_ucc(backend, facts["ucc"])
     if facts["built"].get(name):
         return None
-    torch_version = facts["versions"]["torch"]
-    if name == "ucc" and facts["torch_ucc"]:
-        return "ucc: the torch_ucc plug-in is installed, but this hpcbench cannot load it yet"
-    if name == "ucc":
-        return f"ucc: torch {torch_version} was built without it, and torch_ucc is not installed"
-    return f"{name}: torch {torch_version} was built without it"
+    return f"{name}: torch {facts['versions']['torch']} was built without it"
+
+
+def _no_ucc(backend: str, ucc: Mapping[str, Any]) -> str | None:
+    """Return why neither torch nor the plug-in gives ``ucc`` or ``ucc/tl/LAYER``, or None."""
+    layer = backend.rpartition("/")[2]
+    if ucc["reason"]:
+        return f"ucc: {ucc['reason']}"
+    if layer != backend and ucc["layers"] is not None and layer not in ucc["layers"]:
+        return f"{backend}: this UCC has no layer {layer}, only {', '.join(ucc['layers'])}"
+    return None
+
+
+def lacking(
+    backend: str, device: str, work: Collective, ranks: Sequence[RankFacts],
+) -> str | None:
+    """Return why the ucc of some rank cannot do this collective, op or dtype, or None.
+
+    UCC's CPU reductions have no float16 and abort the process (ec_cpu_reduce.c of UCC 1.10; run
+    with 2 ranks). Everything else was tried by the probe.
+    """
+    if backend.partition("/")[0] != "ucc":
+        return None
+    if work.op and work.dtype == "fp16" and device == "cpu":
+        return "ucc has no reduction of fp16 on cpu: it would abort the process"
+    for rank in ranks:
+        ucc, torch_version = rank.facts["ucc"], rank.facts["versions"]["torch"]
+        if (work.collective == "send_recv" and ucc["source"] == "torch_ucc"
+                and backend in ("ucc/tl/cuda", "ucc/tl/nccl")):
+            return f"torch_ucc sends and receives with UCX, never with {backend}"
+        for name in (work.collective, work.op):
+            if said := ucc["lacks"].get(name):
+                return f"{ucc['source']} has no {name} that torch {torch_version} can call: {said}"
+    return None
 
 
 def _no_device(backend: str, device: str, rank: RankFacts) -> str | None:
@@ -66,6 +98,8 @@ def _no_device(backend: str, device: str, rank: RankFacts) -> str | None:
     cuda = rank.facts["cuda"]
     if not cuda["available"]:
         return f"no cuda device: {cuda['reason']}"
+    if backend.partition("/")[0] == "ucc" and rank.facts["ucc"]["without_cuda"]:
+        return f"{backend} on cuda: {rank.facts['ucc']['without_cuda']}"
     if gpu_index(rank) >= len(cuda["names"]):
         return f"{len(cuda['names'])} GPU(s) for local rank {rank.local_rank}: one rank a GPU"
     return None

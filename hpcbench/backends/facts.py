@@ -11,25 +11,28 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.ucc import ucc_facts
+
 
 def gather_facts() -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}, ``gloo_without_avg`` (what gloo says to avg, or
-    None), ``torch_ucc`` (plug-in importable), ``cuda`` {available, names, uuids, memory_bytes,
+    None), ``ucc`` (`backends.ucc.ucc_facts`), ``cuda`` {available, names, uuids, memory_bytes,
     reason}, ``mps``, ``host_memory_bytes``, ``versions``.
     """
+    ucc = ucc_facts()  # first: it forks, and gloo below starts threads
     return {
         "built": {
             "gloo": dist.is_gloo_available(), "nccl": dist.is_nccl_available(),
             "mpi": dist.is_mpi_available(), "ucc": dist.is_ucc_available(),
         },
         "gloo_without_avg": _gloo_without_avg(),
-        "torch_ucc": importlib.util.find_spec("torch_ucc") is not None,
+        "ucc": ucc,
         "cuda": _cuda(),
         "mps": bool(torch.backends.mps.is_available()),
         "host_memory_bytes": psutil.virtual_memory().available,
-        "versions": _versions(),
+        "versions": {**_versions(), **ucc["versions"]},
     }
 
 

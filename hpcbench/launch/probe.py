@@ -11,7 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.backends.availability import RankFacts, gpu_index, resolve_device, unavailable
+from hpcbench.backends.availability import (
+    RankFacts,
+    gpu_index,
+    lacking,
+    resolve_device,
+    unavailable,
+)
 from hpcbench.errors import LaunchError
 from hpcbench.launch.pool import ask_facts
 from hpcbench.launch.variables import worker_environment
@@ -38,6 +44,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
         members = ranks[:case.world_size]
         device = resolve_device(case.backend, case.device, members)
         reason = (case.skip or unavailable(case.backend, device, members)
+                  or lacking(case.backend, device, case.workload, members)
                   or _lacks_op(case, members) or _too_large(case, device, members))
         if reason:
             skips[case.case_id] = reason

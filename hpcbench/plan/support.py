@@ -66,10 +66,14 @@ class BackendTraits:
     ops: tuple[str, ...] = OPS
 
 
-def _ucc(layer: str, *devices: str) -> BackendTraits:
-    """Return the traits of UCC restricted to one transport layer."""
+def _ucc(layer: str, *devices: str, without: tuple[str, ...] = ()) -> BackendTraits:
+    """Return the traits of UCC restricted to one transport layer, which lacks ``without``.
+
+    The variables are UCC's (ucc_lib.c, ucc_cl.c: prefix UCC_CL_BASIC_, key TLS).
+    """
     device = devices[0] if len(devices) == 1 else "auto"
     return BackendTraits(device, devices, ("ucc",),
+                         excluded=frozenset((name, each) for name in without for each in devices),
                          env=(("UCC_CLS", "basic"), ("UCC_CL_BASIC_TLS", layer)))
 
 
@@ -81,7 +85,7 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
     "nccl": BackendTraits("cuda", ("cuda",), ("nccl",)),
     "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",)),
     "ucc/tl/ucp": _ucc("ucp", "auto", "cpu", "cuda"),
-    "ucc/tl/cuda": _ucc("cuda", "cuda"),
+    "ucc/tl/cuda": _ucc("cuda", "cuda", without=("all_reduce", "barrier")),
     "ucc/tl/nccl": _ucc("nccl", "cuda"),
     "mpi": BackendTraits("cpu", ("cpu",),
                          missing="backend mpi is not implemented in hpcbench 0.1 (planned)"),

@@ -26,7 +26,10 @@ from hpcbench.measure.loop import checked_iterations
 from hpcbench.measure.progress import Phase, SharedProgress
 
 CPU_FACTS = {
-    "built": {"gloo": True, "nccl": False, "mpi": False, "ucc": False}, "torch_ucc": False,
+    "built": {"gloo": True, "nccl": False, "mpi": False, "ucc": False},
+    "ucc": {"reason": "torch 2.13.0 was built without it, and torch_ucc is not installed",
+            "source": "torch_ucc", "layers": None, "lacks": {}, "without_cuda": None,
+            "versions": {}},
     "gloo_without_avg": None,
     "cuda": {"available": False, "names": [], "uuids": [], "memory_bytes": [],
              "reason": "no GPU is visible"},

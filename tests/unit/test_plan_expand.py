@@ -83,7 +83,9 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"backend": "gloo", "device": "cuda", "collective": "send_recv"}, "gloo has no send_recv on"),
     ({"backend": "gloo", "device": "cuda", "collective": "barrier"}, "gloo has no barrier on cuda"),
     ({"backend": "mpi"}, "not implemented in hpcbench 0.1"),
-    ({"backend": "ucc/tl/cuda", "env": {"UCC_CL_BASIC_TLS": "ucp"}}, "contradicts ucc/tl/cuda"),
+    ({"backend": "ucc/tl/nccl", "env": {"UCC_CL_BASIC_TLS": "ucp"}}, "contradicts ucc/tl/nccl"),
+    ({"backend": "ucc/tl/cuda", "collective": "barrier"}, "ucc/tl/cuda has no barrier on cuda"),
+    ({"backend": "ucc/tl/cuda", "device": "cpu"}, "ucc/tl/cuda does not run on cpu"),
 ])
 def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], reason: str) -> None:
     case = only_case(block)

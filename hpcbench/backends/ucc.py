@@ -1,0 +1,201 @@
+"""UCC: built into torch or the plug-in torch_ucc, and what of it works on this machine.
+
+The plug-in registers backend ``ucc`` when it is imported. It is imported only in processes that
+may crash: in workers, and in a child of the probe that tries each collective on one rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import select
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_PLUGIN = "torch_ucc"
+_PROBE_TIMEOUT_S = 30.0
+_ONLY_THE_DEFAULT = ("UCC_CLS", "UCC_CL_BASIC_TLS", "UCC_TLS")
+_REFUSALS = (RuntimeError, ValueError, AssertionError)  # torch asserts that it knows a backend
+
+
+def load() -> str | None:
+    """Make backend ``ucc`` known to torch.distributed; return why that cannot be, or None."""
+    if dist.is_ucc_available() or not dist.is_available():
+        return None if dist.is_available() else "torch was built without torch.distributed"
+    if importlib.util.find_spec(_PLUGIN) is None:
+        return f"torch {torch.__version__} was built without it, and {_PLUGIN} is not installed"
+    try:
+        with warnings.catch_warnings():  # it registers itself without saying for which devices
+            warnings.filterwarnings("ignore", "Device capability of ucc unspecified")
+            importlib.import_module(_PLUGIN)
+    except (ImportError, OSError) as error:
+        return f"{_PLUGIN} cannot be imported: {_line(error)}"
+    return None
+
+
+def ucc_facts() -> dict[str, Any]:
+    """Return plain JSON values, found out in a child process that may crash or hang.
+
+    Keys: ``reason`` (why ucc cannot be used at all, or None), ``source`` (``torch`` or
+    ``torch_ucc``), ``layers`` (transport layers of the loaded library, e.g. ``ucp``; None if it
+    cannot be told), ``lacks`` {collective, or op avg: what ucc said to it}, ``without_cuda`` (why
+    it takes no GPU memory, None if it does or there is no GPU), ``versions``.
+    """
+    source = "torch" if dist.is_ucc_available() else _PLUGIN
+    nothing: dict[str, Any] = {
+        "source": source, "layers": None, "lacks": {}, "versions": {},
+        "without_cuda": None}
+    if source == _PLUGIN and importlib.util.find_spec(_PLUGIN) is None:
+        return {**nothing, "reason": load()}
+    found = {**nothing, **_in_a_child(_try_everything)}
+    if found["reason"] is None and torch.cuda.is_available():
+        found["without_cuda"] = _in_a_child(_try_cuda)["reason"]
+    return found
+
+
+def _in_a_child(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what ``ask`` returns in a fork of this process, or how the fork ended."""
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _answer_and_exit(ask, writable)
+    os.close(writable)
+    text, in_time = _read_until_closed(readable)
+    os.close(readable)
+    if not in_time:
+        os.kill(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if text.endswith(b"\n"):
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+    if not in_time:
+        ended = f"gave no answer in {_PROBE_TIMEOUT_S:g} s"
+    else:
+        ended = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return {"reason": f"a group of one rank could not be tried: the process {ended}"}
+
+
+def _answer_and_exit(ask: Callable[[], dict[str, Any]], fd: int) -> None:
+    """Write the answer and end without running what libraries do at exit; never returns."""
+    code = 1
+    try:
+        os.write(fd, json.dumps(ask()).encode() + b"\n")
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _read_until_closed(fd: int) -> tuple[bytes, bool]:
+    """Return what was written, and whether it came in time."""
+    text = b""
+    while select.select([fd], [], [], _PROBE_TIMEOUT_S)[0]:
+        if not (piece := os.read(fd, 65536)):
+            return text, True
+        text += piece
+        if text.endswith(b"\n"):
+            return text, True
+    return text, False
+
+
+def _try_everything() -> dict[str, Any]:
+    """Open a group of this one rank on the host and call each collective once."""
+    for name in _ONLY_THE_DEFAULT:
+        os.environ.pop(name, None)
+    if reason := load():
+        return {"reason": reason}
+    found: dict[str, Any] = {"layers": _layers(), "versions": _versions()}
+    try:
+        dist.init_process_group("ucc", store=dist.HashStore(), rank=0, world_size=1)
+        dist.all_reduce(torch.ones(1))
+    except _REFUSALS as error:
+        return {**found, "reason": f"a group of one rank does not work: {_line(error)}"}
+    return {**found, "reason": None, "lacks": _lacks()}
+
+
+def _try_cuda() -> dict[str, Any]:
+    """Reduce a tensor of this one rank on the first GPU."""
+    for name in _ONLY_THE_DEFAULT:
+        os.environ.pop(name, None)
+    load()
+    try:
+        dist.init_process_group("ucc", store=dist.HashStore(), rank=0, world_size=1)
+        dist.all_reduce(torch.ones(1, device="cuda"))
+        torch.cuda.synchronize()
+    except _REFUSALS as error:
+        return {"reason": _line(error)}
+    return {"reason": None}
+
+
+def _lacks() -> dict[str, str]:
+    """Return what ucc says to the collectives, and to the op avg, that it does not have."""
+    one, two = torch.ones(1), torch.empty(1)
+    reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    calls: Mapping[str, Callable[[], object]] = {
+        "all_gather": lambda: all_gather(two, one),
+        "reduce_scatter": lambda: reduce_scatter(two, one),
+        "all_to_all": lambda: dist.all_to_all_single(two, one),
+        "broadcast": lambda: dist.broadcast(one, 0),
+        "barrier": dist.barrier,
+        "avg": lambda: dist.all_reduce(one, dist.ReduceOp.AVG),
+    }
+    lacks = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except _REFUSALS as error:
+            lacks[name] = _line(error)
+    return lacks
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of the libraries that are loaded now."""
+    versions = {}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        versions[_PLUGIN] = importlib.metadata.version(_PLUGIN)
+    for name, library, function in (("ucc", "libucc.so", "ucc_get_version"),
+                                    ("ucx", "libucp.so", "ucp_get_version")):
+        if path := _loaded(library):
+            numbers = [ctypes.c_uint() for _ in range(3)]
+            getattr(ctypes.CDLL(str(path)), function)(*map(ctypes.byref, numbers))
+            versions[name] = ".".join(str(number.value) for number in numbers)
+    return versions
+
+
+def _layers() -> list[str] | None:
+    """Return the transport layers that lie beside the loaded libucc, None if it is linked in."""
+    library = _loaded("libucc.so")
+    named = os.environ.get("UCC_COMPONENT_PATH")
+    folder = Path(named) if named else library.parent / "ucc" if library else None
+    if folder is None or not folder.is_dir():
+        return None
+    return sorted({path.name.removeprefix("libucc_tl_").partition(".")[0]
+                   for path in folder.glob("libucc_tl_*.so*")})
+
+
+def _loaded(name: str) -> Path | None:
+    """Return the path of a shared library of this process whose file name begins so."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = Path(line.split(maxsplit=5)[-1])
+        if path.name.startswith(name):
+            return path
+    return None
+
+
+def _line(error: Exception) -> str:
+    """Return the first line of what a library said."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:200]

@@ -1,0 +1,92 @@
+"""A dry run: every case of a plan is set up and called once, as rank 0 of any world, alone.
+
+All groups are torch's ``fake`` backend, which accepts every call and moves nothing. So a sweep
+for 64 ranks is tried on a laptop: does torch take the calls, do the buffers fit? There is no
+backend ``fake`` for sweep files on purpose: its times would be rows that look like measurements.
+A dry run keeps no times and writes no results.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from hpcbench.config.load import load_config
+from hpcbench.errors import ExitCode
+from hpcbench.launch.pool import WorkerPool
+from hpcbench.launch.variables import worker_environment
+from hpcbench.launch.workers import WorkerHandle
+from hpcbench.measure.progress import SharedProgress
+from hpcbench.plan.case import Case, Plan, case_to_json
+from hpcbench.plan.expand import make_plan
+from hpcbench.report.dry_run_lines import Trial, print_trials
+
+
+def dry_run(
+    config: Path | None, overrides: list[tuple[str, object]], world_size: int,
+) -> ExitCode:
+    """Try every case of the sweep for ``world_size`` ranks, print what came of it.
+
+    Returns FINDINGS if torch refused a case. Raises ConfigError and LaunchError.
+    """
+    plan = make_plan(load_config(config, overrides), world_size)
+    refused = print_trials(plan, trials(plan))
+    return ExitCode.FINDINGS if refused else ExitCode.OK
+
+
+def trials(plan: Plan) -> Iterator[Trial]:
+    """Yield what came of each case, in the order of the plan."""
+    launch = plan.config["launch"]
+    env = worker_environment(os.environ, launch["pass_env"], {})
+    limit = int((launch["memory_limit_gb"] or 0) * 1e9)
+    with WorkerPool(env, SharedProgress.create(1), memory_limit_bytes=limit,
+                    ready_timeout_s=launch["init_timeout_s"]) as pool, \
+            _Rehearsal(lambda: pool.hire(())) as rehearsal:
+        for case in plan.cases:
+            yield _not_tried(case) or rehearsal.trial(case)
+
+
+def _not_tried(case: Case) -> Trial | None:
+    """Return why the case is not even tried, or None."""
+    if case.skip:
+        return Trial(case, "skipped", case.skip)
+    available = psutil.virtual_memory().available
+    if case.memory_bytes > available:
+        return Trial(case, "not tried", f"rank 0 needs {case.memory_bytes} bytes, {available} "
+                                        "are available here")
+    return None
+
+
+class _Rehearsal:
+    """A context manager that has a worker try cases, and replaces it when it fails."""
+
+    def __init__(self, hire: Callable[[], WorkerHandle]) -> None:
+        self._hire = hire
+        self._worker: WorkerHandle | None = None
+
+    def __enter__(self) -> _Rehearsal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+        self._worker = None
+
+    def trial(self, case: Case) -> Trial:
+        """Have the case set up and called once."""
+        self._worker = worker = self._worker or self._hire()
+        worker.send({"do": "rehearse", "case": case_to_json(case)})
+        in_time = worker.wait(case.timeout_s)
+        answer = worker.receive() if in_time else None
+        if answer and answer["outcome"] == "ok":
+            return Trial(case, "accepted", "")
+        reason = (answer["cause"] if answer else worker.how_it_ended() if in_time
+                  else f"no end in {case.timeout_s:g} s")
+        self._dismiss()
+        return Trial(case, "refused", str(reason))

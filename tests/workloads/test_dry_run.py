@@ -1,0 +1,58 @@
+"""A dry run: any world size on one process, no measurement, and refusals that are told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from hpcbench.config.load import check_config
+from hpcbench.config.names import COLLECTIVES
+from hpcbench.dry_run import trials
+from hpcbench.plan.case import Plan
+from hpcbench.plan.expand import make_plan
+
+
+def plan(world_size: int = 64) -> Plan:
+    block = {"kind": "collective", "collective": list(COLLECTIVES), "backend": ["gloo", "nccl"],
+             "size": "64KiB", "world_size": ["all", 3]}
+    return make_plan(check_config({"benchmarks": [block]}, "test"), world_size)
+
+
+def test_every_collective_is_accepted_in_a_world_that_does_not_exist() -> None:
+    found = list(trials(plan()))
+    assert [trial.case.case_id for trial in found] == [case.case_id for case in plan().cases]
+    assert {trial.outcome for trial in found} == {"accepted"}, found
+
+
+def test_a_refused_case_is_told_and_the_next_one_goes_on() -> None:
+    job = plan(4)
+    first, second, *_ = job.cases
+    strange = dataclasses.replace(first.workload, count=-1)
+    huge = dataclasses.replace(second, memory_bytes=2**60)
+    broken = dataclasses.replace(job, cases=(
+        dataclasses.replace(first, workload=strange), huge, dataclasses.replace(first, skip="why"),
+        second))
+    found = list(trials(broken))
+    assert [trial.outcome for trial in found] == ["refused", "not tried", "skipped", "accepted"]
+    assert "negative" in found[0].reason
+    assert "rank 0 needs" in found[1].reason
+
+
+def test_the_command_says_what_it_is_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    config = tmp_path / "sweep.json"
+    config.write_text(json.dumps({"benchmarks": [
+        {"kind": "collective", "collective": "all_reduce", "backend": "nccl", "size": "1KiB"}]}))
+    words = [sys.executable, "-m", "hpcbench", "run", str(config), "--world-size", "512"]
+    done = subprocess.run([*words, "--dry-run"], cwd=tmp_path, text=True, capture_output=True,
+                          timeout=60)
+    assert done.returncode == 0, done.stderr
+    first, case, last = done.stdout.splitlines()
+    assert "rank 0 of 512: no communication" in first
+    assert case == "accepted  all_reduce nccl cuda fp32 sum 1024B n=512"
+    assert last == ("dry run, not a measurement: 1 cases = 1 accepted, 0 refused, 0 skipped, "
+                    "0 not tried")
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.json"]
+    assert subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=60).returncode == 2
