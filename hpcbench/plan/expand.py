@@ -146,6 +146,8 @@ def _skip(point: Point, work: Collective, device: str, job_size: int) -> str | N
         return f"world_size {point.world_size} is more than the job's {job_size} ranks"
     if point.world_size < least:
         return f"{work.collective} needs at least {least} ranks"
+    if point.world_size < BACKEND_TRAITS[point.backend].min_world_size:
+        return f"{point.backend} makes no group of {point.world_size} rank"
     if work.root is not None and work.root >= point.world_size:
         return f"root {work.root} is not one of {point.world_size} ranks"
     if work.size_bytes == 0 and work.collective != "barrier":
