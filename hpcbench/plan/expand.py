@@ -160,6 +160,8 @@ def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
         return f"{point.world_size} ranks cannot be divided into {work.groups} equal groups"
     if ranks < least:
         return f"{work.collective} needs at least {least} ranks{where}"
+    if ranks < BACKEND_TRAITS[point.backend].min_world_size:
+        return f"{point.backend} makes no group of {ranks} rank"
     if work.split != "even" and ranks < 2:
         return f"split {work.split} needs at least 2 ranks{where}"
     if work.root is not None and work.root >= ranks:

@@ -61,6 +61,7 @@ class BackendTraits:
     excluded: frozenset[tuple[str, str]] = frozenset()
     even_only: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    min_world_size: int = 1
     collectives: tuple[str, ...] = COLLECTIVES
     dtypes: tuple[str, ...] = DTYPES
     ops: tuple[str, ...] = OPS
@@ -69,10 +70,11 @@ class BackendTraits:
 def _ucc(layer: str, *devices: str, without: tuple[str, ...] = ()) -> BackendTraits:
     """Return the traits of UCC restricted to one transport layer, which lacks ``without``.
 
-    The variables are UCC's (ucc_lib.c, ucc_cl.c: prefix UCC_CL_BASIC_, key TLS).
+    The variables are UCC's (ucc_lib.c, ucc_cl.c: prefix UCC_CL_BASIC_, key TLS). A group of one
+    rank is the business of its layer ``self``, so a group on another layer cannot be made.
     """
     device = devices[0] if len(devices) == 1 else "auto"
-    return BackendTraits(device, devices, ("ucc",),
+    return BackendTraits(device, devices, ("ucc",), min_world_size=2,
                          excluded=frozenset((name, each) for name in without for each in devices),
                          env=(("UCC_CLS", "basic"), ("UCC_CL_BASIC_TLS", layer)))
 

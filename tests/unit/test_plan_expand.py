@@ -85,6 +85,7 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"backend": "mpi"}, "not implemented in hpcbench 0.1"),
     ({"backend": "ucc/tl/nccl", "env": {"UCC_CL_BASIC_TLS": "ucp"}}, "contradicts ucc/tl/nccl"),
     ({"backend": "ucc/tl/cuda", "collective": "barrier"}, "ucc/tl/cuda has no barrier on cuda"),
+    ({"backend": "ucc/tl/ucp", "world_size": 1}, "ucc/tl/ucp makes no group of 1 rank"),
     ({"backend": "ucc/tl/cuda", "device": "cpu"}, "ucc/tl/cuda does not run on cpu"),
 ])
 def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], reason: str) -> None:
