@@ -1,0 +1,137 @@
+"""What does measuring through hpcbench add to an all_reduce? The same in plain torch, beside it.
+
+    python benchmarks/overhead.py [--passes 200] [--iterations 10] [--sizes 8 65536 1048576]
+
+Two gloo ranks, one job: in every pass the worker's measuring loop and a plain loop take turns in
+the same processes, each on a group of its own, both with the same barrier before each iteration;
+who goes first alternates. An iteration's time is the maximum over ranks of end - start, as in the
+results. gloo on few cores is bimodal (ticks of 4 ms), so quartiles are compared too. Goals: ratio
+of medians at most 1.15 below 64 KiB and 1.03 from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from hpcbench.backends.devices import CpuDevice
+from hpcbench.backends.groups import open_group
+from hpcbench.measure.loop import Schedule, Surroundings, checked_iterations, measure
+from hpcbench.measure.progress import SharedProgress
+from hpcbench.plan.case import Collective
+from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.collectives.table import make_operation
+
+GOAL_SMALL, GOAL_LARGE, LARGE_BYTES = 1.15, 1.03, 65536
+RANKS = 2
+Loop = Callable[[int], np.ndarray]
+
+
+def main() -> None:
+    """Run both ranks and print the ratios; or be one of the ranks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--passes", type=int, default=200)
+    parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[8, 65536, 1048576])
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank is not None:
+        one_rank(given)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [subprocess.Popen(
+            [sys.executable, __file__, *sys.argv[1:], "--folder", folder, "--rank", str(rank)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
+            for rank in range(RANKS)]
+        if any([rank.wait() for rank in ranks]):
+            sys.exit("a rank failed")
+        missed = [report(Path(folder), size) for size in given.sizes]
+    sys.exit(int(any(missed)))
+
+
+def one_rank(given: argparse.Namespace) -> None:
+    """Measure every size in turns and keep this rank's durations, (loop, iteration), in ns."""
+    timeout = timedelta(seconds=300)
+    dist.init_process_group("gloo", init_method=f"file://{given.folder}/store", rank=given.rank,
+                            world_size=RANKS, timeout=timeout)
+    groups = [open_group("gloo", timeout) for _ in range(2)]
+    for size in given.sizes:
+        loops = (through_hpcbench(size, groups[0], given.iterations), plain(size, groups[1]))
+        for loop in loops:
+            loop(given.iterations)  # connects the group
+        times: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+        for number in range(given.passes):
+            for which in ((0, 1), (1, 0))[number % 2]:
+                times[which].append(loops[which](given.iterations))
+        np.save(given.folder / f"{size}-{given.rank}.npy",
+                np.array([np.concatenate(part) for part in times]))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def through_hpcbench(size_bytes: int, group: dist.ProcessGroup, most: int) -> Loop:
+    """Return the worker's loop over its all_reduce, results checked as in a run."""
+    spec = Collective(
+        collective="all_reduce", dtype="fp32", op="sum", root=None, in_place=True,
+        requested_bytes=size_bytes, size_bytes=size_bytes, count=size_bytes // 4)
+    operation = make_operation(
+        spec, Place(dist.get_rank(), RANKS, group, torch.device("cpu")))
+    device, progress = CpuDevice(), SharedProgress.create(most)
+    around = Surroundings(dist.barrier, time.perf_counter_ns, {}, {})
+
+    def loop(iterations: int) -> np.ndarray:
+        schedule = Schedule(0, iterations, checked_iterations(0, iterations, True))
+        progress.begin(1)
+        wrong = measure(operation, device, progress, schedule, around)
+        assert not wrong
+        rows = progress.rows()
+        return rows[:, 1] - rows[:, 0]
+    return loop
+
+
+def plain(size_bytes: int, group: dist.ProcessGroup) -> Loop:
+    """Return what one would write without hpcbench."""
+    source = torch.ones(size_bytes // 4)
+    buffer = torch.empty_like(source)
+
+    def loop(iterations: int) -> np.ndarray:
+        times = []
+        for _ in range(iterations):
+            buffer.copy_(source)
+            dist.barrier()
+            start_ns = time.perf_counter_ns()
+            dist.all_reduce(buffer, group=group)
+            times.append(time.perf_counter_ns() - start_ns)
+        dist.barrier()
+        return np.array(times)
+    return loop
+
+
+def report(folder: Path, size: int) -> bool:
+    """Print the quartiles of both loops and their ratios; return whether the goal is missed."""
+    ranks = np.array([np.load(folder / f"{size}-{rank}.npy") for rank in range(RANKS)])
+    hpcbench, bare = np.percentile(ranks.max(axis=0) / 1e3, [25, 50, 75], axis=1).T
+    ratios = hpcbench / bare
+    goal = GOAL_LARGE if size >= LARGE_BYTES else GOAL_SMALL
+    print(f"{size:>8} B, {ranks.shape[2]} iterations each: hpcbench "
+          + ", ".join(f"{item:.1f}" for item in hpcbench) + " us, plain "
+          + ", ".join(f"{item:.1f}" for item in bare) + " us (q25, median, q75); ratios "
+          + ", ".join(f"{item:.3f}" for item in ratios)
+          + f"; goal {goal} {'met' if ratios[1] <= goal else 'missed'}")
+    return bool(ratios[1] > goal)
+
+
+if __name__ == "__main__":
+    main()
