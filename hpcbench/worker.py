@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -23,10 +23,12 @@ from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.groups import open_group
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
+from hpcbench.launch.communicator import InlineComms
 from hpcbench.measure.faults import after_call, before_call
 from hpcbench.measure.loop import Schedule, Surroundings, checked_iterations, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.plan.case import Case, case_from_json
+from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.workloads.collectives.check import Mismatch
 from hpcbench.workloads.collectives.operation import Operation, Place
 from hpcbench.workloads.collectives.table import make_operation
@@ -49,8 +51,10 @@ class Membership:
 class Worker:
     """The process group and the groups under test of one worker, one generation long."""
 
-    def __init__(self, progress: SharedProgress) -> None:
+    def __init__(self, progress: SharedProgress, mpi: InlineComms | None = None) -> None:
+        """``mpi`` holds communicators of all workers' processes, if they are MPI processes."""
         self._progress = progress
+        self._mpi = mpi
         self._store: dist.TCPStore | None = None
         self._membership: Membership | None = None
         self._groups: dict[str, Any] = {}
@@ -118,7 +122,8 @@ class Worker:
             schedule = Schedule(case.warmup, case.iterations, checked_iterations(
                 case.warmup, case.iterations, case.validate))
             around = Surroundings(
-                barrier=dist.barrier, now_ns=time.perf_counter_ns, faults=before_call(faults),
+                barrier=self._barrier(case.backend), now_ns=time.perf_counter_ns,
+                faults=before_call(faults),
                 spoilers=after_call(
                     faults, getattr(operation, "output", None), operation.poison))
             wrong = measure(operation, device, self._progress, schedule, around)
@@ -140,8 +145,16 @@ class Worker:
         """Return the group under test, apart from the control group even when both are gloo."""
         assert self._membership is not None
         if backend not in self._groups:
-            self._groups[backend] = open_group(backend, self._membership.timeout)
+            self._groups[backend] = open_group(
+                backend, self._membership.timeout, self._mpi and self._mpi.tested)
         return self._groups[backend]
+
+    def _barrier(self, backend: str) -> Callable[[], None]:
+        """Return what lines up the ranks: gloo, or MPI on a communicator that is not under test."""
+        if backend in INLINE_BACKENDS and self._mpi is not None:
+            barrier: Callable[[], None] = self._mpi.control.Barrier
+            return barrier
+        return dist.barrier  # type: ignore[no-any-return]
 
     def _device(self, name: str) -> CpuDevice | CudaDevice:
         assert self._membership is not None

@@ -48,6 +48,8 @@ def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
     name = backend.partition("/")[0]
     if name == "nccl" and not facts["cuda"]["available"]:
         return f"nccl needs a GPU: {facts['cuda']['reason']}"
+    if name == "mpi":
+        return facts["mpi"]["reason"] and f"mpi: {facts['mpi']['reason']}"
     if facts["built"].get(name):
         return None
     torch_version = facts["versions"]["torch"]

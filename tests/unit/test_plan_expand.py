@@ -70,7 +70,9 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"backend": "gloo", "device": "mps"}, "gloo does not run on mps"),
     ({"backend": "gloo", "device": "cuda", "collective": "send_recv"}, "gloo has no send_recv on"),
     ({"backend": "gloo", "device": "cuda", "collective": "barrier"}, "gloo has no barrier on cuda"),
-    ({"backend": "mpi"}, "not implemented in hpcbench 0.1"),
+    ({"backend": "mpi", "device": "cuda"}, "mpi does not run on cuda, only on cpu"),
+    ({"backend": "mpi", "collective": "reduce_scatter", "in_place": True},
+     "mpi has no in-place reduce_scatter"),
     ({"backend": "ucc/tl/cuda", "env": {"UCC_CL_BASIC_TLS": "ucp"}}, "contradicts ucc/tl/cuda"),
 ])
 def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], reason: str) -> None:
