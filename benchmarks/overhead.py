@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.devices import CpuDevice
-from hpcbench.backends.groups import open_group
+from hpcbench.backends.groups import Division, open_groups
 from hpcbench.measure.loop import Schedule, Surroundings, checked_iterations, measure
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Collective
@@ -66,7 +66,7 @@ def one_rank(given: argparse.Namespace) -> None:
     timeout = timedelta(seconds=300)
     dist.init_process_group("gloo", init_method=f"file://{given.folder}/store", rank=given.rank,
                             world_size=RANKS, timeout=timeout)
-    groups = [open_group("gloo", timeout) for _ in range(2)]
+    groups = [open_groups("gloo", timeout, Division(dist.get_world_size(), 1, dist.get_rank()), None) for _ in range(2)]
     for size in given.sizes:
         loops = (through_hpcbench(size, groups[0], given.iterations), plain(size, groups[1]))
         for loop in loops:

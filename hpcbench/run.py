@@ -12,6 +12,7 @@ from typing import Any
 
 from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts
+from hpcbench.backends.mpi_facts import gather_mpi_facts
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.agreement import AgreedError, on_all, on_root
 from hpcbench.launch.announced import announced_rank
@@ -24,6 +25,7 @@ from hpcbench.launch.setup import header, job_rendezvous, open_pool, socket_env,
 from hpcbench.launch.stop import StopRequests, stop_requests
 from hpcbench.launch.supervisor import Job, Report, supervise
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
+from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.sealed import seal, trace_path
 
@@ -105,7 +107,8 @@ def _probe(
     comm: Communicator, topology: Topology, plan: Plan, pool: WorkerPool,
 ) -> list[RankFacts]:
     """Return what every rank's machine has; refuse ranks whose software differs."""
-    facts = on_all(comm, "probing the machine", pool.facts)
+    facts = on_all(comm, "probing the machine",
+                   lambda: {**pool.facts(), "mpi": gather_mpi_facts()})
     places = comm.allgather([topology.hostname, topology.local_rank, topology.mpi])
     mixed = None if plan.config["launch"]["allow_mixed"] else version_mix(facts, places)
     if mixed:
@@ -152,6 +155,9 @@ def _progress(
         if plan.config["launch"]["inline"]:
             progress.message("workers run inline, in the MPI processes: a crash ends the job, a "
                              "hang is not survived")
+        elif inline := sum(case.backend in INLINE_BACKENDS for case in todo):
+            progress.message(f"{inline} of them run last and in the MPI processes (backend mpi): a "
+                             "crash or a hang there ends the job")
         yield progress.case_done
 
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,13 +20,15 @@ import torch.distributed as dist
 
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
-from hpcbench.backends.groups import open_fake_world, open_groups
+from hpcbench.backends.groups import Division, open_fake_world, open_groups
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
+from hpcbench.launch.communicator import InlineComms
 from hpcbench.measure.faults import after_call, before_call, strays
 from hpcbench.measure.loop import Schedule, Surroundings, checked_iterations, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.plan.case import Case, case_from_json
+from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.workloads.collectives.check import Mismatch
 from hpcbench.workloads.collectives.operation import Operation, Place
 from hpcbench.workloads.collectives.table import make_operation, other_operation
@@ -49,8 +51,10 @@ class Membership:
 class Worker:
     """The process group and the groups under test of one worker, one generation long."""
 
-    def __init__(self, progress: SharedProgress) -> None:
+    def __init__(self, progress: SharedProgress, mpi: InlineComms | None = None) -> None:
+        """``mpi`` holds communicators of all workers' processes, if they are MPI processes."""
         self._progress = progress
+        self._mpi = mpi
         self._store: dist.TCPStore | None = None
         self._membership: Membership | None = None
         self._groups: dict[tuple[str, int], Any] = {}
@@ -129,7 +133,8 @@ class Worker:
             schedule = Schedule(case.warmup, case.iterations, checked_iterations(
                 case.warmup, case.iterations, case.validate))
             around = Surroundings(
-                barrier=dist.barrier, now_ns=time.perf_counter_ns, faults=before_call(faults),
+                barrier=self._barrier(case.backend), now_ns=time.perf_counter_ns,
+                faults=before_call(faults),
                 spoilers=after_call(
                     faults, getattr(operation, "output", None), operation.poison),
                 strays=strays(faults, lambda: other_operation(case.workload, operation.place)))
@@ -155,8 +160,16 @@ class Worker:
         assert (member := self._membership) is not None
         if (backend, groups) not in self._groups:
             self._groups[backend, groups] = open_groups(
-                backend, member.timeout, member.world_size, groups, member.rank)
+                backend, member.timeout, Division(member.world_size, groups, member.rank),
+                self._mpi and self._mpi.tested)
         return self._groups[backend, groups]
+
+    def _barrier(self, backend: str) -> Callable[[], None]:
+        """Return what lines up the ranks: gloo, or MPI on a communicator that is not under test."""
+        if backend in INLINE_BACKENDS and self._mpi is not None:
+            barrier: Callable[[], None] = self._mpi.control.Barrier
+            return barrier
+        return dist.barrier  # type: ignore[no-any-return]
 
     def _device(self, name: str) -> CpuDevice | CudaDevice:
         assert self._membership is not None

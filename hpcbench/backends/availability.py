@@ -52,6 +52,8 @@ def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
         return f"nccl needs a GPU: {facts['cuda']['reason']}"
     if name == "ucc":
         return _no_ucc(backend, facts["ucc"])
+    if name == "mpi":
+        return facts["mpi"]["reason"] and f"mpi: {facts['mpi']['reason']}"
     if facts["built"].get(name):
         return None
     return f"{name}: torch {facts['versions']['torch']} was built without it"

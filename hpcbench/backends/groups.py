@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -12,26 +13,44 @@ from hpcbench.backends import ucc
 from hpcbench.errors import CaseError
 
 
-def open_group(backend: str, timeout: timedelta, ranks: Sequence[int] | None = None) -> Any:
-    """Return a new group of all workers, or of ``ranks`` (``ucc/tl/ucp`` is backend ucc).
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A world divided into ``groups`` equal groups of consecutive ranks, as ``rank`` sees it."""
 
-    All workers call this, also those that are not in ``ranks``; they cannot use what they get.
-    Raises CaseError if the backend must be loaded and cannot be; the probe had found that it can.
+    world_size: int
+    groups: int
+    rank: int
+
+
+def open_groups(backend: str, timeout: timedelta, division: Division, mpi_comm: Any) -> Any:
+    """Return the rank's own group on ``backend`` (``ucc/tl/ucp`` is backend ucc).
+
+    All workers call this. ``mpi_comm`` is their communicator, which backend mpi works on. Raises
+    CaseError if the backend must be loaded and cannot be; the probe had found that it can.
     """
+    size = division.world_size // division.groups
+    own = division.rank // size
+    if backend == "mpi":
+        return _open_mpi(timeout, range(own * size, (own + 1) * size), mpi_comm.Split(own))
+    opened = [_open(backend, timeout, range(first, first + size))
+              for first in range(0, division.world_size, size)]
+    return opened[own]
+
+
+def _open(backend: str, timeout: timedelta, ranks: Sequence[int]) -> Any:
     name = backend.partition("/")[0]
     if name == "ucc" and (reason := ucc.load()):
         raise CaseError(f"ucc: {reason}")
-    return dist.new_group(None if ranks is None else list(ranks), backend=name, timeout=timeout)
+    return dist.new_group(list(ranks), backend=name, timeout=timeout)
 
 
-def open_groups(backend: str, timeout: timedelta, world_size: int, groups: int, rank: int) -> Any:
-    """Return the group of ``rank`` out of ``groups`` equal groups of consecutive ranks."""
-    if groups == 1:
-        return open_group(backend, timeout)
-    size = world_size // groups
-    opened = [open_group(backend, timeout, range(first, first + size))
-              for first in range(0, world_size, size)]
-    return opened[rank // size]
+def _open_mpi(timeout: timedelta, ranks: Sequence[int], comm: Any) -> Any:
+    """Return the group of these ranks on their own communicator."""
+    from hpcbench.backends.mpi_group import NAME, register
+
+    register()
+    return dist.new_group(list(ranks), backend=NAME, timeout=timeout, pg_options=comm,
+                          use_local_synchronization=True)
 
 
 def open_fake_world(world_size: int) -> Any:

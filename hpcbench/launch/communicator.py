@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,6 +57,21 @@ class Communicator(Protocol):
     def abort(self, code: int) -> None:
         """End every rank of the job now."""
 
+    def inline_comms(self) -> InlineComms | None:
+        """Return new communicators of the same ranks, or None where there is no MPI. Collective."""
+
+
+@dataclass(frozen=True, slots=True)
+class InlineComms:
+    """mpi4py communicators for cases that run in the MPI process, apart from the supervisors'.
+
+    ``tested`` is what is measured, ``control`` lines the ranks up before it.
+    """
+
+    tested: Any
+    control: Any
+    watchdog: Communicator
+
 
 class SoloCommunicator:
     """One rank, no MPI."""
@@ -89,6 +105,10 @@ class SoloCommunicator:
     def abort(self, code: int) -> None:
         """End the process."""
         os._exit(code)
+
+    def inline_comms(self) -> InlineComms | None:
+        """Return None."""
+        return None
 
 
 class MpiCommunicator:
@@ -197,6 +217,11 @@ class MpiCommunicator:
     def abort(self, code: int) -> None:
         """MPI_Abort: end every rank of the job now."""
         self._comm.Abort(code)
+
+    def inline_comms(self) -> InlineComms | None:
+        """Duplicate the communicator for each use."""
+        return InlineComms(self._comm.Dup(), self._comm.Dup(),
+                           MpiCommunicator(self._comm.Dup(), self._while_waiting))
 
     def _pass_on(self, number: int) -> None:
         if number not in self._notices:

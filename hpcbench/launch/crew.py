@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -46,14 +47,21 @@ class Hiring(Protocol):
         """Return a new worker. Raises LaunchError."""
 
 
+Guard = Callable[[WorkerHandle, Case], AbstractContextManager[None]]
+
+
 class Crew:
     """The worker of this rank and the agreement with the other members' supervisors."""
 
     def __init__(
         self, comm: Communicator, hire: Hiring, rendezvous: Rendezvous, stop: StopRequests,
-        *, patient: bool = False,
+        *, guard: Guard, patient: bool = False,
     ) -> None:
-        """``comm`` holds the member ranks only; ``patient``: a debugger may hold a rank."""
+        """``comm`` holds the member ranks only; ``patient``: a debugger may hold a rank.
+
+        ``guard`` is entered with the worker and the case while that runs.
+        """
+        self._guard = guard
         self._patient = patient
         self._comm = comm
         self._hire = hire
@@ -72,10 +80,11 @@ class Crew:
                 return hearing
         assert self._worker is not None
         self._worker.progress.begin(number)
-        self._worker.send({"do": "case", "case": case_to_json(case), "number": number,
-                           "device": device, "faults": list(faults)})
-        sighting = watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s))
-        return self._agree(sighting, case.timeout_s, case.workload.collective)
+        with self._guard(self._worker, case):
+            self._worker.send({"do": "case", "case": case_to_json(case), "number": number,
+                               "device": device, "faults": list(faults)})
+            sighting = watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s))
+            return self._agree(sighting, case.timeout_s, case.workload.collective)
 
     def close(self) -> None:
         """Have healthy workers leave their process group together."""

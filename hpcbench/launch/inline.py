@@ -9,6 +9,7 @@ import os
 
 from hpcbench.errors import LaunchError
 from hpcbench.launch.channel import Message
+from hpcbench.launch.communicator import InlineComms
 from hpcbench.launch.pool import Variables
 from hpcbench.launch.variables import split_by_load_time
 from hpcbench.measure.progress import SharedProgress
@@ -17,9 +18,12 @@ from hpcbench.measure.progress import SharedProgress
 class InlineWorker:
     """Carries a request out when it is sent, in this process."""
 
-    def __init__(self, variables: Variables, progress: SharedProgress) -> None:
+    def __init__(
+        self, variables: Variables, progress: SharedProgress, mpi: InlineComms | None,
+    ) -> None:
         """Import torch into this process and set the variables until the worker leaves.
 
+        ``mpi`` is what backend mpi works on, None where no case needs it.
         Raises LaunchError for variables that could only be set before torch loads.
         """
         early, late = split_by_load_time(variables)
@@ -31,11 +35,12 @@ class InlineWorker:
         self._before = {name: os.environ.get(name) for name in late}
         os.environ.update(late)
         self.progress = progress
-        self._worker = Worker(progress)
+        self._worker = Worker(progress, mpi)
         self._answer: Message | None = None
 
     def send(self, message: Message) -> None:
-        """Carry out the request now."""
+        """Carry out the request now; there is no answer until this returns."""
+        self._answer = None
         self._answer = self._worker.answer(message)
 
     def wait(self, timeout_s: float, bell: int | None = None) -> bool:
@@ -43,7 +48,7 @@ class InlineWorker:
         return True
 
     def receive(self) -> Message | None:
-        """Return the answer."""
+        """Return the answer, None while the request is carried out."""
         return self._answer
 
     def how_it_ended(self) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.util
+import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +89,11 @@ def probe_here() -> dict[str, Any]:
 
 
 def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
-    """Return a reason if the torch of a rank is too old for the case's reduction."""
+    """Return a reason if a rank's torch is too old, or its MPI too poor, for the reduction."""
+    if case.backend == "mpi" and case.workload.op:
+        for rank in ranks:
+            if reason := rank.facts["mpi"]["lacks"].get(case.workload.dtype):
+                return f"mpi: {reason}"
     if case.backend == "gloo" and case.workload.op == "avg":
         for rank in ranks:
             if reason := rank.facts["gloo_without_avg"]:
@@ -114,8 +121,20 @@ def _facts_here() -> Mapping[str, Any]:
         raise LaunchError("torch is not installed here: pip install 'hpcbench[run]'")
     env = worker_environment(os.environ, (), {})
     with _progress() as progress, Template(env, _READY_TIMEOUT_S) as template:
-        return ask_facts(
+        facts = ask_facts(
             lambda: template.fork(WorkerSettings({}, 0), progress), _READY_TIMEOUT_S)
+    return {**facts, "mpi": _mpi_facts_here(env)}
+
+
+def _mpi_facts_here(env: Mapping[str, str]) -> Any:
+    """Ask in a process of its own: importing mpi4py.MPI starts MPI."""
+    command = [sys.executable, "-m", "hpcbench.backends.mpi_facts"]
+    try:
+        done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
+                              timeout=_READY_TIMEOUT_S, check=True)
+        return json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        return {"reason": f"MPI does not start: {error}", "lacks": {}}
 
 
 @contextlib.contextmanager

@@ -5,22 +5,23 @@ A case is acknowledged when its record is on disk on every member rank and all k
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator
-from hpcbench.launch.crew import Crew, Hearing, Rendezvous
+from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator, InlineComms
+from hpcbench.launch.crew import Crew, Guard, Hearing, Rendezvous
 from hpcbench.launch.inline import InlineWorker
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution
 from hpcbench.launch.stop import StopRequests
+from hpcbench.launch.watchdog import Watchdog, agreed_verdict, end_job, inline_evidence
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import Generation, generations
-from hpcbench.plan.support import BACKEND_TRAITS
 from hpcbench.trace.journal import Journal
 from hpcbench.trace.schema import Record, Samples, no_samples
 
@@ -56,13 +57,20 @@ def supervise(job: Job, pool: WorkerPool) -> str:
     todo = generations(runnable)
     sizes = sorted({generation.world_size for generation in todo})
     members = {size: job.comm.first(size) for size in sizes}
+    comms = {size: member.inline_comms() for size, member in members.items()
+             if member is not None and _inline_size(todo, size)}
     for pass_index in range(job.plan.passes):
         for generation in todo:
-            stop = _run_generation(job, pool, generation, members[generation.world_size],
+            size = generation.world_size
+            stop = _run_generation(job, pool, generation, members[size], comms.get(size),
                                    pass_index)
             if stop:
                 return stop
     return ""
+
+
+def _inline_size(todo: Sequence[Generation], size: int) -> bool:
+    return any(generation.inline and generation.world_size == size for generation in todo)
 
 
 def _record_skips(job: Job) -> None:
@@ -72,8 +80,8 @@ def _record_skips(job: Job) -> None:
         reason = job.resolution.skips.get(case.case_id)
         if reason is None or job.comm.rank >= case.world_size:
             continue
-        required = job.required & {case.backend, case.backend.partition("/")[0]} and (
-            case.skip is None or case.skip == BACKEND_TRAITS[case.backend].missing)
+        asked = job.required & {case.backend, case.backend.partition("/")[0]}
+        required = asked and case.skip is None
         status = "failed" if required else "skipped"
         text = f"{case.backend} is required (require): {reason}" if required else reason
         records.append(_record(case, 0, status, text))
@@ -82,13 +90,13 @@ def _record_skips(job: Job) -> None:
 
 def _run_generation(
     job: Job, pool: WorkerPool, generation: Generation, members: Communicator | None,
-    pass_index: int,
+    comms: InlineComms | None, pass_index: int,
 ) -> str:
     """Run the cases that share workers; return the agreed signal to stop, or ""."""
     stop = ""
     if members is not None:
-        crew = Crew(members, _hiring(job, pool, generation), job.rendezvous, job.stop,
-                    patient=job.inline)
+        crew = Crew(members, _hiring(job, pool, generation, comms), job.rendezvous, job.stop,
+                    guard=_guard(job, generation, comms, pass_index), patient=job.inline)
         try:
             for case in generation.cases:
                 if stop := _run_case(job, crew, members, case, pass_index):
@@ -101,12 +109,44 @@ def _run_generation(
 
 
 def _hiring(
-    job: Job, pool: WorkerPool, generation: Generation,
+    job: Job, pool: WorkerPool, generation: Generation, comms: InlineComms | None,
 ) -> Callable[[], WorkerHandle]:
     variables = (*job.socket_env.items(), *generation.env)
     if job.inline or generation.inline:
-        return lambda: InlineWorker(variables, pool.progress)
+        return lambda: InlineWorker(variables, pool.progress, comms)
     return lambda: pool.hire(variables)
+
+
+def _guard(
+    job: Job, generation: Generation, comms: InlineComms | None, pass_index: int,
+) -> Guard:
+    """Return the watchdog of cases that cannot be isolated; under --inline a debugger may wait."""
+    if not generation.inline or comms is None or job.inline:
+        return lambda worker, case: contextlib.nullcontext()
+
+    def guarded(worker: WorkerHandle, case: Case) -> Watchdog:
+        began_ns = time.perf_counter_ns()
+        return Watchdog(case.timeout_s, lambda: _give_up(
+            job, comms.watchdog, worker, case, pass_index, began_ns))
+
+    return guarded
+
+
+def _give_up(
+    job: Job, comm: Communicator, worker: WorkerHandle, case: Case, pass_index: int, began_ns: int,
+) -> None:
+    """Record the inline case that does not end, and end the job; run by the watchdog."""
+    evidence = inline_evidence(comm.rank, worker)
+    verdict = agreed_verdict(comm, evidence, case.timeout_s)
+    record = _record(
+        case, pass_index, verdict.status, verdict.reason, blamed_rank=verdict.blamed_rank,
+        window=(began_ns, time.perf_counter_ns()), samples=worker.progress.rows(),
+        detail={"evidence": evidence.outcome.value, "cause": evidence.cause})
+    speaker = comm.rank == 0 or verdict.blamed_rank < 0
+    end_job(comm, lambda: job.journal.append(record), (
+        f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
+        "  it ran in the MPI process (backend mpi), so the job ends here; what was acknowledged "
+        f"is on disk: hpcbench reduce {job.journal.path.parent.parent}") if speaker else "")
 
 
 def _run_case(

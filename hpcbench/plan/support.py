@@ -49,15 +49,14 @@ COLLECTIVE_TRAITS: Mapping[str, CollectiveTraits] = MappingProxyType({
 class BackendTraits:
     """What a backend can do, and what it asks of the machine.
 
-    ``device`` stands for ``auto``; ``missing`` is why this version cannot use the backend at all;
-    ``excluded`` lists (collective, device) pairs that it cannot do; ``even_only`` says of
-    collectives why their parts cannot differ in size; ``env`` is what selects the backend.
+    ``device`` stands for ``auto``; ``excluded`` lists (collective, device) pairs that it cannot
+    do, ``not_in_place`` collectives without an in-place form; ``even_only`` says of collectives
+    why their parts cannot differ in size; ``env`` is what selects the backend.
     """
 
     device: str
     devices: tuple[str, ...]
     needs: tuple[str, ...] = ()
-    missing: str | None = None
     excluded: frozenset[tuple[str, str]] = frozenset()
     even_only: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
@@ -65,6 +64,7 @@ class BackendTraits:
     collectives: tuple[str, ...] = COLLECTIVES
     dtypes: tuple[str, ...] = DTYPES
     ops: tuple[str, ...] = OPS
+    not_in_place: frozenset[str] = frozenset()
 
 
 def _ucc(layer: str, *devices: str, without: tuple[str, ...] = ()) -> BackendTraits:
@@ -89,8 +89,8 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
     "ucc/tl/ucp": _ucc("ucp", "auto", "cpu", "cuda"),
     "ucc/tl/cuda": _ucc("cuda", "cuda", without=("all_reduce", "barrier")),
     "ucc/tl/nccl": _ucc("nccl", "cuda"),
-    "mpi": BackendTraits("cpu", ("cpu",),
-                         missing="backend mpi is not implemented in hpcbench 0.1 (planned)"),
+    # MPI_IN_PLACE leaves the result of a reduce_scatter at the buffer's begin, not in its slot
+    "mpi": BackendTraits("cpu", ("cpu",), ("mpi",), not_in_place=frozenset({"reduce_scatter"})),
 })
 
 
@@ -100,7 +100,7 @@ def resolve_device(backend: str, device: str) -> str:
 
 
 def needs(backend: str, device: str) -> tuple[str, ...]:
-    """Return what only the machine can tell: ``nccl``, ``ucc``, ``cuda``."""
+    """Return what only the machine can tell: ``nccl``, ``ucc``, ``mpi``, ``cuda``."""
     return BACKEND_TRAITS[backend].needs + (("cuda",) if device == "cuda" else ())
 
 
@@ -110,8 +110,6 @@ def unsupported(
 ) -> str | None:
     """Return why the backend cannot do this anywhere, or None if nothing is known against it."""
     traits, forms = BACKEND_TRAITS[backend], COLLECTIVE_TRAITS[collective].in_place
-    if traits.missing:
-        return traits.missing
     if device not in traits.devices:
         return f"{backend} does not run on {device}, only on {' or '.join(traits.devices)}"
     if collective not in traits.collectives or (collective, device) in traits.excluded:
@@ -122,6 +120,8 @@ def unsupported(
         return f"avg is defined for floating dtypes only, not for {dtype}"
     if in_place is not None and forms is not None and in_place not in forms:
         return f"{collective} has no {'in-place' if in_place else 'out-of-place'} form"
+    if in_place and collective in traits.not_in_place:
+        return f"{backend} has no in-place {collective}"
     return None if split == "even" else _uneven(backend, collective, in_place)
 
 

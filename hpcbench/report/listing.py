@@ -9,7 +9,6 @@ from typing import Any
 from rich.text import Text
 
 from hpcbench.config.names import BACKENDS, COLLECTIVES, DTYPE_BYTES, MODES, OPS
-from hpcbench.plan.support import BACKEND_TRAITS
 from hpcbench.report.terminal import open_console
 
 NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
@@ -49,7 +48,7 @@ def _lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
 
 
 def _backend_line(name: str, found: Mapping[str, Any] | None) -> Text:
-    reason = BACKEND_TRAITS[name].missing or (found["backends"][name] if found else None)
+    reason = found["backends"][name] if found else None
     if reason:
         return Text(f"  {name:<15}not available: {reason}", style="yellow")
     if found is None:

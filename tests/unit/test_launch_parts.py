@@ -31,6 +31,7 @@ CPU_FACTS = {
             "source": "torch_ucc", "layers": None, "lacks": {}, "without_cuda": None,
             "versions": {}},
     "gloo_without_avg": None,
+    "mpi": {"reason": None, "lacks": {"bf16": "has no bf16"}},
     "cuda": {"available": False, "names": [], "uuids": [], "memory_bytes": [],
              "reason": "no GPU is visible"},
     "versions": {"torch": "2.13.0"},
@@ -88,6 +89,9 @@ def test_availability_names_the_reason_and_the_rank() -> None:
             == "rank 1 on n1: nccl needs a GPU: no GPU is visible")
     assert "2 GPU(s) for local rank 2" in str(unavailable("nccl", "cuda", [gpu(0), gpu(2)]))
     assert "built without it" in str(unavailable("ucc", "cpu", [cpu(0)]))
+    without = RankFacts(0, "n0", 0, {**CPU_FACTS, "mpi": {"reason": "not there", "lacks": {}}})
+    assert unavailable("mpi", "cpu", [cpu(0)]) is None
+    assert unavailable("mpi", "cpu", [without]) == "mpi: not there"
     assert resolve_device("gloo", "auto", [gpu(0)]) == "cuda"
     assert resolve_device("gloo", "auto", [cpu(0)]) == "cpu"
 

@@ -82,11 +82,13 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"backend": "gloo", "device": "mps"}, "gloo does not run on mps"),
     ({"backend": "gloo", "device": "cuda", "collective": "send_recv"}, "gloo has no send_recv on"),
     ({"backend": "gloo", "device": "cuda", "collective": "barrier"}, "gloo has no barrier on cuda"),
-    ({"backend": "mpi"}, "not implemented in hpcbench 0.1"),
     ({"backend": "ucc/tl/nccl", "env": {"UCC_CL_BASIC_TLS": "ucp"}}, "contradicts ucc/tl/nccl"),
     ({"backend": "ucc/tl/cuda", "collective": "barrier"}, "ucc/tl/cuda has no barrier on cuda"),
     ({"backend": "ucc/tl/ucp", "world_size": 1}, "ucc/tl/ucp makes no group of 1 rank"),
     ({"backend": "ucc/tl/cuda", "device": "cpu"}, "ucc/tl/cuda does not run on cpu"),
+    ({"backend": "mpi", "device": "cuda"}, "mpi does not run on cuda, only on cpu"),
+    ({"backend": "mpi", "collective": "reduce_scatter", "in_place": True},
+     "mpi has no in-place reduce_scatter"),
 ])
 def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], reason: str) -> None:
     case = only_case(block)
@@ -150,15 +152,15 @@ def test_cases_are_grouped_so_that_workers_restart_least_often() -> None:
     isolated = [(a, k, b) for a in "xy" for k in (4, 1) for b in ("gloo", "nccl") for _ in (0, 1)]
     assert seen[:16] == isolated
     assert {backend for _, _, backend in seen[16:]} == {"mpi"}
-    workers = [(dict(g.env)["A"], g.world_size) for g in generations(plan.cases)]
-    assert workers == [("x", 4), ("x", 1), ("y", 4), ("y", 1)]
+    workers = [(g.inline, dict(g.env)["A"], g.world_size) for g in generations(plan.cases)]
+    assert workers == [(inline, a, k) for inline in (False, True) for a in "xy" for k in (4, 1)]
 
 
 def test_generations_hold_every_runnable_case_once_and_in_order() -> None:
     plan = make_plan(load_config(PACKAGED), 4)
     runnable = [case for case in plan.cases if case.skip is None]
     assert [case for group in generations(plan.cases) for case in group.cases] == runnable
-    assert [group.world_size for group in generations(plan.cases)] == [4, 2, 1]
+    assert [group.world_size for group in generations(plan.cases)] == [4, 2, 1, 4]  # mpi last
 
 
 def test_two_wakeup_intervals_are_two_cases_side_by_side() -> None:

@@ -1,0 +1,55 @@
+"""What the MPI of this process can do for backend ``mpi``: asked once, without torch.
+
+``python -m hpcbench.backends.mpi_facts`` prints it as JSON; MPI then starts as a world of one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from typing import Any
+
+_ONE = {"fp16": (0x3C00).to_bytes(2, "little"), "bf16": (0x3F80).to_bytes(2, "little")}
+_TWO = {"fp16": (0x4000).to_bytes(2, "little"), "bf16": (0x4000).to_bytes(2, "little")}
+_DATATYPES = {"fp16": "FLOAT16_T", "bf16": "BFLOAT16_T"}
+_RESULTS = {"SUM": _TWO, "PROD": _ONE, "MIN": _ONE, "MAX": _ONE}
+
+
+def gather_mpi_facts() -> dict[str, Any]:
+    """Return JSON values: ``reason`` why there is no MPI, or None; ``lacks`` of what it has not.
+
+    ``lacks`` maps a dtype to why it cannot be reduced. It is found by reducing 1 with 1 here:
+    MPI 4.1 has no datatype of its own for fp16 and bf16, each library adds what it likes.
+    """
+    if importlib.util.find_spec("mpi4py") is None:
+        return {"reason": "mpi4py is not installed: pip install 'hpcbench[run]'", "lacks": {}}
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        first = str(error).splitlines()[0]
+        return {"reason": f"mpi4py finds no MPI library: {first}", "lacks": {}}
+    said = MPI.Get_library_version().splitlines()[0].partition(",")[0]
+    library = " ".join(said.replace("Version:", "").split())
+    return {"reason": None, "lacks": {
+        dtype: f"{library} {reason}" for dtype in _DATATYPES if (reason := _lack(MPI, dtype))}}
+
+
+def _lack(mpi: Any, dtype: str) -> str | None:
+    """Return why the MPI cannot reduce ``dtype``, or None."""
+    datatype = getattr(mpi, _DATATYPES[dtype], mpi.DATATYPE_NULL)
+    if datatype == mpi.DATATYPE_NULL:
+        return f"has no datatype for {dtype}, so it cannot reduce it"
+    for op, expected in _RESULTS.items():
+        total = bytearray(_ONE[dtype])
+        try:
+            getattr(mpi, op).Reduce_local([bytearray(_ONE[dtype]), 1, datatype],
+                                          [total, 1, datatype])
+        except mpi.Exception as error:
+            return f"cannot reduce {dtype}: {str(error).splitlines()[0]}"
+        if bytes(total) != expected[dtype]:
+            return f"reduces {dtype} wrongly ({op.lower()} of 1 and 1)"
+    return None
+
+
+if __name__ == "__main__":
+    print(json.dumps(gather_mpi_facts()))

@@ -1,0 +1,321 @@
+"""A torch process group whose collectives are MPI's, over an mpi4py communicator.
+
+torch reserves the name ``mpi`` for the backend it can be built with; this one is ``mpi4py`` in
+torch and ``mpi`` in configs. CPU tensors only: an MPI that takes GPU memory is not made use of.
+
+Every collective **blocks**, also under ``async_op=True``: MPI's blocking calls are what is
+measured, and the work they return is complete. Only send and receive return before they are done.
+No call has a time limit; a group of which one rank does not call waits for ever.
+
+Copies: calls on lists of tensors (`all_gather`, `reduce_scatter`, `gather`, `scatter`,
+`all_to_all`) go through one contiguous buffer, as gloo's do; so do tensors that are not
+contiguous, and a reduce_scatter whose output lies in its input, for which MPI has no form. All
+other calls work on the tensors' own memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+
+from hpcbench.backends.mpi_buffers import (
+    Message,
+    MpiRequest,
+    MpiWork,
+    as_bytes,
+    as_elements,
+    as_parts,
+    deal,
+    dense,
+    joined,
+    mpi_op,
+    overlap,
+    parted,
+    put_back,
+    staging,
+)
+
+NAME = "mpi4py"
+Tensors = Sequence[torch.Tensor]
+
+
+def register() -> None:
+    """Make ``mpi4py`` known to torch.distributed; again does nothing.
+
+    ``dist.new_group(backend="mpi4py", pg_options=comm)`` and ``init_process_group`` take the
+    communicator of exactly the group's ranks, in the same order, as ``pg_options``; the caller
+    keeps it and frees it. Without one the default group's is divided if it is an mpi4py group
+    itself, and MPI.COMM_WORLD taken for the first group of all.
+    """
+    if not hasattr(dist.Backend, NAME.upper()):
+        dist.Backend.register_backend(NAME, _open, extended_api=True, devices=["cpu"])
+
+
+def _open(options: Any, comm: Any) -> MpiGroup:
+    """Return the group that torch asks for. Raises ValueError if ``comm`` is not its size."""
+    rank, size = options.group_rank, options.group_size
+    ranks = list(options.global_ranks_in_group)
+    owned = False
+    if comm is None:
+        default = dist.group.WORLD if dist.is_initialized() else None
+        if default is not None and not isinstance(default, MpiGroup):
+            raise ValueError("mpi4py needs the communicator of the group's ranks as pg_options")
+        comm, owned = _divided(MPI.COMM_WORLD if default is None else default.comm, ranks)
+    if (comm.Get_rank(), comm.Get_size()) != (rank, size):
+        raise ValueError(f"the communicator is rank {comm.Get_rank()} of {comm.Get_size()}, the "
+                         f"group is rank {rank} of {size}")
+    return MpiGroup(comm, owned=owned)
+
+
+def _divided(comm: Any, ranks: Sequence[int]) -> tuple[Any, bool]:
+    """Return a new communicator of these ranks; collective over them only."""
+    chosen = comm.Get_group().Incl(ranks) if ranks else comm.Get_group()
+    return comm.Create_group(chosen), True
+
+
+class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
+    """The collectives; arguments and results are those of torch's ProcessGroup of the same name."""
+
+    def __init__(self, comm: Any, *, owned: bool = False) -> None:
+        """``owned``: free the communicator when the group is shut down."""
+        super().__init__(comm.Get_rank(), comm.Get_size())
+        self.comm = comm
+        self._owned = owned
+        self._size: int = comm.Get_size()
+        self._rank: int = comm.Get_rank()
+        self._name = self._description = ""
+
+    def getBackendName(self) -> str:  # noqa: N802  (torch's name)
+        """Return the name torch knows this backend by."""
+        return NAME
+
+    name = getBackendName
+
+    def getGroupName(self) -> str:  # noqa: N802
+        """Return the name that functional collectives find this group by."""
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        """Take the name torch gives."""
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        """Return the description."""
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        """Take the description torch gives."""
+        self._description = description
+
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
+
+    def shutdown(self) -> None:
+        """Free the communicator if it is this group's own; all ranks of the group call it."""
+        if self._owned:
+            self._owned = False
+            self.comm.Free()
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> MpiWork:
+        """Reduce each tensor in place."""
+        op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+        for tensor in tensors:
+            whole = dense(tensor)
+            self.comm.Allreduce(MPI.IN_PLACE, as_elements(whole), mpi_op(op, tensor.dtype))
+            self._average(whole, op)
+            put_back(whole, tensor)
+        return MpiWork(tensors)
+
+    allreduce_coalesced = allreduce
+
+    def reduce(self, tensors: Tensors, opts: Any) -> MpiWork:
+        """Reduce to the root, in place; other ranks' tensors stay as they are."""
+        op, root = opts.reduceOp, opts.rootRank
+        for tensor in tensors:
+            whole = dense(tensor)
+            message = as_elements(whole)
+            if self._rank != root:
+                self.comm.Reduce(message, None, mpi_op(op, tensor.dtype), root)
+                continue
+            self.comm.Reduce(MPI.IN_PLACE, message, mpi_op(op, tensor.dtype), root)
+            self._average(whole, op)
+            put_back(whole, tensor)
+        return MpiWork(tensors)
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> MpiWork:
+        """Give every rank the root's tensors."""
+        for tensor in tensors:
+            whole = dense(tensor)
+            self.comm.Bcast(as_bytes(whole), opts.rootRank)
+            put_back(whole, tensor)
+        return MpiWork(tensors)
+
+    def _allgather_base(
+        self, output: torch.Tensor, part: torch.Tensor, opts: Any = None,
+    ) -> MpiWork:
+        """Gather equal parts into one tensor; in place if ``part`` is this rank's slot of it."""
+        whole, own = dense(output), dense(part)
+        if own.data_ptr() == whole.data_ptr() + self._rank * own.nbytes:
+            self.comm.Allgather(MPI.IN_PLACE, as_bytes(whole))
+        else:
+            self.comm.Allgather(as_bytes(own.clone() if overlap(own, whole) else own),
+                                as_bytes(whole))
+        put_back(whole, output)
+        return MpiWork([output])
+
+    all_gather_single = _allgather_base
+
+    def allgather(
+        self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None,
+    ) -> MpiWork:
+        """Gather parts, of any sizes, into a list of tensors."""
+        for parts, own in zip(outputs, inputs, strict=True):
+            staged = staging(parts)
+            self.comm.Allgatherv(as_bytes(dense(own)), parted(staged, parts))
+            deal(staged, parts)
+        return MpiWork([part for parts in outputs for part in parts])
+
+    def allgather_into_tensor_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None,
+    ) -> MpiWork:
+        """Gather each input into its output."""
+        for output, part in zip(outputs, inputs, strict=True):
+            self._allgather_base(output, part)
+        return MpiWork(outputs)
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+
+    def allgather_coalesced(
+        self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None,
+    ) -> MpiWork:
+        """Gather several tensors; ``outputs`` is a list of tensors by rank."""
+        return self.allgather([list(of_rank) for of_rank in zip(*outputs, strict=True)], inputs)
+
+    def _reduce_scatter_base(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = None,
+    ) -> MpiWork:
+        """Reduce, and keep this rank's part of equal parts."""
+        op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+        own, whole = dense(output), dense(source)
+        kept = torch.empty_like(own) if overlap(own, whole) else own
+        self.comm.Reduce_scatter_block(
+            as_elements(whole), as_elements(kept), mpi_op(op, output.dtype))
+        self._average(kept, op)
+        put_back(kept, output)
+        return MpiWork([output])
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def reduce_scatter(
+        self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None,
+    ) -> MpiWork:
+        """Reduce lists of parts, of any sizes, and keep this rank's part."""
+        op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+        for output, parts in zip(outputs, inputs, strict=True):
+            own = dense(output)
+            self.comm.Reduce_scatter(
+                as_elements(joined(parts)), as_elements(own), [part.numel() for part in parts],
+                mpi_op(op, output.dtype))
+            self._average(own, op)
+            put_back(own, output)
+        return MpiWork(outputs)
+
+    def reduce_scatter_tensor_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None,
+    ) -> MpiWork:
+        """Reduce and scatter each input into its output."""
+        for output, source in zip(outputs, inputs, strict=True):
+            self._reduce_scatter_base(output, source, opts)
+        return MpiWork(outputs)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    def alltoall_base(
+        self, output: torch.Tensor, source: torch.Tensor, output_splits: Sequence[int],
+        input_splits: Sequence[int], opts: Any = None,
+    ) -> MpiWork:
+        """Exchange parts of the first dimension, equal ones unless sizes are given."""
+        whole, sent = dense(output), dense(source)
+        if output_splits or input_splits:
+            self.comm.Alltoallv(self._split(sent, input_splits), self._split(whole, output_splits))
+        else:
+            self.comm.Alltoall(as_bytes(sent), as_bytes(whole))
+        put_back(whole, output)
+        return MpiWork([output])
+
+    all_to_all_single = alltoall_base
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> MpiWork:
+        """Exchange lists of parts, of any sizes."""
+        staged = staging(outputs)
+        self.comm.Alltoallv(parted(joined(inputs), inputs), parted(staged, outputs))
+        deal(staged, outputs)
+        return MpiWork(outputs)
+
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> MpiWork:
+        """Gather parts at the root, into a list of tensors."""
+        for number, own in enumerate(inputs):
+            message = as_bytes(dense(own))
+            if self._rank != opts.rootRank:
+                self.comm.Gatherv(message, None, opts.rootRank)
+                continue
+            staged = staging(outputs[number])
+            self.comm.Gatherv(message, parted(staged, outputs[number]), opts.rootRank)
+            deal(staged, outputs[number])
+        return MpiWork([part for parts in outputs for part in parts])
+
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> MpiWork:
+        """Give every rank its part of the root's list."""
+        for number, output in enumerate(outputs):
+            own, message = dense(output), None
+            if self._rank == opts.rootRank:
+                parts = inputs[number]
+                message = parted(joined(parts), parts)
+            self.comm.Scatterv(message, as_bytes(own), opts.rootRank)
+            put_back(own, output)
+        return MpiWork(outputs)
+
+    def barrier(self, opts: Any = None) -> MpiWork:
+        """Return when all ranks of the group have called."""
+        self.comm.Barrier()
+        return MpiWork([])
+
+    def send(self, tensors: Tensors, destination: int, tag: int = 0) -> MpiRequest:
+        """Start to send one tensor."""
+        (tensor,) = tensors
+        whole = dense(tensor)
+        return MpiRequest(self.comm.Isend(as_bytes(whole), destination, tag), whole)
+
+    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> MpiRequest:
+        """Start to receive one tensor."""
+        (tensor,) = tensors
+        whole = dense(tensor)
+        return MpiRequest(self.comm.Irecv(as_bytes(whole), source, tag), whole,
+                          None if whole is tensor else tensor)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> MpiRequest:
+        """Start to receive one tensor from whoever sends it."""
+        return self.recv(tensors, MPI.ANY_SOURCE, tag)
+
+    def _start_coalescing(self, device: Any) -> None:
+        """Do nothing: each call is carried out when it is made."""
+
+    def _end_coalescing(self, device: Any) -> MpiWork:
+        """Return finished work."""
+        return MpiWork([])
+
+    def _average(self, total: torch.Tensor, op: Any) -> None:
+        if op == dist.ReduceOp.AVG:
+            total.detach().div_(self._size)
+
+    def _split(self, tensor: torch.Tensor, rows: Sequence[int]) -> Message:
+        """Return the message of parts of ``rows`` rows each, as many for each rank if not given."""
+        length = tensor.shape[0]
+        row_bytes = tensor.nbytes // length if length else 0
+        chosen = rows or [length // self._size] * self._size
+        return as_parts(tensor, (row_bytes * count for count in chosen))
