@@ -79,10 +79,16 @@ def probe_here() -> dict[str, Any]:
 
 
 def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
-    """Return a reason if the torch of a rank is too old for the case's reduction."""
-    if case.backend == "gloo" and case.workload.op == "avg":
-        for rank in ranks:
-            if reason := rank.facts["gloo_without_avg"]:
+    """Return a reason if the torch of a rank is too old for the case on gloo."""
+    if case.backend != "gloo":
+        return None
+    work = case.workload
+    uneven = work.collective == "reduce_scatter" and work.split != "even"
+    asked = (["gloo_without_avg"] if work.op == "avg" else []) + (
+        ["gloo_without_reduce_scatter"] if uneven else [])
+    for rank in ranks:
+        for name in asked:
+            if reason := rank.facts[name]:
                 return f"torch {rank.facts['versions']['torch']}: {reason}"
     return None
 

@@ -66,10 +66,16 @@ class BackendTraits:
     ops: tuple[str, ...] = OPS
 
 
+_UCC_EVEN_ONLY = (  # torch/csrc/distributed/c10d/ProcessGroupUCC.cpp
+    ("all_gather", "ProcessGroupUCC::allgather takes every part to be as long as the rank's own"),
+    ("reduce_scatter", "ProcessGroupUCC::reduce_scatter demands parts of one size"),
+)
+
+
 def _ucc(layer: str, *devices: str) -> BackendTraits:
     """Return the traits of UCC restricted to one transport layer."""
     device = devices[0] if len(devices) == 1 else "auto"
-    return BackendTraits(device, devices, ("ucc",),
+    return BackendTraits(device, devices, ("ucc",), even_only=_UCC_EVEN_ONLY,
                          env=(("UCC_CLS", "basic"), ("UCC_CL_BASIC_TLS", layer)))
 
 
@@ -79,7 +85,7 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
                           even_only=(("all_gather", "ProcessGroupGloo::allgather refuses parts "
                                       "of different sizes (invalid tensor size)"),)),
     "nccl": BackendTraits("cuda", ("cuda",), ("nccl",)),
-    "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",)),
+    "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",), even_only=_UCC_EVEN_ONLY),
     "ucc/tl/ucp": _ucc("ucp", "auto", "cpu", "cuda"),
     "ucc/tl/cuda": _ucc("cuda", "cuda"),
     "ucc/tl/nccl": _ucc("nccl", "cuda"),
