@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -18,8 +19,9 @@ def gather_facts() -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}, ``gloo_without_avg`` (what gloo says to avg, or
-    None), ``ucc`` (`backends.ucc.ucc_facts`), ``cuda`` {available, names, uuids, memory_bytes,
-    reason}, ``mps``, ``host_memory_bytes``, ``versions``.
+    None), ``gloo_without_reduce_scatter`` (what it says to lists of tensors, or None), ``ucc``
+    (`backends.ucc.ucc_facts`), ``cuda`` {available, names, uuids, memory_bytes, reason}, ``mps``,
+    ``host_memory_bytes``, ``versions``.
     """
     ucc = ucc_facts()  # first: it forks, and gloo below starts threads
     return {
@@ -27,7 +29,7 @@ def gather_facts() -> dict[str, Any]:
             "gloo": dist.is_gloo_available(), "nccl": dist.is_nccl_available(),
             "mpi": dist.is_mpi_available(), "ucc": dist.is_ucc_available(),
         },
-        "gloo_without_avg": _gloo_without_avg(),
+        **_gloo_lacks(),
         "ucc": ucc,
         "cuda": _cuda(),
         "mps": bool(torch.backends.mps.is_available()),
@@ -51,18 +53,28 @@ def _cuda() -> dict[str, Any]:
     }
 
 
-def _gloo_without_avg() -> str | None:
-    """Return what gloo of this torch says to avg, None if it takes it (added after torch 2.4)."""
+def _gloo_lacks() -> dict[str, str | None]:
+    """Return what gloo of this torch says to calls that came after torch 2.4, None if it can."""
+    calls: dict[str, Callable[[], object]] = {
+        "gloo_without_avg": lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.AVG),
+        "gloo_without_reduce_scatter": lambda: dist.reduce_scatter(
+            torch.empty(1), [torch.ones(1)]),
+    }
     if not dist.is_gloo_available():
-        return "it was built without gloo"
+        return dict.fromkeys(calls, "it was built without gloo")
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # this process asks and ends; no network is needed
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        dist.all_reduce(torch.ones(1), dist.ReduceOp.AVG)
-    except RuntimeError as error:
-        return str(error).splitlines()[0]
+        return {name: _refusal(call) for name, call in calls.items()}
     finally:
         dist.destroy_process_group()
+
+
+def _refusal(call: Callable[[], object]) -> str | None:
+    try:
+        call()
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
     return None
 
 

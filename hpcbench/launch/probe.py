@@ -89,14 +89,20 @@ def probe_here() -> dict[str, Any]:
 
 
 def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
-    """Return a reason if a rank's torch is too old, or its MPI too poor, for the reduction."""
-    if case.backend == "mpi" and case.workload.op:
+    """Return a reason if a rank's torch is too old, or its MPI too poor, for the case."""
+    work = case.workload
+    if case.backend == "mpi" and work.op:
         for rank in ranks:
-            if reason := rank.facts["mpi"]["lacks"].get(case.workload.dtype):
+            if reason := rank.facts["mpi"]["lacks"].get(work.dtype):
                 return f"mpi: {reason}"
-    if case.backend == "gloo" and case.workload.op == "avg":
-        for rank in ranks:
-            if reason := rank.facts["gloo_without_avg"]:
+    if case.backend != "gloo":
+        return None
+    uneven = work.collective == "reduce_scatter" and work.split != "even"
+    asked = (["gloo_without_avg"] if work.op == "avg" else []) + (
+        ["gloo_without_reduce_scatter"] if uneven else [])
+    for rank in ranks:
+        for name in asked:
+            if reason := rank.facts[name]:
                 return f"torch {rank.facts['versions']['torch']}: {reason}"
     return None
 

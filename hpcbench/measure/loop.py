@@ -15,6 +15,8 @@ from hpcbench.trace.schema import Flag
 class Workload(Protocol):
     """What the loop needs of a workload; only ``run`` is timed."""
 
+    name: str
+
     def prepare(self) -> None:
         """Restore inputs and wipe outputs."""
 
@@ -87,7 +89,7 @@ def measure(
         for index in range(schedule.warmup + schedule.iterations):
             flags = Flag.WARMUP if index < schedule.warmup else Flag(0)
             progress.mark(Phase.PREPARE, index)
-            called = around.strays.get(index, workload)
+            called: Stray = around.strays.get(index, workload)
             workload.prepare()
             device.synchronize()
             progress.mark(Phase.BARRIER, index)
@@ -95,8 +97,8 @@ def measure(
             progress.mark(Phase.RUN, index)
             if index in around.faults:
                 around.faults[index]()
-            if index in around.strays:
-                progress.stray(around.strays[index].name, index)
+            if called is not workload:
+                progress.stray(called.name, index)
             start_ns = around.now_ns()
             device_ns = device.timed(called.run)
             end_ns = around.now_ns()

@@ -67,6 +67,12 @@ class BackendTraits:
     not_in_place: frozenset[str] = frozenset()
 
 
+_UCC_EVEN_ONLY = (  # torch/csrc/distributed/c10d/ProcessGroupUCC.cpp
+    ("all_gather", "ProcessGroupUCC::allgather takes every part to be as long as the rank's own"),
+    ("reduce_scatter", "ProcessGroupUCC::reduce_scatter demands parts of one size"),
+)
+
+
 def _ucc(layer: str, *devices: str, without: tuple[str, ...] = ()) -> BackendTraits:
     """Return the traits of UCC restricted to one transport layer, which lacks ``without``.
 
@@ -75,6 +81,7 @@ def _ucc(layer: str, *devices: str, without: tuple[str, ...] = ()) -> BackendTra
     """
     device = devices[0] if len(devices) == 1 else "auto"
     return BackendTraits(device, devices, ("ucc",), min_world_size=2,
+                         even_only=_UCC_EVEN_ONLY,
                          excluded=frozenset((name, each) for name in without for each in devices),
                          env=(("UCC_CLS", "basic"), ("UCC_CL_BASIC_TLS", layer)))
 
@@ -85,7 +92,7 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
                           even_only=(("all_gather", "ProcessGroupGloo::allgather refuses parts "
                                       "of different sizes (invalid tensor size)"),)),
     "nccl": BackendTraits("cuda", ("cuda",), ("nccl",)),
-    "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",)),
+    "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",), even_only=_UCC_EVEN_ONLY),
     "ucc/tl/ucp": _ucc("ucp", "auto", "cpu", "cuda"),
     "ucc/tl/cuda": _ucc("cuda", "cuda", without=("all_reduce", "barrier")),
     "ucc/tl/nccl": _ucc("nccl", "cuda"),

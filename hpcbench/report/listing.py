@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from hpcbench.config.names import BACKENDS, COLLECTIVES, DTYPE_BYTES, MODES, OPS
+from hpcbench.config.names import BACKENDS, COLLECTIVES, DTYPE_BYTES, MODES, OPS, SPLITS
 from hpcbench.report.terminal import open_console
 
 NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
@@ -35,7 +35,7 @@ def _probe() -> Mapping[str, Any] | None:
 def _lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
     for title, names in (("collectives", COLLECTIVES), ("dtypes", dtypes), ("ops", OPS),
-                         ("timing modes", MODES)):
+                         ("splits", SPLITS), ("timing modes", MODES)):
         yield Text(f"{title:<17}{', '.join(names)}")
     yield Text()
     yield Text("backends", style="bold")

@@ -59,7 +59,7 @@ def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
     assert all(work.size_bytes % PART_BYTES == 0 for work in ran)
 
 
-@pytest.mark.parametrize(("ranks", "groups"), [(4, 2), (4, 4), (2, 2), (3, 3)])
+@pytest.mark.parametrize(("ranks", "groups"), [(4, 2), (4, 4), (3, 3)])
 def test_several_groups_at_once_each_have_their_own_result(
     mpirun: MpiLauncher, ranks: int, groups: int,
 ) -> None:
@@ -81,14 +81,12 @@ def test_several_groups_at_once_each_have_their_own_result(
             assert samples is not None and samples.ranks == tuple(range(ranks))
 
 
-@pytest.mark.parametrize("collective", ["reduce", "gather", "scatter"])
-def test_a_wrong_element_shows_where_there_is_a_result(
-    mpirun: MpiLauncher, collective: str,
-) -> None:
-    config = sweep("4KiB", block={"collective": collective, "root": 1},
+def test_a_wrong_element_shows_where_there_is_a_result(mpirun: MpiLauncher) -> None:
+    config = sweep("4KiB", block={"collective": ["reduce", "gather", "scatter"], "root": 1},
                    fault=[{"rank": 1, "kind": "wrong", "iteration": 3}])
-    found = read(mpirun.run(3, config=config).check(1).folder).results.cases[0]
-    assert (found.status, found.n_wrong, found.blamed_rank) == ("wrong", 1, 1)
+    found = read(mpirun.run(3, config=config).check(1).folder).results.cases
+    assert [(item.status, item.n_wrong, item.blamed_rank) for item in found] == [
+        ("wrong", 1, 1)] * 3
 
 
 def test_a_wrong_element_in_one_of_two_groups_shows(mpirun: MpiLauncher) -> None:

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from hpcbench.backends.availability import RankFacts, resolve_device, unavailable
+from hpcbench.config.load import check_config
 from hpcbench.errors import LaunchError
 from hpcbench.launch import processes
 from hpcbench.launch.address import rendezvous_address, socket_interface
 from hpcbench.launch.announced import announced_size
 from hpcbench.launch.bell import Bell
 from hpcbench.launch.channel import Channel, socket_pair
+from hpcbench.launch.probe import resolve
 from hpcbench.launch.session import check_launch
 from hpcbench.launch.setup import version_mix
 from hpcbench.launch.variables import split_by_load_time, worker_environment
@@ -24,13 +26,14 @@ from hpcbench.measure.environment import recorded_variables
 from hpcbench.measure.hardware import described_hardware
 from hpcbench.measure.loop import checked_iterations
 from hpcbench.measure.progress import Phase, SharedProgress
+from hpcbench.plan.expand import make_plan
 
 CPU_FACTS = {
     "built": {"gloo": True, "nccl": False, "mpi": False, "ucc": False},
     "ucc": {"reason": "torch 2.13.0 was built without it, and torch_ucc is not installed",
             "source": "torch_ucc", "layers": None, "lacks": {}, "without_cuda": None,
             "versions": {}},
-    "gloo_without_avg": None,
+    "gloo_without_avg": None, "gloo_without_reduce_scatter": None,
     "mpi": {"reason": None, "lacks": {"bf16": "has no bf16"}},
     "cuda": {"available": False, "names": [], "uuids": [], "memory_bytes": [],
              "reason": "no GPU is visible"},
@@ -152,6 +155,21 @@ def test_messages_and_the_end_of_the_peer() -> None:
     with pytest.raises(EOFError):
         other.receive()
     other.close()
+
+
+@pytest.mark.parametrize(("work", "fact"), [
+    ({"op": "avg"}, "gloo_without_avg"),
+    ({"collective": "reduce_scatter", "split": "zero"}, "gloo_without_reduce_scatter"),
+])
+def test_what_an_older_torch_lacks_is_a_skip(work: dict[str, str], fact: str) -> None:
+    config = check_config({"benchmarks": [
+        {"kind": "collective", "collective": "all_reduce", **work}]}, "c.json")
+    plan = make_plan(config, 2)
+    facts = {**CPU_FACTS, "host_memory_bytes": 2**40}
+    assert not resolve(plan, [RankFacts(rank, "a", rank, facts) for rank in (0, 1)]).skips
+    old = RankFacts(1, "a", 1, {**facts, fact: "ProcessGroupGloo cannot"})
+    (reason,) = resolve(plan, [RankFacts(0, "a", 0, facts), old]).skips.values()
+    assert reason == "torch 2.13.0: ProcessGroupGloo cannot"
 
 
 def test_progress_is_shared_and_survives_the_writer() -> None:

@@ -69,6 +69,8 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"collective": "reduce", "op": "avg", "dtype": "int64"}, "avg is defined for floating"),
     ({"collective": "gather", "root": 3, "world_size": 3}, "root 3 is not one of 3 ranks"),
     ({"collective": "all_gather", "split": "linear"}, "gloo has no uneven all_gather: Process"),
+    ({"backend": "ucc", "collective": "all_gather", "split": "zero"}, "as long as the rank's own"),
+    ({"backend": "ucc/tl/ucp", "collective": "reduce_scatter", "split": "linear"}, "of one size"),
     ({"collective": "reduce_scatter", "split": "zero", "in_place": True}, "has no in-place form"),
     ({"collective": "all_to_all", "split": "zero", "world_size": 1}, "needs at least 2 ranks"),
     ({"collective": "all_to_all", "split": "linear", "size": 255}, "4 ranks begins at 256 B"),
