@@ -66,7 +66,8 @@ def one_rank(given: argparse.Namespace) -> None:
     timeout = timedelta(seconds=300)
     dist.init_process_group("gloo", init_method=f"file://{given.folder}/store", rank=given.rank,
                             world_size=RANKS, timeout=timeout)
-    groups = [open_groups("gloo", timeout, Division(dist.get_world_size(), 1, dist.get_rank()), None) for _ in range(2)]
+    division = Division(dist.get_world_size(), 1, dist.get_rank())
+    groups = [open_groups("gloo", timeout, division, None) for _ in range(2)]
     for size in given.sizes:
         loops = (through_hpcbench(size, groups[0], given.iterations), plain(size, groups[1]))
         for loop in loops:
