@@ -21,7 +21,9 @@ from hpcbench.trace.sealed import open_trace, trace_path
 from synthetic import make_plan, same_record, write_synthetic_run
 
 PLAN = make_plan(n_cases=4, passes=2)
-FLIPS = pytest.mark.parametrize("flips", [200, pytest.param(3000, marks=pytest.mark.soak)])
+SOAK = [pytest.mark.soak, pytest.mark.timeout(600)]
+FLIPS = pytest.mark.parametrize("flips", [200, pytest.param(3200, marks=SOAK)])
+"""With the 400 of `test_in_a_folder_that_is_reduced` the soak is 10,000 flips."""
 
 
 def flipped(path: Path, flips: int) -> Iterator[int]:
@@ -66,7 +68,7 @@ def test_in_results(tmp_path: Path, flips: int) -> None:
             pytest.fail(f"a flip at {position} was not found")
 
 
-@pytest.mark.parametrize("flips", [40, pytest.param(1000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("flips", [40, pytest.param(400, marks=SOAK)])
 def test_in_a_folder_that_is_reduced(tmp_path: Path, flips: int) -> None:
     """What the user sees: the same numbers, or a finding that names the file."""
     traces = write_synthetic_run(tmp_path / "run", PLAN, sealed=False)
