@@ -117,9 +117,9 @@ def test_a_usage_error_is_told_by_one_rank(mpirun: MpiLauncher) -> None:
     assert job.stderr.count("foo") == 1
 
 
-def test_a_required_backend_that_this_version_lacks_fails(mpirun: MpiLauncher) -> None:
-    config = sweep("8", block={"backend": ["gloo", "mpi"]})
-    mpirun.run(2, "--require", "mpi", config=config).check(1)
+def test_a_layer_of_a_required_backend_that_is_missing_fails(mpirun: MpiLauncher) -> None:
+    config = sweep("8", block={"backend": ["gloo", "ucc/tl/ucp"]})
+    mpirun.run(2, "--require", "ucc", config=config).check(1)
 
 
 def test_ranks_with_different_software_are_refused_once(
