@@ -40,7 +40,8 @@ def _on_group(mpirun: MpiLauncher, ranks: int, what: str) -> Finished:
 
 
 @EVERY_MPI
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [
+    pytest.param(2, marks=pytest.mark.soak), 3, pytest.param(4, marks=pytest.mark.soak)])
 def test_every_collective_dtype_and_op_is_right(mpirun: MpiLauncher, ranks: int) -> None:
     mpi = {"kind": "collective", "backend": "mpi", "dtype": DTYPES, "size": ["4KiB", "100000"]}
     config = sweep(benchmarks=[
