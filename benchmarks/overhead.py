@@ -12,6 +12,7 @@ of medians at most 1.15 below 64 KiB and 1.03 from there.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import subprocess
 import sys
@@ -68,6 +69,8 @@ def one_rank(given: argparse.Namespace) -> None:
                             world_size=RANKS, timeout=timeout)
     division = Division(dist.get_world_size(), 1, dist.get_rank())
     groups = [open_groups("gloo", timeout, division, None) for _ in range(2)]
+    gc.collect()
+    gc.freeze()  # as the template process does before it forks workers
     for size in given.sizes:
         loops = (through_hpcbench(size, groups[0], given.iterations), plain(size, groups[1]))
         for loop in loops:
