@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 from hpcbench.config.names import quote, unknown_name
 from hpcbench.units import parse_bytes
 
+MAX_ITERATIONS = 1_000_000
 MAX_SIZES = 10_000
 MAX_SIZE_BYTES = 2**44
 _RESERVED = re.compile(
@@ -100,6 +101,21 @@ WorldSize = Annotated[
     Checked(_check_world_size, lambda: {"anyOf": [{"type": "integer", "minimum": 1},
                                                   {"const": "all"}]}),
 ]
+
+
+def _check_iterations(value: Any) -> int | str:
+    if value == "auto" or (type(value) is int and 1 <= value <= MAX_ITERATIONS):
+        return value  # type: ignore[no-any-return]
+    raise ValueError(f'{quote(value)} is not a number of iterations; write a number from 1 to '
+                     f'{MAX_ITERATIONS}, or "auto"')
+
+
+Iterations = Annotated[
+    int | str,
+    Checked(_check_iterations, lambda: {"anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": MAX_ITERATIONS}, {"const": "auto"}]}),
+]
+"""How many timed iterations a pass has, or ``auto``."""
 
 
 def _check_sizes(value: Any) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from hpcbench.errors import ConfigError, FileError
 PACKAGED = Path(__file__).with_name("default.json")
 _YAML = (".yaml", ".yml")
 _OF_EVERY_CASE = {"measure.warmup": "warmup", "measure.iterations": "iterations",
-                  "measure.validate": "validate"}
+                  "measure.validate": "validate", "measure.mode": "mode"}
 
 
 def find_config(path: Path | None) -> Path:
@@ -37,7 +37,7 @@ def find_config(path: Path | None) -> Path:
 def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ()) -> Config:
     """Return the checked configuration; overrides are (key path, value) and win over the file.
 
-    An override of measure.warmup, measure.iterations or measure.validate holds for every block.
+    An override of measure.warmup, .iterations, .validate or .mode holds for every block.
     Raises ConfigError that lists every problem, FileError if the file cannot be read.
     """
     file = find_config(path)

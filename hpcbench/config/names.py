@@ -40,7 +40,8 @@ FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
 SPLITS = ("even", "linear", "one_heavy", "zero")
 """How the data are divided among the ranks (docs/method.md)."""
 OPS = ("sum", "prod", "min", "max", "avg")
-MODES = ("barrier_start",)
+MODES = ("isolated", "pipelined", "barrier_start")
+ORDERS = ("shuffled", "planned")
 FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "wrong", "desync")
 
 

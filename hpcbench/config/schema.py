@@ -14,6 +14,7 @@ from hpcbench.config import names
 from hpcbench.config.axes import (
     Axis,
     Environment,
+    Iterations,
     OneOrMany,
     Ports,
     Sizes,
@@ -32,13 +33,14 @@ Dtype = Annotated[str, named(names.DTYPES, names.DTYPE_ALIASES)]
 Op = Annotated[str, named(names.OPS)]
 Split = Annotated[str, named(names.SPLITS)]
 Mode = Annotated[str, named(names.MODES)]
+Order = Annotated[str, named(names.ORDERS)]
 FaultKind = Annotated[str, named(names.FAULTS)]
 Text = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]+$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, le=604_800)]
 Wakeup = Annotated[float, Field(ge=0.0005, le=60)]
 Warmup = Annotated[int, Field(ge=0, le=1_000_000)]
-Iterations = Annotated[int, Field(ge=1, le=1_000_000)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class Section(BaseModel):
@@ -99,12 +101,42 @@ class Measure(Section):
 
     warmup: Warmup = Field(
         default=5, description="Iterations before the timed ones; kept and flagged.")
-    iterations: Iterations = Field(default=20, description="Timed iterations.")
+    iterations: Iterations = Field(
+        default="auto", description="Timed iterations of each pass; auto: until precise enough.")
+    min_iterations: Count = Field(default=5, description="auto: at least so many in each pass.")
+    max_iterations: Count = Field(default=10_000, description="auto: at most so many in each pass.")
+    precision: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.01,
+        description="auto: half-width of the 99 % interval of the median, over the median.")
+    budget_s: Positive = Field(
+        default=40.0, description="auto: seconds for the timed loops of the whole job.")
     check: bool = Field(
         default=True, alias="validate", description="Check timed iterations' results.")
-    mode: Mode = Field(default="barrier_start", description="How an iteration starts.")
+    mode: Mode = Field(default="isolated", description="How an iteration starts.")
+    batch: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=20, description="Calls of one sample in mode pipelined.")
     passes: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=1, description="Times the whole plan is run.")
+        default=3, description="Times the whole plan is run with the same workers' template.")
+    launches: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=1, description="Independent repetitions of all passes, with fresh workers.")
+    order: Order = Field(default="shuffled", description="Order of cases that share workers.")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
+        default=0, description="Of the shuffled order.")
+    canary: bool = Field(
+        default=True, description="Measure one small all_reduce now and then, to see drift.")
+    noise_check_s: Annotated[float, Field(ge=0, le=60)] = Field(
+        default=0.5, description="Seconds of looking how quiet each rank's core is; 0: not at all.")
+    clock_sync_s: Annotated[float, Field(gt=0, le=3600)] = Field(
+        default=30.0, description="Seconds between synchronisations of several nodes' clocks.")
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> Measure:
+        if self.min_iterations > self.max_iterations:
+            raise PydanticCustomError(
+                "iteration_bounds",
+                "min_iterations {least} is more than max_iterations {most}",
+                {"least": self.min_iterations, "most": self.max_iterations})
+        return self
 
 
 class Output(Section):
@@ -139,6 +171,7 @@ class CollectiveBlock(Section):
         description="How all_gather, reduce_scatter and all_to_all divide the data among ranks.")
     groups: Axis[Annotated[int, Field(ge=1)]] = Field(
         default=(1,), description="Equal groups of consecutive ranks that run it at once.")
+    mode: Axis[Mode] | None = Field(default=None, description="Instead of measure.mode.")
     warmup: Axis[Warmup] | None = Field(default=None, description="Instead of measure.warmup.")
     iterations: Axis[Iterations] | None = Field(
         default=None, description="Instead of measure.iterations.")

@@ -27,7 +27,7 @@ _GROUP_TIMEOUT_MARGIN_S = 300.0
 def open_pool(plan: Plan, topology: Topology) -> WorkerPool:
     """Start this rank's template process, with memory for the stamps of the longest case."""
     launch = plan.config["launch"]
-    rows = max((case.warmup + case.iterations for case in plan.cases), default=1)
+    rows = max((case.warmup + case.iterations for case in plan.cases), default=1) + SINGLE_CALLS
     threads = max(1, len(os.sched_getaffinity(0)) // topology.local_size)
     env = worker_environment(
         os.environ, launch["pass_env"], {"OMP_NUM_THREADS": str(threads)})

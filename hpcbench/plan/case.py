@@ -10,6 +10,8 @@ from typing import Any
 
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
+DEFAULT_MODE = "isolated"
+"""The timing mode that labels do not name."""
 _TWO_FORMS = ("all_gather", "reduce_scatter")
 
 
@@ -42,6 +44,9 @@ class Collective:
 class Case:
     """One point of the sweep: all that is needed to run it and to label it.
 
+    ``iterations`` is the number of timed samples of each pass, or the most of them where
+    ``min_iterations`` is smaller: then the case stops when it is precise enough or its budget is
+    used. A sample is ``batch`` calls (more than one in mode ``pipelined`` only).
     ``skip`` is the reason why it can run nowhere as asked, known without a machine; ``needs``
     names what only the machine can tell (``"nccl"``, ``"cuda"``). ``device`` may be ``"auto"``.
     """
@@ -65,6 +70,13 @@ class Case:
     needs: tuple[str, ...]
     estimate_s: float
     memory_bytes: int
+    min_iterations: int = 0
+    batch: int = 1
+
+    @property
+    def is_fixed(self) -> bool:
+        """Return whether exactly ``iterations`` samples are taken."""
+        return self.min_iterations in (0, self.iterations)
 
     @property
     def group_size(self) -> int:
@@ -84,13 +96,14 @@ class Case:
         parts += [f"split={work.split}"] if work.split != "even" else []
         parts += [f"n={self.world_size}"]
         parts += [f"groups={work.groups}"] if work.groups != 1 else []
+        parts += [self.mode] if self.mode != DEFAULT_MODE else []
         parts += [f"{key}={value}" for key, value in self.env]
         return " ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The ordered cases of one job; ``passes`` times over.
+    """The ordered cases of one job: ``launches`` times over, each of ``passes`` passes.
 
     ``plan_hash`` identifies what was planned; ``config`` is the resolved configuration as plain
     JSON values; ``duplicates`` counts points of the product that were the same case twice.
@@ -103,6 +116,7 @@ class Plan:
     duplicates: int
     config: Mapping[str, Any]
     plan_hash: str
+    launches: int = 1
 
 
 def case_id(parameters: Mapping[str, Any]) -> str:

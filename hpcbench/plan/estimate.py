@@ -25,6 +25,14 @@ _ALPHA_S: Mapping[str, float] = MappingProxyType({"cpu": 1e-3, "cuda": 1e-4})
 _BETA_BYTES_PER_S: Mapping[str, float] = MappingProxyType({"cpu": 3e8, "cuda": 1e10})
 
 
+def case_budget_s(budget_s: float, runnable: int, passes: int, launches: int) -> float:
+    """Return the seconds that each run of a case may spend in its timed loop, if not fixed.
+
+    ``budget_s`` of the job divided evenly; a case's least number of samples may take it longer.
+    """
+    return budget_s / max(runnable * passes * launches, 1)
+
+
 def estimate_case_s(
     work: Collective, device: str, world_size: int, iterations: int, validate: bool,
     hardware: Hardware,

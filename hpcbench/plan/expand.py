@@ -13,7 +13,7 @@ from hpcbench.config.names import unknown_name
 from hpcbench.config.schema import CollectiveBlock, Config, Hardware
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Case, Collective, Plan, case_id
-from hpcbench.plan.estimate import estimate_case_s
+from hpcbench.plan.estimate import CASE_S, case_budget_s, estimate_case_s
 from hpcbench.plan.order import ordered
 from hpcbench.plan.points import Point, points, refuse_huge
 from hpcbench.plan.sizes import rank_bytes, rounded, smallest_bytes
@@ -41,13 +41,23 @@ def make_plan(config: Config, world_size: int) -> Plan:
     for case in every:
         distinct.setdefault(case.case_id, case)
     kept = ordered(_matching(list(distinct.values()), config.only))
-    cases = tuple(replace(case, index=index) for index, case in enumerate(kept))
+    cases = tuple(replace(case, index=index)
+                  for index, case in enumerate(_with_budget(kept, config)))
     _refuse_idle(config, cases)
     plain = config.plain()
     return Plan(
         name=config.name, world_size=world_size, passes=config.measure.passes, cases=cases,
         duplicates=len(every) - len(distinct), config=plain,
-        plan_hash=_plan_hash(plain, cases, world_size))
+        plan_hash=_plan_hash(plain, cases, world_size), launches=config.measure.launches)
+
+
+def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:
+    """Add to each estimate the share of the job's budget that its case may use."""
+    runs = sum(case.skip is None for case in cases)
+    share_s = case_budget_s(config.measure.budget_s, runs, config.measure.passes,
+                            config.measure.launches)
+    return [case if case.skip or case.is_fixed else
+            replace(case, estimate_s=max(case.estimate_s, CASE_S + share_s)) for case in cases]
 
 
 def _chosen_blocks(config: Config) -> list[tuple[str, CollectiveBlock]]:
@@ -69,7 +79,7 @@ def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
              for name in config.require if name not in backends]
     for number, fault in enumerate(config.fault):
         meant = [case for case in cases if fault.rank < case.world_size
-                 and fault.iteration < case.warmup + case.iterations
+                 and fault.iteration < case.warmup + (case.min_iterations or case.iterations)
                  and (fault.case == case.case_id or fnmatchcase(case.label, fault.case))]
         if not meant:
             lines.append(f'fault[{number}]: no case "{fault.case}" has a rank {fault.rank} and an '
@@ -107,16 +117,26 @@ def _case(
     memory = rank_bytes(work.collective, work.in_place, ranks, work.size_bytes, work.split)
     skip = (_skip(point, work, device, job_size) or _contradiction(point)
             or _too_large(memory, device, config.hardware))
-    estimate_s = estimate_case_s(work, device, ranks, point.warmup + point.iterations, validate,
+    least, most = _iterations(point, config)
+    batch = config.measure.batch if point.mode == "pipelined" else 1
+    estimate_s = estimate_case_s(work, device, ranks, (point.warmup + least) * batch, validate,
                                  config.hardware)
     identity = _identity(point, work, device, env, validate, config)
     return Case(
         case_id=case_id(identity), index=0, block=title, kind=block.kind, backend=point.backend,
-        device=device, world_size=point.world_size, env=env, mode=config.measure.mode,
-        warmup=point.warmup, iterations=point.iterations, validate=validate,
+        device=device, world_size=point.world_size, env=env, mode=point.mode,
+        warmup=point.warmup, iterations=most, validate=validate,
         timeout_s=block.timeout_s or config.launch.timeout_s, wakeup_s=point.wakeup_s,
         workload=work, skip=skip, needs=() if skip else needs(point.backend, device),
-        estimate_s=0.0 if skip else estimate_s, memory_bytes=memory)
+        estimate_s=0.0 if skip else estimate_s, memory_bytes=memory,
+        min_iterations=least, batch=batch)
+
+
+def _iterations(point: Point, config: Config) -> tuple[int, int]:
+    """Return the least and the most timed samples of a pass; they are equal if fixed."""
+    if isinstance(point.iterations, str):
+        return config.measure.min_iterations, config.measure.max_iterations
+    return point.iterations, point.iterations
 
 
 def _workload(point: Point) -> Collective:
@@ -205,9 +225,11 @@ def _identity(
         "kind": "collective", "collective": work.collective, "dtype": work.dtype, "op": work.op,
         "root": work.root, "in_place": work.in_place, "size_bytes": work.size_bytes,
         "backend": point.backend, "device": device, "world_size": point.world_size,
-        "env": dict(env), "mode": config.measure.mode, "warmup": point.warmup,
+        "env": dict(env), "mode": point.mode, "warmup": point.warmup,
         "iterations": point.iterations, "validate": validate,
     }
+    if point.mode == "pipelined":
+        identity["batch"] = config.measure.batch
     if work.size_bytes == 0:
         identity["requested_bytes"] = work.requested_bytes
     if work.split != "even":

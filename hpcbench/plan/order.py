@@ -1,7 +1,12 @@
-"""The order of cases in a job: the one that restarts workers least often."""
+"""The order of cases in a job: few restarts of workers, and shuffled between them.
+
+Cases that can share workers form a generation. Within it every pass has an order of its own, so
+that what changes while the machine is measured (heat, other users) meets all cases alike.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -31,6 +36,21 @@ def generations(cases: Iterable[Case]) -> list[Generation]:
 
 def _workers(case: Case) -> tuple[Environment, int, bool]:
     return case.env, case.world_size, case.backend in INLINE_BACKENDS
+
+
+def shuffled(cases: Sequence[Case], order: str, seed: int, pass_number: int) -> list[Case]:
+    """Return the order in which a generation's cases are run in one pass.
+
+    ``pass_number`` counts the passes of all launches. ``shuffled``: a permutation drawn from the
+    seed for each pair of passes; the second pass of a pair runs it backwards, so that a steady
+    drift cancels. Python's generator gives the same order everywhere (random.shuffle over
+    Mersenne Twister).
+    """
+    if order == "planned":
+        return list(cases)
+    chosen = sorted(cases, key=lambda case: case.index)
+    random.Random(f"{seed}/{pass_number // 2}").shuffle(chosen)
+    return chosen[::-1] if pass_number % 2 else chosen
 
 
 def ordered(cases: Sequence[Case]) -> list[Case]:

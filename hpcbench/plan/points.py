@@ -28,8 +28,9 @@ class Point(NamedTuple):
     in_place: bool | None
     split: str
     groups: int
+    mode: str
     warmup: int
-    iterations: int
+    iterations: int | str
     validate: bool
     size_bytes: int
     wakeup_s: float
@@ -51,6 +52,7 @@ def _axes(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]]:
         "env": (), "world_size": block.world_size, "dtype": block.dtype, "op": block.op,
         "root": block.root, "in_place": block.in_place or (None,),
         "split": block.split, "groups": block.groups,
+        "mode": block.mode or (measure.mode,),
         "warmup": block.warmup or (measure.warmup,),
         "iterations": block.iterations or (measure.iterations,),
         "validate": block.check or (measure.check,),

@@ -1,8 +1,8 @@
 """The reduced results of one run, as read from and written to ``results.h5``.
 
-Definitions (docs/method.md): the time of an iteration is the maximum over ranks of end - start
-(fold ``max``); statistics are over the timed iterations of all passes; warm-ups are kept in the
-samples and left out of the statistics; a case that is not ``ok`` has no statistics.
+Definitions (docs/method.md): what the time of a sample is, its fold, depends on the timing mode;
+statistics are over the timed samples of all passes and launches; warm-ups, and samples before the
+steady state, are kept and left out of the statistics; a case that is not ``ok`` has none.
 """
 
 from __future__ import annotations
@@ -16,15 +16,22 @@ import numpy.typing as npt
 
 from hpcbench.plan.case import Case, Plan
 
-SCHEMA_VERSION = 1
-FOLD = "max over ranks"
+SCHEMA_VERSION = 2
+FOLDS = {
+    "global": "last end - first start, over ranks, on the global clock",
+    "local_max": "max over ranks of end - start",
+    "per_call": "max over ranks of (end - start) / calls",
+}
+"""Fold -> what the time of one sample is, in words (docs/method.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Order statistics in seconds over ``n`` iterations of the maximum over ranks.
+    """Order statistics in seconds over the times of ``n`` samples, folded over ranks.
 
-    Percentiles are None where n is too small to hold them (docs/method.md).
+    Percentiles are None where n is too small to hold them (docs/method.md). ``ci_low_s`` and
+    ``ci_high_s`` are the 95 % confidence interval of the median, None where n < 6;
+    ``ci_reliable`` is False where the samples depend on one another too much for it.
     """
 
     n: int
@@ -36,6 +43,68 @@ class Statistics:
     p95_s: float | None
     p99_s: float | None
     max_s: float
+    ci_low_s: float | None = None
+    ci_high_s: float | None = None
+    ci_reliable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How the samples of an ok case came about, and what they say beside the time of its fold.
+
+    Attributes:
+        fold: key of FOLDS that the statistics are of.
+        calls: calls of one sample.
+        n_warmup, n_ramp, n_late, n_outlier: samples that are planned warm-ups; that lie before the
+            steady state (left out, too); that a rank started late; that are above median + 10 MAD
+            (late ones and outliers count in the statistics).
+        unflagged_n, unflagged_median_s: the same median without late samples and outliers.
+        quality: words of QUALITIES that apply, most serious first.
+        stop_reasons: why each pass ended, in order of launch and pass.
+        first_call_s: longest first call of any rank on a group that had just been opened.
+        communicator_s: longest opening of the group under test on any rank.
+        last_in_s, local_max_s, imbalance_s: medians over samples of last end - last start (global
+            clock), max over ranks of end - start, and last start - first start (global clock).
+        enqueue_s, device_s: medians over samples of the maximum over ranks.
+        clock_bound_s: how far the ranks' global times may be apart at most; 0 on one clock.
+        quickest_rank, quickest_share: the rank whose own end - start is most often the shortest
+            (the one the others waited for), and in which share of the samples.
+        launch_medians_s: the median of each launch.
+    """
+
+    fold: str
+    calls: int
+    n_warmup: int
+    n_ramp: int
+    n_late: int
+    n_outlier: int
+    unflagged_n: int
+    unflagged_median_s: float | None
+    quality: tuple[str, ...]
+    stop_reasons: tuple[str, ...]
+    first_call_s: float | None
+    communicator_s: float | None
+    last_in_s: float | None
+    local_max_s: float | None
+    imbalance_s: float | None
+    enqueue_s: float | None
+    device_s: float | None
+    clock_bound_s: float | None
+    quickest_rank: int | None
+    quickest_share: float | None
+    launch_medians_s: tuple[float, ...]
+
+
+QUALITIES = {
+    "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",
+    "late_starts": "more than 20 % of the samples were started late by a rank",
+    "fragile": "the median without flagged samples differs by more than 5 %",
+    "ci_unreliable": "the samples depend on one another too much for a confidence interval",
+    "trend": "the time rises or falls during a pass",
+    "change_point": "the time changes by 5 % or more within a pass",
+    "unsteady": "no steady state within the first half of a pass",
+}
+"""Word -> what it says of a case's samples (docs/method.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +123,7 @@ class CaseResult:
     n_wrong: int | None
     statistics: Statistics | None
     detail: Mapping[str, Any]
+    timing: Timing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +157,19 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class CaseSamples:
-    """Raw stamps of one case, stacked: int64 arrays of shape (rank, iteration).
+    """Raw stamps of one case, stacked: int64 arrays of shape (rank, sample).
 
-    Iterations of all passes follow one another; ``pass_index`` (iteration,) says which.
-    ``flags`` are `hpcbench.trace.schema.Flag` bits; ``device_ns`` is -1 where not measured.
+    Samples of all launches and passes follow one another; ``launch`` and ``pass_index``, both
+    (sample,), say which. ``flags`` are `hpcbench.trace.schema.Flag` bits; ``enqueue_ns`` and
+    ``device_ns`` are -1 where not measured. All stamps are of the ranks' own clocks.
     """
 
     ranks: tuple[int, ...]
+    launch: npt.NDArray[np.int64]
     pass_index: npt.NDArray[np.int64]
     start_ns: npt.NDArray[np.int64]
     end_ns: npt.NDArray[np.int64]
+    enqueue_ns: npt.NDArray[np.int64]
     device_ns: npt.NDArray[np.int64]
     flags: npt.NDArray[np.int64]
 

@@ -18,7 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.trace.schema import SAMPLE_COLUMNS, Samples, no_samples
+from hpcbench.trace.schema import (
+    SAMPLE_COLUMNS,
+    SAMPLE_COLUMNS_1,
+    Samples,
+    no_samples,
+    samples_of_version,
+)
 from hpcbench.trace.source import Damage
 
 MAGIC = b"\x89HBJ\r\n\x1a\n"
@@ -26,16 +32,16 @@ MAGIC = b"\x89HBJ\r\n\x1a\n"
 _HEAD = struct.Struct("<8sIIII")
 _CRC = struct.Struct("<I")
 HEAD_BYTES = _HEAD.size + _CRC.size
-_ROW_BYTES = 8 * len(SAMPLE_COLUMNS)
 
 
 class Kind(IntEnum):
-    """What a frame holds."""
+    """What a frame holds. RECORD_1 is a record of schema version 1, whose rows are shorter."""
 
     HEADER = 1
     PLAN = 2
-    RECORD = 3
+    RECORD_1 = 3
     NOTE = 4
+    RECORD = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +63,14 @@ class Frame:
         return json.loads(self.meta)
 
     def samples(self) -> Samples:
-        """Return the rows as int64 (iteration, SAMPLE_COLUMNS)."""
-        columns = len(SAMPLE_COLUMNS)
-        return np.frombuffer(self.rows, dtype="<i8").astype(np.int64).reshape(-1, columns)
+        """Return the rows as int64 (sample, SAMPLE_COLUMNS)."""
+        rows = np.frombuffer(self.rows, dtype="<i8").astype(np.int64)
+        return samples_of_version(rows.reshape(-1, _columns(self.kind)),
+                                  1 if self.kind == Kind.RECORD_1 else 2)
+
+
+def _columns(kind: int) -> int:
+    return len(SAMPLE_COLUMNS_1 if kind == Kind.RECORD_1 else SAMPLE_COLUMNS)
 
 
 def pack_frame(kind: Kind, meta: Mapping[str, Any], samples: Samples | None = None) -> bytes:
@@ -79,7 +90,8 @@ def frame_at(data: bytes, offset: int) -> Frame | Damage:
     magic, kind, text_bytes, rows, body_crc = _HEAD.unpack_from(head)
     if magic != MAGIC or _CRC.unpack_from(head, _HEAD.size)[0] != zlib.crc32(head[:-_CRC.size]):
         return Damage(offset, "no frame starts here", torn=False)
-    start, end = offset + HEAD_BYTES, offset + HEAD_BYTES + text_bytes + rows * _ROW_BYTES
+    start = offset + HEAD_BYTES
+    end = start + text_bytes + rows * 8 * _columns(kind)
     if end > len(data):
         return Damage(offset, f"the frame's last {end - len(data)} bytes are missing", torn=True)
     body = data[start:end]

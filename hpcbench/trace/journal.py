@@ -185,7 +185,7 @@ def _index(
     unknown: list[Damage] = []
     for frame in frames:
         try:
-            if frame.kind == Kind.RECORD:
+            if frame.kind in (Kind.RECORD, Kind.RECORD_1):
                 record = _record(frame, samples=False)
                 index.append((record.case_id, frame.offset, frame.end - frame.offset))
             elif frame.kind == Kind.NOTE:

@@ -1,8 +1,11 @@
 """What one rank records: the data types of the journal, the sealed trace and its readers.
 
 Schema history
-  1  first version (hpcbench 0.1). Has room for timing mode, pass, launch, attempt, flags, device
-     time and clock models; a file of this version is kept in tests/data.
+  1  first version (hpcbench 0.1). Samples have no ``enqueue_ns``, records no ``stop_reason``,
+     ``position`` and ``communicator_ns``; the clock tables are empty.
+  2  those columns; flags LATE_START and SINGLE; clock models and checks; the notes ``clock``,
+     ``noise`` and ``canary``.
+  A file of each version is kept in tests/data.
 """
 
 from __future__ import annotations
@@ -15,10 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA_VERSION = 1
-SAMPLE_COLUMNS = ("start_ns", "end_ns", "device_ns", "flags")
-"""One row per iteration, int64. ``device_ns`` is NO_DEVICE_TIME where no device clock was read."""
+SCHEMA_VERSION = 2
+SAMPLE_COLUMNS = ("start_ns", "end_ns", "enqueue_ns", "device_ns", "flags")
+"""One row per sample, int64. ``start_ns`` and ``end_ns`` are stamps of the rank's own clock;
+``enqueue_ns`` is how long the host took to issue the work, ``device_ns`` how long the device took
+for it: both are NO_DEVICE_TIME where the call returns when the work is done."""
+SAMPLE_COLUMNS_1 = ("start_ns", "end_ns", "device_ns", "flags")
 NO_DEVICE_TIME = -1
+NO_COMMUNICATOR = -1
 
 Samples = npt.NDArray[np.int64]
 
@@ -28,6 +35,16 @@ class Flag(IntFlag):
 
     WARMUP = 1
     CHECKED = 2
+    LATE_START = 4
+    """The rank was not ready at the agreed start (mode isolated)."""
+    SINGLE = 8
+    """One call, made to check its result, among samples of several calls (mode pipelined)."""
+
+
+UNTIMED = Flag.WARMUP | Flag.SINGLE
+"""Samples with one of these count in no statistic."""
+
+STOP_REASONS = ("fixed", "converged", "budget", "max_iterations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +80,10 @@ class Record:
         n_wrong: wrong elements on this rank in the checked iterations; -1 if not checked.
         samples: int64 (iteration, SAMPLE_COLUMNS), warm-ups first and flagged.
         detail: JSON values: first wrong element, stderr lines, stacks, phase of a silent worker.
+        stop_reason: why the case took no further sample, one of STOP_REASONS, or "".
+        position: how many cases these workers had run before it in this pass, -1 if it did not run.
+        communicator_ns: how long opening the group under test took; NO_COMMUNICATOR where an
+            earlier case had opened it.
     """
 
     case_id: str
@@ -79,11 +100,24 @@ class Record:
     n_wrong: int
     samples: Samples
     detail: Mapping[str, Any] = field(default_factory=dict)
+    stop_reason: str = ""
+    position: int = -1
+    communicator_ns: int = NO_COMMUNICATOR
 
     @property
     def key(self) -> tuple[str, int, int, int]:
         """Return (case_id, pass, launch, attempt)."""
         return (self.case_id, self.pass_index, self.launch, self.attempt)
+
+
+def samples_of_version(rows: Samples, version: int) -> Samples:
+    """Return rows of an older version with today's columns: int64 (row, SAMPLE_COLUMNS)."""
+    if version > 1:
+        return rows
+    upgraded = np.full((len(rows), len(SAMPLE_COLUMNS)), NO_DEVICE_TIME, dtype=np.int64)
+    for at, name in enumerate(SAMPLE_COLUMNS_1):
+        upgraded[:, SAMPLE_COLUMNS.index(name)] = rows[:, at]
+    return upgraded
 
 
 def no_samples() -> Samples:

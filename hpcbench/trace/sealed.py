@@ -1,6 +1,6 @@
 """The sealed trace of one rank: HDF5 in columns, one row per record and one per sample.
 
-Layout (schema version 1; every dataset of a quantity has an attribute ``unit``)
+Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   attributes    format, schema_version, run_id, plan_hash, rank, world_size, local_rank, hostname,
                 node, pid, recovered (the rank never came to its end, or a part was lost)
   /header       JSON: all of the header, with versions and environment
@@ -40,7 +40,15 @@ from hpcbench.trace.columns import (
 )
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
 from hpcbench.trace.journal import read_journal
-from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Record, no_samples
+from hpcbench.trace.schema import (
+    SAMPLE_COLUMNS,
+    SAMPLE_COLUMNS_1,
+    SCHEMA_VERSION,
+    Header,
+    Record,
+    no_samples,
+    samples_of_version,
+)
 from hpcbench.trace.source import (
     Damage,
     Note,
@@ -55,10 +63,13 @@ from hpcbench.trace.source import (
 FORMAT = "hpcbench-trace"
 _IDENTITY = ("run_id", "plan_hash", "rank", "world_size", "local_rank", "hostname", "node", "pid",
              "schema_version")
-_TEXT_FIELDS = ("case_id", "status", "mode", "device")
-_INTEGER_FIELDS = {"pass_index": "", "launch": "", "attempt": "", "blamed_rank": "",
-                   "begin_ns": "ns", "end_ns": "ns", "n_wrong": "elements"}
-_SAMPLE_UNITS = {"start_ns": "ns", "end_ns": "ns", "device_ns": "ns", "flags": ""}
+_TEXT_FIELDS_1 = ("case_id", "status", "mode", "device")
+_TEXT_FIELDS = (*_TEXT_FIELDS_1, "stop_reason")
+_INTEGER_FIELDS_1 = {"pass_index": "", "launch": "", "attempt": "", "blamed_rank": "",
+                     "begin_ns": "ns", "end_ns": "ns", "n_wrong": "elements"}
+_INTEGER_FIELDS = {**_INTEGER_FIELDS_1, "position": "", "communicator_ns": "ns"}
+_SAMPLE_UNITS = {"start_ns": "ns", "end_ns": "ns", "enqueue_ns": "ns", "device_ns": "ns",
+                 "flags": ""}
 _CLOCK_UNITS = {"t_ref_ns": "ns", "a": "ns/ns", "b": "ns", "bound_ns": "ns", "residual_ns": "ns"}
 
 
@@ -165,27 +176,32 @@ def open_trace(path: Path) -> SealedTrace:
 def _read_records(
     file: h5py.File, case_ids: Collection[str] | None, *, samples: bool
 ) -> Iterator[Record]:
+    version = int(file.attrs["schema_version"])
+    texts = _TEXT_FIELDS if version > 1 else _TEXT_FIELDS_1
+    integers = _INTEGER_FIELDS if version > 1 else _INTEGER_FIELDS_1
     ids = texts_of(file["cases/case_id"])
     rows = [row for row, case_id in enumerate(ids) if case_ids is None or case_id in case_ids]
     if not rows:
         return
     columns: dict[str, list[Any]] = {
-        name: texts_of(file[f"cases/{name}"]) for name in _TEXT_FIELDS}
-    for name in (*_INTEGER_FIELDS, "sample_offset", "sample_count"):
+        name: texts_of(file[f"cases/{name}"]) for name in texts}
+    for name in (*integers, "sample_offset", "sample_count"):
         columns[name] = file[f"cases/{name}"][:].tolist()
     details = read_lines(file, "cases/detail")
     wanted = [(columns["sample_offset"][row], columns["sample_count"][row]) for row in rows]
-    stamps = _read_stamps(file, wanted) if samples else [no_samples() for _ in rows]
+    names = SAMPLE_COLUMNS if version > 1 else SAMPLE_COLUMNS_1
+    stamps = _read_stamps(file, names, wanted) if samples else [no_samples() for _ in rows]
     for row, stamp in zip(rows, stamps, strict=True):
         values: Mapping[str, Any] = {name: column[row] for name, column in columns.items()}
-        yield record_from_json({**values, **json.loads(details[row])}, stamp)
+        yield record_from_json({**values, **json.loads(details[row])},
+                               samples_of_version(stamp, version if samples else 2))
 
 
 def _read_stamps(
-    file: h5py.File, wanted: Sequence[tuple[int, int]]
+    file: h5py.File, names: Sequence[str], wanted: Sequence[tuple[int, int]]
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the rows at each (offset, count); neighbours are read together, once."""
-    columns = [file[f"samples/{name}"] for name in SAMPLE_COLUMNS]
+    columns = [file[f"samples/{name}"] for name in names]
     for first, last, parts in _runs(wanted):
         block = np.empty((len(columns), last - first), dtype=np.int64)
         for row, column in enumerate(columns):

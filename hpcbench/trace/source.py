@@ -12,6 +12,7 @@ from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Record, Samples
 
+_SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
 END_NOTE = "end"
 """The note that a rank writes last, when it is done with the whole plan or was stopped."""
 
@@ -139,11 +140,12 @@ def record_to_json(record: Record) -> dict[str, Any]:
 
 
 def record_from_json(data: Mapping[str, Any], samples: Samples) -> Record:
-    """Rebuild a record, ignoring keys that a later minor version added.
+    """Rebuild a record; keys that version 1 did not have get their defaults, others are ignored.
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
-    known = {item.name: data[item.name] for item in fields(Record) if item.name != "samples"}
+    known = {item.name: data[item.name] for item in fields(Record)
+             if item.name != "samples" and (item.name in data or item.name not in _SINCE_2)}
     return checked_record(Record(**known, samples=samples))
 
 
