@@ -67,8 +67,8 @@ def type_cell(case: Case) -> str:
 
 
 def in_place_cell(case: Case) -> str:
-    """Return ``yes``, ``no`` or MISSING."""
-    return {None: MISSING, True: "yes", False: "no"}[case.workload.in_place]
+    """Return ``in``, ``out`` or MISSING: whether it sends from the receive buffer."""
+    return {None: MISSING, True: "in", False: "out"}[case.workload.in_place]
 
 
 def form_text(case: Case) -> str:
@@ -80,10 +80,10 @@ def form_text(case: Case) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return ``1 rank``, ``4 ranks``; ``1 pass``, ``2 passes``."""
+    """Return ``1 rank``, ``4 ranks``; ``1 pass``, ``2 passes``; ``2 launches``."""
     if count == 1:
         return f"1 {noun}"
-    return f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{count} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
 def device_type(result: CaseResult) -> str:

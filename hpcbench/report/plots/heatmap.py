@@ -30,11 +30,14 @@ _LEAVES_EARLY = ("broadcast", "reduce", "gather", "scatter", "send_recv")
 
 
 def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
-    """Return the ok case to map: all_reduce if there is one, most ranks, largest size, first."""
+    """Return the ok case to map: all_reduce if there is one, most ranks, largest size, first.
+
+    A case whose samples are single calls goes before one with several calls a sample.
+    """
     found = [item for item in items if item.statistics is not None]
     return max(found, default=None, key=lambda item: (
         item.case.workload.collective == "all_reduce", item.case.world_size,
-        item.case.workload.size_bytes, -item.case.index))
+        item.case.workload.size_bytes, item.case.batch == 1, -item.case.index))
 
 
 def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Figure:
@@ -49,12 +52,13 @@ def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Fi
     _draw_matrix(figure, axes, samples)
     _mark_warmups(axes, samples)
     _mark_passes(axes, samples)
-    footer(figure, results, modes=case.mode, caption=_caption(item, samples))
+    footer(figure, results, [item], caption=_caption(item, samples))
     return figure
 
 
 def _caption(item: CaseResult, samples: CaseSamples) -> str:
-    text = "Each cell: end - start on that rank's own clock."
+    calls = f" of a sample of {item.case.batch} calls" if item.case.batch > 1 else ""
+    text = f"Each cell: end - start{calls} on that rank's own clock."
     if item.case.workload.collective not in _LEAVES_EARLY:
         group = " of its group" if item.case.workload.groups > 1 else ""
         text += (f" No rank can finish before all{group} have arrived, so a row that is shorter "
