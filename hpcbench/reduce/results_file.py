@@ -37,7 +37,6 @@ from hpcbench.reduce.results import (
     Finding,
     Results,
     RunInfo,
-    SampleSource,
     Statistics,
 )
 from hpcbench.trace.columns import (
@@ -149,16 +148,6 @@ def new_results(path: Path) -> Iterator[ResultsWriter]:
     with ThreadPoolExecutor(threads) as pool, \
             new_container(path, FORMAT, SCHEMA_VERSION) as file:
         yield ResultsWriter(file, pool)
-
-
-def write_results(path: Path, results: Results, samples: SampleSource) -> None:
-    """Write a results file at once; ``samples`` is asked for one case after another."""
-    with new_results(path) as writer:
-        for item in results.cases:
-            found = samples.samples(item.case.case_id)
-            if found is not None:
-                writer.add_samples(item.case, found)
-        writer.finish(results)
 
 
 class ResultsFile:

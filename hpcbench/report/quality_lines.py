@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from hpcbench.reduce.results import QUALITIES, CaseResult, Results, Timing
+from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, CaseResult, Results, Timing
 from hpcbench.report.text import (
     MISSING,
     Column,
     column_widths,
+    format_us,
     header_lines,
+    plural,
     row_line,
 )
 from hpcbench.report.timing import FLAGS
@@ -34,6 +36,7 @@ def quality_lines(results: Results) -> Iterator[Text]:
         yield _sample_line(timed)
         yield from _launch_lines(timed)
         yield from _startup_lines(timed)
+    yield from _canary_lines(results)
 
 
 def _flag_lines(timings: Sequence[Timing]) -> Iterator[Text]:
@@ -93,3 +96,22 @@ def _ends(timings: Sequence[Timing]) -> str:
     """Return ``120 converged, 6 budget``, in the order of STOP_REASONS."""
     counts = Counter(reason for timing in timings for reason in timing.stop_reasons)
     return ", ".join(f"{counts[reason]} {reason}" for reason in STOP_REASONS if counts[reason])
+
+
+def _canary_lines(results: Results) -> Iterator[Text]:
+    """Yield how the machine drifted, as the canary saw it; or that nothing tells."""
+    canary = results.canary
+    asked = results.plan.config.get("measure", {}).get("canary")
+    if canary is None:
+        if asked is not None:
+            why = "none ran" if asked else "switched off"
+            yield Text(f"canary: {why}, so whether the machine drifted is unknown")
+        return
+    text = f"canary {canary.label}: {plural(len(canary.runs), 'run')}"
+    text += f", {canary.n_not_ok} more not ok" if canary.n_not_ok else ""
+    if canary.drift is not None:
+        first, last = canary.runs[0], canary.runs[-1]
+        text += (f" in {format_seconds(last.since_start_s)}; median {format_us(first.median_s)} us "
+                 f"at first, {format_us(last.median_s)} us at last: drift {canary.drift:+.1%}")
+    words = [f"{word}: {CANARY_QUALITIES[word]}" for word in canary.quality]
+    yield Text("; ".join([text, *words]), style="yellow" if words else "")

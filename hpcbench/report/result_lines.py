@@ -39,6 +39,7 @@ from hpcbench.report.timing import (
     mode_and_fold,
     repeats_text,
 )
+from hpcbench.units import format_seconds
 
 STYLES = {"ok": "", "wrong": "bold red", "failed": "red", "timeout": "red", "skipped": "yellow",
           "not_run": "yellow"}
@@ -85,12 +86,22 @@ def _definitions(results: Results) -> Iterator[str]:
     yield "  - where there is none (n < 6), ? where the samples depend on one another too much"
     yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
     order = _order_text(results)
-    yield clock_text(results.cases) + (f"; {order}" if order else "")
+    yield clock_text(results, ran) + _clock_checks(results) + (f"; {order}" if order else "")
 
 
 def _steady_words(results: Results) -> str:
     judged = any(item.timing is not None for item in results.cases)
     return "; samples before the steady state are left out" if judged else ""
+
+
+def _clock_checks(results: Results) -> str:
+    """Return what the checks of the synchronisation found, where there was one."""
+    clocks = results.clocks
+    if clocks is None or not clocks.n_syncs:
+        return ""
+    error = "unchecked" if clocks.check_error_s is None else format_seconds(clocks.check_error_s)
+    drift = "" if clocks.drift_ppm is None else f", drift {clocks.drift_ppm:.3g} ppm"
+    return f" (largest error in checks {error}{drift})"
 
 
 def _order_text(results: Results) -> str:

@@ -19,7 +19,7 @@ from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.report.text import env_text
 from hpcbench.report.timing import INTERVAL_METHOD, LEVEL, fold_of
-from hpcbench.report.whole_file import whole_file
+from hpcbench.trace.files import whole_file
 from hpcbench.units import to_gb_per_s
 
 SCHEMA_VERSION = 2
@@ -116,6 +116,8 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
         },
         "repeats": {"passes": results.plan.passes, "launches": results.plan.launches,
                     **{name: measure.get(name) for name in ("order", "seed")}},
+        "clocks": results.clocks and asdict(results.clocks),
+        "canary": results.canary and asdict(results.canary),
         "config": _config(rows, results.plan),
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},
         "results": {

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.results import FOLDS, CaseResult, Statistics
+from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.report.text import MISSING, format_us, plural
 from hpcbench.units import format_seconds
 
@@ -91,16 +91,19 @@ def flag_cell(item: CaseResult) -> str:
                      for word in item.timing.quality if word in FLAGS)
 
 
-def clock_text(items: Iterable[CaseResult]) -> str:
-    """Return how the ranks' clocks relate, and their bound."""
+def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
+    """Return how times of different ranks were compared, and their bound over ``items``."""
+    clocks = results.clocks
     bounds = [item.timing.clock_bound_s for item in items if item.timing is not None]
     known = [bound for bound in bounds if bound is not None]
-    if not known:
-        return "clocks: the ranks' own, not compared with one another"
-    if max(known) == 0:
-        return "clock: one for all ranks (bound 0)"
-    return ("clocks: synchronised between nodes by ping-pongs over MPI, "
-            f"at most {format_seconds(max(known))} apart (bound)")
+    if clocks is None or not known:
+        return "clocks: times of different ranks are not compared"
+    if clocks.n_clocks == 1:
+        return "clock: one for all ranks"
+    if clocks.n_syncs == 0:
+        return f"clocks: {clocks.n_clocks} different ones, not synchronised"
+    return (f"clocks: {clocks.n_clocks}, {plural(clocks.n_syncs, 'synchronisation')} over MPI, "
+            f"ranks' times at most {format_seconds(max(known))} apart")
 
 
 def iterations_text(cases: Sequence[Case]) -> str:

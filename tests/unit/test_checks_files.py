@@ -83,7 +83,7 @@ def test_hb103_foreign_file(tmp_path: Path, content: bytes, suffix: str) -> None
 
 def test_hb103_things_that_are_no_traces(tmp_path: Path) -> None:
     traces = write(tmp_path / "run")
-    (traces / "rank00001.h5.partial").write_bytes(b"half")
+    (traces / ".rank00001.h5.17.part").write_bytes(b"half")
     (traces / "notes.txt").write_text("mine", encoding="utf-8")
     (traces / "folder").mkdir()
     shutil.copy(traces / "rank00001.h5", traces / "rank00001.journal")
@@ -91,7 +91,7 @@ def test_hb103_things_that_are_no_traces(tmp_path: Path) -> None:
     results = reduce_folder(tmp_path / "run")
     found = {item.message.split(":")[0].rpartition("/")[2]: item.scope
              for item in only(results, "HB103")}
-    assert found == {"rank00001.h5.partial": "note", "notes.txt": "note", "folder": "note",
+    assert found == {".rank00001.h5.17.part": "note", "notes.txt": "note", "folder": "note",
                      "rank00001.journal": "note", "rank00009.h5": "rank"}
     assert [item.status for item in results.cases] == ["ok"] * 2
 

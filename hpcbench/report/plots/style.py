@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.text import format_number, plural
 from hpcbench.report.timing import clock_text, modes_text, repeats_text
-from hpcbench.report.whole_file import whole_file
+from hpcbench.trace.files import whole_file
 from hpcbench.units import format_bytes
 
 # Okabe and Ito (2008), without yellow, which is too light for lines on white.
@@ -105,7 +105,7 @@ def footer(
     run = results.run
     versions = ", ".join(f"{name} {text}" for name, text in run.versions.items())
     when = run.started_at or "start time unknown"
-    timing = f"Mode {modes_text(items)}; {clock_text(items)}; {repeats_text(results.plan)}."
+    timing = f"Mode {modes_text(items)}; {clock_text(results, items)}; {repeats_text(results.plan)}."
     origin = (f"{run.name}, run {run.run_id}, {when}; "
               f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}; {versions}")
     lines = [(line, color) for text, color in ((caption, "black"), (timing, "black"),
@@ -118,6 +118,6 @@ def footer(
 def save(figure: Figure, path: Path, image_format: str) -> Path:
     """Write the figure; the file is absent or whole. Raises FileError."""
     fixed: dict[str, Any] = {"metadata": {"Date": None}} if image_format == "svg" else {}
-    with whole_file(path) as part:
+    with whole_file(path, make_folder=True) as part:
         figure.savefig(part, format=image_format, **fixed)
     return path
