@@ -47,17 +47,9 @@ def mode_text(item: CaseResult) -> str:
 
 
 def modes_text(items: Iterable[CaseResult]) -> str:
-    """Return ``isolated, fold global; pipelined, fold per_call``, each once."""
+    """Return each mode with its fold in words, once."""
     found = dict.fromkeys(mode_and_fold(item) for item in items)
-    return "; ".join(f"{mode}, fold {fold}" for mode, fold in found)
-
-
-def folds_in_words(items: Iterable[CaseResult]) -> str:
-    """Return what the times are; of several folds with the name of each."""
-    folds = list(dict.fromkeys(fold_of(item) for item in items))
-    if len(folds) == 1:
-        return FOLDS[folds[0]]
-    return "; ".join(f"{fold}: {FOLDS[fold]}" for fold in folds)
+    return "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in found)
 
 
 def interval_share(stats: Statistics) -> float | None:

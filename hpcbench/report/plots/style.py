@@ -27,7 +27,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 TEXT, SMALL, TITLE = 10, 8, 13
 SIZE_INCHES = (11.0, 5.8)
-FOOTER_CHARACTERS = 185
+FOOTER_CHARACTERS = 195
 MOST_TICKS = 8
 DPI = 120
 
@@ -98,14 +98,16 @@ def plain(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def footer(
-    figure: Figure, results: Results, items: Sequence[CaseResult], *, caption: str
-) -> None:
+def timing_text(results: Results, items: Sequence[CaseResult]) -> str:
+    """Return how the cases of a figure were timed: mode, fold, clock, repeats."""
+    return f"Mode {modes_text(items)}; {clock_text(results, items)}; {repeats_text(results.plan)}."
+
+
+def footer(figure: Figure, results: Results, *, caption: str, timing: str) -> None:
     """Write what is shown, how it was timed, and which run it was: the figure stands alone."""
     run = results.run
     versions = ", ".join(f"{name} {text}" for name, text in run.versions.items())
     when = run.started_at or "start time unknown"
-    timing = f"Mode {modes_text(items)}; {clock_text(results, items)}; {repeats_text(results.plan)}."
     origin = (f"{run.name}, run {run.run_id}, {when}; "
               f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}; {versions}")
     lines = [(line, color) for text, color in ((caption, "black"), (timing, "black"),
