@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hpcbench.measure.control import Control
+from hpcbench.measure.control import Control, Integers
 from hpcbench.trace.schema import Flag
 
 LATE_NS = 10_000
@@ -32,6 +32,9 @@ class Clock(Protocol):
 
     def to_local(self, global_ns: int) -> int:
         """Return what this rank's clock shows at a global time."""
+
+    def all_to_global(self, local_ns: Integers) -> Integers:
+        """Return the global times of many stamps."""
 
 
 Start = Callable[[], Flag]

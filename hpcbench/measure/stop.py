@@ -87,9 +87,7 @@ def slowest_rank(rows: Samples, control: Control) -> npt.NDArray[np.int64]:
 def first_to_last(clock: Clock) -> Fold:
     """Return the fold of mode ``isolated``: last end - first start on the global clock."""
     def fold(rows: Samples, control: Control) -> npt.NDArray[np.int64]:
-        # both are on one clock near one time, so a single offset serves all rows of a checkpoint
-        shift = clock.to_global(int(rows[0, _START])) - int(rows[0, _START])
-        ends, starts = rows[:, _END] + shift, -(rows[:, _START] + shift)
+        ends, starts = clock.all_to_global(rows[:, _END]), -clock.all_to_global(rows[:, _START])
         agreed: Integers = control.maximum(np.concatenate([ends, starts]))
         return agreed[:len(rows)] + agreed[len(rows):]
     return fold
