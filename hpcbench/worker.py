@@ -64,7 +64,8 @@ class Worker:
         self._mpi = mpi
         self._store: dist.TCPStore | None = None
         self._membership: Membership | None = None
-        self._groups: dict[tuple[str, int], Any] = {}
+        self._groups: dict[tuple[str, int, str], Any] = {}
+        self._slack_ns = 0
         self._devices: dict[str, CpuDevice | CudaDevice] = {}
 
     def answer(self, message: Message) -> Message:
@@ -135,7 +136,7 @@ class Worker:
         self._progress.begin(message["number"])
         self._progress.mark(Phase.SETUP)
         device = self._device(message["device"])
-        communicator_ns = self._open_group(case.backend, case.workload.groups)
+        communicator_ns = self._open_group(case)
         operation = make_operation(case.workload, self._place(case, device))
         schedule = Schedule(case.warmup, case.batch, case.validate)
         measured = measure(operation, device, self._progress, schedule,
@@ -149,21 +150,22 @@ class Worker:
         assert self._membership is not None
         size = case.group_size
         return Place(self._membership.rank % size, size,
-                     self._groups[case.backend, case.workload.groups], device.torch_device,
+                     self._groups[_group_key(case)], device.torch_device,
                      first=self._membership.rank // size * size)
 
-    def _open_group(self, backend: str, groups: int) -> int:
+    def _open_group(self, case: Case) -> int:
         """Open this rank's group under test, never the control group even when both are gloo.
 
         Returns how long it took in ns, NO_COMMUNICATOR if it was open already.
         """
         assert (member := self._membership) is not None
-        if (backend, groups) in self._groups:
+        if (key := _group_key(case)) in self._groups:
             return NO_COMMUNICATOR
-        self._control(backend).barrier()
+        self._control(case.backend).barrier()
         began_ns = time.perf_counter_ns()
-        self._groups[backend, groups] = open_groups(
-            backend, member.timeout, Division(member.world_size, groups, member.rank),
+        self._groups[key] = open_groups(
+            case.backend, member.timeout,
+            Division(member.world_size, case.workload.groups, member.rank),
             self._mpi and self._mpi.tested)
         return time.perf_counter_ns() - began_ns
 
@@ -179,7 +181,8 @@ class Worker:
         now_ns, faults = time.perf_counter_ns, message["faults"]
         start = after_barrier(control)
         if case.mode == "isolated":
-            start = AgreedStart(control, clock, now_ns, first_slack_ns(control, now_ns))
+            self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
+            start = AgreedStart(control, clock, now_ns, self._slack_ns)
         fold = first_to_last(clock) if case.mode == "isolated" else slowest_rank
         return Surroundings(
             start=start, stopping=self._stopping(case, message, fold, control),
@@ -217,6 +220,11 @@ class Worker:
         self._membership = None
         self._store = None
         self._groups.clear()
+
+
+def _group_key(case: Case) -> tuple[str, int, str]:
+    """Return what group a case needs; the canary's is its own, so that it warms up no other."""
+    return case.backend, case.workload.groups, case.case_id if case.index < 0 else ""
 
 
 def serve(channel: Channel, progress: SharedProgress) -> None:

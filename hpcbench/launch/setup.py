@@ -17,6 +17,7 @@ from hpcbench.launch.session import Topology
 from hpcbench.launch.variables import worker_environment
 from hpcbench.measure.environment import machine
 from hpcbench.measure.hardware import described_hardware
+from hpcbench.measure.loop import SINGLE_CALLS
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Plan
 from hpcbench.trace.schema import Header

@@ -148,7 +148,7 @@ class _Team:
         for case in shuffled(self._shift.generation.cases, measure["order"], measure["seed"],
                              turn.number):
             if stop:
-                return stop
+                break
             hearing = self._run_case(case)
             stop = hearing.stop
             if "clock" in hearing.due and not stop:
@@ -156,8 +156,7 @@ class _Team:
             if "canary" in hearing.due and not stop:
                 stop = self._run_canary()
         stop = stop or self._run_canary()
-        if not stop:
-            self.crew.close()
+        self.crew.close()
         return stop
 
     def _due(self) -> tuple[str, ...]:
