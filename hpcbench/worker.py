@@ -30,7 +30,7 @@ from hpcbench.measure.control import Control
 from hpcbench.measure.faults import after_call, before_call, strays
 from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.measure.start import AgreedStart, after_barrier, first_slack_ns
+from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
 from hpcbench.plan.case import Case, case_from_json
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -179,7 +179,7 @@ class Worker:
         """Return how this case starts and stops here, and the faults it was asked to have."""
         control, clock = self._control(case.backend), ClockModel.from_json(message["clock"])
         now_ns, faults = time.perf_counter_ns, message["faults"]
-        start = after_barrier(control)
+        start: Start = after_barrier(control)
         if case.mode == "isolated":
             self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
             start = AgreedStart(control, clock, now_ns, self._slack_ns)
