@@ -37,6 +37,6 @@ class MpiControl:
 
     def maximum(self, values: Integers) -> Integers:
         """Return the element-wise maximum over ranks."""
-        agreed = np.empty_like(values)
+        agreed: Integers = np.empty_like(values)
         self._comm.Allreduce(values, agreed, self._max)
         return agreed

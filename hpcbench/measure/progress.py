@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 from enum import IntEnum
 
 import numpy as np
@@ -16,6 +17,7 @@ from hpcbench.trace.schema import SAMPLE_COLUMNS
 
 _HEADER_WORDS = 16
 _ROW_WORDS = len(SAMPLE_COLUMNS)
+_ROW = struct.Struct(f"={_ROW_WORDS}q")
 _FLAGS = SAMPLE_COLUMNS.index("flags")
 _CASE, _ITERATION, _PHASE, _ROWS, _STRAY_ITERATION = range(5)
 _STRAY = slice(8, 16)  # the header's second half: a name in ASCII, padded with NUL
@@ -90,13 +92,9 @@ class SharedProgress:
         self, row: int, start_ns: int, end_ns: int, enqueue_ns: int, device_ns: int, flags: int,
     ) -> None:
         """Record one sample."""
-        words, at = self._words, _HEADER_WORDS + row * _ROW_WORDS
-        words[at] = start_ns
-        words[at + 1] = end_ns
-        words[at + 2] = enqueue_ns
-        words[at + 3] = device_ns
-        words[at + 4] = flags
-        words[_ROWS] = row + 1
+        _ROW.pack_into(self._map, 8 * (_HEADER_WORDS + row * _ROW_WORDS),
+                       start_ns, end_ns, enqueue_ns, device_ns, flags)
+        self._words[_ROWS] = row + 1
 
     def flag(self, row: int, flags: int) -> None:
         """Add flags to a recorded sample."""
