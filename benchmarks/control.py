@@ -55,7 +55,8 @@ def run(folder: Path, given: argparse.Namespace) -> None:
     sizes = [str(8 * (number + 1)) for number in range(given.cases)]
     config = {
         "name": "control", "output": {"plots": False, "folder": str(folder)},
-        "measure": {"warmup": 2, "iterations": given.iterations},
+        "measure": {"warmup": 2, "iterations": given.iterations, "passes": 1, "canary": False,
+                    "noise_check_s": 0},
         "benchmarks": [{"kind": "collective", "collective": "all_reduce", "backend": "gloo",
                         "size": sizes}]}
     (folder / "config.json").write_text(json.dumps(config))

@@ -28,10 +28,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.control import GlooControl
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.backends.groups import Division, open_groups
-from hpcbench.measure.loop import Schedule, Surroundings, checked_iterations, measure
+from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import SharedProgress
+from hpcbench.measure.start import after_barrier
+from hpcbench.measure.stop import FixedCount
 from hpcbench.plan.case import Collective
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.collectives.table import make_operation
@@ -100,14 +103,15 @@ def through_hpcbench(
     operation = make_operation(
         spec, Place(dist.get_rank(), RANKS, group, torch.device("cpu")))
     device, progress = CpuDevice(), SharedProgress.create(given.warmup + given.iterations)
-    around = Surroundings(dist.barrier, time.perf_counter_ns, {}, {})
+    control = GlooControl()
 
     def loop(iterations: int) -> np.ndarray:
-        timed = iterations - given.warmup
-        schedule = Schedule(given.warmup, timed, checked_iterations(given.warmup, timed, True))
+        around = Surroundings(
+            after_barrier(control), FixedCount(iterations - given.warmup), control.barrier,
+            time.perf_counter_ns)
         progress.begin(1)
-        wrong = measure(operation, device, progress, schedule, around)
-        assert not wrong
+        schedule = Schedule(given.warmup, 1, validate=True)
+        assert not measure(operation, device, progress, schedule, around).wrong
         rows = progress.rows()
         return rows[:, 1] - rows[:, 0]
     return loop

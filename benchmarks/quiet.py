@@ -47,7 +47,8 @@ def run(folder: Path, given: argparse.Namespace) -> None:
     """Run the sweep under the mpirun of this environment."""
     config = {
         "name": "quiet", "output": {"plots": False},
-        "measure": {"warmup": 5, "iterations": given.iterations, "passes": given.passes},
+        "measure": {"warmup": 5, "iterations": given.iterations, "passes": given.passes,
+                    "mode": "barrier_start", "canary": False, "noise_check_s": 0},
         "benchmarks": [{"kind": "collective", "collective": "all_reduce", "backend": "gloo",
                         "size": given.sizes, "wakeup_s": given.intervals}]}
     path = folder / "config.json"

@@ -46,7 +46,9 @@ def run(folder: Path, given: argparse.Namespace) -> None:
     sizes = [1024 * (number + 1) for number in range(2 * given.faults)]
     config = {
         "name": "restart", "output": {"plots": False},
-        "measure": {"warmup": 1, "iterations": 4}, "launch": {"timeout_s": 30},
+        "measure": {"warmup": 1, "iterations": 4, "passes": 1, "canary": False,
+                    "noise_check_s": 0},
+        "launch": {"timeout_s": 30},
         "fault": [{"case": f"* {size}B *", "rank": number % given.ranks, "kind": given.kind,
                    "iteration": 1 + number % 3} for number, size in enumerate(sizes[::2])],
         "benchmarks": [{"kind": "collective", "collective": "all_reduce", "backend": "gloo",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,12 +17,21 @@ from hpcbench.backends.mpi_facts import gather_mpi_facts
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.agreement import AgreedError, on_all, on_root
 from hpcbench.launch.announced import announced_rank
+from hpcbench.launch.clocks import Clocks
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator
 from hpcbench.launch.folder import RunFolder, create_run_folder
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution, resolve
 from hpcbench.launch.session import Topology, open_session
-from hpcbench.launch.setup import header, job_rendezvous, open_pool, socket_env, version_mix
+from hpcbench.launch.setup import (
+    header,
+    job_canary,
+    job_rendezvous,
+    open_pool,
+    run_budget_s,
+    socket_env,
+    version_mix,
+)
 from hpcbench.launch.stop import StopRequests, stop_requests
 from hpcbench.launch.supervisor import Job, Report, supervise
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
@@ -126,11 +136,15 @@ def _measure(
     on_all(comm, "opening the trace", lambda: opened.append(Journal.create(
         journal_path(folder.traces, comm.rank), who, plan if comm.rank == 0 else None)))
     with opened[0] as journal, _progress(comm, plan, resolution, topology, folder) as report:
+        clocks = Clocks(time.perf_counter_ns, plan.config["measure"]["clock_sync_s"], journal.note)
+        clocks.sync(comm)
         reason = supervise(Job(
             comm=comm, plan=plan, resolution=resolution, required=frozenset(plan.config["require"]),
             rendezvous=job_rendezvous(comm, topology, plan), socket_env=socket_env(topology, plan),
             faults=plan.config["fault"], inline=plan.config["launch"]["inline"], stop=stop,
-            journal=journal, report=report), pool)
+            journal=journal, report=report, clocks=clocks,
+            budget_s=run_budget_s(plan, len(resolution.devices)),
+            canary=job_canary(plan, ranks)), pool)
         if reason:
             journal.note("stopped", {"signal": reason})
         journal.note("end", {})
@@ -146,7 +160,8 @@ def _progress(
         return
     from hpcbench.report.progress import Progress
 
-    todo = [case for case in plan.cases if case.case_id in resolution.devices] * plan.passes
+    todo = [case for case in plan.cases if case.case_id in resolution.devices]
+    todo *= plan.passes * plan.launches
     with Progress(todo) as progress:
         progress.message(
             f"hpcbench {__version__}: {comm.size} rank(s) on {len(topology.nodes)} node(s), "

@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -18,17 +18,24 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.control import GlooControl, MpiControl
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.groups import Division, open_fake_world, open_groups
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
 from hpcbench.launch.communicator import InlineComms
+from hpcbench.measure.clock import ClockModel
+from hpcbench.measure.control import Control
 from hpcbench.measure.faults import after_call, before_call, strays
-from hpcbench.measure.loop import Schedule, Surroundings, checked_iterations, measure
+from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
+from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
+from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
 from hpcbench.plan.case import Case, case_from_json
 from hpcbench.plan.order import INLINE_BACKENDS
+from hpcbench.statistics.stopping import StopRule
+from hpcbench.trace.schema import NO_COMMUNICATOR
 from hpcbench.workloads.collectives.check import Mismatch
 from hpcbench.workloads.collectives.operation import Operation, Place
 from hpcbench.workloads.collectives.table import make_operation, other_operation
@@ -57,7 +64,8 @@ class Worker:
         self._mpi = mpi
         self._store: dist.TCPStore | None = None
         self._membership: Membership | None = None
-        self._groups: dict[tuple[str, int], Any] = {}
+        self._groups: dict[tuple[str, int, str], Any] = {}
+        self._slack_ns = 0
         self._devices: dict[str, CpuDevice | CudaDevice] = {}
 
     def answer(self, message: Message) -> Message:
@@ -128,48 +136,70 @@ class Worker:
         self._progress.begin(message["number"])
         self._progress.mark(Phase.SETUP)
         device = self._device(message["device"])
-        with self._operation(case, device) as operation:
-            faults = message["faults"]
-            schedule = Schedule(case.warmup, case.iterations, checked_iterations(
-                case.warmup, case.iterations, case.validate))
-            around = Surroundings(
-                barrier=self._barrier(case.backend), now_ns=time.perf_counter_ns,
-                faults=before_call(faults),
-                spoilers=after_call(
-                    faults, getattr(operation, "output", None), operation.poison),
-                strays=strays(faults, lambda: other_operation(case.workload, operation.place)))
-            wrong = measure(operation, device, self._progress, schedule, around)
+        communicator_ns = self._open_group(case)
+        operation = make_operation(case.workload, self._place(case, device))
+        schedule = Schedule(case.warmup, case.batch, case.validate)
+        measured = measure(operation, device, self._progress, schedule,
+                           self._surroundings(case, operation, message))
         self._progress.mark(Phase.IDLE)
         return {"begin_ns": begin_ns, "end_ns": time.perf_counter_ns(),
-                "device": str(device.torch_device), **_wrong_elements(case, wrong)}
+                "device": str(device.torch_device), "stop_reason": measured.stop_reason,
+                "communicator_ns": communicator_ns, **_wrong_elements(case, measured.wrong)}
 
-    @contextlib.contextmanager
-    def _operation(
-        self, case: Case, device: CpuDevice | CudaDevice,
-    ) -> Iterator[Operation]:
-        """Give the allocated operation; its buffers go when the case ends."""
+    def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:
         assert self._membership is not None
         size = case.group_size
-        place = Place(self._membership.rank % size, size,
-                      self._group(case.backend, case.workload.groups), device.torch_device,
-                      first=self._membership.rank // size * size)
-        yield make_operation(case.workload, place)
+        return Place(self._membership.rank % size, size,
+                     self._groups[_group_key(case)], device.torch_device,
+                     first=self._membership.rank // size * size)
 
-    def _group(self, backend: str, groups: int) -> Any:
-        """Return this rank's group under test, never the control group even when both are gloo."""
+    def _open_group(self, case: Case) -> int:
+        """Open this rank's group under test, never the control group even when both are gloo.
+
+        Returns how long it took in ns, NO_COMMUNICATOR if it was open already.
+        """
         assert (member := self._membership) is not None
-        if (backend, groups) not in self._groups:
-            self._groups[backend, groups] = open_groups(
-                backend, member.timeout, Division(member.world_size, groups, member.rank),
-                self._mpi and self._mpi.tested)
-        return self._groups[backend, groups]
+        if (key := _group_key(case)) in self._groups:
+            return NO_COMMUNICATOR
+        self._control(case.backend).barrier()
+        began_ns = time.perf_counter_ns()
+        self._groups[key] = open_groups(
+            case.backend, member.timeout,
+            Division(member.world_size, case.workload.groups, member.rank),
+            self._mpi and self._mpi.tested)
+        return time.perf_counter_ns() - began_ns
 
-    def _barrier(self, backend: str) -> Callable[[], None]:
+    def _control(self, backend: str) -> Control:
         """Return what lines up the ranks: gloo, or MPI on a communicator that is not under test."""
         if backend in INLINE_BACKENDS and self._mpi is not None:
-            barrier: Callable[[], None] = self._mpi.control.Barrier
-            return barrier
-        return dist.barrier  # type: ignore[no-any-return]
+            return MpiControl(self._mpi.control)
+        return GlooControl()
+
+    def _surroundings(self, case: Case, operation: Operation, message: Message) -> Surroundings:
+        """Return how this case starts and stops here, and the faults it was asked to have."""
+        control, clock = self._control(case.backend), ClockModel.from_json(message["clock"])
+        now_ns, faults = time.perf_counter_ns, message["faults"]
+        start: Start = after_barrier(control)
+        if case.mode == "isolated":
+            self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
+            start = AgreedStart(control, clock, now_ns, self._slack_ns)
+        fold = first_to_last(clock) if case.mode == "isolated" else slowest_rank
+        return Surroundings(
+            start=start, stopping=self._stopping(case, message, fold, control),
+            finish=control.barrier, now_ns=now_ns, faults=before_call(faults),
+            spoilers=after_call(faults, getattr(operation, "output", None), operation.poison),
+            strays=strays(faults, lambda: other_operation(case.workload, operation.place)))
+
+    def _stopping(
+        self, case: Case, message: Message, fold: Fold, control: Control,
+    ) -> FixedCount | EnoughSamples:
+        assert self._membership is not None
+        if case.is_fixed:
+            return FixedCount(case.iterations)
+        rule = StopRule(min_n=case.min_iterations, max_n=case.iterations,
+                        target=message["precision"], budget_s=message["budget_s"])
+        return EnoughSamples(rule, fold, control, self._progress, time.perf_counter_ns,
+                             decides=self._membership.rank == 0)
 
     def _device(self, name: str) -> CpuDevice | CudaDevice:
         assert self._membership is not None
@@ -190,6 +220,11 @@ class Worker:
         self._membership = None
         self._store = None
         self._groups.clear()
+
+
+def _group_key(case: Case) -> tuple[str, int, str]:
+    """Return what group a case needs; the canary's is its own, so that it warms up no other."""
+    return case.backend, case.workload.groups, case.case_id if case.index < 0 else ""
 
 
 def serve(channel: Channel, progress: SharedProgress) -> None:

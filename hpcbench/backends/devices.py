@@ -15,10 +15,10 @@ class CpuDevice:
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")
 
-    def timed(self, run: Callable[[], None]) -> int:
-        """Run; there is no device clock."""
+    def timed(self, run: Callable[[], None], now_ns: Callable[[], int]) -> tuple[int, int]:
+        """Run; there is no device clock, and nothing is left to wait for."""
         run()
-        return NO_DEVICE_TIME
+        return NO_DEVICE_TIME, NO_DEVICE_TIME
 
     def synchronize(self) -> None:
         """Do nothing: nothing is pending."""
@@ -37,13 +37,15 @@ class CudaDevice:
         self._begin = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
 
-    def timed(self, run: Callable[[], None]) -> int:
-        """Run, wait for the stream, and return the nanoseconds between the two events."""
+    def timed(self, run: Callable[[], None], now_ns: Callable[[], int]) -> tuple[int, int]:
+        """Run, wait for the stream; return ns to enqueue it, and ns between the two events."""
+        began_ns = now_ns()
         self._begin.record()
         run()
         self._end.record()
+        enqueued_ns = now_ns()
         self._end.synchronize()
-        return int(self._begin.elapsed_time(self._end) * 1e6)  # ms to ns
+        return enqueued_ns - began_ns, int(self._begin.elapsed_time(self._end) * 1e6)  # ms to ns
 
     def synchronize(self) -> None:
         """Wait for everything on the device."""

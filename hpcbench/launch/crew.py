@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -33,11 +33,15 @@ class Rendezvous:
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """The agreed verdict of one case, this rank's own sighting, and any rank's wish to stop."""
+    """The agreed verdict of one case, this rank's own sighting, and any rank's wish to stop.
+
+    ``due`` is what rank 0 finds it is time for: names of things to do between two cases.
+    """
 
     verdict: Verdict
     own: Sighting
     stop: str
+    due: tuple[str, ...] = ()
 
 
 class Hiring(Protocol):
@@ -55,12 +59,14 @@ class Crew:
 
     def __init__(
         self, comm: Communicator, hire: Hiring, rendezvous: Rendezvous, stop: StopRequests,
-        *, guard: Guard, patient: bool = False,
+        *, guard: Guard, due: Callable[[], tuple[str, ...]], patient: bool = False,
     ) -> None:
         """``comm`` holds the member ranks only; ``patient``: a debugger may hold a rank.
 
-        ``guard`` is entered with the worker and the case while that runs.
+        ``guard`` is entered with the worker and the case while that runs; ``due`` is asked after
+        each case, and rank 0's answer holds for all.
         """
+        self._due = due
         self._guard = guard
         self._patient = patient
         self._comm = comm
@@ -71,9 +77,13 @@ class Crew:
         self._rows = no_samples()
 
     def run(
-        self, case: Case, number: int, device: str, faults: Sequence[Mapping[str, Any]],
+        self, case: Case, number: int, terms: Mapping[str, Any],
     ) -> Hearing:
-        """Run one case on all members and agree on its verdict; failed workers are replaced."""
+        """Run one case on all members and agree on its verdict; failed workers are replaced.
+
+        ``terms`` are what the worker needs beside the case: device, faults, clock, precision and
+        budget.
+        """
         if self._worker is None:
             hearing = self._assemble(number, case)
             if hearing is not None:
@@ -82,7 +92,7 @@ class Crew:
         self._worker.progress.begin(number)
         with self._guard(self._worker, case):
             self._worker.send({"do": "case", "case": case_to_json(case), "number": number,
-                               "device": device, "faults": list(faults)})
+                               **terms})
             sighting = watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s))
             return self._agree(sighting, case.timeout_s, case.workload.collective)
 
@@ -145,12 +155,12 @@ class Crew:
     def _agree(self, sighting: Sighting, timeout_s: float, planned: str = "") -> Hearing:
         """Exchange evidence; every member reaches the same verdict and acts on it."""
         answers = self._comm.allgather(
-            sighting.evidence.to_json(),
+            [sighting.evidence.to_json(), self._due()],
             timeout_s=None if self._patient else timeout_s + _AGREEMENT_GRACE_S)
-        evidence = [Evidence.from_json(answer) for answer in answers]
+        evidence = [Evidence.from_json(answer) for answer, _ in answers]
         verdict = judge(evidence, timeout_s, planned)
         self._rows = self._worker.progress.rows() if self._worker else no_samples()
         if verdict.status not in ("ok", "wrong"):
             self.dismiss()
         stop = next((item.stop for item in evidence if item.stop), "")
-        return Hearing(verdict, sighting, stop)
+        return Hearing(verdict, sighting, stop, tuple(answers[0][1]))

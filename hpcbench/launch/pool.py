@@ -52,6 +52,11 @@ class WorkerPool:
         limit = self._memory_limit_bytes if limited else 0
         return self._template.fork(WorkerSettings(late, limit), self.progress)
 
+    def renew(self) -> None:
+        """Have later workers come from a new template process: an independent launch."""
+        self._template.close()
+        self._template = Template(self._env, self._ready_timeout_s)
+
     def facts(self) -> Mapping[str, Any]:
         """Return what this machine has, asked in a process that ends afterwards."""
         return ask_facts(lambda: self.hire((), limited=False), self._ready_timeout_s)

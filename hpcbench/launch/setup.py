@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hpcbench import __version__
+from hpcbench.backends.availability import RankFacts
 from hpcbench.launch.address import rendezvous_address, socket_interface
 from hpcbench.launch.agreement import on_root
 from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.crew import Rendezvous
 from hpcbench.launch.pool import WorkerPool
+from hpcbench.launch.probe import resolve
 from hpcbench.launch.session import Topology
 from hpcbench.launch.variables import worker_environment
 from hpcbench.measure.environment import machine
 from hpcbench.measure.hardware import described_hardware
+from hpcbench.measure.loop import SINGLE_CALLS
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.plan.case import Plan
+from hpcbench.plan.canary import canary_case
+from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.estimate import case_budget_s
 from hpcbench.trace.schema import Header
 
 _GROUP_TIMEOUT_MARGIN_S = 300.0
@@ -50,6 +56,20 @@ def job_rendezvous(comm: Communicator, topology: Topology, plan: Plan) -> Rendez
         # the supervisors' deadline comes first, so that stacks show where a hang is; inline
         # nothing but the group's own timeout can end a call that waits for a failed rank
         group_timeout_s=longest + (0.0 if launch["inline"] else _GROUP_TIMEOUT_MARGIN_S))
+
+
+def run_budget_s(plan: Plan, runnable: int) -> float:
+    """Return the seconds that one run of one case may spend in its timed loop."""
+    return case_budget_s(plan.config["measure"]["budget_s"], runnable, plan.passes, plan.launches)
+
+
+def job_canary(plan: Plan, ranks: Sequence[RankFacts]) -> Case | None:
+    """Return the canary, or None if it is not wanted or this machine cannot run it."""
+    launch = plan.config["launch"]
+    canary = canary_case(plan.world_size, launch["timeout_s"], launch["wakeup_s"])
+    alone = replace(plan, cases=(canary,))
+    wanted = plan.config["measure"]["canary"] and not resolve(alone, ranks).skips
+    return canary if wanted else None
 
 
 def socket_env(topology: Topology, plan: Plan) -> Mapping[str, str]:

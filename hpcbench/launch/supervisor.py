@@ -12,20 +12,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.launch.clocks import Clocks
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator, InlineComms
 from hpcbench.launch.crew import Crew, Guard, Hearing, Rendezvous
 from hpcbench.launch.inline import InlineWorker
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution
+from hpcbench.launch.recording import canary_note, heard, record
 from hpcbench.launch.stop import StopRequests
 from hpcbench.launch.watchdog import Watchdog, agreed_verdict, end_job, inline_evidence
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.plan.case import Case, Plan
-from hpcbench.plan.order import Generation, generations
+from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
 from hpcbench.trace.journal import Journal
-from hpcbench.trace.schema import Record, Samples, no_samples
 
 _RECORDING_TIMEOUT_S = 120.0
+_CANARY_S = 5.0
+_NUMBERS = 1 << 24
+"""More than the cases that one set of workers runs in a pass, canaries included."""
 
 Report = Callable[[Case, str, str, float], None]
 
@@ -34,7 +38,8 @@ Report = Callable[[Case, str, str, float], None]
 class Job:
     """Everything a supervisor works from. ``socket_env`` goes to every worker.
 
-    ``faults`` are the config's faults as plain values, ``required`` backends whose skips fail.
+    ``faults`` are the config's faults as plain values, ``required`` backends whose skips fail;
+    ``budget_s`` is for the timed loop of one run of a case; ``canary`` is None if there is none.
     """
 
     comm: Communicator
@@ -48,10 +53,13 @@ class Job:
     stop: StopRequests
     journal: Journal
     report: Report
+    clocks: Clocks
+    budget_s: float
+    canary: Case | None
 
 
 def supervise(job: Job, pool: WorkerPool) -> str:
-    """Run all passes of the plan on this rank; return the signal that stopped it, or ""."""
+    """Run all launches and passes on this rank; return the signal that stopped it, or ""."""
     _record_skips(job)
     runnable = [case for case in job.plan.cases if case.case_id in job.resolution.devices]
     todo = generations(runnable)
@@ -59,14 +67,18 @@ def supervise(job: Job, pool: WorkerPool) -> str:
     members = {size: job.comm.first(size) for size in sizes}
     comms = {size: member.inline_comms() for size, member in members.items()
              if member is not None and _inline_size(todo, size)}
-    for pass_index in range(job.plan.passes):
+    stop, started = "", 0
+    for turn in turns(job.plan.launches, job.plan.passes):
+        if turn.launch and not turn.pass_index:
+            pool.renew()
         for generation in todo:
             size = generation.world_size
-            stop = _run_generation(job, pool, generation, members[size], comms.get(size),
-                                   pass_index)
-            if stop:
-                return stop
-    return ""
+            stop = stop or _run_generation(job, pool, _Shift(
+                generation, turn, members[size], comms.get(size), started * _NUMBERS))
+            started += 1
+    if not stop:
+        job.clocks.sync(job.comm)
+    return stop
 
 
 def _inline_size(todo: Sequence[Generation], size: int) -> bool:
@@ -84,113 +96,150 @@ def _record_skips(job: Job) -> None:
         required = asked and case.skip is None
         status = "failed" if required else "skipped"
         text = f"{case.backend} is required (require): {reason}" if required else reason
-        records.append(_record(case, 0, status, text))
+        records.append(record(case, Turn(0, 0, 0), status, text))
     job.journal.append(*records)
 
 
-def _run_generation(
-    job: Job, pool: WorkerPool, generation: Generation, members: Communicator | None,
-    comms: InlineComms | None, pass_index: int,
-) -> str:
+@dataclass(frozen=True, slots=True)
+class _Shift:
+    """One generation in one pass: who takes part, and the first number its cases get."""
+
+    generation: Generation
+    turn: Turn
+    members: Communicator | None
+    comms: InlineComms | None
+    first_number: int
+
+
+def _run_generation(job: Job, pool: WorkerPool, shift: _Shift) -> str:
     """Run the cases that share workers; return the agreed signal to stop, or ""."""
     stop = ""
-    if members is not None:
-        crew = Crew(members, _hiring(job, pool, generation, comms), job.rendezvous, job.stop,
-                    guard=_guard(job, generation, comms, pass_index), patient=job.inline)
+    if shift.members is not None:
+        team = _Team(job, pool, shift, shift.members)
         try:
-            for case in generation.cases:
-                if stop := _run_case(job, crew, members, case, pass_index):
-                    break
-            crew.close()
+            stop = team.run_all()
         finally:
-            crew.dismiss()
-    agreed: str = job.comm.bcast(stop, **({} if members is not None else {"pause_s": IDLE_PAUSE_S}))
+            team.crew.dismiss()
+    pause = {} if shift.members is not None else {"pause_s": IDLE_PAUSE_S}
+    agreed: str = job.comm.bcast(stop, **pause)
     return agreed
 
 
-def _hiring(
-    job: Job, pool: WorkerPool, generation: Generation, comms: InlineComms | None,
-) -> Callable[[], WorkerHandle]:
+class _Team:
+    """The crew of one generation in one pass, and what it has done so far."""
+
+    def __init__(self, job: Job, pool: WorkerPool, shift: _Shift, members: Communicator) -> None:
+        self._job = job
+        self._shift = shift
+        self._members = members
+        self._number = shift.first_number
+        self._position = 0
+        self._canary_at = -_CANARY_S
+        whole = members.size == job.comm.size and not shift.generation.inline
+        self._canary = job.canary if whole else None
+        self.crew = Crew(
+            members, _hiring(job, pool, shift), job.rendezvous, job.stop,
+            guard=_guard(job, shift), due=self._due, patient=job.inline)
+
+    def run_all(self) -> str:
+        """Run the generation's cases in this pass's order, a canary at either end."""
+        measure, turn = self._job.plan.config["measure"], self._shift.turn
+        stop = self._run_canary()
+        for case in shuffled(self._shift.generation.cases, measure["order"], measure["seed"],
+                             turn.number):
+            if stop:
+                break
+            hearing = self._run_case(case)
+            stop = hearing.stop
+            if "clock" in hearing.due and not stop:
+                self._job.clocks.sync(self._members)
+            if "canary" in hearing.due and not stop:
+                stop = self._run_canary()
+        stop = stop or self._run_canary()
+        self.crew.close()
+        return stop
+
+    def _due(self) -> tuple[str, ...]:
+        late = time.monotonic() - self._canary_at > _CANARY_S
+        wanted = (("clock", self._job.clocks.due()), ("canary", self._canary is not None and late))
+        return tuple(name for name, is_due in wanted if is_due)
+
+    def _run_case(self, case: Case) -> Hearing:
+        """Run one case, record it, and wait until all members have."""
+        job, members = self._job, self._members
+        began_ns, began = time.perf_counter_ns(), time.monotonic()
+        faults = [fault for fault in job.faults
+                  if fault["rank"] == members.rank and _matches(fault["case"], case)]
+        hearing = self.crew.run(case, self._next_number(), self._terms(
+            job.resolution.devices[case.case_id], faults))
+        window = (began_ns, time.perf_counter_ns())
+        job.journal.append(heard(
+            case, self._shift.turn, self._position, hearing, self.crew.rows(), window))
+        self._position += 1
+        members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
+        job.report(case, hearing.verdict.status, hearing.verdict.reason, time.monotonic() - began)
+        return hearing
+
+    def _run_canary(self) -> str:
+        """Run the canary, if there is one, and note it; return a wish to stop."""
+        if self._canary is None:
+            return ""
+        hearing = self.crew.run(self._canary, self._next_number(), self._terms("cpu", []))
+        self._job.journal.note("canary", canary_note(
+            self._canary, self._shift.turn, hearing, self.crew.rows()))
+        self._canary_at = time.monotonic()
+        return hearing.stop
+
+    def _terms(self, device: str, faults: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what a worker needs beside the case."""
+        return {"device": device, "faults": list(faults),
+                "clock": self._job.clocks.model.to_json(), "budget_s": self._job.budget_s,
+                "precision": self._job.plan.config["measure"]["precision"]}
+
+    def _next_number(self) -> int:
+        """Return a number that no other case of the job has, the same on all members."""
+        self._number += 1
+        return self._number
+
+
+def _hiring(job: Job, pool: WorkerPool, shift: _Shift) -> Callable[[], WorkerHandle]:
+    generation = shift.generation
     variables = (*job.socket_env.items(), *generation.env)
     if job.inline or generation.inline:
-        return lambda: InlineWorker(variables, pool.progress, comms)
+        return lambda: InlineWorker(variables, pool.progress, shift.comms)
     return lambda: pool.hire(variables)
 
 
-def _guard(
-    job: Job, generation: Generation, comms: InlineComms | None, pass_index: int,
-) -> Guard:
+def _guard(job: Job, shift: _Shift) -> Guard:
     """Return the watchdog of cases that cannot be isolated; under --inline a debugger may wait."""
-    if not generation.inline or comms is None or job.inline:
+    comms = shift.comms
+    if not shift.generation.inline or comms is None or job.inline:
         return lambda worker, case: contextlib.nullcontext()
 
     def guarded(worker: WorkerHandle, case: Case) -> Watchdog:
         began_ns = time.perf_counter_ns()
         return Watchdog(case.timeout_s, lambda: _give_up(
-            job, comms.watchdog, worker, case, pass_index, began_ns))
+            job, comms.watchdog, worker, case, shift.turn, began_ns))
 
     return guarded
 
 
 def _give_up(
-    job: Job, comm: Communicator, worker: WorkerHandle, case: Case, pass_index: int, began_ns: int,
+    job: Job, comm: Communicator, worker: WorkerHandle, case: Case, turn: Turn, began_ns: int,
 ) -> None:
     """Record the inline case that does not end, and end the job; run by the watchdog."""
     evidence = inline_evidence(comm.rank, worker)
     verdict = agreed_verdict(comm, evidence, case.timeout_s)
-    record = _record(
-        case, pass_index, verdict.status, verdict.reason, blamed_rank=verdict.blamed_rank,
+    last = record(
+        case, turn, verdict.status, verdict.reason, blamed_rank=verdict.blamed_rank,
         window=(began_ns, time.perf_counter_ns()), samples=worker.progress.rows(),
         detail={"evidence": evidence.outcome.value, "cause": evidence.cause})
     speaker = comm.rank == 0 or verdict.blamed_rank < 0
-    end_job(comm, lambda: job.journal.append(record), (
+    end_job(comm, lambda: job.journal.append(last), (
         f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
         "  it ran in the MPI process (backend mpi), so the job ends here; what was acknowledged "
         f"is on disk: hpcbench reduce {job.journal.path.parent.parent}") if speaker else "")
 
 
-def _run_case(
-    job: Job, crew: Crew, members: Communicator, case: Case, pass_index: int,
-) -> str:
-    """Run one case, record it, and wait until all members have; return a wish to stop."""
-    began_ns, began = time.perf_counter_ns(), time.monotonic()
-    number = pass_index * len(job.plan.cases) + case.index + 1
-    faults = [fault for fault in job.faults
-              if fault["rank"] == members.rank and _matches(fault["case"], case)]
-    hearing = crew.run(case, number, job.resolution.devices[case.case_id], faults)
-    window = (began_ns, time.perf_counter_ns())
-    job.journal.append(_heard(case, pass_index, hearing, crew.rows(), window))
-    members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
-    job.report(case, hearing.verdict.status, hearing.verdict.reason, time.monotonic() - began)
-    return hearing.stop
-
-
 def _matches(pattern: str, case: Case) -> bool:
     return pattern == case.case_id or fnmatch.fnmatchcase(case.label, pattern)
-
-
-def _heard(
-    case: Case, pass_index: int, hearing: Hearing, rows: Samples, window: tuple[int, int],
-) -> Record:
-    """Return this rank's record of a case that was run."""
-    answer, evidence = hearing.own.answer, hearing.own.evidence
-    detail = dict(hearing.own.detail)
-    if evidence.wrong:
-        detail["wrong"] = evidence.wrong
-    return _record(
-        case, pass_index, hearing.verdict.status, hearing.verdict.reason,
-        blamed_rank=hearing.verdict.blamed_rank, device=answer.get("device", ""),
-        window=(answer.get("begin_ns", window[0]), answer.get("end_ns", window[1])),
-        n_wrong=evidence.n_wrong, samples=rows, detail=detail)
-
-
-def _record(
-    case: Case, pass_index: int, status: str, reason: str, *, blamed_rank: int = -1,
-    device: str = "", window: tuple[int, int] = (0, 0), n_wrong: int = -1,
-    samples: Samples | None = None, detail: Mapping[str, Any] | None = None,
-) -> Record:
-    return Record(
-        case_id=case.case_id, pass_index=pass_index, launch=0, attempt=0, status=status,
-        reason=reason, blamed_rank=blamed_rank, mode=case.mode, device=device,
-        begin_ns=window[0], end_ns=window[1], n_wrong=n_wrong,
-        samples=no_samples() if samples is None else samples, detail=detail or {})

@@ -1,4 +1,8 @@
-"""The timed loop: every sample is one call, started after a barrier of the control group."""
+"""The timed loop: warm-ups, then samples until the case has enough of them.
+
+A sample is one call of the workload, or ``batch`` calls back to back (mode ``pipelined``). In the
+time: the calls and their completion. Outside: restoring inputs, lining up the ranks, checks.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hpcbench.measure.progress import Phase, SharedProgress
+from hpcbench.measure.start import Start
+from hpcbench.measure.stop import Stopping
 from hpcbench.trace.schema import Flag
+
+SINGLE_CALLS = 2
+"""Rows that checking takes at most beside warm-ups and timed samples."""
 
 
 class Workload(Protocol):
@@ -39,8 +48,11 @@ class Stray(Protocol):
 class Device(Protocol):
     """Runs work to completion on a device."""
 
-    def timed(self, run: Callable[[], None]) -> int:
-        """Run, wait until complete, and return device ns or NO_DEVICE_TIME."""
+    def timed(self, run: Callable[[], None], now_ns: Callable[[], int]) -> tuple[int, int]:
+        """Run, wait until complete; return ns until the call returned, and ns on the device.
+
+        Both are NO_DEVICE_TIME where the call returns when the work is done.
+        """
 
     def synchronize(self) -> None:
         """Wait until all earlier work on the device is complete."""
@@ -48,71 +60,121 @@ class Device(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How often a case is run and which iterations are checked (counted from the first warm-up)."""
+    """How a case is run: warm-ups, calls of one sample, whether results are checked."""
 
     warmup: int
-    iterations: int
-    checked: frozenset[int]
+    batch: int
+    validate: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What lines the ranks up, tells the time, and what a fault-injection test does when.
+    """What lines the ranks up, ends the case, tells the time, and what fault tests do when.
 
-    ``strays`` are called instead of the workload, in these iterations.
+    ``finish`` is a barrier of the control group. ``strays`` are called instead of the workload,
+    in these rows.
     """
 
-    barrier: Callable[[], None]
+    start: Start
+    stopping: Stopping
+    finish: Callable[[], None]
     now_ns: Callable[[], int]
-    faults: Mapping[int, Callable[[], None]]
-    spoilers: Mapping[int, Callable[[], None]]
+    faults: Mapping[int, Callable[[], None]] = field(default_factory=dict)
+    spoilers: Mapping[int, Callable[[], None]] = field(default_factory=dict)
     strays: Mapping[int, Stray] = field(default_factory=dict)
 
 
-def checked_iterations(warmup: int, iterations: int, validate: bool) -> frozenset[int]:
-    """Return the first iteration of all, the first timed one and the last, if checked at all."""
-    if not validate:
-        return frozenset()
-    return frozenset({0, warmup, warmup + iterations - 1})
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the checks found wrong, and why there are no more samples."""
+
+    wrong: list[object]
+    stop_reason: str
 
 
 def measure(
     workload: Workload, device: Device, progress: SharedProgress, schedule: Schedule,
     around: Surroundings,
-) -> list[object]:
-    """Run all warm-ups and iterations, stamping each; return what the checks found wrong.
+) -> Measured:
+    """Run a case, stamping each sample.
 
-    Inside the time: the call and its completion. Outside: restoring inputs, the barrier, checks.
+    Checked are the first call of all, the first timed one and the last; where a sample is several
+    calls, one call before all others and one after them, which are no samples.
     """
-    wrong = []
+    loop = _Loop(workload, device, progress, around)
+    apart = schedule.validate and schedule.batch > 1
+    together = schedule.validate and not apart
     with _no_garbage_collection():
-        for index in range(schedule.warmup + schedule.iterations):
-            flags = Flag.WARMUP if index < schedule.warmup else Flag(0)
-            progress.mark(Phase.PREPARE, index)
-            called: Stray = around.strays.get(index, workload)
-            workload.prepare()
-            device.synchronize()
-            progress.mark(Phase.BARRIER, index)
-            around.barrier()
-            progress.mark(Phase.RUN, index)
-            if index in around.faults:
-                around.faults[index]()
-            if called is not workload:
-                progress.stray(called.name, index)
-            start_ns = around.now_ns()
-            device_ns = device.timed(called.run)
-            end_ns = around.now_ns()
-            if index in around.spoilers:
-                around.spoilers[index]()
-            if index in schedule.checked:
-                progress.mark(Phase.CHECK, index)
-                flags |= Flag.CHECKED
-                if (mismatch := workload.check()) is not None:
-                    wrong.append(mismatch)
-            progress.stamp(index, start_ns, end_ns, device_ns, int(flags))
-    progress.mark(Phase.FINISH, schedule.warmup + schedule.iterations)
-    around.barrier()  # no rank reports, and wakes its supervisor, while another still measures
-    return wrong
+        if apart:
+            loop.sample(1, Flag.WARMUP | Flag.SINGLE, check=True)
+        for index in range(schedule.warmup):
+            loop.sample(schedule.batch, Flag.WARMUP, check=together and index == 0)
+        count, reason = 0, ""
+        while not reason:
+            loop.sample(schedule.batch, Flag(0), check=together and count == 0)
+            count += 1
+            reason = around.stopping.after(count, loop.row)
+        if apart:
+            loop.sample(1, Flag.SINGLE, check=True)
+        elif together and count > 1:
+            loop.check_last()
+    progress.mark(Phase.FINISH, loop.row)
+    around.finish()  # no rank reports, and wakes its supervisor, while another still measures
+    return Measured(loop.wrong, reason)
+
+
+class _Loop:
+    """The rows taken so far."""
+
+    def __init__(
+        self, workload: Workload, device: Device, progress: SharedProgress, around: Surroundings,
+    ) -> None:
+        self.row = 0
+        self.wrong: list[object] = []
+        self._workload = workload
+        self._device = device
+        self._progress = progress
+        self._around = around
+
+    def sample(self, batch: int, flags: Flag, *, check: bool) -> None:
+        """Take one sample of ``batch`` calls."""
+        row, progress, around = self.row, self._progress, self._around
+        progress.mark(Phase.PREPARE, row)
+        called: Stray = around.strays.get(row, self._workload)
+        run = called.run if batch == 1 else _repeated(called.run, batch)
+        timed, now_ns = self._device.timed, around.now_ns
+        self._workload.prepare()
+        self._device.synchronize()
+        progress.mark(Phase.BARRIER, row)
+        flags |= around.start()
+        progress.mark(Phase.RUN, row)
+        if row in around.faults:
+            around.faults[row]()
+        if called is not self._workload:
+            progress.stray(called.name, row)
+        start_ns = now_ns()
+        enqueue_ns, device_ns = timed(run, now_ns)
+        end_ns = now_ns()
+        progress.stamp(row, start_ns, end_ns, enqueue_ns, device_ns, int(flags))
+        self.row += 1
+        if row in around.spoilers:
+            around.spoilers[row]()
+        if check:
+            self.check_last()
+
+    def check_last(self) -> None:
+        """Check the output of the last call."""
+        self._progress.mark(Phase.CHECK, self.row - 1)
+        self._progress.flag(self.row - 1, Flag.CHECKED)
+        if (mismatch := self._workload.check()) is not None:
+            self.wrong.append(mismatch)
+
+
+def _repeated(run: Callable[[], None], batch: int) -> Callable[[], None]:
+    def repeated() -> None:
+        for _ in range(batch):
+            run()
+    return repeated
 
 
 @contextlib.contextmanager

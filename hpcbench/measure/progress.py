@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.trace.schema import SAMPLE_COLUMNS
+
 _HEADER_WORDS = 16
-_ROW_WORDS = 4  # trace.schema.SAMPLE_COLUMNS
+_ROW_WORDS = len(SAMPLE_COLUMNS)
+_ROW = struct.Struct(f"={_ROW_WORDS}q")
+_FLAGS = SAMPLE_COLUMNS.index("flags")
 _CASE, _ITERATION, _PHASE, _ROWS, _STRAY_ITERATION = range(5)
 _STRAY = slice(8, 16)  # the header's second half: a name in ASCII, padded with NUL
 _NAME_BYTES = 64
@@ -33,7 +38,7 @@ class Phase(IntEnum):
 
 
 class SharedProgress:
-    """int64 words in a memfd: case number, iteration, phase, row count, then rows of 4 words.
+    """int64 words in a memfd: case number, iteration, phase, row count, then the rows.
 
     The header also names the first operation that the worker called in place of the planned one.
 
@@ -83,14 +88,17 @@ class SharedProgress:
         padded = name.encode("ascii")[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
         self._words[_STRAY] = memoryview(padded).cast("q")
 
-    def stamp(self, row: int, start_ns: int, end_ns: int, device_ns: int, flags: int) -> None:
-        """Record one iteration."""
-        words, at = self._words, _HEADER_WORDS + row * _ROW_WORDS
-        words[at] = start_ns
-        words[at + 1] = end_ns
-        words[at + 2] = device_ns
-        words[at + 3] = flags
-        words[_ROWS] = row + 1
+    def stamp(
+        self, row: int, start_ns: int, end_ns: int, enqueue_ns: int, device_ns: int, flags: int,
+    ) -> None:
+        """Record one sample."""
+        _ROW.pack_into(self._map, 8 * (_HEADER_WORDS + row * _ROW_WORDS),
+                       start_ns, end_ns, enqueue_ns, device_ns, flags)
+        self._words[_ROWS] = row + 1
+
+    def flag(self, row: int, flags: int) -> None:
+        """Add flags to a recorded sample."""
+        self._words[_HEADER_WORDS + row * _ROW_WORDS + _FLAGS] |= flags
 
     @property
     def case_number(self) -> int:
@@ -118,7 +126,10 @@ class SharedProgress:
         return self._words[_STRAY_ITERATION]
 
     def rows(self) -> npt.NDArray[np.int64]:
-        """Return a copy of the recorded rows, int64 (row, 4)."""
-        used = self._words[_ROWS] * _ROW_WORDS
-        flat = np.array(self._words[_HEADER_WORDS:_HEADER_WORDS + used], dtype=np.int64)
-        return flat.reshape(-1, _ROW_WORDS)
+        """Return a copy of the recorded rows, int64 (row, SAMPLE_COLUMNS)."""
+        return self.span(0, self._words[_ROWS])
+
+    def span(self, first: int, last: int) -> npt.NDArray[np.int64]:
+        """Return a copy of rows ``first`` to ``last`` - 1, int64 (row, SAMPLE_COLUMNS)."""
+        words = slice(_HEADER_WORDS + first * _ROW_WORDS, _HEADER_WORDS + last * _ROW_WORDS)
+        return np.array(self._words[words], dtype=np.int64).reshape(-1, _ROW_WORDS)

@@ -28,6 +28,21 @@ class Generation:
     cases: tuple[Case, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One pass of one launch; ``number`` counts the passes of all launches."""
+
+    launch: int
+    pass_index: int
+    number: int
+
+
+def turns(launches: int, passes: int) -> list[Turn]:
+    """Return every pass of every launch, in order."""
+    return [Turn(launch, pass_index, launch * passes + pass_index)
+            for launch in range(launches) for pass_index in range(passes)]
+
+
 def generations(cases: Iterable[Case]) -> list[Generation]:
     """Return the runnable cases, in order, cut where they cannot share workers."""
     runnable = (case for case in cases if case.skip is None)

@@ -41,10 +41,15 @@ def read(folder: Path | None) -> Outcome:
         return Outcome(file.results, samples)
 
 
+ONCE = {"passes": 1, "canary": False, "noise_check_s": 0}
+"""Measured once, and nothing beside it: most tests are about something else."""
+
+
 def sweep(*sizes: str, **options: Any) -> dict[str, Any]:
     """Return a config that sweeps all_reduce on gloo over these sizes; options replace sections."""
     block = {"kind": "collective", "collective": "all_reduce", "backend": "gloo",
              "size": list(sizes)}
     block.update(options.pop("block", {}))
-    return {"name": "test", "measure": {"warmup": 1, "iterations": 3}, "output": {"plots": False},
+    measure = {**ONCE, "warmup": 1, "iterations": 3, **options.pop("measure", {})}
+    return {"name": "test", "measure": measure, "output": {"plots": False},
             "launch": {"timeout_s": 30}, "benchmarks": [block], **options}

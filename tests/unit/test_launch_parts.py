@@ -24,7 +24,6 @@ from hpcbench.launch.setup import version_mix
 from hpcbench.launch.variables import split_by_load_time, worker_environment
 from hpcbench.measure.environment import recorded_variables
 from hpcbench.measure.hardware import described_hardware
-from hpcbench.measure.loop import checked_iterations
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.plan.expand import make_plan
 
@@ -177,13 +176,15 @@ def test_progress_is_shared_and_survives_the_writer() -> None:
     theirs = SharedProgress(os.dup(ours.fd), 1000)
     theirs.begin(7)
     theirs.mark(Phase.RUN, 2)
-    theirs.stamp(0, 10, 20, -1, 1)
-    theirs.stamp(1, 30, 45, -1, 0)
+    theirs.stamp(0, 10, 20, -1, -1, 1)
+    theirs.stamp(1, 30, 45, 3, 9, 0)
+    theirs.flag(1, 2)
     theirs.close()
     assert (ours.case_number, ours.iteration, ours.phase) == (7, 2, Phase.RUN)
-    assert np.array_equal(ours.rows(), [[10, 20, -1, 1], [30, 45, -1, 0]])
+    assert np.array_equal(ours.rows(), [[10, 20, -1, -1, 1], [30, 45, 3, 9, 2]])
+    assert np.array_equal(ours.span(1, 2), [[30, 45, 3, 9, 2]])
     ours.begin(8)
-    assert ours.rows().shape == (0, 4)
+    assert ours.rows().shape == (0, 5)
     ours.close()
 
 
@@ -199,12 +200,6 @@ def test_the_first_call_astray_stays_until_the_next_case() -> None:
     ours.begin(2)
     assert (ours.stray_operation, ours.case_number) == ("", 2)
     ours.close()
-
-
-def test_the_first_the_first_timed_and_the_last_iteration_are_checked() -> None:
-    assert checked_iterations(5, 20, True) == {0, 5, 24}
-    assert checked_iterations(0, 1, True) == {0}
-    assert checked_iterations(5, 20, False) == frozenset()
 
 
 def test_a_process_dies_with_its_parent() -> None:

@@ -1,0 +1,244 @@
+"""Is a time of hpcbench the time of the operation? Backend mpi beside plain C calls of its MPI.
+
+    python benchmarks/fidelity.py [--launches 20] [--ranks 2] [--sizes 8 65536 1048576 4194304]
+
+all_reduce, all_gather, broadcast and send_recv (both ranks send and receive at once) through the
+worker's measuring loop on backend mpi, and the same operation as a call of the C library (ctypes)
+on the same communicator and the same buffers, in one process: in every pass both loops take turns,
+with the same barrier and the same restored inputs before each call; who goes first alternates. Each
+launch is an mpirun of its own, because one launch proves nothing: ratios and differences are formed
+within a launch, and shown are their medians over launches and how far launches lie apart.
+
+Goals: within 3 % from 4 MiB up; at most 10 us a call for torch and Python below; stamping at most
+0.5 us an iteration. A ctypes call itself costs what the line "C call of nothing" says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+OPERATIONS = ("all_reduce", "all_gather", "broadcast", "send_recv")
+LARGE_BYTES, GOAL_RATIO, GOAL_US, GOAL_STAMP_US = 4 << 20, 1.03, 10.0, 0.5
+NOW = time.perf_counter_ns
+Loop = Callable[[int], np.ndarray]
+
+
+def main() -> None:
+    """Run the launches and print what they have in common; or be a rank of one."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--launches", type=int, default=20)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--passes", type=int, default=10)
+    parser.add_argument("--sizes", type=int, nargs="+",
+                        default=[8, 65536, 1 << 20, 4 << 20, 16 << 20])
+    parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.answer:
+        one_rank(given)
+        return
+    mpirun = Path(sys.executable).parent / "mpirun"
+    launches = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(given.launches):
+            answer = Path(folder) / f"{number}.json"
+            subprocess.run([mpirun, "-np", str(given.ranks), sys.executable, __file__,
+                            *sys.argv[1:], "--answer", answer], check=True)
+            launches.append(json.loads(answer.read_text()))
+    sys.exit(int(report(launches, given)))
+
+
+def one_rank(given: argparse.Namespace) -> None:
+    """Measure every operation and size in turns; rank 0 writes {what: [through, plain]} in us."""
+    import torch.distributed as dist
+    from mpi4py import MPI
+
+    from hpcbench.backends.groups import Division, open_groups
+
+    world, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
+    dist.init_process_group("gloo", store=store(world), rank=world.rank, world_size=size)
+    group = open_groups("mpi", timedelta(seconds=300), Division(size, 1, world.rank), world.Dup())
+    control, found = world.Dup(), {}
+    gc.collect()
+    gc.freeze()  # as the template process does before it forks workers
+    for collective in OPERATIONS:
+        for size_bytes in given.sizes:
+            pair = loops(collective, size_bytes, group, control)
+            times = in_turns(pair, given.passes, size_bytes)
+            slowest = np.empty_like(times)
+            world.Allreduce(times, slowest, MPI.MAX)
+            found[f"{collective} {size_bytes}"] = (
+                np.median(slowest, axis=(1, 2)) / 1e3).tolist()
+    if world.rank == 0:
+        given.answer.write_text(json.dumps({
+            "times": found, "nothing_us": ctypes_us(), "stamp_us": stamp_us(),
+            "library": MPI.Get_library_version().splitlines()[0].strip("\0")}))
+    world.Barrier()
+    dist.destroy_process_group()
+
+
+def store(world: Any) -> Any:
+    """Return a store that all ranks share."""
+    import torch.distributed as dist
+
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) \
+        if world.rank == 0 else None
+    port = world.bcast(server.port if server else None)
+    return server or dist.TCPStore("127.0.0.1", port, is_master=False)
+
+
+def in_turns(pair: tuple[Loop, Loop], passes: int, size_bytes: int) -> np.ndarray:
+    """Return durations in ns, (loop, pass, iteration)."""
+    iterations = 100 if size_bytes < 1 << 20 else 20
+    for loop in pair:
+        loop(5)
+    times = np.empty((2, passes, iterations), dtype=np.int64)
+    for number in range(passes):
+        for which in ((0, 1), (1, 0))[number % 2]:
+            times[which, number] = pair[which](iterations)
+    return times
+
+
+def loops(collective: str, size_bytes: int, group: Any, control: Any) -> tuple[Loop, Loop]:
+    """Return the measuring loop of a worker and the plain one, on the same buffers."""
+    import torch
+
+    from hpcbench.backends.control import MpiControl
+    from hpcbench.backends.devices import CpuDevice
+    from hpcbench.measure.loop import Schedule, Surroundings, measure
+    from hpcbench.measure.progress import SharedProgress
+    from hpcbench.measure.start import after_barrier
+    from hpcbench.measure.stop import FixedCount
+    from hpcbench.plan.case import Collective
+    from hpcbench.workloads.collectives.operation import Place
+    from hpcbench.workloads.collectives.table import make_operation
+
+    ranks = group.comm.size
+    parts = ranks if collective == "all_gather" else 1
+    spec = Collective(
+        collective=collective, dtype="fp32", op="sum" if collective == "all_reduce" else None,
+        root=0 if collective == "broadcast" else None,
+        in_place=collective in ("all_reduce", "broadcast"), requested_bytes=size_bytes,
+        size_bytes=size_bytes, count=max(size_bytes // 4 // parts, 1))
+    operation = make_operation(spec, Place(group.comm.rank, ranks, group, torch.device("cpu")))
+    device, meeting, progress = CpuDevice(), MpiControl(control), SharedProgress.create(200)
+    plain = plain_call(operation, group.comm)
+
+    def through(iterations: int) -> np.ndarray:
+        progress.begin(1)
+        measured = measure(
+            operation, device, progress, Schedule(0, 1, validate=True),
+            Surroundings(after_barrier(meeting), FixedCount(iterations), meeting.barrier, NOW))
+        assert not measured.wrong
+        rows = progress.rows()
+        return rows[:, 1] - rows[:, 0]
+
+    def bare(iterations: int) -> np.ndarray:
+        times = []
+        for _ in range(iterations):
+            operation.prepare()
+            control.Barrier()
+            start_ns = NOW()
+            plain()
+            times.append(NOW() - start_ns)
+        assert operation.check() is None
+        control.Barrier()
+        return np.array(times)
+
+    return through, bare
+
+
+def plain_call(operation: Any, comm: Any) -> Callable[[], object]:
+    """Return the operation as a call of the C library on the operation's own buffers."""
+    from mpi4py import MPI
+
+    handle = ctypes.c_int if MPI._sizeof(MPI.COMM_WORLD) == 4 else ctypes.c_void_p
+    library, spec = c_library(), operation.spec
+    of, kind = handle(MPI._handleof(comm)), handle(MPI._handleof(MPI.FLOAT))
+    byte = handle(MPI._handleof(MPI.BYTE))
+    output = ctypes.c_void_p(operation.output.data_ptr())
+    count = ctypes.c_int(spec.count)
+    if spec.collective == "all_reduce":
+        op, in_place = handle(MPI._handleof(MPI.SUM)), ctypes.c_void_p(int(MPI.IN_PLACE))
+        return lambda: library.MPI_Allreduce(in_place, output, count, kind, op, of)
+    n_bytes = ctypes.c_int(4 * spec.count)
+    if spec.collective == "all_gather":
+        part = ctypes.c_void_p(operation.part.data_ptr())
+        return lambda: library.MPI_Allgather(part, n_bytes, byte, output, n_bytes, byte, of)
+    if spec.collective == "broadcast":
+        return lambda: library.MPI_Bcast(output, n_bytes, byte, ctypes.c_int(0), of)
+    source = ctypes.c_void_p(operation.source.data_ptr())
+    following = ctypes.c_int((comm.rank + 1) % comm.size)
+    preceding = ctypes.c_int((comm.rank - 1) % comm.size)
+    tag, ignored = ctypes.c_int(9), (ctypes.c_byte * 64)()
+    return lambda: library.MPI_Sendrecv(source, n_bytes, byte, following, tag, output, n_bytes,
+                                        byte, preceding, tag, of, ignored)
+
+
+def c_library() -> Any:
+    """Return the MPI library that mpi4py has loaded."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = Path(line.split(maxsplit=5)[-1])
+        if path.name.startswith("libmpi.so"):
+            return ctypes.CDLL(str(path))
+    sys.exit("no libmpi.so is loaded")
+
+
+def ctypes_us() -> float:
+    """Return what a call of the library costs that does nothing (MPI_Initialized)."""
+    function, flag = c_library().MPI_Initialized, ctypes.byref(ctypes.c_int())
+    began_ns = NOW()
+    for _ in range(20_000):
+        function(flag)
+    return (NOW() - began_ns) / 20_000 / 1e3
+
+
+def stamp_us() -> float:
+    """Return what stamping costs an iteration: two clock readings and a row of the record."""
+    from hpcbench.measure.progress import SharedProgress
+
+    progress = SharedProgress.create(20_000)
+    began_ns = NOW()
+    for row in range(20_000):
+        start_ns = NOW()
+        end_ns = NOW()
+        progress.stamp(row, start_ns, end_ns, -1, -1, 0)
+    return (NOW() - began_ns) / 20_000 / 1e3
+
+
+def report(launches: list[dict[str, Any]], given: argparse.Namespace) -> bool:
+    """Print ratios, differences and spreads; return whether a goal is missed."""
+    print(f"{launches[0]['library']}, {given.ranks} ranks, {len(launches)} launches; medians in us")
+    missed = False
+    for what in launches[0]["times"]:
+        through, plain = np.array([launch["times"][what] for launch in launches]).T
+        ratios, extra = through / plain, through - plain
+        size = int(what.split()[1])
+        met = np.median(ratios) <= GOAL_RATIO if size >= LARGE_BYTES else (
+            size > 65536 or np.median(extra) <= GOAL_US)
+        missed |= not met
+        print(f"{what:<22} hpcbench {np.median(through):9.1f} ({through.min():.1f}.."
+              f"{through.max():.1f})  C {np.median(plain):9.1f} ({plain.min():.1f}.."
+              f"{plain.max():.1f})  ratio {np.median(ratios):.3f} ({ratios.min():.3f}.."
+              f"{ratios.max():.3f})  difference {np.median(extra):.1f} {'' if met else 'missed'}")
+    stamping = float(np.median([launch["stamp_us"] for launch in launches]))
+    nothing = float(np.median([launch["nothing_us"] for launch in launches]))
+    print(f"stamping {stamping:.2f} us an iteration (goal {GOAL_STAMP_US}), "
+          f"C call of nothing {nothing:.2f} us")
+    return missed or stamping > GOAL_STAMP_US
+
+
+if __name__ == "__main__":
+    main()

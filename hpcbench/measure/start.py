@@ -1,0 +1,113 @@
+"""How the samples of a case begin: after a barrier, or at an agreed time.
+
+The agreed time is that of ReproMPI's Round-Time scheme (Hunold and Carpen-Amarie, TPDS 2016): a
+barrier lets ranks leave one after another, which small operations are then charged for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from hpcbench.measure.control import Control, Integers
+from hpcbench.trace.schema import Flag
+
+LATE_NS = 10_000
+"""A start so much behind the agreed time is flagged: nothing shorter than this is told apart from
+how long a rank takes to notice that the time has come."""
+MOST_SLACK_NS = 20_000_000
+_SPIN_NS = 30_000
+_WINDOW = 16
+_PROBES = 20
+
+
+class Clock(Protocol):
+    """This rank's clock, and the one that all ranks share."""
+
+    def to_global(self, local_ns: int) -> int:
+        """Return the global time of a stamp of this rank's clock."""
+
+    def to_local(self, global_ns: int) -> int:
+        """Return what this rank's clock shows at a global time."""
+
+    def all_to_global(self, local_ns: Integers) -> Integers:
+        """Return the global times of many stamps."""
+
+
+Start = Callable[[], Flag]
+"""Called before each sample; returns when it may begin, with the flags of its beginning."""
+
+
+def after_barrier(control: Control) -> Start:
+    """Return the start of modes ``barrier_start`` and ``pipelined``."""
+    def start() -> Flag:
+        control.barrier()
+        return Flag(0)
+    return start
+
+
+class AgreedStart:
+    """The start of mode ``isolated``: one exchange fixes a time, then each waits for it alone.
+
+    The time lies ``slack_ns`` behind the moment at which the last rank was ready. Of every 16
+    starts more than one late one makes the slack half as long again, none makes it shorter: all
+    ranks see the same lateness and so keep the same slack.
+    """
+
+    def __init__(
+        self, control: Control, clock: Clock, now_ns: Callable[[], int], slack_ns: int,
+    ) -> None:
+        self.slack_ns = slack_ns
+        self._least_ns = slack_ns
+        self._control = control
+        self._clock = clock
+        self._now_ns = now_ns
+        self._was_late = 0
+        self._starts = 0
+        self._late = 0
+
+    def __call__(self) -> Flag:
+        """Agree, wait, and return LATE_START if this rank was not there in time."""
+        ready_ns = self._clock.to_global(self._now_ns()) + self.slack_ns
+        agreed = self._control.maximum(np.array([ready_ns, self._was_late], dtype=np.int64))
+        start_ns = self._clock.to_local(int(agreed[0]))
+        wait_until(start_ns, self._now_ns)
+        self._was_late = int(self._now_ns() - start_ns > LATE_NS)
+        self._adapt(int(agreed[1]))
+        return Flag.LATE_START if self._was_late else Flag(0)
+
+    def _adapt(self, any_was_late: int) -> None:
+        self._starts += 1
+        self._late += any_was_late
+        if self._starts < _WINDOW:
+            return
+        if self._late > 1:
+            self.slack_ns = min(self.slack_ns * 3 // 2, MOST_SLACK_NS)
+        elif not self._late:
+            self.slack_ns = max(self.slack_ns * 9 // 10, self._least_ns)
+        self._starts = self._late = 0
+
+
+def wait_until(local_ns: int, now_ns: Callable[[], int]) -> None:
+    """Sleep, and spin only the last 30 us: a rank that spins takes a core from another."""
+    while (left_ns := local_ns - now_ns()) > 0:
+        if left_ns > _SPIN_NS:
+            time.sleep((left_ns - _SPIN_NS) / 1e9)
+
+
+def first_slack_ns(control: Control, now_ns: Callable[[], int]) -> int:
+    """Return three times what an agreement takes (median of 20, slowest rank) plus 5 us.
+
+    The factor is ReproMPI's. All ranks call this and get the same.
+    """
+    nothing = np.zeros(2, dtype=np.int64)
+    times = []
+    for _ in range(_PROBES):
+        began_ns = now_ns()
+        control.maximum(nothing)
+        times.append(now_ns() - began_ns)
+    own = 3 * int(np.median(times)) + 5_000
+    return int(min(control.maximum(np.array([own], dtype=np.int64))[0], MOST_SLACK_NS))

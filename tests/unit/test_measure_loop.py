@@ -1,0 +1,280 @@
+"""The timed loop, agreed starts and stopping, with threads as ranks: no torch, no MPI."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbench.measure.clock import ClockModel
+from hpcbench.measure.control import Integers
+from hpcbench.measure.loop import Measured, Schedule, Surroundings, measure
+from hpcbench.measure.progress import SharedProgress
+from hpcbench.measure.start import (
+    LATE_NS,
+    MOST_SLACK_NS,
+    AgreedStart,
+    after_barrier,
+    wait_until,
+)
+from hpcbench.measure.stop import EnoughSamples, FixedCount, first_to_last, slowest_rank
+from hpcbench.statistics.stopping import StopRule
+from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, UNTIMED, Flag
+
+START, END, ENQUEUE, DEVICE, FLAGS = range(len(SAMPLE_COLUMNS))
+NOW = time.perf_counter_ns
+
+
+class Threads:
+    """A control group of threads; each rank has a view of its own."""
+
+    def __init__(self, size: int) -> None:
+        self._meeting = threading.Barrier(size, timeout=20)
+        self._slots: list[Any] = [None] * size
+        self.size = size
+
+    def of(self, rank: int) -> OneOf:
+        return OneOf(self, rank)
+
+
+class OneOf:
+    """One rank's view of the group."""
+
+    def __init__(self, group: Threads, rank: int) -> None:
+        self._group = group
+        self.rank = rank
+
+    def barrier(self) -> None:
+        self._group._meeting.wait()
+
+    def maximum(self, values: Integers) -> Integers:
+        self._group._slots[self.rank] = values.copy()
+        self.barrier()
+        agreed: Integers = np.max(self._group._slots, axis=0)
+        self.barrier()
+        return agreed
+
+
+class Work:
+    """A workload that counts its calls and is wrong when told to be."""
+
+    name = "work"
+
+    def __init__(self, duration_s: float = 0.0, wrong_calls: frozenset[int] = frozenset()) -> None:
+        self.calls: list[int] = []
+        self.prepared = self.checked = 0
+        self._duration_s = duration_s
+        self._wrong_calls = wrong_calls
+
+    def prepare(self) -> None:
+        self.prepared += 1
+        self.calls.append(0)
+
+    def run(self) -> None:
+        time.sleep(self._duration_s)
+        self.calls[-1] += 1
+
+    def check(self) -> object | None:
+        self.checked += 1
+        return "wrong" if len(self.calls) - 1 in self._wrong_calls else None
+
+
+class Host:
+    """A device without a clock."""
+
+    def timed(self, run: Callable[[], None], now_ns: Callable[[], int]) -> tuple[int, int]:
+        run()
+        return NO_DEVICE_TIME, NO_DEVICE_TIME
+
+    def synchronize(self) -> None:
+        pass
+
+
+def on_ranks(size: int, work: Callable[[OneOf], Any]) -> list[Any]:
+    """Run ``work`` on so many threads at once and return what each returned."""
+    group = Threads(size)
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(lambda rank: work(group.of(rank)), range(size)))
+
+
+def run_alone(
+    schedule: Schedule, count: int, work: Work | None = None,
+) -> tuple[Measured, SharedProgress, Work]:
+    """Measure on one rank with a fixed count."""
+    work = work or Work()
+    control, progress = Threads(1).of(0), SharedProgress.create(100)
+    progress.begin(1)
+    around = Surroundings(after_barrier(control), FixedCount(count), control.barrier, NOW)
+    return measure(work, Host(), progress, schedule, around), progress, work
+
+
+def test_a_fixed_count_is_taken_exactly_with_warmups_first() -> None:
+    measured, progress, work = run_alone(Schedule(3, 1, validate=True), 5)
+    rows = progress.rows()
+    assert measured.stop_reason == "fixed" and not measured.wrong
+    assert rows[:, FLAGS].tolist() == [
+        Flag.WARMUP | Flag.CHECKED, Flag.WARMUP, Flag.WARMUP, Flag.CHECKED, 0, 0, 0, Flag.CHECKED]
+    assert work.calls == [1] * 8 and work.prepared == 8 and work.checked == 3
+    assert np.all(rows[:, END] >= rows[:, START])
+    assert np.all(rows[1:, START] >= rows[:-1, END])
+    assert np.all(rows[:, [ENQUEUE, DEVICE]] == NO_DEVICE_TIME)
+
+
+def test_one_sample_is_checked_once() -> None:
+    _, progress, work = run_alone(Schedule(0, 1, validate=True), 1)
+    assert progress.rows()[:, FLAGS].tolist() == [Flag.CHECKED] and work.checked == 1
+
+
+def test_samples_of_several_calls_are_checked_by_single_calls_around_them() -> None:
+    measured, progress, work = run_alone(Schedule(2, 20, validate=True), 4)
+    flags = progress.rows()[:, FLAGS]
+    assert work.calls == [1, 20, 20, 20, 20, 20, 20, 1] and work.checked == 2
+    assert flags[0] == Flag.WARMUP | Flag.SINGLE | Flag.CHECKED
+    assert flags[-1] == Flag.SINGLE | Flag.CHECKED
+    assert ((flags & UNTIMED) == 0).sum() == 4 and measured.stop_reason == "fixed"
+
+
+def test_unchecked_means_no_check_and_no_single_calls() -> None:
+    for batch in (1, 7):
+        _, progress, work = run_alone(Schedule(1, batch, validate=False), 2)
+        assert work.checked == 0 and work.calls == [batch] * 3
+        assert progress.rows()[:, FLAGS].tolist() == [Flag.WARMUP, 0, 0]
+
+
+@pytest.mark.parametrize("wrong_call", [0, 2, 6])
+def test_what_a_check_finds_is_returned(wrong_call: int) -> None:
+    work = Work(wrong_calls=frozenset({wrong_call}))
+    measured, _, _ = run_alone(Schedule(2, 1, validate=True), 5, work)
+    assert measured.wrong == ["wrong"]
+
+
+def test_ranks_stop_together_when_the_budget_is_used() -> None:
+    def one(control: OneOf) -> tuple[str, int]:
+        progress = SharedProgress.create(5000)
+        progress.begin(1)
+        rule = StopRule(min_n=5, max_n=4000, target=1e-9, budget_s=0.2)
+        stopping = EnoughSamples(rule, slowest_rank, control, progress, NOW,
+                                 decides=control.rank == 0)
+        around = Surroundings(after_barrier(control), stopping, control.barrier, NOW)
+        measured = measure(Work(0.001 * (1 + control.rank)), Host(), progress,
+                           Schedule(2, 1, validate=False), around)
+        return measured.stop_reason, len(progress.rows())
+
+    answers = on_ranks(3, one)
+    assert len(set(answers)) == 1
+    reason, rows = answers[0]
+    assert reason == "budget" and 2 + 5 <= rows < 4002
+
+
+@pytest.mark.parametrize(("rule", "expected"), [
+    (StopRule(min_n=3, max_n=12, target=1e-9, budget_s=60), ("max_iterations", 12)),
+    (StopRule(min_n=6, max_n=4000, target=0.9, budget_s=60), ("converged", None)),
+    (StopRule(min_n=7, max_n=4000, target=1e-9, budget_s=1e-9), ("budget", 7)),
+])
+def test_the_reason_and_the_bounds(rule: StopRule, expected: tuple[str, int | None]) -> None:
+    control, progress = Threads(1).of(0), SharedProgress.create(5000)
+    progress.begin(1)
+    stopping = EnoughSamples(rule, slowest_rank, control, progress, NOW, decides=True)
+    around = Surroundings(after_barrier(control), stopping, control.barrier, NOW)
+    measured = measure(Work(0.0005), Host(), progress, Schedule(0, 1, validate=False), around)
+    assert measured.stop_reason == expected[0]
+    rows = len(progress.rows())
+    assert rule.min_n <= rows <= rule.max_n and expected[1] in (None, rows)
+
+
+def test_nobody_starts_before_the_agreed_time() -> None:
+    agreed: dict[int, int] = {}
+
+    class Noted(OneOf):
+        def maximum(self, values: Integers) -> Integers:
+            found = super().maximum(values)
+            agreed[len(stamps[self.rank])] = int(found[0])
+            return found
+
+    group, stamps = Threads(3), [[], [], []]  # type: ignore[var-annotated]
+
+    def one(rank: int) -> None:
+        start = AgreedStart(Noted(group, rank), ClockModel.identity(NOW()), NOW, 20_000)
+        for number in range(30):
+            time.sleep(0.0003 * ((number + rank) % 3))
+            start()
+            stamps[rank].append(NOW())
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(one, range(3)))
+    for number, start_ns in agreed.items():
+        assert all(own[number] >= start_ns for own in stamps)
+
+
+class Alone:
+    """A control group of one rank, and what another rank might add to it."""
+
+    def __init__(self, other_was_late: int = 0) -> None:
+        self.other_was_late = other_was_late
+        self.told: list[int] = []
+
+    def barrier(self) -> None:
+        pass
+
+    def maximum(self, values: Integers) -> Integers:
+        self.told.append(int(values[1]))
+        return np.array([values[0], max(values[1], self.other_was_late)], dtype=np.int64)
+
+
+@pytest.mark.parametrize(("behind_ns", "expected"), [
+    (0, Flag(0)), (LATE_NS, Flag(0)), (LATE_NS + 1, Flag.LATE_START)])
+def test_a_late_start_is_flagged_and_told_to_the_others(behind_ns: int, expected: Flag) -> None:
+    readings = iter([1000, 1000 + 500 + behind_ns, 1000 + 500 + behind_ns, 9000, 90_000, 90_000])
+    control = Alone()
+    start = AgreedStart(control, ClockModel.identity(0), lambda: next(readings), 500)
+    assert start() == expected
+    start()
+    assert control.told == [0, int(bool(expected))]
+
+
+def test_slack_grows_with_late_starts_and_shrinks_without() -> None:
+    control, ticks = Alone(other_was_late=1), itertools.count(0, 100)
+    start = AgreedStart(control, ClockModel.identity(0), lambda: next(ticks), 2_000)
+    for _ in range(16):
+        start()
+    assert start.slack_ns == 3_000
+    control.other_was_late = 0
+    for _ in range(16 * 10):
+        start()
+    assert start.slack_ns == 2_000
+    ticks = itertools.count(0, MOST_SLACK_NS)
+    start = AgreedStart(Alone(1), ClockModel.identity(0), lambda: next(ticks), MOST_SLACK_NS)
+    for _ in range(17):
+        start()
+    assert start.slack_ns == MOST_SLACK_NS
+
+
+def test_waiting_never_ends_early() -> None:
+    for ahead_ns in (-5, 0, 1_000, 200_000, 3_000_000):
+        until = NOW() + ahead_ns
+        wait_until(until, NOW)
+        assert NOW() >= until
+
+
+def test_folds_use_all_ranks() -> None:
+    shifts = (0, 5_000_000_000_000, -7_000_000)
+
+    def one(control: OneOf) -> list[list[int]]:
+        shift = shifts[control.rank]
+        start = 10**12 + 1000 * control.rank
+        rows = np.zeros((2, len(SAMPLE_COLUMNS)), dtype=np.int64)
+        rows[:, START] = [start + shift, start + shift + 10**6]
+        rows[:, END] = rows[:, START] + [500 * (control.rank + 1), 100]
+        clock = ClockModel.identity(10**12)
+        clock = type(clock)(**{**clock.to_json(), "offset_ns": shift})
+        return [slowest_rank(rows, control).tolist(),
+                first_to_last(clock)(rows, control).tolist()]
+
+    for answer in on_ranks(3, one):
+        assert answer == [[1500, 100], [3500, 2100]]
