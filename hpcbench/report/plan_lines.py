@@ -24,6 +24,7 @@ from hpcbench.report.text import (
     size_range,
     summarise_cases,
     type_cell,
+    without_empty,
 )
 from hpcbench.report.timing import iterations_text, repeats_text
 from hpcbench.units import format_bytes, format_seconds
@@ -37,14 +38,13 @@ CASE_COLUMNS = (
     Column("backend", words=True), Column("device", words=True), Column("ranks"),
     Column("type", words=True), Column("redop", words=True), Column("root"),
     Column("place", words=True), Column("size", "(B)"), Column("count", "(elem)"),
-    Column("mode", words=True), Column("samples"), Column("needs", words=True),
-    Column("estimate", "(a pass)"),
+    Column("samples", words=True), Column("needs", words=True), Column("estimate", "(a pass)"),
 )
 GROUP_COLUMNS = (
     Column("cases"), Column("collective", words=True), Column("backend", words=True),
     Column("device", words=True), Column("ranks"), Column("types", words=True),
-    Column("redops", words=True), Column("sizes", words=True), Column("mode", words=True),
-    Column("samples"), Column("needs", words=True), Column("estimate", "(a pass)"),
+    Column("redops", words=True), Column("sizes", words=True), Column("samples", words=True),
+    Column("needs", words=True), Column("estimate", "(a pass)"),
 )
 
 
@@ -115,13 +115,17 @@ def case_table(plan: Plan) -> Iterator[Text]:
     for block in blocks:
         cases = [case for case in runs if case.block == block]
         rows = [_case_row(case) for case in cases] if listed else _group_rows(cases)
-        widths = column_widths(columns, rows)
         yield Text()
         yield Text(f"block {block}", style="bold")
-        for line in header_lines(columns, widths):
-            yield Text(line, style="dim")
-        for row in rows:
-            yield Text(row_line(columns, widths, row))
+        yield from _table(*without_empty(columns, rows))
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
+    widths = column_widths(columns, rows)
+    for line in header_lines(columns, widths):
+        yield Text(line, style="dim")
+    for row in rows:
+        yield Text(row_line(columns, widths, row))
 
 
 def _case_row(case: Case) -> list[str]:
@@ -130,7 +134,7 @@ def _case_row(case: Case) -> list[str]:
         str(case.index), _collective(case), _backend(case), case.device,
         str(case.world_size), type_cell(case), work.op or MISSING,
         MISSING if work.root is None else str(work.root), in_place_cell(case),
-        str(work.size_bytes), str(work.count), _mode(case), _samples([case]),
+        str(work.size_bytes), str(work.count), f"{_samples([case])} {_mode(case)}",
         ",".join(case.needs) or MISSING,
         format_seconds(case.estimate_s) if case.estimate_s else MISSING,
     ]
@@ -146,7 +150,7 @@ def _group_rows(cases: Sequence[Case]) -> list[list[str]]:
         [str(len(group)), collective, backend, device, str(ranks),
          distinct(type_cell(case) for case in group),
          distinct(case.workload.op for case in group) or MISSING, size_range(group),
-         mode, _samples(group), ",".join(needs) or MISSING,
+         f"{_samples(group)} {mode}", ",".join(needs) or MISSING,
          format_seconds(sum(case.estimate_s for case in group) or 0.0)]
         for (collective, backend, device, ranks, mode, needs), group in groups.items()
     ]

@@ -51,7 +51,7 @@ OUTPUTS = ("results.h5", "summary.json", "summary.csv", "plots", "traces")
 COLUMNS = (
     Column("size", "(B)"), Column("count", "(elem)"), Column("type", words=True),
     Column("redop", words=True), Column("root"), Column("place", words=True),
-    Column("time p50", "(us)"), Column("CI", "(+-%)"), Column("p95", "(us)"),
+    Column("time p50", "(us)"), Column("CI", "+-%"), Column("p95", "(us)"),
     Column("algbw", "(GB/s)"), Column("busbw", "(GB/s)"), Column("#wrong"), Column("n"),
     Column("status", words=True), Column("launches", "(p50, us)"), Column("flags", words=True),
 )
@@ -75,7 +75,7 @@ def _definitions(results: Results) -> Iterator[str]:
     ran = [item for item in results.cases if item.status in TABLED] or results.cases
     for mode, fold in dict.fromkeys(mode_and_fold(item) for item in ran):
         batches = distinct(sorted({item.case.batch for item in ran if item.case.mode == mode}))
-        calls = f" ({batches} calls)" if mode == "pipelined" else ""
+        calls = f" ({batches} calls a sample)" if mode == "pipelined" else ""
         yield f"mode {mode}: {MODES[mode]}{calls}"
         yield f"  its time, fold {fold}: {FOLDS[fold]}"
     warmups = distinct(sorted({item.case.warmup for item in ran}))

@@ -44,6 +44,15 @@ def column_widths(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> l
     return [max(len(line[index]) for line in lines) for index in range(len(columns))]
 
 
+def without_empty(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> tuple[list[Column], list[list[str]]]:
+    """Return columns and rows without the columns in which no row says anything."""
+    kept = [at for at in range(len(columns))
+            if not rows or any(row[at] not in ("", MISSING) for row in rows)]
+    return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
 def format_us(seconds: float | None) -> str:
     """Return microseconds as a plain decimal with at least three significant digits."""
     return MISSING if seconds is None else format_number(seconds * 1e6)

@@ -12,12 +12,12 @@ from hpcbench.units import format_seconds
 
 MODES: Mapping[str, str] = MappingProxyType({
     "isolated": "a sample is one call, which all ranks start at an agreed time",
+    "pipelined": "a sample is several calls back to back after a barrier of a control group",
     "barrier_start": "a sample is one call after a barrier of a control group",
-    "pipelined": "a sample is several calls in a row, without a barrier between them",
 })
 """Timing mode -> what a sample is (docs/method.md)."""
 USUAL_FOLDS: Mapping[str, str] = MappingProxyType({
-    "isolated": "global", "barrier_start": "local_max", "pipelined": "per_call"})
+    "isolated": "global", "pipelined": "per_call", "barrier_start": "local_max"})
 """Timing mode -> the fold of its times, unless a case says otherwise."""
 LEVEL = 0.95
 """Level of the intervals of `Statistics`."""

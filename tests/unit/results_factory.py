@@ -10,6 +10,8 @@ import numpy as np
 
 from hpcbench.plan.case import Case, Collective, Plan, case_id
 from hpcbench.reduce.results import (
+    Canary,
+    CanaryRun,
     CaseResult,
     CaseSamples,
     Finding,
@@ -164,6 +166,23 @@ def shaped(split: str, groups: int, index: int, size_bytes: int = 1024) -> Case:
     """Return an all_to_all with these parts on so many groups."""
     work = make_workload("all_to_all", size_bytes)
     return make_case(replace(work, split=split, groups=groups), index=index)
+
+
+def make_canary(*medians_s: float, quality: tuple[str, ...] = ()) -> Canary:
+    """Return a canary with a run every 10 s."""
+    runs = tuple(CanaryRun(0, at, 10.0 * at, 20, median, median * 0.99, median * 1.01)
+                 for at, median in enumerate(medians_s))
+    drift = medians_s[-1] / medians_s[0] - 1 if len(medians_s) > 1 else None
+    return Canary("all_reduce gloo 65536B", runs, 0, drift, quality)
+
+
+def all_ok(cases: tuple[Case, ...]) -> Results:
+    return make_results(tuple(ok(case) for case in cases))
+
+
+def rows_with(text: str, status: str) -> list[list[str]]:
+    """Return the cells of the printed rows that end with this status."""
+    return [line.split() for line in text.splitlines() if line.endswith(f"  {status}")]
 
 
 def mixed_results() -> Results:
