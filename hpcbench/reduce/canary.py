@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.plan.canary import canary_case
 from hpcbench.reduce.results import Canary, CanaryRun, Finding
 from hpcbench.reduce.timing import summarise
 from hpcbench.trace.source import TraceSource
@@ -15,11 +16,11 @@ from hpcbench.trace.source import TraceSource
 MOST_DRIFT = 0.03
 
 
-def canary_of(sources: Mapping[int, TraceSource], label: str) -> Canary | None:
+def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | None:
     """Return the canary's series, or None if none was recorded.
 
-    ``sources`` maps rank to trace. A run is the k-th of its pass; one that a rank did not record
-    (it was killed), or that was not ok, has no time.
+    ``sources`` maps rank to trace. A run is the k-th of its pass; one that some rank of the world
+    did not record, or that was not ok, has no time.
     """
     found: dict[tuple[int, int, int], dict[int, Mapping[str, Any]]] = defaultdict(dict)
     for rank, source in sources.items():
@@ -27,21 +28,22 @@ def canary_of(sources: Mapping[int, TraceSource], label: str) -> Canary | None:
         for note in source.notes:
             if note.kind == "canary":
                 turn = int(note.data["launch"]), int(note.data["pass_index"])
-                found[(*turn, counts[turn])][rank] = note.data
+                found[turn + (counts[turn],)][rank] = note.data
                 counts[turn] += 1
     if not found:
         return None
-    whole = {key: notes for key, notes in sorted(found.items()) if _is_ok(notes, len(sources))}
+    whole = {key: notes for key, notes in sorted(found.items()) if _is_ok(notes, world_size)}
     runs = _runs(whole)
     drift = runs[-1].median_s / runs[0].median_s - 1 if len(runs) > 1 else None
+    label = canary_case(world_size, 0.0, 0.0).label
     return Canary(label, tuple(runs), len(found) - len(runs), drift,
                   ("drifting",) if drift is not None and _drifted(runs, drift) else ())
 
 
-def _is_ok(notes: Mapping[int, Mapping[str, Any]], n_ranks: int) -> bool:
+def _is_ok(notes: Mapping[int, Mapping[str, Any]], world_size: int) -> bool:
     """Return whether all ranks have as many samples of it."""
     counts = {len(note["durations_ns"]) for note in notes.values()}
-    return (len(notes) == n_ranks and len(counts) == 1 and 0 not in counts
+    return (len(notes) == world_size and len(counts) == 1 and 0 not in counts
             and all(note["status"] == "ok" for note in notes.values()))
 
 

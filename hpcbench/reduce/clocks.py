@@ -18,8 +18,8 @@ from hpcbench.reduce.results import CaseSamples, Clocks, Finding
 from hpcbench.trace.source import TraceSource
 
 Models = tuple[ClockModel, ...]
-_FROM_CLOCKS_ON = 2
-"""Schema version of the first traces with clock models."""
+_FIRST_WITH_MODELS = 2
+"""Schema version of traces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,14 @@ class RankClocks:
         models: rank -> its clock models in order of time; ranks without any are left out.
         checks: rank -> the comparisons that were made after the synchronisations.
         excess_ns: rank -> an error that its models have in spite of their bounds, or 0.
+        silent: ranks that should have recorded a model and did not.
     """
 
     ids: Mapping[int, int]
     models: Mapping[int, Models]
     checks: Mapping[int, tuple[ClockCheck, ...]]
     excess_ns: Mapping[int, float]
+    silent: frozenset[int]
 
     def stamps(self, samples: CaseSamples) -> GlobalStamps | None:
         """Return the stamps on one time axis, or None if some rank's clock is not known."""
@@ -66,7 +68,8 @@ class RankClocks:
             end_ns[rows] = to_global(models, samples.end_ns[rows])
             limit_ns = float(bound_at(models, samples.end_ns[rows]).max(initial=0.0))
             bounds_ns.append(max([limit_ns, *(self.excess_ns[samples.ranks[row]] for row in rows)]))
-        return GlobalStamps(start_ns, end_ns, sum(sorted(bounds_ns)[-2:]))
+        bound_ns = sum(sorted(bounds_ns)[-2:])
+        return GlobalStamps(start_ns, end_ns, bound_ns) if np.isfinite(bound_ns) else None
 
     def brackets(self, rank: int, begin_ns: int, end_ns: int) -> bool:
         """Return whether the rank's clock was synchronised before and after this time."""
@@ -77,6 +80,11 @@ class RankClocks:
     def n_clocks(self) -> int:
         """Return how many different clocks the ranks read."""
         return len(set(self.ids.values()))
+
+    def rows(self) -> tuple[list[tuple[int, ClockModel]], list[tuple[int, ClockCheck]]]:
+        """Return every (rank, model) and every (rank, check)."""
+        return ([(rank, model) for rank, models in self.models.items() for model in models],
+                [(rank, check) for rank, checks in self.checks.items() for check in checks])
 
     def summary(self) -> Clocks | None:
         """Return how the clocks were compared, or None if nothing was recorded of it."""
@@ -97,8 +105,11 @@ def rank_clocks(sources: Iterable[TraceSource]) -> RankClocks:
     models: dict[int, Models] = {}
     checks: dict[int, tuple[ClockCheck, ...]] = {}
     keys: dict[int, object] = {}
+    silent: set[int] = set()
     for source in sources:
         rank, found = source.header.rank, _models(source)
+        if not found and source.header.schema_version >= _FIRST_WITH_MODELS:
+            silent.add(rank)
         keys[rank] = _clock(found) if found else source.header.node
         models |= {rank: found} if found else {}
         checks[rank] = tuple(ClockCheck.from_json(note.data) for note in source.notes
@@ -106,7 +117,8 @@ def rank_clocks(sources: Iterable[TraceSource]) -> RankClocks:
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys.values()))}
     return RankClocks(
         {rank: numbers[key] for rank, key in keys.items()}, models, checks,
-        {rank: _excess_ns(found, checks[rank]) for rank, found in models.items()})
+        {rank: _excess_ns(found, checks[rank]) for rank, found in models.items()},
+        frozenset(silent))
 
 
 def _models(source: TraceSource) -> Models:
@@ -144,14 +156,24 @@ def _until(models: Models, local_ns: int) -> Models:
     return tuple(model for model in models if model.t_ref_ns <= local_ns) or models[:1]
 
 
-def clock_findings(clocks: RankClocks, *, synced: bool) -> Iterator[Finding]:
-    """Yield what is wrong with the clocks; ``synced``: the traces should hold models."""
+def clock_findings(
+    clocks: RankClocks, unbracketed: Mapping[str, frozenset[int]]
+) -> Iterator[Finding]:
+    """Yield what is wrong with the clocks, if there are several.
+
+    ``unbracketed``: label of a case -> ranks that were not synchronised before and after it.
+    """
     if clocks.n_clocks == 1:
         return
-    without = [rank for rank in clocks.ids if rank not in clocks.models]
-    if synced and without:
-        yield Finding("HB121", "note", f"rank {rank_list(without)}: no clock model, and the ranks "
-                      "are on several clocks: only durations on one rank are used; run again")
+    if clocks.silent:
+        yield Finding("HB121", "note", f"rank {rank_list(clocks.silent)}: no clock model, and the "
+                      "ranks are on several clocks: only durations on one rank are used; run again")
+    if unbracketed:
+        label, ranks = next(iter(unbracketed.items()))
+        yield Finding("HB121", "note", f"{len(unbracketed)} cases were not between two "
+                      f"synchronisations of the clocks, first {label} on rank {rank_list(ranks)}: "
+                      "their clocks are extrapolated, with a wider bound; let the run end by "
+                      "itself")
     for rank, models in clocks.models.items():
         checks = clocks.checks[rank]
         if refuting := _refuting(models, checks):
@@ -165,8 +187,3 @@ def clock_findings(clocks: RankClocks, *, synced: bool) -> Iterator[Finding]:
             yield Finding("HB123", "note", f"rank {rank}: its clock drifts {steep.slope * 1e6:.0f} "
                           f"ppm, more than {MAX_DRIFT * 1e6:.0f} ppm: it was set or stepped; "
                           "global times of its cases are not used; run again")
-
-
-def has_clock_models(sources: Sequence[TraceSource]) -> bool:
-    """Return whether these traces are of a version that records clock models."""
-    return any(source.header.schema_version >= _FROM_CLOCKS_ON for source in sources)

@@ -39,13 +39,14 @@ class ExecutedOrder:
                 self.positions[record.case_id, key] = record.position
 
 
-def order_findings(
-    plan: Plan, executed: ExecutedOrder, measure: Mapping[str, Any]
-) -> Iterator[Finding]:
-    """Yield one finding if cases were not run in the planned order; ``measure``: the config's.
+def order_findings(plan: Plan, executed: ExecutedOrder) -> Iterator[Finding]:
+    """Yield one finding if cases were not run in the planned order.
 
     Cases that were not run or have no position (schema version 1) say nothing.
     """
+    measure = plan.config.get("measure", {})
+    if not executed.positions or "seed" not in measure:
+        return
     astray = [(launch, pass_index, label, position, expected)
               for launch in range(plan.launches) for pass_index in range(plan.passes)
               for label, position, expected in _astray(

@@ -26,11 +26,15 @@ Outcomes = Mapping[PassKey, PassOutcome]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A case's result with its stacked samples and its findings."""
+    """A case's result with its stacked samples and its findings.
+
+    ``unbracketed``: ranks whose clocks were not synchronised both before and after it.
+    """
 
     result: CaseResult
     samples: CaseSamples | None
     findings: tuple[Finding, ...]
+    unbracketed: frozenset[int] = frozenset()
 
 
 def judge(case: Case, records: Mapping[int, Sequence[Record]], context: Context) -> Outcome:
@@ -56,7 +60,19 @@ def judge(case: Case, records: Mapping[int, Sequence[Record]], context: Context)
         result, notes = _with_numbers(result, samples, ran, context)
         found += notes
     found.sort(key=lambda problem: not problem.rejects)
-    return Outcome(result, samples, tuple(_finding(case, problem) for problem in found))
+    return Outcome(result, samples, tuple(_finding(case, problem) for problem in found),
+                   _unbracketed(outcomes, context))
+
+
+def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
+    """Return the ranks of ok records whose time lies outside their clock's models."""
+    if context.clocks.n_clocks == 1:
+        return frozenset()
+    return frozenset(
+        rank for item in outcomes.values() if item.status == "ok"
+        for rank, record in item.records.items()
+        if rank in context.clocks.models
+        and not context.clocks.brackets(rank, record.begin_ns, record.end_ns))
 
 
 def _samples(outcomes: Outcomes) -> CaseSamples | None:

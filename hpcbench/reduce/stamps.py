@@ -120,9 +120,9 @@ def overtaking_ns(case: Case, stamps: GlobalStamps) -> npt.NDArray[np.float64]:
     Positive where it did. Nothing is said (-inf) of collectives in which some rank can do without
     another: rooted ones, send_recv, and those of which a rank's part is empty.
     """
-    overtaken = overtaken_ns(stamps, case.workload.groups) - stamps.bound_ns
+    overtaken = overtaken_ns(stamps, case.workload.groups).astype(np.float64)
     known = case.workload.collective in _ALL_NEED_ALL and case.workload.split != "zero"
-    return overtaken if known else np.full(overtaken.shape, -np.inf)
+    return np.asarray(overtaken - (stamps.bound_ns if known else np.inf))
 
 
 def _first(

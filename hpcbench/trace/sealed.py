@@ -9,8 +9,9 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   /notes        JSON lines: kind, data
   /damage       JSON lines: what of the journal could not be read
   /cases        one row per record; detail: one JSON line per record (reason, detail)
-  /samples      one row per iteration, in the order of /cases
-  /clock        models of the clock, no rows until clocks are synchronised between nodes
+  /samples      one row per sample, in the order of /cases
+  /clock        this rank's clock models, one row per synchronisation (measure.clock.ClockModel)
+  /clock_checks comparisons with rank 0's clock after them (measure.clock.ClockCheck)
 
 Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
 """
@@ -27,7 +28,9 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.measure.clock import ClockCheck, ClockModel
 from hpcbench.plan.case import Plan
+from hpcbench.trace.clock_tables import write_clock_tables
 from hpcbench.trace.columns import (
     CHUNK_ROWS,
     GrowingColumn,
@@ -70,7 +73,6 @@ _INTEGER_FIELDS_1 = {"pass_index": "", "launch": "", "attempt": "", "blamed_rank
 _INTEGER_FIELDS = {**_INTEGER_FIELDS_1, "position": "", "communicator_ns": "ns"}
 _SAMPLE_UNITS = {"start_ns": "ns", "end_ns": "ns", "enqueue_ns": "ns", "device_ns": "ns",
                  "flags": ""}
-_CLOCK_UNITS = {"t_ref_ns": "ns", "a": "ns/ns", "b": "ns", "bound_ns": "ns", "residual_ns": "ns"}
 
 
 def trace_path(traces: Path, rank: int) -> Path:
@@ -93,9 +95,7 @@ def seal(journal_path: Path, trace_path: Path) -> None:
         write_text(file, "damage", [json.dumps(asdict(item)) for item in journal.damage])
         _write_cases(file, records)
         _write_samples(file, records)
-        for name, unit in _CLOCK_UNITS.items():
-            dtype = np.int64 if name == "t_ref_ns" else np.float64
-            write_column(file, f"clock/{name}", np.empty(0, dtype), unit)
+        _write_clocks(file, journal.header.rank, journal.notes)
 
 
 def _write_identity(file: h5py.File, header: Header, *, recovered: bool) -> None:
@@ -132,6 +132,13 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
         column = GrowingColumn(file, f"samples/{name}", unit, chunk_rows=CHUNK_ROWS)
         column.append(values)
         column.finish()
+
+
+def _write_clocks(file: h5py.File, rank: int, notes: Sequence[Note]) -> None:
+    models = [(rank, ClockModel.from_json(note.data)) for note in notes if note.kind == "clock"]
+    checks = [(rank, ClockCheck.from_json(note.data)) for note in notes
+              if note.kind == "clock_check"]
+    write_clock_tables(file, models, checks)
 
 
 @dataclass(frozen=True, slots=True)

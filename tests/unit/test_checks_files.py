@@ -98,10 +98,10 @@ def test_hb103_things_that_are_no_traces(tmp_path: Path) -> None:
 
 def test_hb104_future_version(tmp_path: Path) -> None:
     traces = write(tmp_path / "run")
-    with new_container(traces / "rank00001.h5", FORMAT, 2):
+    with new_container(traces / "rank00001.h5", FORMAT, 3):
         pass
     results = reduce_folder(tmp_path / "run")
-    assert_left_out(results, "HB104", "rank00001.h5", "version 2", "reads 1 to 1", "newer")
+    assert_left_out(results, "HB104", "rank00001.h5", "version 3", "reads 1 to 2", "newer")
 
 
 def test_hb105_other_run(tmp_path: Path) -> None:
