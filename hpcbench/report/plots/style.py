@@ -114,7 +114,8 @@ def footer(figure: Figure, results: Results, *, caption: str, timing: str) -> No
                                                (origin, GREY))
              for line in textwrap.wrap(text, FOOTER_CHARACTERS)]
     for row, (line, color) in enumerate(lines, start=1):
-        figure.text(0.02, 0.022 + 0.029 * (len(lines) - row), line, fontsize=SMALL, color=color, va="center")
+        height = 0.022 + 0.029 * (len(lines) - row)
+        figure.text(0.02, height, line, fontsize=SMALL, color=color, va="center")
 
 
 def save(figure: Figure, path: Path, image_format: str) -> Path:
