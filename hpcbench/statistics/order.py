@@ -14,6 +14,8 @@ MIN_N_P5_P95 = 20
 MIN_N_P99 = 100
 """Below 100 values p99 would lie between the largest value and its neighbour."""
 
+OUTLIER_MADS = 10
+
 Values = npt.NDArray[np.float64]
 
 
@@ -38,3 +40,15 @@ def values_needed(percent: float) -> int:
     if distance < 5:
         return MIN_N_P99
     return MIN_N_P5_P95 if distance < 25 else 1
+
+
+def high_outliers(values: Values) -> npt.NDArray[np.bool_]:
+    """Return which of ``values`` (n,) exceed the median by more than 10 times the MAD.
+
+    MAD is the median absolute deviation from the median, not scaled to a standard deviation. A
+    flag and no more: the values stay in every statistic. In a series with two modes the upper one
+    is flagged where it is the smaller one.
+    """
+    above = values - np.median(values)
+    flagged: npt.NDArray[np.bool_] = above > OUTLIER_MADS * np.median(np.abs(above))
+    return flagged

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.statistics.order import median, percentile, percentile_if_enough, values_needed
+from hpcbench.statistics.order import (
+    high_outliers,
+    median,
+    percentile,
+    percentile_if_enough,
+    values_needed,
+)
 
 numbers = st.lists(st.floats(1e-9, 1e6), min_size=1, max_size=300)
 
@@ -48,3 +54,12 @@ def test_a_percentile_is_given_only_from_enough_values(percent: float, needed: i
     assert percentile_if_enough(np.ones(needed), percent) == 1.0
     if needed > 1:
         assert percentile_if_enough(np.ones(needed - 1), percent) is None
+
+
+def test_high_outliers_are_far_above_the_median_only() -> None:
+    values = np.array([8.0, 9, 9, 10, 10, 11, 11, 20, 20.1, -500])  # median 10, MAD 1
+    assert high_outliers(values).tolist() == [False] * 8 + [True, False]
+
+
+def test_equal_values_have_no_outliers() -> None:
+    assert not high_outliers(np.full(20, 3.0)).any()

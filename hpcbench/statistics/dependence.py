@@ -1,0 +1,171 @@
+"""How much less n values tell than n independent ones would: the autocorrelation of a series.
+
+Successive iterations share caches, clocks and neighbours, so formulas for independent values give
+intervals that are too narrow: at a lag-1 correlation of 0.8 a 95 % interval of the median holds it
+in 6 of 10 cases. The measure here is the variance inflation: the variance of a sum of dependent
+scores over that of as many independent ones. n values then count as n / inflation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from hpcbench.statistics.order import Values
+
+SIGNIFICANT_Z = 1.645
+"""One-sided 5 %: a correlation below it cannot be told from chance, and is taken as none."""
+MIN_COSINES = 6
+"""Fewer leave an estimate of the variance so uncertain that its t quantile widens everything."""
+MAX_CORRELATION = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """What was found: ``degrees`` is the freedom of the estimate, None if none had to be made."""
+
+    correlation: float
+    inflation: float
+    degrees: int | None
+
+
+INDEPENDENT = Dependence(0.0, 1.0, None)
+
+
+def dependence(values: Values, scores: Values, segments: Sequence[int] = ()) -> Dependence:
+    """Return by how much dependence inflates the variance of the sum of ``scores``.
+
+    The lag-1 correlation is that of the ranks of ``values`` (n,), which no distribution and no
+    stall can disturb. ``scores`` (n,) are a function of the values whose sum is to be judged:
+    signs about the median, or ranks. ``segments``: see `check_segments`.
+    """
+    found = lag1_correlation(ranks(values), segments)
+    n = values.size
+    if found is None or (found + 1 / n) * math.sqrt(n) < SIGNIFICANT_Z:
+        return INDEPENDENT
+    correlation = min(_unbiased(found, n), MAX_CORRELATION)
+    num_cosines = _num_cosines(n, correlation)
+    estimate = _long_run_variance(scores, correlation, num_cosines)
+    inflation = max(1.0, estimate, _inflation_of_signs(correlation))
+    return Dependence(correlation, inflation, num_cosines)
+
+
+def check_segments(n: int, segments: Sequence[int]) -> None:
+    """Raise ValueError unless ``segments`` are lengths that add up to ``n``; none mean one segment.
+
+    A segment is a run of values measured without a pause (a pass): the last value of one and the
+    first of the next are not neighbours.
+    """
+    if len(segments) and (min(segments) < 0 or sum(segments) != n):
+        raise ValueError(f"segments {list(segments)} do not add up to {n} values")
+
+
+def segments_differ(values: Values, segments: Sequence[int], inflation: float,
+                    significance: float = 0.01) -> bool:
+    """Return whether some segments are slower than others beyond what chance explains.
+
+    Kruskal-Wallis test; its statistic is divided by the ``inflation`` of dependent values.
+    Chi-square quantile by Wilson and Hilferty (1931).
+    """
+    lengths = np.array([length for length in segments if length])
+    if lengths.size < 2:
+        return False
+    n, starts = values.size, np.append(0, np.cumsum(lengths)[:-1])
+    mean_ranks = np.add.reduceat(ranks(values), starts) / lengths
+    spread = float(lengths @ (mean_ranks - (n + 1) / 2) ** 2) * 12 / (n * (n + 1))
+    degrees = lengths.size - 1
+    part = 2 / (9 * degrees)
+    z = NormalDist().inv_cdf(1 - significance)
+    return spread / inflation > degrees * (1 - part + z * math.sqrt(part)) ** 3
+
+
+def normal_of_t(t: float, degrees: int) -> float:
+    """Return the normal score with the tail of Student's ``t`` >= 0 (Wallace 1959).
+
+    From 6 degrees of freedom and up to a score of 3.3 it is off by less than 0.5 %.
+    """
+    return _wallace(degrees) * math.sqrt(degrees * math.log1p(t * t / degrees))
+
+
+def t_of_normal(z: float, degrees: int) -> float:
+    """Return Student's t with the tail of the normal score ``z`` >= 0; inverse of normal_of_t."""
+    return math.sqrt(degrees * math.expm1((z / _wallace(degrees)) ** 2 / degrees))
+
+
+def _wallace(degrees: int) -> float:
+    return (8 * degrees + 1) / (8 * degrees + 3)
+
+
+def ranks(values: Values) -> Values:
+    """Return the rank of each value, 1 to n; equal values share the mean of their ranks."""
+    order = np.argsort(values)
+    ordered = values[order]
+    is_first = np.append(True, ordered[1:] != ordered[:-1])
+    first = np.append(np.flatnonzero(is_first), values.size)
+    shared = (first[:-1] + 1 + first[1:]) / 2
+    result = np.empty(values.size)
+    result[order] = shared[np.cumsum(is_first) - 1]
+    return result
+
+
+def lag1_correlation(values: Values, segments: Sequence[int] = ()) -> float | None:
+    """Return the correlation of neighbours within segments, or None where none can be seen."""
+    centred = values - values.mean()
+    variance = float(centred @ centred) / values.size
+    products = centred[1:] * centred[:-1]
+    if len(segments) > 1:
+        borders = np.cumsum(segments)[:-1]
+        products = np.delete(products, borders[(borders > 0) & (borders < values.size)] - 1)
+    if variance == 0 or products.size == 0:
+        return None
+    return float(products.mean()) / variance
+
+
+def _unbiased(correlation: float, n: int) -> float:
+    """Take out the bias -(1 + 3 rho) / n of a lag-1 correlation (Kendall 1954)."""
+    return (n * correlation + 1) / (n - 3) if n > 3 else MAX_CORRELATION
+
+
+def _num_cosines(n: int, correlation: float) -> int:
+    """Return how many frequencies speak for frequency 0.
+
+    0.4 n^(2/3) is the recommendation of Lazarus, Lewis, Stock and Watson (2018); and none above
+    the frequency at which the spectrum of an AR(1) process has fallen to half.
+    """
+    half_fallen = (1 - correlation) / math.sqrt(correlation)
+    return max(MIN_COSINES, int(min(0.4 * n ** (2 / 3), n * half_fallen / math.pi)))
+
+
+def _long_run_variance(scores: Values, correlation: float, num_cosines: int) -> float:
+    """Return the variance of the sum of scores over that of as many independent ones.
+
+    Equal-weighted cosine estimate (Lazarus et al. 2018): the mean of the squared projections of
+    the scores on the first cosines, here by a Fourier transform of scores and mirrored scores.
+    Divided by what an AR(1) spectrum has lost by there, as prewhitening would (Andrews and
+    Monahan 1992).
+    """
+    n = scores.size
+    centred = scores - scores.mean()
+    variance = float(centred @ centred) / n
+    if variance == 0:
+        return 1.0
+    spectrum = np.fft.rfft(np.concatenate([centred, centred[::-1]]))[1:num_cosines + 1]
+    power = (spectrum.real ** 2 + spectrum.imag ** 2) / (2 * n)
+    frequency = np.pi * np.arange(1, power.size + 1) / n
+    at_zero = (1 - correlation) ** 2
+    fallen = at_zero / (at_zero + 2 * correlation * (1 - np.cos(frequency)))
+    return float(power.mean()) / float(fallen.mean()) / variance
+
+
+def _inflation_of_signs(correlation: float) -> float:
+    """Return the inflation of the signs of a Gaussian AR(1) process: a floor under the estimate.
+
+    The signs of two normal values with correlation r correlate by 2 / pi asin(r) (Sheppard 1899).
+    """
+    num_lags = math.ceil(9 / (1 - correlation))  # beyond them a correlation is below exp(-9)
+    correlations = correlation ** np.arange(1, num_lags + 1)
+    return 1 + 4 / math.pi * float(np.arcsin(correlations).sum())

@@ -1,0 +1,91 @@
+"""The closed forms against scipy, which the package itself never imports: it takes 0.6 s."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from hpcbench.statistics.dependence import (
+    lag1_correlation,
+    normal_of_t,
+    ranks,
+    segments_differ,
+    t_of_normal,
+)
+from hpcbench.statistics.interval import median_ranks
+from hpcbench.statistics.order import high_outliers
+from hpcbench.statistics.steady import trend
+
+LEVELS = (0.9, 0.95, 0.99, 0.999)
+some_values = st.lists(st.integers(0, 50), min_size=30, max_size=80)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_ranks_are_the_binomial_ones(level: float) -> None:
+    for n in (*range(1, 500), 999, 1000, 10_000, 100_000):
+        found, tail = median_ranks(n, level), (1 - level) / 2
+        lowest, highest = found or (0, n + 1)
+        assert highest == n + 1 - lowest
+        assert not lowest or stats.binom.cdf(lowest - 1, n, 0.5) <= tail
+        assert stats.binom.cdf(lowest, n, 0.5) > tail
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_scores_of_t(level: float) -> None:
+    z = stats.norm.ppf((1 + level) / 2)
+    for degrees in range(6, 400):
+        t = stats.t.ppf((1 + level) / 2, degrees)
+        assert t_of_normal(z, degrees) == pytest.approx(t, rel=0.013)
+        assert normal_of_t(t, degrees) == pytest.approx(z, rel=0.006)
+
+
+@given(some_values)
+def test_ranks_share_ties(values: list[int]) -> None:
+    assert ranks(np.array(values, dtype=float)).tolist() == stats.rankdata(values).tolist()
+
+
+def test_lag1_correlation_is_about_pearson_of_neighbours() -> None:
+    """About: Pearson takes the mean and variance of each side, this those of all values."""
+    for values in np.random.default_rng(0).standard_normal((50, 1000)).cumsum(axis=1) % 7:
+        expected = stats.pearsonr(values[1:], values[:-1]).statistic
+        assert lag1_correlation(values) == pytest.approx(expected, abs=0.01)
+
+
+@given(st.lists(st.lists(st.floats(0, 1000), min_size=8, max_size=20, unique=True),
+                min_size=2, max_size=6))
+def test_segments_differ_as_kruskal_and_wallis_say(segments: list[list[float]]) -> None:
+    values = np.concatenate([np.array(segment) for segment in segments])
+    if np.unique(values).size < values.size:
+        return  # scipy corrects for ties, which times in ns have hardly any of
+    p = stats.kruskal(*segments).pvalue
+    if abs(p - 0.01) > 0.001:
+        assert segments_differ(values, [len(item) for item in segments], 1.0) == (p < 0.01)
+
+
+@given(some_values)
+def test_slope_is_that_of_theil_and_sen(values: list[int]) -> None:
+    array = np.array(values, dtype=float) + 1
+    found = trend(array)
+    assert found is not None
+    slope = stats.theilslopes(array).slope
+    assert found.change == pytest.approx(slope * array.size / np.median(array))
+
+
+def test_p_is_that_of_mann_and_kendall() -> None:
+    """Kendall's tau of time and value is the same test; dependence only ever makes p larger."""
+    cases = np.random.default_rng(0).standard_normal((100, 200)) + 100
+    ratios = np.array([
+        trend(case).p / stats.kendalltau(np.arange(200), case, method="asymptotic").pvalue
+        for case in cases])
+    assert np.all(ratios > 0.99)
+    assert np.mean(ratios < 1.02) > 0.85
+
+
+@given(some_values)
+def test_high_outliers_by_the_mad(values: list[int]) -> None:
+    array = np.array(values, dtype=float)
+    limit = np.median(array) + 10 * stats.median_abs_deviation(array)
+    assert high_outliers(array).tolist() == (array > limit).tolist()
