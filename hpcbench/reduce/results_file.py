@@ -19,7 +19,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ FILE_NAME = "results.h5"
 _SAMPLE_UNITS = {"case": "", "rank": "", "pass_index": "", "iteration": "", "start_ns": "ns",
                  "end_ns": "ns", "device_ns": "ns", "flags": ""}
 _MOST_THREADS = 8
-_CHUNK_ROWS = 8192
+_CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
 _TIMES = tuple(item.name for item in fields(Statistics) if item.name != "n")
 
@@ -72,7 +72,10 @@ class _Place:
 
 
 class ResultsWriter:
-    """An unfinished results file: samples case by case, then everything else at once."""
+    """An unfinished results file: samples case by case, then everything else at once.
+
+    The samples of one case are packed by other threads until the next case is added.
+    """
 
     def __init__(self, file: h5py.File, pool: Executor) -> None:
         """Use `new_results` instead."""
@@ -81,9 +84,10 @@ class ResultsWriter:
         self._pool = pool
         self._columns = {name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
                          for name, unit in _SAMPLE_UNITS.items()}
+        self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
-        """Append the samples of one case."""
+        """Append the samples of one case, which must not change before the next one is added."""
         shape = samples.start_ns.shape
         offset = self._columns["case"].rows
         self._places[case.case_id] = _Place(offset, *shape)
@@ -91,11 +95,20 @@ class ResultsWriter:
             "case": np.full(shape, case.index), "rank": np.array(samples.ranks)[:, None],
             "pass_index": samples.pass_index, "iteration": np.arange(shape[1]),
             **{name: getattr(samples, name) for name in SAMPLE_COLUMNS}}
+        self._write_packed()
         for name, values in columns.items():
-            self._columns[name].append(np.broadcast_to(values, shape).ravel(), self._pool.map)
+            column = self._columns[name]
+            chunks = column.take(np.broadcast_to(values, shape).ravel())
+            self._packing.append((column, self._pool.submit(column.pack, chunks)))
+
+    def _write_packed(self) -> None:
+        for column, packed in self._packing:
+            column.write(packed.result())
+        self._packing = []
 
     def finish(self, results: Results) -> None:
         """Write everything but the samples."""
+        self._write_packed()
         for column in self._columns.values():
             column.finish()
         file, run = self._file, results.run
