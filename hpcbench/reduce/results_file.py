@@ -41,6 +41,7 @@ from hpcbench.reduce.results import (
 )
 from hpcbench.trace.columns import (
     GrowingColumn,
+    read_column,
     read_lines,
     read_text,
     text_column,
@@ -212,7 +213,7 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     run |= {name: tuple(run[name]) for name in ("ranks_present", "nodes")}
     names = ("n", "n_wrong", "blamed_rank", *_TIMES)
     columns: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
-    columns["status"] = texts_of(file["cases/status"])
+    columns["status"] = texts_of(read_column(file, "cases/status"))
     details = [json.loads(line) for line in read_lines(file, "cases/detail")]
     cases = [_case_result(case, {name: column[row] for name, column in columns.items()}, detail)
              for row, (case, detail) in enumerate(zip(plan.cases, details, strict=True))]

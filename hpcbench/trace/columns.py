@@ -95,9 +95,17 @@ def text_column(texts: Iterable[str]) -> npt.NDArray[np.bytes_]:
     return np.array(encoded, dtype=f"S{max(width, 1)}")
 
 
-def texts_of(dataset: h5py.Dataset) -> list[str]:
-    """Return a column that `text_column` made."""
-    return [item.decode() for item in dataset[:].tolist()]
+def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
+    """Return a whole column. Raises KeyError if it is not there."""
+    dataset = h5py.h5d.open(file.id, name.encode())
+    values = np.empty(dataset.shape, dtype=dataset.dtype)
+    dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+    return values
+
+
+def texts_of(column: npt.NDArray[Any]) -> list[str]:
+    """Return the texts of a column that `text_column` made."""
+    return [item.decode() for item in column.tolist()]
 
 
 def write_text(file: h5py.File, name: str, lines: Sequence[str]) -> None:
@@ -109,10 +117,15 @@ def write_text(file: h5py.File, name: str, lines: Sequence[str]) -> None:
 
 def read_text(file: h5py.File, name: str) -> str:
     """Return what `write_text` stored. Raises KeyError if it is not there."""
-    return str(file[name][0].decode())
+    return "\n".join(read_lines(file, name))
 
 
 def read_lines(file: h5py.File, name: str) -> list[str]:
-    """Return the lines that `write_text` stored."""
-    text = read_text(file, name)
+    """Return the lines that `write_text` stored. Raises KeyError if they are not there."""
+    return lines_of(read_column(file, name))
+
+
+def lines_of(column: npt.NDArray[Any]) -> list[str]:
+    """Return the lines of a column that `write_text` made."""
+    (text,) = texts_of(column)
     return text.split("\n") if text else []

@@ -14,6 +14,7 @@ from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Record
 
 END_NOTE = "end"
 """The note that a rank writes last, when it is done with the whole plan or was stopped."""
+_RECORD_FIELDS = tuple(item.name for item in fields(Record) if item.name != "samples")
 
 
 class UnreadableTrace(TraceError):
@@ -134,8 +135,7 @@ def plan_from_text(text: str | bytes, path: Path) -> Plan:
 
 def record_to_json(record: Record) -> dict[str, Any]:
     """Return all of a record but its samples, as JSON values."""
-    return {item.name: getattr(record, item.name)
-            for item in fields(Record) if item.name != "samples"}
+    return {name: getattr(record, name) for name in _RECORD_FIELDS}
 
 
 def record_from_json(data: Mapping[str, Any], samples: Samples) -> Record:
@@ -143,7 +143,7 @@ def record_from_json(data: Mapping[str, Any], samples: Samples) -> Record:
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
-    known = {item.name: data[item.name] for item in fields(Record) if item.name != "samples"}
+    known = {name: data[name] for name in _RECORD_FIELDS}
     return checked_record(Record(**known, samples=samples))
 
 
