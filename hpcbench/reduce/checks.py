@@ -6,7 +6,7 @@ listed with their tests in docs/checks.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.stack import Pass, is_timed
+from hpcbench.reduce.stack import Pass, folded_durations_ns, is_timed
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 
 _NEVER_NS = np.iinfo(np.int64).max
@@ -30,14 +30,18 @@ class Problem:
     message: str
 
 
-RecordCheck = Callable[[Case, Pass], Iterator[Problem]]
-StampCheck = Callable[[CaseSamples, Pass], Iterator[Problem]]
 
 
-def check_records(case: Case, records: Pass) -> Iterator[Problem]:
-    """Yield what is wrong with the ok records of all ranks beside their stamps."""
-    for check in (_parameters, _iterations, _result_checks):
-        yield from check(case, records)
+def check_records(
+    case: Case, records: Pass, samples: CaseSamples | None
+) -> Iterator[Problem]:
+    """Yield what is wrong with the ok records of all ranks beside their stamps.
+
+    ``samples`` are those of the records, None if their numbers differ or there are none.
+    """
+    yield from _parameters(case, records)
+    yield from _iterations(case, records, samples)
+    yield from _result_checks(case, records)
 
 
 def check_stamps(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
@@ -61,7 +65,7 @@ def _parameters(case: Case, records: Pass) -> Iterator[Problem]:
                           f"did not run the same case; {_AGAIN}")
 
 
-def _iterations(case: Case, records: Pass) -> Iterator[Problem]:
+def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Problem]:
     """HB116: the same number of iterations everywhere, as planned or fewer, warm-ups first."""
     counts = {rank: len(record.samples) for rank, record in records.items()}
     planned = case.warmup + case.iterations
@@ -69,8 +73,8 @@ def _iterations(case: Case, records: Pass) -> Iterator[Problem]:
         yield Problem("HB116", f"iterations differ: {_by_value(counts)}, planned {planned}: "
                       f"nothing is averaged over different iterations; {_AGAIN}")
         return
-    expected = np.arange(max(counts.values())) < case.warmup
-    flags = np.stack([record.samples[:, 3] for record in records.values()])
+    flags = np.empty((1, 0), dtype=np.int64) if samples is None else samples.flags
+    expected = np.arange(flags.shape[1]) < case.warmup
     warmups = (flags & Flag.WARMUP) != 0
     different = np.any(warmups != expected, axis=1) | (expected.size > planned)
     if different.any():
@@ -104,6 +108,8 @@ def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     for name, stamps, lowest in (("start", samples.start_ns, 1), ("end", samples.end_ns, 1),
                                  ("device time", samples.device_ns, NO_DEVICE_TIME),
                                  ("flags", samples.flags, 0)):
+        if stamps.min() >= lowest and stamps.max() < _NEVER_NS:
+            continue
         bad = (stamps < lowest) | (stamps == _NEVER_NS)
         if place := _first(samples, bad):
             rank, row, at = place
@@ -113,22 +119,25 @@ def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
 
 def _ordered(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """HB117: each iteration ends after it starts, and the next one starts after that."""
-    backwards_ns = samples.start_ns - samples.end_ns
-    if place := _first(samples, backwards_ns > 0):
+    start_ns, end_ns = samples.start_ns, samples.end_ns
+    if place := _first(samples, end_ns < start_ns):
         rank, row, at = place
-        yield Problem("HB117", f"rank {rank} iteration {row}: ends {backwards_ns[at]} ns before it "
-                      f"starts: its clock stepped or the file is wrong; {_AGAIN}")
-    overlap_ns = samples.end_ns[:, :-1] - samples.start_ns[:, 1:]
-    if place := _first(samples, overlap_ns > 0):
+        yield Problem("HB117", f"rank {rank} iteration {row}: ends {start_ns[at] - end_ns[at]} ns "
+                      f"before it starts: its clock stepped or the file is wrong; {_AGAIN}")
+    next_ns = start_ns[:, 1:]
+    if place := _first(samples, end_ns[:, :-1] > next_ns):
         rank, row, at = place
-        yield Problem("HB117", f"rank {rank} iteration {row}: ends {overlap_ns[at]} ns after the "
-                      f"next one starts: the work was not complete when it was stamped; {_AGAIN}")
+        yield Problem("HB117", f"rank {rank} iteration {row}: ends {end_ns[at] - next_ns[at]} ns "
+                      "after the next one starts: the work was not complete when it was stamped; "
+                      f"{_AGAIN}")
 
 
 def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
-    """HB118: all stamps lie between the begin and the end of the case on that rank."""
+    """HB118: all stamps, which are in order, lie in the window of the case on that rank."""
     begin_ns = np.array([[records[rank].begin_ns] for rank in samples.ranks])
     end_ns = np.array([[records[rank].end_ns] for rank in samples.ranks])
+    if np.all(begin_ns <= samples.start_ns[:, :1]) and np.all(samples.end_ns[:, -1:] <= end_ns):
+        return
     outside_ns = np.maximum(begin_ns - samples.start_ns, samples.end_ns - end_ns)
     if place := _first(samples, outside_ns > 0):
         rank, row, at = place
@@ -148,6 +157,9 @@ def _first(
 
 def timer_problem(samples: CaseSamples, resolution_ns: float) -> Problem | None:
     """HB119: return a note if the median duration is too short for the clock."""
+    shortest_ns = folded_durations_ns(np.min, samples)[is_timed(samples)]
+    if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
+        return None  # most durations are as long, and so is their median
     durations_ns = (samples.end_ns - samples.start_ns)[:, is_timed(samples)]
     median_ns = float(np.median(durations_ns))
     if median_ns >= 2 * resolution_ns and median_ns > 0:

@@ -21,6 +21,7 @@ from hpcbench.reduce.stack import (
     stack_samples,
     summarise,
 )
+from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.schema import Record
 
 _WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
@@ -60,17 +61,25 @@ class _PassOutcome:
     problems: tuple[Problem, ...] = ()
     notes: tuple[Problem, ...] = ()
     records: Pass = field(default_factory=dict)
+    samples: CaseSamples | None = None
+    """Those of ``records``, where their stamps were checked."""
 
 
-def judge(case: Case, records: Mapping[int, Sequence[Record]], context: Context) -> Outcome:
-    """Return the outcome of a case; ``records`` maps each present rank to its records of it."""
+def judge(
+    case: Case, records: Mapping[int, Sequence[Record]], context: Context,
+    empty: Empty = new_array,
+) -> Outcome:
+    """Return the outcome of a case; ``records`` maps each present rank to its records of it.
+
+    ``empty`` makes the arrays of the outcome's samples.
+    """
     passes, problems, notes = _by_pass(case, records, context.passes)
-    outcomes = {index: _judge_pass(case, passes.get(index, {}), context)
+    outcomes = {index: _judge_pass(case, index, passes.get(index, {}), context, empty)
                 for index in range(context.passes)}
     if outcomes[0].status == "skipped":  # recorded once: what cannot run here never can
         outcomes |= {index: outcomes[0] for index in outcomes if index not in passes}
     decisive = min(outcomes.values(), key=lambda item: _WORST_FIRST.index(item.status))
-    ran = {index: item.records for index, item in outcomes.items() if item.status == "ok"}
+    ran = {index: item for index, item in outcomes.items() if item.status == "ok"}
     if decisive.status in ("not_run", "skipped") and ran:
         decisive = outcomes[min(ran)]
         notes.append(_passes_not_run(outcomes))
@@ -79,14 +88,22 @@ def judge(case: Case, records: Mapping[int, Sequence[Record]], context: Context)
     if problems and decisive.status == "ok":
         decisive = replace(decisive, status="failed",
                            reason=f"{problems[0].code}: {problems[0].message}")
-    samples = stack_samples(ran)
+    samples = _samples(ran, empty)
     if decisive.status == "ok" and samples is not None:
         notes += _sample_notes(case, samples, len(ran), context)
     else:
-        samples = stack_samples({at: item.records for at, item in outcomes.items()}) or samples
+        samples = _samples(outcomes, empty) or samples
     findings = [_finding(case, item, "case") for item in problems]
     findings += [_finding(case, item, "note") for item in notes]
     return Outcome(_result(case, decisive, outcomes, samples), samples, tuple(findings))
+
+
+def _samples(outcomes: Mapping[int, _PassOutcome], empty: Empty) -> CaseSamples | None:
+    """Return the samples of all these passes."""
+    stacked = [item.samples for item in outcomes.values()]
+    if len(stacked) == 1 and stacked[0] is not None:
+        return stacked[0]
+    return stack_samples({index: item.records for index, item in outcomes.items()}, empty)
 
 
 def _told_once(by_pass: Mapping[int, Sequence[Problem]]) -> Iterator[Problem]:
@@ -165,7 +182,9 @@ def _passes_not_run(outcomes: Mapping[int, _PassOutcome]) -> Problem:
                    "are of the other passes; resume the run")
 
 
-def _judge_pass(case: Case, found: Pass, context: Context) -> _PassOutcome:
+def _judge_pass(
+    case: Case, index: int, found: Pass, context: Context, empty: Empty
+) -> _PassOutcome:
     """Return what the members' records of one pass add up to."""
     records = {rank: found[rank] for rank in range(case.world_size) if rank in found}
     if case.skip is not None and not records:
@@ -183,9 +202,11 @@ def _judge_pass(case: Case, found: Pass, context: Context) -> _PassOutcome:
         return replace(outcome, status="not_run", blamed_rank=None, notes=missing,
                        reason=f"the run ended before rank {rank_list(absent)} recorded it")
     if status == "ok":
-        problems += [*missing] if problems else [*missing, *check_records(case, records)]
-        problems += [] if problems else _stamp_problems(records)
-        return replace(outcome, problems=tuple(problems))
+        samples = stack_samples({index: records}, empty)
+        problems += [*missing] if problems else [*missing, *check_records(case, records, samples)]
+        if samples is not None and not problems:
+            problems += check_stamps(samples, records)
+        return replace(outcome, problems=tuple(problems), samples=samples)
     notes = (*blame_notes, *missing) if status in ("timeout", "failed", "wrong") else ()
     return replace(outcome, problems=tuple(problems), notes=notes)
 
@@ -242,11 +263,6 @@ def _missing(absent: Sequence[int], context: Context) -> Iterator[Problem]:
     if silent:
         yield Problem("HB112", f"no record of it on rank {rank_list(silent)}: nothing is averaged "
                       "without it; run the case again")
-
-
-def _stamp_problems(records: Pass) -> list[Problem]:
-    samples = stack_samples({0: records})
-    return list(check_stamps(samples, records)) if samples is not None else []
 
 
 def _sample_notes(

@@ -6,7 +6,7 @@ number of ranks: each trace is opened once per group.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,10 +14,11 @@ from hpcbench import __version__
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
-from hpcbench.reduce.outcome import Context, Outcome, judge
+from hpcbench.reduce.outcome import Context, judge
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
 from hpcbench.statistics.order import MIN_N_P5_P95
+from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, never_ended, plan_from_text
 
@@ -25,6 +26,7 @@ GROUP_BYTES = 256 << 20
 """Records held at a time; a single case larger than this is a group of its own."""
 _RECORD_BYTES = 1024
 """About what a record takes beside its samples."""
+RecordsByRank = dict[int, list[Record]]
 _INCOMPLETE_CODES = frozenset({"HB101", "HB110", "HB141"})
 
 
@@ -76,12 +78,16 @@ def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding
     context = _context(plan, intake)
     cases: list[CaseResult] = []
     findings = [*unreadable, *intake.findings]
+    stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
     with new_results(path) as writer:
-        for outcome in _outcomes(plan, intake, context):
+        for case, records in _records_by_case(plan, intake):
+            stacked.clear()
+            outcome = judge(case, records, context, stacked.empty)
             cases.append(outcome.result)
             findings += outcome.findings
             if outcome.samples is not None:
-                writer.add_samples(outcome.result.case, outcome.samples)
+                writer.add_samples(case, outcome.samples)
+                stacked, packing = packing, stacked
         findings += [*check_totals(plan, cases), *_few_samples(cases)]
         results = Results(_run_info(plan, intake), plan, tuple(cases), tuple(findings))
         writer.finish(results)
@@ -99,15 +105,17 @@ def _context(plan: Plan, intake: Intake) -> Context:
                                  if isinstance(item, (int, float))), default=0.0))
 
 
-def _outcomes(plan: Plan, intake: Intake, context: Context) -> Iterator[Outcome]:
+def _records_by_case(plan: Plan, intake: Intake) -> Iterator[tuple[Case, RecordsByRank]]:
+    """Yield every case with its records, whose samples hold until the next case is asked for."""
+    memory = Arena(GROUP_BYTES)
     for group in case_groups(plan):
-        records: dict[str, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
-        wanted = {case.case_id for case in group}
+        memory.clear()
+        records: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
         for rank, source in intake.sources.items():
-            for record in source.records(wanted):
-                records[record.case_id][rank].append(record)
+            for record in source.records(records.keys(), empty=memory.empty):
+                records[record.case_id].setdefault(rank, []).append(record)
         for case in group:
-            yield judge(case, records[case.case_id], context)
+            yield case, records[case.case_id]
 
 
 def case_groups(plan: Plan, limit_bytes: int = GROUP_BYTES) -> Iterator[list[Case]]:

@@ -50,13 +50,12 @@ from hpcbench.trace.columns import (
     write_text,
 )
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
-from hpcbench.trace.schema import SAMPLE_COLUMNS
+from hpcbench.trace.schema import SAMPLE_COLUMNS, SAMPLE_UNITS
 from hpcbench.trace.source import plan_from_text, plan_to_text
 
 FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
-_SAMPLE_UNITS = {"case": "", "rank": "", "pass_index": "", "iteration": "", "start_ns": "ns",
-                 "end_ns": "ns", "device_ns": "ns", "flags": ""}
+_PLACE = ("case", "rank", "pass_index", "iteration")
 _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
@@ -83,8 +82,9 @@ class ResultsWriter:
         self._file = file
         self._places: dict[str, _Place] = {}
         self._pool = pool
-        self._columns = {name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
-                         for name, unit in _SAMPLE_UNITS.items()}
+        self._columns = {
+            name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
+            for name, unit in {**dict.fromkeys(_PLACE, ""), **SAMPLE_UNITS}.items()}
         self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:

@@ -100,6 +100,8 @@ def read_cases(file: h5py.File, known: Known) -> CaseTable:
     lengths = {*map(len, table.texts.values()), *map(len, table.integers.values())}
     if lengths != {len(table.details)}:
         raise ValueError("the columns of /cases differ in length")
+    if any((table.integers[name] < 0).any() for name in _PLACE):
+        raise ValueError("samples that lie nowhere")
     return table
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Samples, no_samples
 from hpcbench.trace.source import Damage
 
@@ -56,10 +57,12 @@ class Frame:
         """Return the meta text as JSON values. Raises ValueError if it is none."""
         return json.loads(self.meta)
 
-    def samples(self) -> Samples:
-        """Return the rows as int64 (iteration, SAMPLE_COLUMNS)."""
-        columns = len(SAMPLE_COLUMNS)
-        return np.frombuffer(self.rows, dtype="<i8").astype(np.int64).reshape(-1, columns)
+    def samples(self, empty: Empty) -> Samples:
+        """Return the rows as int64 (iteration, SAMPLE_COLUMNS), in what ``empty`` makes."""
+        rows = np.frombuffer(self.rows, dtype="<i8").reshape(-1, len(SAMPLE_COLUMNS))
+        samples = empty(rows.shape)
+        samples[:] = rows
+        return samples
 
 
 def pack_frame(kind: Kind, meta: Mapping[str, Any], samples: Samples | None = None) -> bytes:

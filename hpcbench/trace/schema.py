@@ -18,6 +18,7 @@ import numpy.typing as npt
 SCHEMA_VERSION = 1
 SAMPLE_COLUMNS = ("start_ns", "end_ns", "device_ns", "flags")
 """One row per iteration, int64. ``device_ns`` is NO_DEVICE_TIME where no device clock was read."""
+SAMPLE_UNITS = {name: "ns" if name.endswith("_ns") else "" for name in SAMPLE_COLUMNS}
 NO_DEVICE_TIME = -1
 
 Samples = npt.NDArray[np.int64]

@@ -24,21 +24,30 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
 from hpcbench.plan.case import Plan
+from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.case_table import CaseTable, Known, read_cases, write_cases
 from hpcbench.trace.columns import (
     CHUNK_ROWS,
     GrowingColumn,
     read_lines,
+    read_rows,
     read_text,
     write_column,
     write_text,
 )
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
 from hpcbench.trace.journal import read_journal
-from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Record, no_samples
+from hpcbench.trace.schema import (
+    SAMPLE_COLUMNS,
+    SAMPLE_UNITS,
+    SCHEMA_VERSION,
+    Header,
+    Record,
+    Samples,
+    no_samples,
+)
 from hpcbench.trace.source import (
     Damage,
     Note,
@@ -53,7 +62,6 @@ from hpcbench.trace.source import (
 FORMAT = "hpcbench-trace"
 _IDENTITY = ("run_id", "plan_hash", "rank", "world_size", "local_rank", "hostname", "node", "pid",
              "schema_version")
-_SAMPLE_UNITS = {"start_ns": "ns", "end_ns": "ns", "device_ns": "ns", "flags": ""}
 _CLOCK_UNITS = {"t_ref_ns": "ns", "a": "ns/ns", "b": "ns", "bound_ns": "ns", "residual_ns": "ns"}
 
 
@@ -99,7 +107,7 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
                "iteration": np.concatenate([np.empty(0, np.int64), *iterations]),
                **{name: rows[:, index] for index, name in enumerate(SAMPLE_COLUMNS)}}
     for name, values in columns.items():
-        unit = _SAMPLE_UNITS.get(name, "")
+        unit = SAMPLE_UNITS.get(name, "")
         column = GrowingColumn(file, f"samples/{name}", unit, chunk_rows=CHUNK_ROWS)
         column.append(values)
         column.finish()
@@ -123,14 +131,15 @@ class SealedTrace:
         return frozenset(self.table.rows_of)
 
     def records(
-        self, case_ids: Collection[str] | None = None, *, samples: bool = True
+        self, case_ids: Collection[str] | None = None, *, samples: bool = True,
+        empty: Empty = new_array,
     ) -> Iterator[Record]:
         """Yield the records of these cases in the order they were written."""
         rows = self.table.rows(case_ids)
         stamps = [no_samples() for _ in rows]
         if samples and rows:
             with open_container(self.path) as file, expected_content(self.path):
-                stamps = [*_read_stamps(file, self.table.places(rows))]
+                stamps = [*_read_stamps(file, self.table.places(rows), empty)]
         for values, stamp in zip(self.table.values(rows), stamps, strict=True):
             yield record_from_json(values, stamp)
 
@@ -155,14 +164,13 @@ def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
 
 
 def _read_stamps(
-    file: h5py.File, wanted: Sequence[tuple[int, int]]
-) -> Iterator[npt.NDArray[np.int64]]:
+    file: h5py.File, wanted: Sequence[tuple[int, int]], empty: Empty
+) -> Iterator[Samples]:
     """Yield the rows at each (offset, count); neighbours are read together, once."""
-    columns = [file[f"samples/{name}"] for name in SAMPLE_COLUMNS]
     for first, last, parts in _runs(wanted):
-        block = np.empty((len(columns), last - first), dtype=np.int64)
-        for row, column in enumerate(columns):
-            column.read_direct(block[row], np.s_[first:last])
+        block = empty((len(SAMPLE_COLUMNS), last - first))
+        for name, rows in zip(SAMPLE_COLUMNS, block, strict=True):
+            read_rows(file, f"samples/{name}", first, rows)
         for offset, count in parts:
             yield block[:, offset - first:offset - first + count].T
 

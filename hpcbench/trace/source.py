@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
+from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Record, Samples
 
 END_NOTE = "end"
@@ -75,11 +76,13 @@ class TraceSource(Protocol):
         """Return the ids of all cases with a record."""
 
     def records(
-        self, case_ids: Collection[str] | None = None, *, samples: bool = True
+        self, case_ids: Collection[str] | None = None, *, samples: bool = True,
+        empty: Empty = new_array,
     ) -> Iterator[Record]:
         """Yield the records of these cases (None: of all) in the order they were written.
 
-        Without ``samples`` their arrays are left empty. Raises TraceError if the file has gone.
+        ``empty`` makes the arrays of samples; without ``samples`` they have no rows. Raises
+        TraceError if the file has gone.
         """
 
 
