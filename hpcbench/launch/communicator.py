@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from hpcbench.errors import RankLostError
 from hpcbench.launch.bell import Bell
+from hpcbench.launch.pair import Pair, open_pair
 
 _SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
 _NOTICE_TAG = 77
@@ -47,6 +49,12 @@ class Communicator(Protocol):
 
     def first(self, count: int) -> Communicator | None:
         """Return the communicator of ranks 0..count-1, or None on the others. Collective."""
+
+    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
+        """Give quick messages to and from another rank, which has to open the same pair.
+
+        ``timeout_s`` limits how long a wait for the other rank lasts.
+        """
 
     def notify(self, number: int) -> None:
         """Tell the other ranks, by way of rank 0, that case ``number`` has failed here."""
@@ -94,6 +102,10 @@ class SoloCommunicator:
     def first(self, count: int) -> Communicator | None:
         """Return this communicator."""
         return self
+
+    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
+        """There is no other rank."""
+        raise LookupError("a single rank has no other")
 
     def notify(self, number: int) -> None:
         """There is nobody to tell."""
@@ -176,6 +188,10 @@ class MpiCommunicator:
         if not member:
             return None
         return MpiCommunicator(comm, self._while_waiting, self._bell, self._neighbours)
+
+    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
+        """Give quick messages to and from another rank, which has to open the same pair."""
+        return open_pair(self._comm, rank, timeout_s, self._while_waiting)
 
     def with_bells(self, node: str, bell: Bell) -> MpiCommunicator:
         """Return this communicator with notices that wake the ranks of one node. Collective."""

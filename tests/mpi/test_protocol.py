@@ -1,0 +1,124 @@
+"""The measurement protocol in real jobs: modes, stopping, order, launches, canaries."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from hpcbench.plan.order import shuffled
+from hpcbench.trace.schema import NO_COMMUNICATOR, SAMPLE_COLUMNS, UNTIMED, Flag, Record
+from hpcbench.trace.sealed import open_trace
+from launcher import EVERY_MPI, MpiLauncher
+from mpi.reading import ONCE, read, sweep
+
+pytestmark = pytest.mark.mpi
+FLAGS = SAMPLE_COLUMNS.index("flags")
+MODES = ["isolated", "pipelined", "barrier_start"]
+
+
+def records(folder: Path | None, rank: int) -> list[Record]:
+    """Return what a rank recorded, in the order it was written."""
+    assert folder is not None
+    return list(open_trace(folder / "traces" / f"rank{rank:05d}.h5").records())
+
+
+@EVERY_MPI
+def test_every_mode_on_both_kinds_of_workers(mpirun: MpiLauncher) -> None:
+    """gloo in workers, mpi inline: same rows, same reasons, right results."""
+    block = {"backend": ["gloo", "mpi"], "mode": MODES}
+    config = sweep("64KiB", block=block, measure={
+        **ONCE, "iterations": "auto", "min_iterations": 4, "max_iterations": 40, "batch": 6,
+        "budget_s": 1.0, "warmup": 2})
+    job = mpirun.run(2, config=config, timeout=90).check()
+    outcome = read(job.folder)
+    assert set(outcome.status().values()) == {"ok"} and len(outcome.status()) == 6
+    folds = {item.case.mode: item.timing.fold for item in outcome.results.cases if item.timing}
+    assert folds["pipelined"] == "per_call" and folds["barrier_start"] == "local_max"
+    both = [{record.case_id: record for record in records(job.folder, rank)} for rank in (0, 1)]
+    for item in outcome.results.cases:
+        case, ours, theirs = item.case, *(found[item.case.case_id] for found in both)
+        assert ours.stop_reason == theirs.stop_reason != ""
+        assert len(ours.samples) == len(theirs.samples)
+        timed = (ours.samples[:, FLAGS] & UNTIMED) == 0
+        assert 4 <= timed.sum() <= 40
+        single = (ours.samples[:, FLAGS] & Flag.SINGLE) != 0
+        assert single.sum() == (2 if case.mode == "pipelined" else 0)
+        assert item.n_wrong == 0 and ours.communicator_ns > 0 or case.index > 0
+    mpirun.assert_no_orphans()
+
+
+def test_passes_are_shuffled_by_the_seed_and_the_group_is_opened_once(mpirun: MpiLauncher) -> None:
+    measure = {**ONCE, "passes": 4, "seed": 11, "iterations": 2, "warmup": 1}
+    job = mpirun.run(2, config=sweep(*map(str, range(8, 72, 8)), measure=measure)).check()
+    outcome = read(job.folder)
+    plan = outcome.results.plan
+    by_pass: dict[int, list[Record]] = defaultdict(list)
+    for record in records(job.folder, 1):
+        by_pass[record.pass_index].append(record)
+    orders = [[record.case_id for record in by_pass[number]] for number in range(4)]
+    expected = [[case.case_id for case in shuffled(plan.cases, "shuffled", 11, number)]
+                for number in range(4)]
+    assert orders == expected
+    assert orders[1] == orders[0][::-1] and orders[2] not in orders[:2]
+    for found in by_pass.values():
+        assert [record.position for record in found] == list(range(8))
+        opened = [record.communicator_ns != NO_COMMUNICATOR for record in found]
+        assert opened == [True] + [False] * 7
+    assert not {"HB133", "HB135"} & outcome.codes()
+
+
+def test_launches_have_workers_of_their_own_and_all_count(mpirun: MpiLauncher) -> None:
+    measure = {**ONCE, "passes": 2, "iterations": 3}
+    job = mpirun.run(2, "--launches", "3", config=sweep("8", measure=measure)).check()
+    found = records(job.folder, 0)
+    assert [(record.launch, record.pass_index) for record in found] == [
+        (launch, number) for launch in range(3) for number in range(2)]
+    outcome = read(job.folder)
+    (item,) = outcome.results.cases
+    assert item.statistics is not None and item.timing is not None
+    assert item.statistics.n == 3 * 2 * 3 and len(item.timing.launch_medians_s) == 3
+    samples = outcome.samples[item.case.case_id]
+    assert samples is not None and set(samples.launch.tolist()) == {0, 1, 2}
+
+
+def test_the_canary_is_measured_beside_the_plan(mpirun: MpiLauncher) -> None:
+    measure = {**ONCE, "passes": 3, "canary": True}
+    job = mpirun.run(2, config=sweep("8", measure=measure)).check()
+    assert job.folder is not None
+    trace = open_trace(job.folder / "traces" / "rank00000.h5")
+    canaries = [note.data for note in trace.notes if note.kind == "canary"]
+    assert len(canaries) >= 6 and {item["status"] for item in canaries} == {"ok"}
+    assert all(len(item["durations_ns"]) == 20 for item in canaries)
+    assert [item["at_ns"] for item in canaries] == sorted(item["at_ns"] for item in canaries)
+    outcome = read(job.folder)
+    assert outcome.results.canary is not None
+    assert len(outcome.results.plan.cases) == 1
+    (item,) = outcome.results.cases
+    assert item.timing is not None and item.timing.communicator_s is not None
+
+
+def test_a_slow_rank_is_the_one_the_others_wait_for(mpirun: MpiLauncher) -> None:
+    """A rank that starts late has the shortest call: never blame the longest."""
+    faults = [{"rank": 1, "kind": "slow", "iteration": row, "seconds": 0.03}
+              for row in range(1, 9)]
+    measure = {**ONCE, "iterations": 8, "warmup": 1}
+    job = mpirun.run(3, config=sweep("8", measure=measure, fault=faults)).check()
+    (item,) = read(job.folder).results.cases
+    assert item.timing is not None
+    assert item.timing.quickest_rank == 1 and (item.timing.quickest_share or 0) > 0.8
+    assert item.timing.imbalance_s is not None and item.timing.imbalance_s > 0.02
+    assert item.timing.last_in_s is not None
+    assert item.timing.last_in_s < (item.timing.local_max_s or 0)
+
+
+def test_every_rank_compared_its_clock(mpirun: MpiLauncher) -> None:
+    job = mpirun.run(2, config=sweep("8")).check()
+    assert job.folder is not None
+    for rank in range(2):
+        trace = open_trace(job.folder / "traces" / f"rank{rank:05d}.h5")
+        models = [note.data for note in trace.notes if note.kind == "clock"]
+        assert len(models) == 2 and all(model["parent"] == -1 for model in models)
+    (item,) = read(job.folder).results.cases
+    assert item.timing is not None and item.timing.clock_bound_s == 0
