@@ -1,12 +1,12 @@
-"""Checks of one pass of one case: do its records agree, and are its stamps sound?
+"""Checks of one pass of one case: do its records agree with one another and with the plan?
 
-Every check yields `Problem`s; the first one rejects the case, all become findings. The codes are
-listed with their tests in docs/checks.md.
+Every check yields `Problem`s; the first one that rejects fails the case, all become findings. The
+codes are listed with their tests in docs/checks.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,38 +15,35 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.stack import Pass, is_timed
-from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
+from hpcbench.reduce.stack import Pass
+from hpcbench.trace.schema import STOP_REASONS, UNTIMED, Flag
 
-_NEVER_NS = np.iinfo(np.int64).max
-_AGAIN = "run the case again"
+AGAIN = "run the case again"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a case; ``message`` ends with what to do about it."""
+    """Something wrong with a case; ``message`` ends with what to do about it.
+
+    Unless it ``rejects`` the case, nothing is left out because of it.
+    """
 
     code: str
     message: str
+    rejects: bool = True
 
 
-RecordCheck = Callable[[Case, Pass], Iterator[Problem]]
-StampCheck = Callable[[CaseSamples, Pass], Iterator[Problem]]
+def check_records(
+    case: Case, records: Pass, samples: CaseSamples | None
+) -> Iterator[Problem]:
+    """Yield what is wrong with the ok records of all ranks beside their stamps.
 
-
-def check_records(case: Case, records: Pass) -> Iterator[Problem]:
-    """Yield what is wrong with the ok records of all ranks beside their stamps."""
-    for check in (_parameters, _iterations, _result_checks):
-        yield from check(case, records)
-
-
-def check_stamps(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
-    """Yield what is wrong with the stamps of one pass; ``samples`` holds this pass only."""
-    for check in (_plausible, _ordered, _inside_window):
-        problems = list(check(samples, records))
-        yield from problems
-        if problems:
-            return  # what is no stamp is not in order either: say it once
+    ``samples`` are those of the records, None if their numbers differ or there are none.
+    """
+    yield from _parameters(case, records)
+    yield from _iterations(case, records, samples)
+    yield from _stop_reasons(case, records)
+    yield from _result_checks(case, records)
 
 
 def _parameters(case: Case, records: Pass) -> Iterator[Problem]:
@@ -58,29 +55,65 @@ def _parameters(case: Case, records: Pass) -> Iterator[Problem]:
         others = {rank: value for rank, value in found.items() if value != planned}
         if others:
             yield Problem("HB115", f"{name} is {_by_value(others)}, expected {planned}: the ranks "
-                          f"did not run the same case; {_AGAIN}")
+                          f"did not run the same case; {AGAIN}")
 
 
-def _iterations(case: Case, records: Pass) -> Iterator[Problem]:
-    """HB116: the same number of iterations everywhere, as planned or fewer, warm-ups first."""
+def single_calls(case: Case) -> int:
+    """Return how many rows at either end are one call that is checked, not a sample of several."""
+    return int(case.validate and case.batch > 1)
+
+
+def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Problem]:
+    """HB116: as many rows on every rank, at most the planned ones, each kind in its place."""
     counts = {rank: len(record.samples) for rank, record in records.items()}
-    planned = case.warmup + case.iterations
+    single = single_calls(case)
+    most = case.warmup + case.iterations + 2 * single
     if len(set(counts.values())) > 1:
-        yield Problem("HB116", f"iterations differ: {_by_value(counts)}, planned {planned}: "
-                      f"nothing is averaged over different iterations; {_AGAIN}")
+        yield Problem("HB116", f"iterations differ: {_by_value(counts)}, planned "
+                      f"{'' if case.is_fixed else 'at most '}{most}: nothing is averaged over "
+                      f"different iterations; {AGAIN}")
         return
-    expected = np.arange(max(counts.values())) < case.warmup
-    flags = np.stack([record.samples[:, 3] for record in records.values()])
-    warmups = (flags & Flag.WARMUP) != 0
-    different = np.any(warmups != expected, axis=1) | (expected.size > planned)
+    timed = max(counts.values()) - case.warmup - 2 * single
+    if timed < 1 or samples is None:
+        yield Problem("HB116", f"no timed iteration, planned {_planned(case)}; {AGAIN}")
+        return
+    kinds = samples.flags & UNTIMED
+    different = np.any(kinds != _planned_kinds(case, timed), axis=1) | (timed > case.iterations)
     if different.any():
         row = int(np.argmax(different))
-        yield Problem("HB116", f"rank {[*records][row]}: {warmups[row].sum()} warm-ups of "
-                      f"{expected.size} iterations, planned {case.warmup} first ones of {planned}; "
-                      f"{_AGAIN}")
+        found = int(np.sum(kinds[row] & Flag.WARMUP != 0)), int(np.sum(kinds[row] == 0))
+        yield Problem("HB116", f"rank {samples.ranks[row]}: {found[0]} warm-ups and {found[1]} "
+                      f"timed iterations of {kinds.shape[1]}, planned are "
+                      f"{case.warmup + single} warm-ups, which come first, and {_planned(case)} "
+                      f"timed ones; {AGAIN}")
+
+
+def _planned(case: Case) -> str:
+    return f"{case.iterations}" if case.is_fixed else f"{case.min_iterations} to {case.iterations}"
+
+
+def _planned_kinds(case: Case, timed: int) -> npt.NDArray[np.int64]:
+    """Return the flags among UNTIMED that each row has to have."""
+    apart = [int(Flag.SINGLE)] * single_calls(case)
+    first = [flag | int(Flag.WARMUP) for flag in apart]
+    return np.array([*first, *[int(Flag.WARMUP)] * case.warmup, *[0] * timed, *apart])
+
+
+def _stop_reasons(case: Case, records: Pass) -> Iterator[Problem]:
+    """HB133: one decision ended the case on all ranks. Traces of version 1 have no reason.
+
+    A rank that decided for itself took part in other calls than the rest, however the rows add up.
+    """
+    found = {rank: record.stop_reason for rank, record in records.items()}
+    reasons = set(found.values())
+    if len(reasons) > 1:
+        yield Problem("HB133", f"the ranks stopped for different reasons: {_by_value(found)}: they "
+                      f"did not follow one decision; {AGAIN}")
         return
-    if not np.any(~expected):
-        yield Problem("HB116", f"no timed iteration, planned {case.iterations}; {_AGAIN}")
+    (reason,) = reasons
+    if reason and (reason not in STOP_REASONS or (reason == "fixed") != case.is_fixed):
+        yield Problem("HB133", f"stopped for the reason {reason!r}, but planned are "
+                      f"{_planned(case)} iterations; {AGAIN}")
 
 
 def _result_checks(case: Case, records: Pass) -> Iterator[Problem]:
@@ -88,7 +121,7 @@ def _result_checks(case: Case, records: Pass) -> Iterator[Problem]:
     unchecked = [rank for rank, record in records.items() if record.n_wrong < 0]
     if case.validate and case.workload.collective != "barrier" and unchecked:
         yield Problem("HB126", f"rank {rank_list(unchecked)}: results were not checked, but the "
-                      f"plan says they are: a time without a right result does not count; {_AGAIN}")
+                      f"plan says they are: a time without a right result does not count; {AGAIN}")
 
 
 def _by_value(values: Mapping[int, object]) -> str:
@@ -97,60 +130,3 @@ def _by_value(values: Mapping[int, object]) -> str:
     for rank, value in values.items():
         groups.setdefault(value, []).append(rank)
     return ", ".join(f"{value} on rank {rank_list(ranks)}" for value, ranks in groups.items())
-
-
-def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
-    """HB120: every stamp was taken: none is zero, negative, or the largest number there is."""
-    for name, stamps, lowest in (("start", samples.start_ns, 1), ("end", samples.end_ns, 1),
-                                 ("device time", samples.device_ns, NO_DEVICE_TIME),
-                                 ("flags", samples.flags, 0)):
-        bad = (stamps < lowest) | (stamps == _NEVER_NS)
-        if place := _first(samples, bad):
-            rank, row, at = place
-            yield Problem("HB120", f"rank {rank} iteration {row}: {name} is {stamps[at]}, no "
-                          f"stamp ({bad.sum()} of {bad.size} are like it); {_AGAIN}")
-
-
-def _ordered(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
-    """HB117: each iteration ends after it starts, and the next one starts after that."""
-    backwards_ns = samples.start_ns - samples.end_ns
-    if place := _first(samples, backwards_ns > 0):
-        rank, row, at = place
-        yield Problem("HB117", f"rank {rank} iteration {row}: ends {backwards_ns[at]} ns before it "
-                      f"starts: its clock stepped or the file is wrong; {_AGAIN}")
-    overlap_ns = samples.end_ns[:, :-1] - samples.start_ns[:, 1:]
-    if place := _first(samples, overlap_ns > 0):
-        rank, row, at = place
-        yield Problem("HB117", f"rank {rank} iteration {row}: ends {overlap_ns[at]} ns after the "
-                      f"next one starts: the work was not complete when it was stamped; {_AGAIN}")
-
-
-def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
-    """HB118: all stamps lie between the begin and the end of the case on that rank."""
-    begin_ns = np.array([[records[rank].begin_ns] for rank in samples.ranks])
-    end_ns = np.array([[records[rank].end_ns] for rank in samples.ranks])
-    outside_ns = np.maximum(begin_ns - samples.start_ns, samples.end_ns - end_ns)
-    if place := _first(samples, outside_ns > 0):
-        rank, row, at = place
-        yield Problem("HB118", f"rank {rank} iteration {row}: {outside_ns[at]} ns outside the "
-                      f"case's own window: stamps of another case or clock; {_AGAIN}")
-
-
-def _first(
-    samples: CaseSamples, bad: npt.NDArray[np.bool_]
-) -> tuple[int, int, tuple[int, int]] | None:
-    """Return (rank, iteration, index) of the first bad entry, or None."""
-    if not bad.any():
-        return None
-    row, column = (int(at) for at in np.argwhere(bad)[0])
-    return samples.ranks[row], column, (row, column)
-
-
-def timer_problem(samples: CaseSamples, resolution_ns: float) -> Problem | None:
-    """HB119: return a note if the median duration is too short for the clock."""
-    durations_ns = (samples.end_ns - samples.start_ns)[:, is_timed(samples)]
-    median_ns = float(np.median(durations_ns))
-    if median_ns >= 2 * resolution_ns and median_ns > 0:
-        return None
-    return Problem("HB119", f"the median of {median_ns:g} ns is below twice the clock's resolution "
-                   f"of {resolution_ns:g} ns: the time is not resolved; use larger sizes")

@@ -6,18 +6,24 @@ number of ranks: each trace is opened once per group.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpcbench import __version__
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.canary import canary_findings, canary_of
+from hpcbench.reduce.clocks import RankClocks, clock_findings, rank_clocks
 from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
-from hpcbench.reduce.outcome import Context, Outcome, judge
+from hpcbench.reduce.order import ExecutedOrder, order_findings
+from hpcbench.reduce.outcome import judge
+from hpcbench.reduce.passes import Context
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
+from hpcbench.reduce.timing import MOST_LATE
 from hpcbench.statistics.order import MIN_N_P5_P95
+from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, never_ended, plan_from_text
 
@@ -25,6 +31,7 @@ GROUP_BYTES = 256 << 20
 """Records held at a time; a single case larger than this is a group of its own."""
 _RECORD_BYTES = 1024
 """About what a record takes beside its samples."""
+RecordsByRank = dict[int, list[Record]]
 _INCOMPLETE_CODES = frozenset({"HB101", "HB110", "HB141"})
 
 
@@ -73,41 +80,61 @@ def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
 
 
 def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding]) -> Results:
-    context = _context(plan, intake)
+    sources = intake.sources
+    clocks, executed = rank_clocks(sources.values()), ExecutedOrder()
+    canary = canary_of(sources, plan.world_size)
     cases: list[CaseResult] = []
-    findings = [*unreadable, *intake.findings]
+    of_cases: list[Finding] = []
+    unbracketed: dict[str, frozenset[int]] = {}
+    context = _context(plan, intake, clocks)
+    stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
     with new_results(path) as writer:
-        for outcome in _outcomes(plan, intake, context):
+        for case, records in _records_by_case(plan, intake):
+            stacked.clear()
+            executed.add(records.get(0, ()))
+            outcome = judge(case, records, context, stacked.empty)
             cases.append(outcome.result)
-            findings += outcome.findings
+            of_cases += outcome.findings
+            if outcome.unbracketed:
+                unbracketed[case.label] = outcome.unbracketed
             if outcome.samples is not None:
-                writer.add_samples(outcome.result.case, outcome.samples)
-        findings += [*check_totals(plan, cases), *_few_samples(cases)]
-        results = Results(_run_info(plan, intake), plan, tuple(cases), tuple(findings))
-        writer.finish(results)
+                writer.add_samples(case, outcome.samples)
+                stacked, packing = packing, stacked
+        findings = [
+            *unreadable, *intake.findings, *clock_findings(clocks, unbracketed), *of_cases,
+            *check_totals(plan, cases), *order_findings(plan, executed), *_few_samples(cases),
+            *_late_starts(cases), *canary_findings(canary)]
+        results = Results(_run_info(plan, intake), plan, tuple(cases), tuple(findings),
+                          canary, clocks.summary())
+        writer.finish(results, clocks)
     return results
 
 
-def _context(plan: Plan, intake: Intake) -> Context:
-    resolutions = [source.header.environment.get("clock_resolution_ns", 0)
-                   for source in intake.sources.values()]
+def _context(plan: Plan, intake: Intake, clocks: RankClocks) -> Context:
+    headers = {rank: source.header for rank, source in intake.sources.items()}
+    resolutions = [header.environment.get("clock_resolution_ns", 0)
+                   for header in headers.values()]
     return Context(
-        passes=plan.passes, present=frozenset(intake.sources),
+        launches=plan.launches, passes=plan.passes, present=frozenset(intake.sources),
         stopped=frozenset(rank for rank, source in intake.sources.items()
                           if never_ended(source) and all(item.torn for item in source.damage)),
+        clocks=clocks, nodes={rank: header.node for rank, header in headers.items()},
+        hardware=plan.config.get("hardware", {}),
         clock_resolution_ns=max((float(item) for item in resolutions
                                  if isinstance(item, (int, float))), default=0.0))
 
 
-def _outcomes(plan: Plan, intake: Intake, context: Context) -> Iterator[Outcome]:
+def _records_by_case(plan: Plan, intake: Intake) -> Iterator[tuple[Case, RecordsByRank]]:
+    """Yield every case with its records, whose samples hold until the next case is asked for."""
+    memory = Arena(GROUP_BYTES)
     for group in case_groups(plan):
-        records: dict[str, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
-        wanted = {case.case_id for case in group}
+        memory.clear()
+        records: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
         for rank, source in intake.sources.items():
-            for record in source.records(wanted):
-                records[record.case_id][rank].append(record)
+            for record in source.records(records.keys(), empty=memory.empty):
+                records[record.case_id].setdefault(rank, []).append(record)
         for case in group:
-            yield judge(case, records[case.case_id], context)
+            yield case, records[case.case_id]
 
 
 def case_groups(plan: Plan, limit_bytes: int = GROUP_BYTES) -> Iterator[list[Case]]:
@@ -116,7 +143,7 @@ def case_groups(plan: Plan, limit_bytes: int = GROUP_BYTES) -> Iterator[list[Cas
     group_bytes = 0
     for case in plan.cases:
         rows_bytes = (case.warmup + case.iterations) * 8 * len(SAMPLE_COLUMNS)
-        size_bytes = (rows_bytes + _RECORD_BYTES) * case.world_size * plan.passes
+        size_bytes = (rows_bytes + _RECORD_BYTES) * case.world_size * plan.passes * plan.launches
         if group and group_bytes + size_bytes > limit_bytes:
             yield group
             group, group_bytes = [], 0
@@ -142,7 +169,18 @@ def _few_samples(cases: Sequence[CaseResult]) -> Iterator[Finding]:
     if few:
         yield Finding("HB134", "note", f"{len(few)} cases have fewer than {MIN_N_P5_P95} timed "
                       f"iterations, first {few[0].case.label}: no p5 or p95 is shown for them; "
-                      "raise measure.iterations")
+                      "raise measure.iterations, or measure.budget_s where it is auto")
+
+
+def _late_starts(cases: Sequence[CaseResult]) -> Iterator[Finding]:
+    shares = [(item.timing.n_late / item.statistics.n, item) for item in cases
+              if item.timing and item.statistics and "late_starts" in item.timing.quality]
+    if shares:
+        share, worst = max(shares, key=lambda found: found[0])
+        yield Finding("HB125", "note", f"{len(shares)} cases have more than "
+                      f"{100 * MOST_LATE:.0f} % of their samples started late by a rank, most of "
+                      f"them {worst.case.label} ({100 * share:.0f} %): their times hold arrival "
+                      "skew; give each rank a core of its own")
 
 
 def _run_info(plan: Plan, intake: Intake) -> RunInfo:

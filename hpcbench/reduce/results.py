@@ -140,6 +140,68 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class CanaryRun:
+    """One run of the canary: the times of its samples, folded by ``local_max``.
+
+    ``since_start_s`` counts from the first run, on rank 0's clock. ``ci_low_s`` and ``ci_high_s``
+    are the 95 % confidence interval of the median, None where n < 6.
+    """
+
+    launch: int
+    pass_index: int
+    since_start_s: float
+    n: int
+    median_s: float
+    ci_low_s: float | None
+    ci_high_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """One small case that was measured again and again: how the machine changed meanwhile.
+
+    Attributes:
+        label: what it is.
+        runs: its runs that were ok on all ranks, in order.
+        n_not_ok: runs that were not.
+        drift: median of the last run over that of the first, less 1; None below two runs.
+        quality: ("drifting",) if the drift is more than 3 % either way and the two confidence
+            intervals have no time in common, else ().
+    """
+
+    label: str
+    runs: tuple[CanaryRun, ...]
+    n_not_ok: int
+    drift: float | None
+    quality: tuple[str, ...]
+
+
+CANARY_QUALITIES = {
+    "drifting": "the canary changed by more than 3 % from its first run to its last",
+}
+"""Word -> what it says of the whole run (docs/method.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """How the ranks' clocks were compared; a summary of the tables in ``/clock``.
+
+    Attributes:
+        n_clocks: different clocks of the ranks present: those of one node share one.
+        n_syncs: synchronisations; 0 where there is one clock only or none was made.
+        bound_s: largest bound of a rank's offset at a synchronisation.
+        check_error_s: largest error found by the checks after them, None without any.
+        drift_ppm: largest |slope| of a rank's clock against rank 0's, in parts per million.
+    """
+
+    n_clocks: int
+    n_syncs: int
+    bound_s: float | None
+    check_error_s: float | None
+    drift_ppm: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """What identifies and describes the run."""
 
@@ -183,9 +245,14 @@ class SampleSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Everything in ``results.h5`` but the samples, which are read case by case."""
+    """Everything in ``results.h5`` but the samples, which are read case by case.
+
+    ``canary`` and ``clocks`` are None where nothing was recorded of them.
+    """
 
     run: RunInfo
     plan: Plan
     cases: tuple[CaseResult, ...]
     findings: tuple[Finding, ...]
+    canary: Canary | None = None
+    clocks: Clocks | None = None

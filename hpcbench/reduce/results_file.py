@@ -1,15 +1,24 @@
 """``results.h5``: written case by case, read case by case, in the container of the traces.
 
-Layout (schema version 1; every dataset of a quantity has an attribute ``unit``)
-  attributes  format, schema_version, run_id, plan_hash, name, world_size, fold
+Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
+  attributes  format, schema_version, run_id, plan_hash, name, world_size
   /run        JSON: RunInfo             /plan      JSON: the plan
   /findings   JSON lines: code, scope, message
-  /cases      one row per planned case, in the plan's order: case_id, label, status, n and the
-              statistics (NaN where there is none), n_wrong and blamed_rank (-1 where there is
-              none), sample_offset and the shape of its samples (sample_ranks, sample_iterations);
-              detail: one JSON line per case (reason, device, detail)
-  /samples    one row per rank and iteration: case (its index in the plan), rank, pass_index,
-              iteration, start_ns, end_ns, device_ns, flags; a case's rows are rank by rank
+  /canary     JSON: Canary or null      /clocks    JSON: Clocks or null
+  /clock, /clock_checks   the ranks' clock models, and the checks of them: a row for each rank
+              and synchronisation; columns: rank and the fields of measure.clock's ClockModel and
+              ClockCheck
+  /cases      one row per planned case, in the plan's order: case_id, label, status, fold, n and
+              the statistics (NaN where there is none), ci_reliable (0 or 1), n_wrong and
+              blamed_rank (-1 where there is none), sample_offset and the shape of its samples
+              (sample_ranks, sample_iterations); JSON lines, one per case: detail (reason, device,
+              detail) and timing (Timing or null)
+  /samples    one row per rank and sample: case (its index in the plan), rank, launch, pass_index,
+              iteration, start_ns, end_ns, enqueue_ns, device_ns, flags; a case's rows are rank by
+              rank. Rows with the flags WARMUP or SINGLE, and the first of a pass that timing counts
+              as ramp, are in no statistic.
+Version 1 had neither launch, enqueue_ns, timing, fold, confidence intervals, canary nor clocks; its
+attribute ``fold`` was the same for all cases.
 """
 
 from __future__ import annotations
@@ -19,8 +28,8 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +38,24 @@ import numpy as np
 
 from hpcbench.errors import FileError
 from hpcbench.plan.case import Case
+from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.results import (
-    FOLD,
     SCHEMA_VERSION,
+    Canary,
+    CanaryRun,
     CaseResult,
     CaseSamples,
+    Clocks,
     Finding,
     Results,
     RunInfo,
-    SampleSource,
     Statistics,
+    Timing,
 )
+from hpcbench.trace.clock_tables import write_clock_tables
 from hpcbench.trace.columns import (
     GrowingColumn,
+    read_column,
     read_lines,
     read_text,
     text_column,
@@ -50,17 +64,22 @@ from hpcbench.trace.columns import (
     write_text,
 )
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
-from hpcbench.trace.schema import SAMPLE_COLUMNS
+from hpcbench.trace.schema import (
+    NO_DEVICE_TIME,
+    SAMPLE_COLUMNS,
+    SAMPLE_COLUMNS_1,
+    SAMPLE_UNITS,
+)
 from hpcbench.trace.source import plan_from_text, plan_to_text
 
 FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
-_SAMPLE_UNITS = {"case": "", "rank": "", "pass_index": "", "iteration": "", "start_ns": "ns",
-                 "end_ns": "ns", "device_ns": "ns", "flags": ""}
+_PLACE = ("case", "rank", "launch", "pass_index", "iteration")
 _MOST_THREADS = 8
-_CHUNK_ROWS = 8192
+_CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
-_TIMES = tuple(item.name for item in fields(Statistics) if item.name != "n")
+_TIMES_1 = ("min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
+_TIMES = (*_TIMES_1, "ci_low_s", "ci_high_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,52 +92,72 @@ class _Place:
 
 
 class ResultsWriter:
-    """An unfinished results file: samples case by case, then everything else at once."""
+    """An unfinished results file: samples case by case, then everything else at once.
+
+    The samples of one case are packed by other threads until the next case is added.
+    """
 
     def __init__(self, file: h5py.File, pool: Executor) -> None:
         """Use `new_results` instead."""
         self._file = file
         self._places: dict[str, _Place] = {}
         self._pool = pool
-        self._columns = {name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
-                         for name, unit in _SAMPLE_UNITS.items()}
+        self._columns = {
+            name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
+            for name, unit in {**dict.fromkeys(_PLACE, ""), **SAMPLE_UNITS}.items()}
+        self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
-        """Append the samples of one case."""
+        """Append the samples of one case, which must not change before the next one is added."""
         shape = samples.start_ns.shape
         offset = self._columns["case"].rows
         self._places[case.case_id] = _Place(offset, *shape)
         columns = {
             "case": np.full(shape, case.index), "rank": np.array(samples.ranks)[:, None],
-            "pass_index": samples.pass_index, "iteration": np.arange(shape[1]),
+            "launch": samples.launch, "pass_index": samples.pass_index,
+            "iteration": np.arange(shape[1]),
             **{name: getattr(samples, name) for name in SAMPLE_COLUMNS}}
+        self._write_packed()
         for name, values in columns.items():
-            self._columns[name].append(np.broadcast_to(values, shape).ravel(), self._pool.map)
+            column = self._columns[name]
+            chunks = column.take(np.broadcast_to(values, shape).ravel())
+            self._packing.append((column, self._pool.submit(column.pack, chunks)))
 
-    def finish(self, results: Results) -> None:
+    def _write_packed(self) -> None:
+        for column, packed in self._packing:
+            column.write(packed.result())
+        self._packing = []
+
+    def finish(self, results: Results, clocks: RankClocks | None = None) -> None:
         """Write everything but the samples."""
+        self._write_packed()
         for column in self._columns.values():
             column.finish()
         file, run = self._file, results.run
         file.attrs.update({
             "format": FORMAT, "schema_version": SCHEMA_VERSION, "run_id": run.run_id,
-            "plan_hash": run.plan_hash, "name": run.name, "world_size": run.world_size,
-            "fold": FOLD})
+            "plan_hash": run.plan_hash, "name": run.name, "world_size": run.world_size})
         write_text(file, "run", [json.dumps(asdict(run))])
         write_text(file, "plan", [plan_to_text(results.plan)])
         write_text(file, "findings", [json.dumps(asdict(item)) for item in results.findings])
+        for name, item in (("canary", results.canary), ("clocks", results.clocks)):
+            write_text(file, name, [json.dumps(asdict(item) if item else None)])
+        write_clock_tables(file, *(clocks.rows() if clocks else ((), ())))
         self._write_cases(results.cases)
 
     def _write_cases(self, cases: Sequence[CaseResult]) -> None:
         file = self._file
         texts = {"case_id": [item.case.case_id for item in cases],
                  "label": [item.case.label for item in cases],
-                 "status": [item.status for item in cases]}
+                 "status": [item.status for item in cases],
+                 "fold": [item.timing.fold if item.timing else "" for item in cases]}
         for name, values in texts.items():
             write_column(file, f"cases/{name}", text_column(values))
         places = [self._places.get(item.case.case_id, _Place(-1, 0, 0)) for item in cases]
         integers = {
             "n": [item.statistics.n if item.statistics else 0 for item in cases],
+            "ci_reliable": [int(item.statistics is not None and item.statistics.ci_reliable)
+                            for item in cases],
             "n_wrong": [-1 if item.n_wrong is None else item.n_wrong for item in cases],
             "blamed_rank": [-1 if item.blamed_rank is None else item.blamed_rank
                             for item in cases],
@@ -133,6 +172,8 @@ class ResultsWriter:
         write_text(file, "cases/detail", [
             json.dumps({"reason": item.reason, "device": item.device, "detail": item.detail})
             for item in cases])
+        write_text(file, "cases/timing", [
+            json.dumps(asdict(item.timing) if item.timing else None) for item in cases])
 
 
 def _number(value: float | None) -> float:
@@ -151,16 +192,6 @@ def new_results(path: Path) -> Iterator[ResultsWriter]:
         yield ResultsWriter(file, pool)
 
 
-def write_results(path: Path, results: Results, samples: SampleSource) -> None:
-    """Write a results file at once; ``samples`` is asked for one case after another."""
-    with new_results(path) as writer:
-        for item in results.cases:
-            found = samples.samples(item.case.case_id)
-            if found is not None:
-                writer.add_samples(item.case, found)
-        writer.finish(results)
-
-
 class ResultsFile:
     """An open results file: ``results``, and the samples of one case at a time."""
 
@@ -168,6 +199,7 @@ class ResultsFile:
         """Use `open_results` instead."""
         self.results = results
         self._file = file
+        self._version = int(file.attrs["schema_version"])
         columns = [file[f"cases/{name}"][:].tolist()
                    for name in ("sample_offset", "sample_ranks", "sample_iterations")]
         self._places = {
@@ -182,10 +214,17 @@ class ResultsFile:
         shape = (place.ranks, place.iterations)
         rows = slice(place.offset, place.offset + place.ranks * place.iterations)
         table = {name: self._file[f"samples/{name}"][rows].reshape(shape)
-                 for name in ("rank", "pass_index", *SAMPLE_COLUMNS)}
+                 for name in ("rank", "pass_index", *self._columns)}
+        absent = {"launch": np.zeros(shape, np.int64),
+                  "enqueue_ns": np.full(shape, NO_DEVICE_TIME, np.int64)}
+        table = {**absent, **table}
         return CaseSamples(
-            ranks=tuple(table["rank"][:, 0].tolist()), pass_index=table["pass_index"][0],
-            **{name: table[name] for name in SAMPLE_COLUMNS})
+            ranks=tuple(table["rank"][:, 0].tolist()), launch=table["launch"][0],
+            pass_index=table["pass_index"][0], **{name: table[name] for name in SAMPLE_COLUMNS})
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return ("launch", *SAMPLE_COLUMNS) if self._version > 1 else SAMPLE_COLUMNS_1
 
 
 @contextlib.contextmanager
@@ -208,23 +247,48 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     plan = plan_from_text(read_text(file, "plan"), path)
     run = json.loads(read_text(file, "run"))
     run |= {name: tuple(run[name]) for name in ("ranks_present", "nodes")}
-    names = ("n", "n_wrong", "blamed_rank", *_TIMES)
+    old = int(file.attrs["schema_version"]) == 1
+    names = ["n", "n_wrong", "blamed_rank", *(_TIMES_1 if old else (*_TIMES, "ci_reliable"))]
     columns: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
-    columns["status"] = texts_of(file["cases/status"])
+    columns["status"] = texts_of(read_column(file, "cases/status"))
     details = [json.loads(line) for line in read_lines(file, "cases/detail")]
-    cases = [_case_result(case, {name: column[row] for name, column in columns.items()}, detail)
-             for row, (case, detail) in enumerate(zip(plan.cases, details, strict=True))]
+    timings = ([None] * len(details) if old else
+               [_timing(json.loads(line)) for line in read_lines(file, "cases/timing")])
+    cases = [_case_result(case, {name: column[row] for name, column in columns.items()},
+                          {**detail, "timing": timing})
+             for row, (case, detail, timing) in enumerate(
+                 zip(plan.cases, details, timings, strict=True))]
     findings = [Finding(**json.loads(line)) for line in read_lines(file, "findings")]
-    return Results(RunInfo(**run), plan, tuple(cases), tuple(findings))
+    canary, clocks = (None if old else json.loads(read_text(file, name))
+                      for name in ("canary", "clocks"))
+    return Results(RunInfo(**run), plan, tuple(cases), tuple(findings),
+                   _canary(canary) if canary else None, Clocks(**clocks) if clocks else None)
 
 
 def _case_result(
-    case: Case, row: Mapping[str, Any], detail: Mapping[str, Any]
+    case: Case, row: Mapping[str, Any], texts: Mapping[str, Any]
 ) -> CaseResult:
+    """Return a case from its row of columns; ``texts`` are the fields that JSON holds."""
     times: dict[str, Any] = {name: None if math.isnan(row[name]) else row[name]
-                             for name in _TIMES}
+                             for name in _TIMES if name in row}
+    times["ci_reliable"] = bool(row.get("ci_reliable", False))
     return CaseResult(
         case=case, status=row["status"],
         blamed_rank=None if row["blamed_rank"] < 0 else row["blamed_rank"],
         n_wrong=None if row["n_wrong"] < 0 else row["n_wrong"],
-        statistics=Statistics(n=row["n"], **times) if row["n"] else None, **detail)
+        statistics=Statistics(n=row["n"], **times) if row["n"] else None, **texts)
+
+
+def _timing(values: Mapping[str, Any] | None) -> Timing | None:
+    return None if values is None else Timing(**_with_tuples(values))
+
+
+def _canary(values: Mapping[str, Any]) -> Canary:
+    runs = tuple(CanaryRun(**run) for run in values["runs"])
+    return Canary(**{**_with_tuples(values), "runs": runs})
+
+
+def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON values with tuples for their lists, as the result types have them."""
+    return {name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()}

@@ -18,7 +18,7 @@ from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import FOLD, CaseResult, Results
 from hpcbench.report.text import env_text
-from hpcbench.report.whole_file import whole_file
+from hpcbench.trace.files import whole_file
 from hpcbench.units import to_gb_per_s
 
 SCHEMA_VERSION = 1

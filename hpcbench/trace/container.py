@@ -19,8 +19,7 @@ from typing import Any
 
 import h5py
 
-from hpcbench.errors import FileError
-from hpcbench.trace.files import open_regular, sync_folder, write_all
+from hpcbench.trace.files import open_regular, whole_file, write_all
 from hpcbench.trace.source import UnreadableTrace, check_version
 
 HEAD_BYTES = 512
@@ -36,23 +35,13 @@ def new_container(path: Path, file_format: str, schema_version: int) -> Iterator
     Memory stays small whatever is written. Raises FileError if the disk does not take it; then
     ``path`` is as it was before.
     """
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("w+b", buffering=0) as raw:
-            write_all(raw.fileno(), b"\n" * HEAD_BYTES)
-            image = _Image(raw.fileno())
-            with _hdf5_errors_of(image), h5py.File(image, "w", libver=("v110", "v110")) as file:
-                yield file
-            raw.seek(0)
-            write_all(raw.fileno(), _head(raw.fileno(), file_format, schema_version))
-            os.fsync(raw.fileno())
-        partial.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+    with whole_file(path) as beside, beside.open("w+b", buffering=0) as raw:
+        write_all(raw.fileno(), b"\n" * HEAD_BYTES)
+        image = _Image(raw.fileno())
+        with _hdf5_errors_of(image), h5py.File(image, "w", libver=("v110", "v110")) as file:
+            yield file
+        raw.seek(0)
+        write_all(raw.fileno(), _head(raw.fileno(), file_format, schema_version))
 
 
 @contextlib.contextmanager

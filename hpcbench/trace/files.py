@@ -1,4 +1,4 @@
-"""Opening and syncing files without surprises from what may lie in a results folder."""
+"""Reading files only if they are regular ones, and writing them absent or whole."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from hpcbench.errors import FileError
 from hpcbench.trace.source import UnreadableTrace
 
 
@@ -27,6 +28,28 @@ def open_regular(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, make_folder: bool = False) -> Iterator[Path]:
+    """Yield a path beside ``path`` to write to; it takes its name, durable, if the block ends well.
+
+    Raises FileError if the disk does not take it; then ``path`` is as it was before.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        if make_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        yield beside
+        with beside.open("rb") as stream:
+            os.fsync(stream.fileno())
+        beside.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_disk_that_fills_up_while_traces_are_sealed(mpirun: MpiLauncher) -> No
     assert "sealing the trace failed on" in done.stderr
     assert re.search(r"\.h5: cannot be written: No space left on device", done.stderr)
     assert re.search(r"hpcbench reduce /.*/out/test-", done.stderr)
-    assert not list((saved / "latest" / "traces").glob("*.partial"))
+    assert not list((saved / "latest" / "traces").glob("*.part"))
     assert _acknowledged(done) == [int(size) for size in SIZES]
     assert _ok_sizes(_reduced(saved / "latest")) == set(_acknowledged(done))
 

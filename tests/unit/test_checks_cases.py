@@ -13,10 +13,11 @@ from hpcbench.errors import ExitCode
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.reduce import check_totals, exit_code, reduce_folder
 from hpcbench.reduce.results import CaseResult, Finding, Results
-from hpcbench.trace.schema import Flag, Record, Samples, no_samples
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record, Samples, no_samples
 from synthetic import Change, make_case, make_plan, plan_of, write_synthetic_run
 
 PLAN = make_plan(n_cases=2, world_size=3, iterations=20)
+FLAGS = SAMPLE_COLUMNS.index("flags")
 BAD = PLAN.cases[1].case_id
 
 
@@ -144,15 +145,16 @@ def test_hb116_iterations_differ_between_ranks(tmp_path: Path) -> None:
 
 def test_hb116_more_iterations_than_planned(tmp_path: Path) -> None:
     def edit(rank: int, record: Record) -> Iterable[Record]:
-        last = record.samples[-1:] + np.array([1_000_000, 1_000_000, 0, 0])
+        last = record.samples[-1:] + np.array([1_000_000, 1_000_000, 0, 0, 0])
         yield replace(record, samples=np.concatenate([record.samples, last]))
 
-    assert_rejected(reduced(tmp_path, edit), "HB116", "2 warm-ups of 23 iterations", "first ones")
+    assert_rejected(reduced(tmp_path, edit), "HB116",
+                    "2 warm-ups and 21 timed iterations of 23", "planned are 2 warm-ups")
 
 
 def test_hb116_other_warm_ups_than_planned(tmp_path: Path) -> None:
-    results = reduced(tmp_path, cell(5, 3, Flag.WARMUP))
-    assert_rejected(results, "HB116", "rank 1: 3 warm-ups of 22", "planned 2 first ones")
+    results = reduced(tmp_path, cell(5, FLAGS, Flag.WARMUP))
+    assert_rejected(results, "HB116", "rank 1: 3 warm-ups and 19 timed", "which come first")
 
 
 def test_hb116_nothing_timed(tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_hb116_nothing_timed(tmp_path: Path) -> None:
 
 def test_hb116_pass_that_is_not_planned(tmp_path: Path) -> None:
     results = reduced(tmp_path, lambda rank, record: (record, replace(record, pass_index=4)))
-    assert_rejected(results, "HB116", "rank 0: a record of pass 4, planned are 1")
+    assert_rejected(results, "HB116", "rank 0: a record of launch 0, pass 4, planned are 1")
 
 
 def test_hb117_end_before_start(tmp_path: Path) -> None:
@@ -204,10 +206,10 @@ def test_hb119_shorter_than_the_clock_can_tell(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("column", "value", "text"), [
     (0, 0, "start is 0"), (1, 0, "end is 0"), (0, -5, "start is -5"),
-    (1, 2**63 - 1, "end is 9223372036854775807"), (2, -7, "device time is -7"),
-    (3, -1, "flags is -1")])
+    (1, 2**63 - 1, "end is 9223372036854775807"), (2, -7, "enqueue time is -7"),
+    (3, -7, "device time is -7"), (FLAGS, -9, "flags is -9")])
 def test_hb120_no_stamp(tmp_path: Path, column: int, value: int, text: str) -> None:
-    row = 1 if column == 3 else 6  # a negative number has the warm-up bit, as row 1 has
+    row = 1 if column == FLAGS else 6  # -9 has the warm-up bit, as row 1 has, and not SINGLE
     assert_rejected(reduced(tmp_path, cell(row, column, value)), "HB120",
                     f"rank 1 iteration {row}: {text}", "1 of 66")
 
@@ -250,7 +252,7 @@ def test_hb139_newest_attempt_is_used(tmp_path: Path) -> None:
 
     results = reduced(tmp_path, edit)
     (finding,) = only(results, "HB139")
-    assert "2 attempts, the newest (launch 0, attempt 1) is used" in finding.message
+    assert "pass 0: 2 attempts, the newest (1) is used" in finding.message
     assert results.cases[1].status == "ok" and exit_code(results) is ExitCode.OK
 
 

@@ -83,7 +83,7 @@ def test_hb103_foreign_file(tmp_path: Path, content: bytes, suffix: str) -> None
 
 def test_hb103_things_that_are_no_traces(tmp_path: Path) -> None:
     traces = write(tmp_path / "run")
-    (traces / "rank00001.h5.partial").write_bytes(b"half")
+    (traces / ".rank00001.h5.17.part").write_bytes(b"half")
     (traces / "notes.txt").write_text("mine", encoding="utf-8")
     (traces / "folder").mkdir()
     shutil.copy(traces / "rank00001.h5", traces / "rank00001.journal")
@@ -91,17 +91,17 @@ def test_hb103_things_that_are_no_traces(tmp_path: Path) -> None:
     results = reduce_folder(tmp_path / "run")
     found = {item.message.split(":")[0].rpartition("/")[2]: item.scope
              for item in only(results, "HB103")}
-    assert found == {"rank00001.h5.partial": "note", "notes.txt": "note", "folder": "note",
+    assert found == {".rank00001.h5.17.part": "note", "notes.txt": "note", "folder": "note",
                      "rank00001.journal": "note", "rank00009.h5": "rank"}
     assert [item.status for item in results.cases] == ["ok"] * 2
 
 
 def test_hb104_future_version(tmp_path: Path) -> None:
     traces = write(tmp_path / "run")
-    with new_container(traces / "rank00001.h5", FORMAT, 2):
+    with new_container(traces / "rank00001.h5", FORMAT, 3):
         pass
     results = reduce_folder(tmp_path / "run")
-    assert_left_out(results, "HB104", "rank00001.h5", "version 2", "reads 1 to 1", "newer")
+    assert_left_out(results, "HB104", "rank00001.h5", "version 3", "reads 1 to 2", "newer")
 
 
 def test_hb105_other_run(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpcbench.errors import FileError
-from hpcbench.trace.frames import HEAD_BYTES, Frame, scan
+from hpcbench.trace.frames import HEAD_BYTES, Frame, Kind, scan
 from hpcbench.trace.journal import Journal, JournalTrace, read_journal
 from hpcbench.trace.schema import Record
 from hpcbench.trace.source import UnreadableTrace, was_cut_short
@@ -58,14 +58,14 @@ def test_reads_one_case_alone_and_records_without_samples(tmp_path: Path) -> Non
 
 
 @given(text=st.text(), detail=st.dictionaries(st.text(), st.integers() | st.text(), max_size=3),
-       rows=st.lists(st.tuples(*[st.integers(-2**63, 2**63 - 1)] * 4), max_size=5))
+       rows=st.lists(st.tuples(*[st.integers(-2**63, 2**63 - 1)] * 5), max_size=5))
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_and_any_int64_survive(
     tmp_path: Path, text: str, detail: dict[str, object], rows: list[tuple[int, ...]]
 ) -> None:
     path = tmp_path / "any.journal"
     path.unlink(missing_ok=True)
-    samples = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    samples = np.array(rows, dtype=np.int64).reshape(-1, 5)
     record = replace(RECORDS[0], reason=text, detail=detail, samples=samples)
     (back,) = read_journal(write(path, [record])).records()
     assert same(back, record)
@@ -100,7 +100,7 @@ def test_every_truncation_keeps_the_frames_before_it(tmp_path: Path) -> None:
         cut.write_bytes(data[:length])
         journal = read_journal(cut)
         whole = [frame for frame in frames if frame.end <= length]
-        assert len(list(journal.records())) == sum(frame.kind == 3 for frame in whole)
+        assert len(list(journal.records())) == sum(frame.kind == Kind.RECORD for frame in whole)
         assert all(same(record, RECORDS[at]) for at, record in enumerate(journal.records()))
         assert was_cut_short(journal)
         assert bool(journal.damage) == (whole[-1].end != length)
@@ -149,8 +149,8 @@ def test_a_foreign_file_is_one_clear_error(tmp_path: Path, data: bytes) -> None:
 
 def test_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "new.journal"
-    Journal.create(path, replace(HEADER, schema_version=2)).close()
-    with pytest.raises(UnreadableTrace, match="version 2.*reads 1 to 1") as caught:
+    Journal.create(path, replace(HEADER, schema_version=3)).close()
+    with pytest.raises(UnreadableTrace, match="version 3.*reads 1 to 2") as caught:
         read_journal(path)
     assert caught.value.code == "HB104"
 

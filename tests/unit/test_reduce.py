@@ -87,8 +87,9 @@ def test_samples_are_stacked_by_rank_and_keep_warm_ups_and_passes(tmp_path: Path
                 rows = np.concatenate([make_samples(case, rank, 0), make_samples(case, rank, 1)])
                 assert np.array_equal(samples.start_ns[rank], rows[:, 0])
                 assert np.array_equal(samples.end_ns[rank], rows[:, 1])
-                assert np.array_equal(samples.device_ns[rank], rows[:, 2])
-                assert np.array_equal(samples.flags[rank], rows[:, 3])
+                assert np.array_equal(samples.enqueue_ns[rank], rows[:, 2])
+                assert np.array_equal(samples.device_ns[rank], rows[:, 3])
+                assert np.array_equal(samples.flags[rank], rows[:, 4])
         assert file.samples("unknown") is None
 
 
@@ -272,7 +273,7 @@ def test_unchecked_is_none_not_zero(tmp_path: Path) -> None:
 
 def test_cases_are_read_in_groups_of_bounded_size() -> None:
     plan = make_plan(n_cases=50, world_size=1000, warmup=0, iterations=1000)
-    assert [len(group) for group in case_groups(plan)] == [8] * 6 + [2]
+    assert [len(group) for group in case_groups(plan)] == [6] * 8 + [2]
     assert [case for group in case_groups(plan) for case in group] == list(plan.cases)
     assert [len(group) for group in case_groups(plan, limit_bytes=1)] == [1] * 50
 

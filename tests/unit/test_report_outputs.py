@@ -8,7 +8,7 @@ import pytest
 
 from hpcbench.errors import FileError
 from hpcbench.reduce.results import Results
-from hpcbench.reduce.results_file import open_results, write_results
+from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.report.console import print_results
 from hpcbench.report.listing import print_listing
 from hpcbench.report.outputs import write_reports
@@ -25,8 +25,13 @@ from results_factory import (
 
 
 def stored(folder: Path, results: Results) -> Path:
-    path = folder / "results.h5"
-    write_results(path, results, MemorySamples(results))
+    path, samples = folder / "results.h5", MemorySamples(results)
+    with new_results(path) as writer:
+        for item in results.cases:
+            found = samples.samples(item.case.case_id)
+            if found is not None:
+                writer.add_samples(item.case, found)
+        writer.finish(results)
     return path
 
 

@@ -45,11 +45,11 @@ def test_the_records_of_version_1_are_read() -> None:
     assert (first.begin_ns, first.end_ns) == (BASE_NS, BASE_NS + 1_000_000_000)
     assert first.samples[:, 0].tolist() == STARTS_NS.tolist()
     assert first.samples[:, 1].tolist() == (STARTS_NS + DURATIONS_NS).tolist()
-    assert first.samples[:, 2].tolist() == [NO_DEVICE_TIME] * 7
-    assert first.samples[:, 3].tolist() == [Flag.WARMUP] * 2 + [0] * 5
+    assert first.samples[:, 2:4].tolist() == [[NO_DEVICE_TIME, NO_DEVICE_TIME]] * 7
+    assert first.samples[:, 4].tolist() == [Flag.WARMUP] * 2 + [0] * 5
     assert (failed.status, failed.reason, failed.blamed_rank, failed.n_wrong) == (
         "failed", "rank 1: killed by signal 9", 1, -1)
-    assert failed.samples.shape == (0, 4) and failed.detail == {"stderr": ["last words é"]}
+    assert failed.samples.shape == (0, 5) and failed.detail == {"stderr": ["last words é"]}
 
 
 def test_results_of_version_1_are_read() -> None:

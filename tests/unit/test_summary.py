@@ -132,5 +132,5 @@ def test_an_old_summary_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(FileError, match="cannot write"):
+    with pytest.raises(FileError, match="summary.json: cannot be written"):
         write_summary(mixed_results(), tmp_path / "file")

@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from hpcbench.reduce.results import Results
 from hpcbench.report.text import format_number, plural
-from hpcbench.report.whole_file import whole_file
+from hpcbench.trace.files import whole_file
 from hpcbench.units import format_bytes
 
 # Okabe and Ito (2008), without yellow, which is too light for lines on white.
@@ -112,6 +112,6 @@ def footer(figure: Figure, results: Results, *, modes: str, caption: str) -> Non
 def save(figure: Figure, path: Path, image_format: str) -> Path:
     """Write the figure; the file is absent or whole. Raises FileError."""
     fixed: dict[str, Any] = {"metadata": {"Date": None}} if image_format == "svg" else {}
-    with whole_file(path) as part:
+    with whole_file(path, make_folder=True) as part:
         figure.savefig(part, format=image_format, **fixed)
     return path

@@ -1,0 +1,150 @@
+"""What the records of all member ranks say of one pass of one case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hpcbench.plan.case import Case
+from hpcbench.reduce.checks import Problem, check_records
+from hpcbench.reduce.clocks import RankClocks
+from hpcbench.reduce.intake import rank_list
+from hpcbench.reduce.results import CaseSamples
+from hpcbench.reduce.stack import Pass, PassKey, stack_samples
+from hpcbench.reduce.stamps import check_stamps
+from hpcbench.trace.arena import Empty
+
+WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a case is judged against.
+
+    Attributes:
+        launches, passes: how often every case was planned.
+        present: ranks with a usable trace.
+        stopped: those of them that never came to their end, and lost nothing before it.
+        clocks: how stamps of different ranks are compared.
+        nodes: rank -> the machine it ran on.
+        hardware: the config's section, which may declare peaks.
+        clock_resolution_ns: the coarsest of the ranks' clocks, 0 where none was recorded.
+    """
+
+    launches: int
+    passes: int
+    present: frozenset[int]
+    stopped: frozenset[int]
+    clocks: RankClocks
+    nodes: Mapping[int, str]
+    hardware: Mapping[str, Any]
+    clock_resolution_ns: float = 0.0
+
+    @property
+    def keys(self) -> list[PassKey]:
+        """Return every planned pass of every planned launch, in order."""
+        return [PassKey(launch, pass_index) for launch in range(self.launches)
+                for pass_index in range(self.passes)]
+
+
+@dataclass(frozen=True, slots=True)
+class PassOutcome:
+    """The status of one pass, why, and what was found."""
+
+    status: str
+    reason: str
+    blamed_rank: int | None = None
+    problems: tuple[Problem, ...] = ()
+    records: Pass = field(default_factory=dict)
+    samples: CaseSamples | None = None
+    """Those of ``records``, where their stamps were checked."""
+
+
+def judge_pass(
+    case: Case, key: PassKey, found: Pass, context: Context, empty: Empty
+) -> PassOutcome:
+    """Return what the members' records of one pass add up to; ``empty`` makes arrays."""
+    records = {rank: found[rank] for rank in range(case.world_size) if rank in found}
+    if case.skip is not None and not records:
+        return PassOutcome("skipped", case.skip)
+    if not records:
+        lost = set(range(case.world_size)) - context.present
+        return PassOutcome("not_run", f"no record of it: the trace of rank {rank_list(lost)} is "
+                           "lost" if lost else "no rank recorded it: the run ended before it")
+    status, problems = _agreed_status(records)
+    blamed, blame_notes = _agreed_blame(records, status)
+    absent = [rank for rank in range(case.world_size) if rank not in records]
+    missing = list(_missing(absent, context))
+    outcome = PassOutcome(status, _reason(records, status, blamed), blamed, records=records)
+    if status == "ok" and absent and set(absent) <= context.stopped:
+        return replace(outcome, status="not_run", blamed_rank=None, problems=_notes(missing),
+                       reason=f"the run ended before rank {rank_list(absent)} recorded it")
+    if status == "ok":
+        samples = stack_samples({key: records}, empty)
+        problems += missing if problems else [*missing, *check_records(case, records, samples)]
+        if samples is not None and not problems:
+            problems += check_stamps(case, samples, records, context.clocks)
+        return replace(outcome, problems=tuple(problems), samples=samples)
+    if status in ("timeout", "failed", "wrong"):
+        problems += _notes([*blame_notes, *missing])
+    return replace(outcome, problems=tuple(problems))
+
+
+def _notes(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return what is wrong with a pass that is not ok anyway."""
+    return tuple(replace(problem, rejects=False) for problem in problems)
+
+
+def _agreed_status(records: Pass) -> tuple[str, list[Problem]]:
+    """Return the worst status of any rank. HB114 if they differ, HB126 if a check failed."""
+    found = {rank: record.status for rank, record in records.items()}
+    worst = min(found.values(), key=WORST_FIRST.index)
+    problems: list[Problem] = []
+    if len(set(found.values())) > 1:
+        text = ", ".join(f"{status} on rank {rank_list(r for r in found if found[r] == status)}"
+                         for status in dict.fromkeys(found.values()))
+        problems.append(Problem("HB114", f"the ranks disagree: {text}: the worst one holds; "
+                                "run the case again"))
+        worst = "ok" if worst == "skipped" else worst
+    wrong = {rank: record.n_wrong for rank, record in records.items() if record.n_wrong > 0}
+    if wrong and worst not in ("timeout", "failed"):
+        worst = "wrong"
+        first = min(wrong)
+        problems.append(Problem("HB126", f"rank {rank_list(wrong)}: {sum(wrong.values())} wrong "
+                                f"elements, {wrong[first]} of them on rank {first}: the time is "
+                                "not used; see the case's detail"))
+    return worst, problems
+
+
+def _agreed_blame(records: Pass, status: str) -> tuple[int | None, list[Problem]]:
+    found = {rank: record.blamed_rank for rank, record in records.items()
+             if record.status == status and record.blamed_rank >= 0}
+    if not found:
+        return None, []
+    blamed = [*found.values()]
+    notes = [] if len(set(blamed)) == 1 else [
+        Problem("HB114", f"the ranks blame different ranks: {rank_list(set(blamed))}; the lowest "
+                "rank's word is kept")]
+    return blamed[0], notes
+
+
+def _reason(records: Pass, status: str, blamed: int | None) -> str:
+    """Return the blamed rank's reason, or that of the lowest rank with this status."""
+    reasons = {rank: record.reason for rank, record in records.items() if record.status == status}
+    if status == "wrong" and not any(reasons.values()):
+        total = sum(record.n_wrong for record in records.values() if record.n_wrong > 0)
+        return f"{total} wrong elements"
+    own = reasons.get(blamed, "") if blamed is not None else ""
+    return own or next((reason for reason in reasons.values() if reason), "")
+
+
+def _missing(absent: Sequence[int], context: Context) -> Iterator[Problem]:
+    lost = [rank for rank in absent if rank not in context.present]
+    silent = [rank for rank in absent if rank in context.present]
+    if lost:
+        yield Problem("HB112", f"no trace of rank {rank_list(lost)}: nothing is averaged without "
+                      "it; bring the trace back or run the case again")
+    if silent:
+        yield Problem("HB112", f"no record of it on rank {rank_list(silent)}: nothing is averaged "
+                      "without it; run the case again")

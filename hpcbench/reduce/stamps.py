@@ -1,0 +1,154 @@
+"""Checks of the stamps of one pass of one case: taken, in order, and possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.plan.case import Case
+from hpcbench.reduce.checks import AGAIN, Problem
+from hpcbench.reduce.clocks import GlobalStamps, RankClocks
+from hpcbench.reduce.derived import Edges, edges, folded_waits_ns, overtaken_ns, waits_ns
+from hpcbench.reduce.results import CaseSamples
+from hpcbench.reduce.stack import Pass, is_timed
+from hpcbench.trace.schema import NO_DEVICE_TIME
+
+_NEVER_NS = np.iinfo(np.int64).max
+_EVENT_NS = 1000
+"""Twice the resolution of CUDA events, 0.5 us (CUDA runtime, cudaEventElapsedTime)."""
+_RATE = 1e-3
+"""More than any two clocks of a machine run apart."""
+_ALL_NEED_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+
+
+def check_stamps(
+    case: Case, samples: CaseSamples, records: Pass, clocks: RankClocks
+) -> Iterator[Problem]:
+    """Yield what is wrong with the stamps of one pass; ``samples`` holds this pass only."""
+    for check in (_plausible, _ordered, _inside_window, _parts):
+        problems = list(check(samples, records))
+        yield from problems
+        if problems:
+            return  # what is no stamp is not in order either: say it once
+    stamps = clocks.stamps(samples)
+    if stamps is not None:
+        yield from _causal(case, samples, stamps, clocks)
+
+
+def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """HB120: every stamp was taken: none is zero, negative, or the largest number there is."""
+    for name, stamps, lowest in (("start", samples.start_ns, 1), ("end", samples.end_ns, 1),
+                                 ("enqueue time", samples.enqueue_ns, NO_DEVICE_TIME),
+                                 ("device time", samples.device_ns, NO_DEVICE_TIME),
+                                 ("flags", samples.flags, 0)):
+        if stamps.min() >= lowest and stamps.max() < _NEVER_NS:
+            continue
+        bad = (stamps < lowest) | (stamps == _NEVER_NS)
+        if place := _first(samples, bad):
+            rank, row, at = place
+            yield Problem("HB120", f"rank {rank} iteration {row}: {name} is {stamps[at]}, no "
+                          f"stamp ({bad.sum()} of {bad.size} are like it); {AGAIN}")
+
+
+def _ordered(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """HB117: each iteration ends after it starts, and the next one starts after that."""
+    start_ns, end_ns = samples.start_ns, samples.end_ns
+    if place := _first(samples, end_ns < start_ns):
+        rank, row, at = place
+        yield Problem("HB117", f"rank {rank} iteration {row}: ends {start_ns[at] - end_ns[at]} ns "
+                      f"before it starts: its clock stepped or the file is wrong; {AGAIN}")
+    next_ns = start_ns[:, 1:]
+    if place := _first(samples, end_ns[:, :-1] > next_ns):
+        rank, row, at = place
+        yield Problem("HB117", f"rank {rank} iteration {row}: ends {end_ns[at] - next_ns[at]} ns "
+                      "after the next one starts: the work was not complete when it was stamped; "
+                      f"{AGAIN}")
+
+
+def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """HB118: all stamps, which are in order, lie in the window of the case on that rank."""
+    begin_ns = np.array([[records[rank].begin_ns] for rank in samples.ranks])
+    end_ns = np.array([[records[rank].end_ns] for rank in samples.ranks])
+    if np.all(begin_ns <= samples.start_ns[:, :1]) and np.all(samples.end_ns[:, -1:] <= end_ns):
+        return
+    outside_ns = np.maximum(begin_ns - samples.start_ns, samples.end_ns - end_ns)
+    if place := _first(samples, outside_ns > 0):
+        rank, row, at = place
+        yield Problem("HB118", f"rank {rank} iteration {row}: {outside_ns[at]} ns outside the "
+                      f"case's own window: stamps of another case or clock; {AGAIN}")
+
+
+def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """HB129: neither issuing the work nor the work on the device takes longer than all of it."""
+    for name, part_ns, event_ns, rate in (("enqueue time", samples.enqueue_ns, 0, 0),
+                                          ("device time", samples.device_ns, _EVENT_NS, _RATE)):
+        if part_ns.max() == NO_DEVICE_TIME:
+            continue
+        wait_ns = waits_ns(samples)
+        spare_ns = event_ns + rate * wait_ns
+        if place := _first(samples, part_ns > wait_ns + spare_ns):
+            rank, row, at = place
+            yield Problem("HB129", f"rank {rank} iteration {row}: {name} is {part_ns[at]} ns, but "
+                          f"from start to end are only {wait_ns[at]} ns: the end was stamped "
+                          f"before the work was complete; {AGAIN}")
+
+
+def _causal(
+    case: Case, samples: CaseSamples, stamps: GlobalStamps, clocks: RankClocks
+) -> Iterator[Problem]:
+    """HB124: nobody left before the last one had come. Between clocks it may be the clocks' error.
+
+    On one clock the end was stamped too early: the case is rejected. Between clocks it says no
+    more than that their bounds are wrong: a note, and global times are not used.
+    """
+    excess_ns = overtaking_ns(case, edges(stamps, case.workload.groups), stamps.bound_ns)
+    if not np.any(excess_ns > 0):
+        return
+    group, row = (int(at) for at in np.argwhere(excess_ns > 0)[0])
+    size = case.group_size
+    members = slice(group * size, (group + 1) * size)
+    ranks = samples.ranks[members]
+    left = ranks[int(np.argmin(stamps.end_ns[members, row]))]
+    came = ranks[int(np.argmax(stamps.start_ns[members, row]))]
+    same = clocks.ids[left] == clocks.ids[came]
+    cause = (f"the end was stamped before the work was complete; {AGAIN}" if same else
+             "their clocks are not as close as their models say: global times are not used; "
+             "run again")
+    yield Problem("HB124", f"rank {left} iteration {row}: left {case.workload.collective} "
+                  f"{excess_ns[group, row]:.0f} ns before rank {came} entered it, which its result "
+                  f"depends on: {cause}", rejects=same)
+
+
+def overtaking_ns(case: Case, found: Edges, bound_ns: float) -> npt.NDArray[np.float64]:
+    """Return by how much a rank certainly left before the last one came, (group, sample).
+
+    Positive where it did. Nothing is said (-inf) of collectives in which some rank can do without
+    another: rooted ones, send_recv, and those of which a rank's part is empty.
+    """
+    known = case.workload.collective in _ALL_NEED_ALL and case.workload.split != "zero"
+    return np.asarray(overtaken_ns(found) - (bound_ns if known else np.inf))
+
+
+def _first(
+    samples: CaseSamples, bad: npt.NDArray[np.bool_]
+) -> tuple[int, int, tuple[int, int]] | None:
+    """Return (rank, iteration, index) of the first bad entry, or None."""
+    if not bad.any():
+        return None
+    row, column = (int(at) for at in np.argwhere(bad)[0])
+    return samples.ranks[row], column, (row, column)
+
+
+def timer_problem(samples: CaseSamples, resolution_ns: float) -> Problem | None:
+    """HB119: return a note if the median duration is too short for the clock."""
+    shortest_ns = folded_waits_ns(np.min, samples)[is_timed(samples)]
+    if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
+        return None  # most durations are as long, and so is their median
+    median_ns = float(np.median(waits_ns(samples)[:, is_timed(samples)]))
+    if median_ns >= 2 * resolution_ns and median_ns > 0:
+        return None
+    return Problem("HB119", f"the median of {median_ns:g} ns is below twice the clock's resolution "
+                   f"of {resolution_ns:g} ns: the time is not resolved; use larger sizes",
+                   rejects=False)

@@ -1,0 +1,170 @@
+"""The statistics of an ok case: from raw stamps to what its table row says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.plan.case import Case
+from hpcbench.reduce.checks import single_calls
+from hpcbench.reduce.clocks import RankClocks
+from hpcbench.reduce.derived import (
+    Edges,
+    edges,
+    imbalance_ns,
+    last_in_ns,
+    local_max_ns,
+    times_quickest,
+)
+from hpcbench.reduce.fold import Folded, fold_samples
+from hpcbench.reduce.results import QUALITIES, CaseSamples, Statistics, Timing
+from hpcbench.reduce.stack import Pass, PassKey, has_flag
+from hpcbench.statistics.interval import median_interval
+from hpcbench.statistics.order import (
+    high_outliers,
+    median,
+    percentile,
+    percentile_if_enough,
+)
+from hpcbench.statistics.steady import change_point, trend
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record
+
+CI_LEVEL = 0.95
+MOST_LATE = 0.2
+"""Share of samples that a rank may start late."""
+MOST_FRAGILE = 0.05
+"""Of the median: a larger difference to that without flagged samples is told."""
+_START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
+Passes = Mapping[PassKey, Pass]
+
+
+def measured(
+    case: Case, samples: CaseSamples, passes: Passes, clocks: RankClocks
+) -> tuple[Statistics, Timing]:
+    """Return the statistics of an ok case and how they came about.
+
+    ``passes`` are the records that the samples were stacked from, each with a timed sample.
+    """
+    stamps = clocks.stamps(samples)
+    common = None if stamps is None else edges(stamps, case.workload.groups)
+    bound_ns = 0.0 if stamps is None else stamps.bound_ns
+    folded = fold_samples(case, samples, common, bound_ns)
+    counted, times_s = folded.counted, folded.times_s[folded.counted]
+    launches = samples.launch[counted]
+    statistics = summarise(times_s, [part.size for part in folded.by_pass()])
+    late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
+    unflagged_s = times_s[~(late | outlier)]
+    unflagged = median(unflagged_s) if unflagged_s.size else None
+    words = _words(folded, statistics, unflagged, float(late.mean()))
+    rank, share = _quickest(case, samples, counted)
+    return statistics, Timing(
+        fold=folded.fold, calls=case.batch,
+        n_warmup=int(has_flag(samples, Flag.WARMUP).sum()), n_ramp=folded.n_ramp,
+        n_late=int(late.sum()), n_outlier=int(outlier.sum()),
+        unflagged_n=unflagged_s.size, unflagged_median_s=unflagged,
+        quality=tuple(word for word in QUALITIES if word in words),
+        stop_reasons=tuple(next(iter(records.values())).stop_reason
+                           for _, records in sorted(passes.items())),
+        first_call_s=_first_call_s(case, passes),
+        communicator_s=_longest_s(item.communicator_ns for item in _opened(passes)),
+        **_host_times_s(case, samples, counted),
+        **_common_times_s(case, common, counted),
+        clock_bound_s=None if stamps is None else bound_ns / 1e9,
+        quickest_rank=rank, quickest_share=share,
+        launch_medians_s=tuple(
+            median(times_s[launches == launch]) for launch in np.unique(launches)))
+
+
+def summarise(
+    times_s: npt.NDArray[np.float64], segments: Sequence[int] = ()
+) -> Statistics:
+    """Return the order statistics of at least one time; ``segments`` are the passes' lengths."""
+    interval = median_interval(times_s, CI_LEVEL, segments)
+    return Statistics(
+        n=times_s.size,
+        min_s=float(times_s.min()),
+        p5_s=percentile_if_enough(times_s, 5),
+        p25_s=percentile(times_s, 25),
+        median_s=median(times_s),
+        p75_s=percentile(times_s, 75),
+        p95_s=percentile_if_enough(times_s, 95),
+        p99_s=percentile_if_enough(times_s, 99),
+        max_s=float(times_s.max()),
+        ci_low_s=interval.low if interval else None,
+        ci_high_s=interval.high if interval else None,
+        ci_reliable=interval is not None and interval.reliable,
+    )
+
+
+def _words(
+    folded: Folded, statistics: Statistics, unflagged_s: float | None, late: float
+) -> set[str]:
+    """Return the words of QUALITIES that apply; ``late`` is the share of samples started late."""
+    parts = folded.by_pass()
+    shift = 0.0 if unflagged_s is None else abs(unflagged_s - statistics.median_s)
+    applies = {
+        "clock_unreliable": folded.clock_unreliable,
+        "late_starts": late > MOST_LATE,
+        "fragile": unflagged_s is None or shift > MOST_FRAGILE * statistics.median_s,
+        "ci_unreliable": statistics.ci_low_s is not None and not statistics.ci_reliable,
+        "trend": any(found.significant for found in map(trend, parts) if found),
+        "change_point": any(map(change_point, parts)),
+        "unsteady": folded.unsteady,
+    }
+    return {word for word, is_so in applies.items() if is_so}
+
+
+def _opened(passes: Passes) -> Iterator[Record]:
+    """Yield the records of cases that opened the group under test."""
+    for records in passes.values():
+        yield from (record for record in records.values() if record.communicator_ns >= 0)
+
+
+def _first_call_s(case: Case, passes: Passes) -> float | None:
+    """Return the longest first call on a new group; None too where the first row is several."""
+    if case.batch > 1 and not single_calls(case):
+        return None
+    return _longest_s(int(record.samples[0, _END] - record.samples[0, _START])
+                      for record in _opened(passes))
+
+
+def _longest_s(durations_ns: Iterator[int]) -> float | None:
+    longest_ns = max(durations_ns, default=None)
+    return None if longest_ns is None else longest_ns / 1e9
+
+
+def _host_times_s(
+    case: Case, samples: CaseSamples, counted: npt.NDArray[np.bool_]
+) -> dict[str, float | None]:
+    """Return medians over samples of maxima over ranks, of one call; None where not measured."""
+    columns = {"local_max_s": local_max_ns(samples), "enqueue_s": samples.enqueue_ns.max(axis=0),
+               "device_s": samples.device_ns.max(axis=0)}
+    return {name: _median_s(column[counted & (column >= 0)], case.batch)
+            for name, column in columns.items()}
+
+
+def _common_times_s(
+    case: Case, common: Edges | None, counted: npt.NDArray[np.bool_]
+) -> dict[str, float | None]:
+    """Return medians over samples of what takes a common clock; None without one."""
+    if common is None:
+        return {"last_in_s": None, "imbalance_s": None}
+    return {"last_in_s": _median_s(last_in_ns(common)[counted], case.batch),
+            "imbalance_s": _median_s(imbalance_ns(common)[counted])}
+
+
+def _median_s(times_ns: npt.NDArray[np.int64], calls: int = 1) -> float | None:
+    return float(np.median(times_ns)) / calls / 1e9 if times_ns.size else None
+
+
+def _quickest(
+    case: Case, samples: CaseSamples, counted: npt.NDArray[np.bool_]
+) -> tuple[int | None, float | None]:
+    """Return the rank that was quickest most often, and in which share; of one group only."""
+    if case.workload.groups > 1 or len(samples.ranks) == 1:
+        return None, None
+    times = times_quickest(samples, counted)
+    row = int(np.argmax(times))
+    return samples.ranks[row], float(times[row] / counted.sum())
