@@ -20,7 +20,7 @@ class GlooControl:
 
     def maximum(self, values: Integers) -> Integers:
         """Return the element-wise maximum over ranks."""
-        agreed = values.copy()
+        agreed: Integers = values.copy()
         dist.all_reduce(torch.from_numpy(agreed), dist.ReduceOp.MAX)
         return agreed
 

@@ -8,8 +8,14 @@ from typing import Any
 from hpcbench.launch.crew import Hearing
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import Turn
-from hpcbench.trace.schema import NO_COMMUNICATOR, SAMPLE_COLUMNS, UNTIMED, Record, Samples
-from hpcbench.trace.schema import no_samples
+from hpcbench.trace.schema import (
+    NO_COMMUNICATOR,
+    SAMPLE_COLUMNS,
+    UNTIMED,
+    Record,
+    Samples,
+    no_samples,
+)
 
 _START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns", "flags"))
 

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from hpcbench.plan.case import Case
 from hpcbench.reduce.intake import rank_list
+from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass
-from hpcbench.trace.schema import SAMPLE_COLUMNS, STOP_REASONS, UNTIMED, Flag
+from hpcbench.trace.schema import STOP_REASONS, UNTIMED, Flag
 
 AGAIN = "run the case again"
-_FLAGS = SAMPLE_COLUMNS.index("flags")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,17 @@ class Problem:
     rejects: bool = True
 
 
-def check_records(case: Case, records: Pass) -> Iterator[Problem]:
-    """Yield what is wrong with the ok records of all ranks beside their stamps."""
-    for check in (_parameters, _iterations, _stop_reasons, _result_checks):
-        yield from check(case, records)
+def check_records(
+    case: Case, records: Pass, samples: CaseSamples | None
+) -> Iterator[Problem]:
+    """Yield what is wrong with the ok records of all ranks beside their stamps.
+
+    ``samples`` are those of the records, None if their numbers differ or there are none.
+    """
+    yield from _parameters(case, records)
+    yield from _iterations(case, records, samples)
+    yield from _stop_reasons(case, records)
+    yield from _result_checks(case, records)
 
 
 def _parameters(case: Case, records: Pass) -> Iterator[Problem]:
@@ -56,7 +63,7 @@ def single_calls(case: Case) -> int:
     return int(case.validate and case.batch > 1)
 
 
-def _iterations(case: Case, records: Pass) -> Iterator[Problem]:
+def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Problem]:
     """HB116: as many rows on every rank, at most the planned ones, each kind in its place."""
     counts = {rank: len(record.samples) for rank, record in records.items()}
     single = single_calls(case)
@@ -67,17 +74,18 @@ def _iterations(case: Case, records: Pass) -> Iterator[Problem]:
                       f"different iterations; {AGAIN}")
         return
     timed = max(counts.values()) - case.warmup - 2 * single
-    if timed < 1:
+    if timed < 1 or samples is None:
         yield Problem("HB116", f"no timed iteration, planned {_planned(case)}; {AGAIN}")
         return
-    kinds = np.stack([record.samples[:, _FLAGS] for record in records.values()]) & UNTIMED
+    kinds = samples.flags & UNTIMED
     different = np.any(kinds != _planned_kinds(case, timed), axis=1) | (timed > case.iterations)
     if different.any():
         row = int(np.argmax(different))
         found = int(np.sum(kinds[row] & Flag.WARMUP != 0)), int(np.sum(kinds[row] == 0))
-        yield Problem("HB116", f"rank {[*records][row]}: {found[0]} warm-ups and {found[1]} timed "
-                      f"iterations of {kinds.shape[1]}, planned are {case.warmup + single} "
-                      f"warm-ups, which come first, and {_planned(case)} timed ones; {AGAIN}")
+        yield Problem("HB116", f"rank {samples.ranks[row]}: {found[0]} warm-ups and {found[1]} "
+                      f"timed iterations of {kinds.shape[1]}, planned are "
+                      f"{case.warmup + single} warm-ups, which come first, and {_planned(case)} "
+                      f"timed ones; {AGAIN}")
 
 
 def _planned(case: Case) -> str:

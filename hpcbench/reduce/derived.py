@@ -1,12 +1,15 @@
 """Times of a case that follow from its stamps; none is stored per sample.
 
-Definitions (docs/method.md), for sample k and ranks r, after ReproMPI and Hoefler and Belli (2015):
-start s_rk, end e_rk; arrays of stamps are int64 ns of shape (rank, sample), results int64 ns of
-shape (sample,) unless they say otherwise. Where ``groups`` equal groups of consecutive ranks run
-the collective at once, a time within a group is that of the group for which it is longest.
+Definitions (docs/method.md), after ReproMPI (Hunold and Carpen-Amarie, TPDS 2016): s_rk and e_rk
+are start and end of sample k on rank r. Times are int64 ns of shape (sample,) unless said
+otherwise. Where ``groups`` equal groups of consecutive ranks run the collective at once, what
+happens within a group is told of the group for which it takes longest.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +18,9 @@ from hpcbench.reduce.clocks import GlobalStamps
 from hpcbench.reduce.results import CaseSamples
 
 Times = npt.NDArray[np.int64]
+Fold = Callable[..., Times]
+"""`numpy.min` or `numpy.max`."""
+_CACHED_VALUES = 8192
 
 
 def waits_ns(samples: CaseSamples) -> Times:
@@ -25,47 +31,75 @@ def waits_ns(samples: CaseSamples) -> Times:
     return samples.end_ns - samples.start_ns
 
 
+def folded_waits_ns(fold: Fold, samples: CaseSamples) -> Times:
+    """Return the minimum or the maximum over ranks of e_rk - s_rk."""
+    parts = [fold(samples.end_ns[some] - samples.start_ns[some], axis=0)
+             for some in _some_ranks(samples)]
+    return np.asarray(fold(np.stack(parts), axis=0))
+
+
 def local_max_ns(samples: CaseSamples) -> Times:
     """Return max_r (e_rk - s_rk)."""
-    return np.asarray(waits_ns(samples).max(axis=0))
+    return folded_waits_ns(np.max, samples)
 
 
-def global_ns(stamps: GlobalStamps) -> Times:
-    """Return max_r e_rk - min_r s_rk: from the first rank's start to the last one's end."""
-    return np.asarray(stamps.end_ns.max(axis=0) - stamps.start_ns.min(axis=0))
+def times_quickest(samples: CaseSamples, chosen: npt.NDArray[np.bool_]) -> Times:
+    """Return (rank,): in how many of the chosen samples each rank had the shortest e_rk - s_rk."""
+    shortest_ns = folded_waits_ns(np.min, samples)
+    return np.concatenate([
+        np.sum((samples.end_ns[some] - samples.start_ns[some] == shortest_ns) & chosen, axis=1)
+        for some in _some_ranks(samples)])
 
 
-def last_in_ns(stamps: GlobalStamps, groups: int = 1) -> Times:
+def _some_ranks(samples: CaseSamples) -> Iterator[slice]:
+    """Yield all ranks, some at a time, so that differences stay in the processor's cache."""
+    at_once = max(1, _CACHED_VALUES // max(1, samples.start_ns.shape[1]))
+    for first in range(0, len(samples.ranks), at_once):
+        yield slice(first, first + at_once)
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The earliest and latest stamps of each group on the global clock, (group, sample)."""
+
+    first_start_ns: Times
+    last_start_ns: Times
+    first_end_ns: Times
+    last_end_ns: Times
+
+
+def edges(stamps: GlobalStamps, groups: int = 1) -> Edges:
+    """Return what all times on the global clock are made of."""
+    starts, ends = (stamps_ns.reshape(groups, -1, stamps_ns.shape[-1])
+                    for stamps_ns in (stamps.start_ns, stamps.end_ns))
+    return Edges(starts.min(axis=1), starts.max(axis=1), ends.min(axis=1), ends.max(axis=1))
+
+
+def global_ns(found: Edges) -> Times:
+    """Return max_r e_rk - min_r s_rk over all ranks: from the first start to the last end."""
+    return np.asarray(found.last_end_ns.max(axis=0) - found.first_start_ns.min(axis=0))
+
+
+def last_in_ns(found: Edges) -> Times:
     """Return max_r e_rk - max_r s_rk: what is left when the last rank has arrived."""
-    ends, starts = _grouped(stamps.end_ns, groups), _grouped(stamps.start_ns, groups)
-    return np.asarray((ends.max(axis=1) - starts.max(axis=1)).max(axis=0))
+    return np.asarray((found.last_end_ns - found.last_start_ns).max(axis=0))
 
 
-def imbalance_ns(stamps: GlobalStamps, groups: int = 1) -> Times:
+def imbalance_ns(found: Edges) -> Times:
     """Return max_r s_rk - min_r s_rk: how unevenly the ranks arrived."""
-    return np.asarray(np.ptp(_grouped(stamps.start_ns, groups), axis=1).max(axis=0))
+    return np.asarray((found.last_start_ns - found.first_start_ns).max(axis=0))
+
+
+def overtaken_ns(found: Edges) -> Times:
+    """Return max_r s_rk - min_r e_rk, (group, sample).
+
+    Positive if a rank left before the last one of its group had come: impossible in a collective
+    in which every rank needs all others.
+    """
+    return found.last_start_ns - found.first_end_ns
 
 
 def lateness_ns(stamps: GlobalStamps) -> npt.NDArray[np.float64]:
     """Return s_rk - median_r s_rk, float64 ns (rank, sample): negative for ranks that are early."""
-    first_ns = stamps.start_ns.min(axis=0)
-    since_first = (stamps.start_ns - first_ns).astype(np.float64)
+    since_first = (stamps.start_ns - stamps.start_ns.min(axis=0)).astype(np.float64)
     return np.asarray(since_first - np.median(since_first, axis=0))
-
-
-def quickest_ranks(samples: CaseSamples) -> Times:
-    """Return argmin_r (e_rk - s_rk) as a rank, (sample,): the rank that the others waited for."""
-    return np.asarray(np.array(samples.ranks)[np.argmin(waits_ns(samples), axis=0)])
-
-
-def overtaken_ns(stamps: GlobalStamps, groups: int = 1) -> Times:
-    """Return max_r s_rk - min_r e_rk, (group, sample): positive if a rank left before the last
-    one of its group had come, which no collective allows in which every rank needs all others.
-    """
-    ends, starts = _grouped(stamps.end_ns, groups), _grouped(stamps.start_ns, groups)
-    return np.asarray(starts.max(axis=1) - ends.min(axis=1))
-
-
-def _grouped(stamps_ns: Times, groups: int) -> Times:
-    """Return (group, rank of the group, sample)."""
-    return stamps_ns.reshape(groups, -1, stamps_ns.shape[-1])

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.clocks import GlobalStamps
-from hpcbench.reduce.derived import global_ns, local_max_ns
+from hpcbench.reduce.derived import Edges, global_ns, local_max_ns
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import is_timed, pass_slices
 from hpcbench.reduce.stamps import overtaking_ns
@@ -51,20 +50,22 @@ class Folded:
         return [self.times_s[part][self.counted[part]] for part in self.passes]
 
 
-def fold_samples(case: Case, samples: CaseSamples, stamps: GlobalStamps | None) -> Folded:
+def fold_samples(
+    case: Case, samples: CaseSamples, common: Edges | None, bound_ns: float
+) -> Folded:
     """Return the times by the fold of the case's mode, by ``local_max`` where clocks do not do.
 
-    ``stamps`` are the samples on the global clock, None if there is none. Every pass has a timed
-    sample.
+    ``common`` are the samples on the global clock, known to ``bound_ns``; None if there is none.
+    Every pass has a timed sample.
     """
     if case.mode == "pipelined":
         return _folded("per_call", samples, local_max_ns(samples) / case.batch)
     if case.mode != "isolated":
         return _folded("local_max", samples, local_max_ns(samples))
-    if stamps is not None and not np.any(overtaking_ns(case, stamps) > 0):
-        found = _folded("global", samples, global_ns(stamps))
+    if common is not None and not (bound_ns and np.any(overtaking_ns(case, common, bound_ns) > 0)):
+        found = _folded("global", samples, global_ns(common))
         median_s = median(found.times_s[found.counted])
-        if stamps.bound_ns <= MOST_CLOCK_ERROR * median_s * 1e9:
+        if bound_ns <= MOST_CLOCK_ERROR * median_s * 1e9:
             return found
     return _folded("local_max", samples, local_max_ns(samples), clock_unreliable=True)
 

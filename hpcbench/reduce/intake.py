@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Finding
+from hpcbench.trace.case_table import Known
 from hpcbench.trace.journal import journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import TraceSource, UnreadableTrace, never_ended
@@ -61,6 +62,7 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
     sources: list[TraceSource] = []
     findings: list[Finding] = []
     sealed: set[str] = set()
+    known: Known = {}
     for path in sorted(traces.iterdir()) if traces.is_dir() else []:
         if path.suffix not in (".h5", ".journal"):
             findings.append(_ignored(path, "neither a trace nor a journal"))
@@ -69,7 +71,8 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
             findings.append(_ignored(path, "the sealed trace beside it holds all of it"))
             continue
         try:
-            sources.append(open_trace(path) if path.suffix == ".h5" else read_journal(path))
+            sources.append(open_trace(path, known) if path.suffix == ".h5"
+                           else read_journal(path))
             sealed.add(path.stem)
         except UnreadableTrace as error:
             findings.append(Finding(error.code, "rank", f"{error}; it is left out"))

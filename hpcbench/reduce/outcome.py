@@ -19,6 +19,7 @@ from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import PassKey, stack_samples
 from hpcbench.reduce.stamps import timer_problem
 from hpcbench.reduce.timing import measured
+from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.schema import Record
 
 Outcomes = Mapping[PassKey, PassOutcome]
@@ -37,10 +38,17 @@ class Outcome:
     unbracketed: frozenset[int] = frozenset()
 
 
-def judge(case: Case, records: Mapping[int, Sequence[Record]], context: Context) -> Outcome:
-    """Return the outcome of a case; ``records`` maps each present rank to its records of it."""
+def judge(
+    case: Case, records: Mapping[int, Sequence[Record]], context: Context,
+    empty: Empty = new_array,
+) -> Outcome:
+    """Return the outcome of a case; ``records`` maps each present rank to its records of it.
+
+    ``empty`` makes the arrays of the outcome's samples.
+    """
     passes, found = _by_pass(case, records, context)
-    outcomes = {key: judge_pass(case, passes.get(key, {}), context) for key in context.keys}
+    outcomes = {key: judge_pass(case, key, passes.get(key, {}), context, empty)
+                for key in context.keys}
     first = outcomes[context.keys[0]]
     if first.status == "skipped":  # recorded once: what cannot run here never can
         outcomes |= {key: first for key in outcomes if key not in passes}
@@ -54,7 +62,8 @@ def judge(case: Case, records: Mapping[int, Sequence[Record]], context: Context)
     if rejecting and decisive.status == "ok":
         decisive = replace(decisive, status="failed",
                            reason=f"{rejecting[0].code}: {rejecting[0].message}")
-    samples = _samples(ran if decisive.status == "ok" else outcomes) or _samples(ran)
+    samples = (None if decisive.status == "ok" else _samples(outcomes, empty)) or _samples(
+        ran, empty)
     result = _result(case, decisive, outcomes)
     if decisive.status == "ok" and samples is not None:
         result, notes = _with_numbers(result, samples, ran, context)
@@ -75,8 +84,12 @@ def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
         and not context.clocks.brackets(rank, record.begin_ns, record.end_ns))
 
 
-def _samples(outcomes: Outcomes) -> CaseSamples | None:
-    return stack_samples({key: item.records for key, item in outcomes.items()})
+def _samples(outcomes: Outcomes, empty: Empty) -> CaseSamples | None:
+    """Return the samples of all these passes."""
+    stacked = [item.samples for item in outcomes.values()]
+    if len(stacked) == 1 and stacked[0] is not None:
+        return stacked[0]
+    return stack_samples({key: item.records for key, item in outcomes.items()}, empty)
 
 
 def _with_numbers(

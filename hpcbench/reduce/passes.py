@@ -10,8 +10,10 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem, check_records
 from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.intake import rank_list
+from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples
 from hpcbench.reduce.stamps import check_stamps
+from hpcbench.trace.arena import Empty
 
 WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
 
@@ -55,10 +57,14 @@ class PassOutcome:
     blamed_rank: int | None = None
     problems: tuple[Problem, ...] = ()
     records: Pass = field(default_factory=dict)
+    samples: CaseSamples | None = None
+    """Those of ``records``, where their stamps were checked."""
 
 
-def judge_pass(case: Case, found: Pass, context: Context) -> PassOutcome:
-    """Return what the members' records of one pass add up to."""
+def judge_pass(
+    case: Case, key: PassKey, found: Pass, context: Context, empty: Empty
+) -> PassOutcome:
+    """Return what the members' records of one pass add up to; ``empty`` makes arrays."""
     records = {rank: found[rank] for rank in range(case.world_size) if rank in found}
     if case.skip is not None and not records:
         return PassOutcome("skipped", case.skip)
@@ -75,9 +81,12 @@ def judge_pass(case: Case, found: Pass, context: Context) -> PassOutcome:
         return replace(outcome, status="not_run", blamed_rank=None, problems=_notes(missing),
                        reason=f"the run ended before rank {rank_list(absent)} recorded it")
     if status == "ok":
-        problems += missing if problems else [*missing, *check_records(case, records)]
-        problems += [] if problems else _stamp_problems(case, records, context)
-    elif status in ("timeout", "failed", "wrong"):
+        samples = stack_samples({key: records}, empty)
+        problems += missing if problems else [*missing, *check_records(case, records, samples)]
+        if samples is not None and not problems:
+            problems += check_stamps(case, samples, records, context.clocks)
+        return replace(outcome, problems=tuple(problems), samples=samples)
+    if status in ("timeout", "failed", "wrong"):
         problems += _notes([*blame_notes, *missing])
     return replace(outcome, problems=tuple(problems))
 
@@ -139,10 +148,3 @@ def _missing(absent: Sequence[int], context: Context) -> Iterator[Problem]:
     if silent:
         yield Problem("HB112", f"no record of it on rank {rank_list(silent)}: nothing is averaged "
                       "without it; run the case again")
-
-
-def _stamp_problems(case: Case, records: Pass, context: Context) -> list[Problem]:
-    samples = stack_samples({PassKey(0, 0): records})
-    if samples is None:
-        return []
-    return list(check_stamps(case, samples, records, context.clocks))

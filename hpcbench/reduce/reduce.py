@@ -6,7 +6,7 @@ number of ranks: each trace is opened once per group.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,12 +17,13 @@ from hpcbench.reduce.canary import canary_findings, canary_of
 from hpcbench.reduce.clocks import RankClocks, clock_findings, rank_clocks
 from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
 from hpcbench.reduce.order import ExecutedOrder, order_findings
-from hpcbench.reduce.outcome import Outcome, judge
+from hpcbench.reduce.outcome import judge
 from hpcbench.reduce.passes import Context
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
 from hpcbench.reduce.timing import MOST_LATE
 from hpcbench.statistics.order import MIN_N_P5_P95
+from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, never_ended, plan_from_text
 
@@ -30,6 +31,7 @@ GROUP_BYTES = 256 << 20
 """Records held at a time; a single case larger than this is a group of its own."""
 _RECORD_BYTES = 1024
 """About what a record takes beside its samples."""
+RecordsByRank = dict[int, list[Record]]
 _INCOMPLETE_CODES = frozenset({"HB101", "HB110", "HB141"})
 
 
@@ -84,14 +86,20 @@ def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding
     cases: list[CaseResult] = []
     of_cases: list[Finding] = []
     unbracketed: dict[str, frozenset[int]] = {}
+    context = _context(plan, intake, clocks)
+    stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
     with new_results(path) as writer:
-        for outcome in _outcomes(plan, intake, _context(plan, intake, clocks), executed):
+        for case, records in _records_by_case(plan, intake):
+            stacked.clear()
+            executed.add(records.get(0, ()))
+            outcome = judge(case, records, context, stacked.empty)
             cases.append(outcome.result)
             of_cases += outcome.findings
             if outcome.unbracketed:
-                unbracketed[outcome.result.case.label] = outcome.unbracketed
+                unbracketed[case.label] = outcome.unbracketed
             if outcome.samples is not None:
-                writer.add_samples(outcome.result.case, outcome.samples)
+                writer.add_samples(case, outcome.samples)
+                stacked, packing = packing, stacked
         findings = [
             *unreadable, *intake.findings, *clock_findings(clocks, unbracketed), *of_cases,
             *check_totals(plan, cases), *order_findings(plan, executed), *_few_samples(cases),
@@ -116,18 +124,17 @@ def _context(plan: Plan, intake: Intake, clocks: RankClocks) -> Context:
                                  if isinstance(item, (int, float))), default=0.0))
 
 
-def _outcomes(
-    plan: Plan, intake: Intake, context: Context, executed: ExecutedOrder
-) -> Iterator[Outcome]:
+def _records_by_case(plan: Plan, intake: Intake) -> Iterator[tuple[Case, RecordsByRank]]:
+    """Yield every case with its records, whose samples hold until the next case is asked for."""
+    memory = Arena(GROUP_BYTES)
     for group in case_groups(plan):
-        records: dict[str, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
-        wanted = {case.case_id for case in group}
+        memory.clear()
+        records: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
         for rank, source in intake.sources.items():
-            for record in source.records(wanted):
-                records[record.case_id][rank].append(record)
+            for record in source.records(records.keys(), empty=memory.empty):
+                records[record.case_id].setdefault(rank, []).append(record)
         for case in group:
-            executed.add(records[case.case_id].get(0, ()))
-            yield judge(case, records[case.case_id], context)
+            yield case, records[case.case_id]
 
 
 def case_groups(plan: Plan, limit_bytes: int = GROUP_BYTES) -> Iterator[list[Case]]:

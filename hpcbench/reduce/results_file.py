@@ -28,7 +28,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ from hpcbench.reduce.results import (
 from hpcbench.trace.clock_tables import write_clock_tables
 from hpcbench.trace.columns import (
     GrowingColumn,
+    read_column,
     read_lines,
     read_text,
     text_column,
@@ -63,16 +64,19 @@ from hpcbench.trace.columns import (
     write_text,
 )
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
-from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, SAMPLE_COLUMNS_1
+from hpcbench.trace.schema import (
+    NO_DEVICE_TIME,
+    SAMPLE_COLUMNS,
+    SAMPLE_COLUMNS_1,
+    SAMPLE_UNITS,
+)
 from hpcbench.trace.source import plan_from_text, plan_to_text
 
 FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
-_SAMPLE_UNITS = {"case": "", "rank": "", "launch": "", "pass_index": "", "iteration": "",
-                 "start_ns": "ns", "end_ns": "ns", "enqueue_ns": "ns", "device_ns": "ns",
-                 "flags": ""}
+_PLACE = ("case", "rank", "launch", "pass_index", "iteration")
 _MOST_THREADS = 8
-_CHUNK_ROWS = 8192
+_CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
 _TIMES_1 = ("min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
 _TIMES = (*_TIMES_1, "ci_low_s", "ci_high_s")
@@ -88,18 +92,23 @@ class _Place:
 
 
 class ResultsWriter:
-    """An unfinished results file: samples case by case, then everything else at once."""
+    """An unfinished results file: samples case by case, then everything else at once.
+
+    The samples of one case are packed by other threads until the next case is added.
+    """
 
     def __init__(self, file: h5py.File, pool: Executor) -> None:
         """Use `new_results` instead."""
         self._file = file
         self._places: dict[str, _Place] = {}
         self._pool = pool
-        self._columns = {name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
-                         for name, unit in _SAMPLE_UNITS.items()}
+        self._columns = {
+            name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
+            for name, unit in {**dict.fromkeys(_PLACE, ""), **SAMPLE_UNITS}.items()}
+        self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
-        """Append the samples of one case."""
+        """Append the samples of one case, which must not change before the next one is added."""
         shape = samples.start_ns.shape
         offset = self._columns["case"].rows
         self._places[case.case_id] = _Place(offset, *shape)
@@ -108,11 +117,20 @@ class ResultsWriter:
             "launch": samples.launch, "pass_index": samples.pass_index,
             "iteration": np.arange(shape[1]),
             **{name: getattr(samples, name) for name in SAMPLE_COLUMNS}}
+        self._write_packed()
         for name, values in columns.items():
-            self._columns[name].append(np.broadcast_to(values, shape).ravel(), self._pool.map)
+            column = self._columns[name]
+            chunks = column.take(np.broadcast_to(values, shape).ravel())
+            self._packing.append((column, self._pool.submit(column.pack, chunks)))
+
+    def _write_packed(self) -> None:
+        for column, packed in self._packing:
+            column.write(packed.result())
+        self._packing = []
 
     def finish(self, results: Results, clocks: RankClocks | None = None) -> None:
         """Write everything but the samples."""
+        self._write_packed()
         for column in self._columns.values():
             column.finish()
         file, run = self._file, results.run
@@ -232,7 +250,7 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     old = int(file.attrs["schema_version"]) == 1
     names = ["n", "n_wrong", "blamed_rank", *(_TIMES_1 if old else (*_TIMES, "ci_reliable"))]
     columns: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
-    columns["status"] = texts_of(file["cases/status"])
+    columns["status"] = texts_of(read_column(file, "cases/status"))
     details = [json.loads(line) for line in read_lines(file, "cases/detail")]
     timings = ([None] * len(details) if old else
                [_timing(json.loads(line)) for line in read_lines(file, "cases/timing")])

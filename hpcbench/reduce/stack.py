@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.reduce.results import CaseSamples
+from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Record
 
 Pass = Mapping[int, Record]
@@ -22,11 +23,11 @@ class PassKey(NamedTuple):
     pass_index: int
 
 
-def stack_samples(passes: Mapping[PassKey, Pass]) -> CaseSamples | None:
+def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples | None:
     """Return the stamps of all passes, or None where they do not fill (rank, sample).
 
-    None means that nothing was stamped, or that in some pass ranks stamped different numbers of
-    samples; nothing is ever filled up.
+    ``empty`` makes the arrays. None means that nothing was stamped, or that in some pass ranks
+    stamped different numbers of samples; nothing is ever filled up.
     """
     stamped = {key: records for key, records in sorted(passes.items())
                if any(len(record.samples) for record in records.values())}
@@ -35,17 +36,12 @@ def stack_samples(passes: Mapping[PassKey, Pass]) -> CaseSamples | None:
         return None
     (ranks,) = members
     counts = [len(records[ranks[0]].samples) for records in stamped.values()]
-    columns = {name: _stacked([[records[rank].samples[:, at] for rank in ranks]
-                               for records in stamped.values()])
-               for at, name in enumerate(SAMPLE_COLUMNS)}
+    rows = [records[rank].samples for rank in ranks for records in stamped.values()]
+    columns = {name: empty((len(ranks), sum(counts))) for name in SAMPLE_COLUMNS}
+    for at, column in enumerate(columns.values()):
+        np.concatenate([samples[:, at] for samples in rows], out=column.reshape(-1))
     launch, pass_index = np.repeat(np.array(list(stamped), dtype=np.int64), counts, axis=0).T
     return CaseSamples(ranks=ranks, launch=launch, pass_index=pass_index, **columns)
-
-
-def _stacked(passes: Sequence[Sequence[npt.NDArray[np.int64]]]) -> npt.NDArray[np.int64]:
-    """Return (rank, sample) of the rows that each rank has in each pass."""
-    blocks = [np.stack(rows) for rows in passes]
-    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
 
 
 def _is_rectangular(records: Pass) -> bool:
@@ -54,12 +50,12 @@ def _is_rectangular(records: Pass) -> bool:
 
 def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:
     """Return (sample,): whether it is neither warm-up nor a call apart, on any rank."""
-    return np.asarray(np.all(samples.flags & UNTIMED == 0, axis=0), dtype=np.bool_)
+    return ~has_flag(samples, UNTIMED)
 
 
-def has_flag(samples: CaseSamples, flag: int) -> npt.NDArray[np.bool_]:
-    """Return (sample,): whether any rank flagged it so."""
-    return np.asarray(np.any(samples.flags & flag != 0, axis=0), dtype=np.bool_)
+def has_flag(samples: CaseSamples, flags: int) -> npt.NDArray[np.bool_]:
+    """Return (sample,): whether any rank has one of these flags on it."""
+    return np.asarray(np.bitwise_or.reduce(samples.flags, axis=0) & flags != 0, dtype=np.bool_)
 
 
 def pass_slices(samples: CaseSamples) -> list[slice]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import AGAIN, Problem
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
-from hpcbench.reduce.derived import overtaken_ns, waits_ns
+from hpcbench.reduce.derived import Edges, edges, folded_waits_ns, overtaken_ns, waits_ns
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, is_timed
 from hpcbench.trace.schema import NO_DEVICE_TIME
@@ -43,6 +43,8 @@ def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
                                  ("enqueue time", samples.enqueue_ns, NO_DEVICE_TIME),
                                  ("device time", samples.device_ns, NO_DEVICE_TIME),
                                  ("flags", samples.flags, 0)):
+        if stamps.min() >= lowest and stamps.max() < _NEVER_NS:
+            continue
         bad = (stamps < lowest) | (stamps == _NEVER_NS)
         if place := _first(samples, bad):
             rank, row, at = place
@@ -52,22 +54,25 @@ def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
 
 def _ordered(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """HB117: each iteration ends after it starts, and the next one starts after that."""
-    backwards_ns = samples.start_ns - samples.end_ns
-    if place := _first(samples, backwards_ns > 0):
+    start_ns, end_ns = samples.start_ns, samples.end_ns
+    if place := _first(samples, end_ns < start_ns):
         rank, row, at = place
-        yield Problem("HB117", f"rank {rank} iteration {row}: ends {backwards_ns[at]} ns before it "
-                      f"starts: its clock stepped or the file is wrong; {AGAIN}")
-    overlap_ns = samples.end_ns[:, :-1] - samples.start_ns[:, 1:]
-    if place := _first(samples, overlap_ns > 0):
+        yield Problem("HB117", f"rank {rank} iteration {row}: ends {start_ns[at] - end_ns[at]} ns "
+                      f"before it starts: its clock stepped or the file is wrong; {AGAIN}")
+    next_ns = start_ns[:, 1:]
+    if place := _first(samples, end_ns[:, :-1] > next_ns):
         rank, row, at = place
-        yield Problem("HB117", f"rank {rank} iteration {row}: ends {overlap_ns[at]} ns after the "
-                      f"next one starts: the work was not complete when it was stamped; {AGAIN}")
+        yield Problem("HB117", f"rank {rank} iteration {row}: ends {end_ns[at] - next_ns[at]} ns "
+                      "after the next one starts: the work was not complete when it was stamped; "
+                      f"{AGAIN}")
 
 
 def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
-    """HB118: all stamps lie between the begin and the end of the case on that rank."""
+    """HB118: all stamps, which are in order, lie in the window of the case on that rank."""
     begin_ns = np.array([[records[rank].begin_ns] for rank in samples.ranks])
     end_ns = np.array([[records[rank].end_ns] for rank in samples.ranks])
+    if np.all(begin_ns <= samples.start_ns[:, :1]) and np.all(samples.end_ns[:, -1:] <= end_ns):
+        return
     outside_ns = np.maximum(begin_ns - samples.start_ns, samples.end_ns - end_ns)
     if place := _first(samples, outside_ns > 0):
         rank, row, at = place
@@ -77,10 +82,12 @@ def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
 
 def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """HB129: neither issuing the work nor the work on the device takes longer than all of it."""
-    wait_ns = waits_ns(samples)
-    for name, part_ns, spare_ns in (
-            ("enqueue time", samples.enqueue_ns, np.zeros_like(wait_ns)),
-            ("device time", samples.device_ns, _EVENT_NS + _RATE * wait_ns)):
+    for name, part_ns, event_ns, rate in (("enqueue time", samples.enqueue_ns, 0, 0),
+                                          ("device time", samples.device_ns, _EVENT_NS, _RATE)):
+        if part_ns.max() == NO_DEVICE_TIME:
+            continue
+        wait_ns = waits_ns(samples)
+        spare_ns = event_ns + rate * wait_ns
         if place := _first(samples, part_ns > wait_ns + spare_ns):
             rank, row, at = place
             yield Problem("HB129", f"rank {rank} iteration {row}: {name} is {part_ns[at]} ns, but "
@@ -96,7 +103,7 @@ def _causal(
     On one clock the end was stamped too early: the case is rejected. Between clocks it says no
     more than that their bounds are wrong: a note, and global times are not used.
     """
-    excess_ns = overtaking_ns(case, stamps)
+    excess_ns = overtaking_ns(case, edges(stamps, case.workload.groups), stamps.bound_ns)
     if not np.any(excess_ns > 0):
         return
     group, row = (int(at) for at in np.argwhere(excess_ns > 0)[0])
@@ -114,15 +121,14 @@ def _causal(
                   f"depends on: {cause}", rejects=same)
 
 
-def overtaking_ns(case: Case, stamps: GlobalStamps) -> npt.NDArray[np.float64]:
+def overtaking_ns(case: Case, found: Edges, bound_ns: float) -> npt.NDArray[np.float64]:
     """Return by how much a rank certainly left before the last one came, (group, sample).
 
     Positive where it did. Nothing is said (-inf) of collectives in which some rank can do without
     another: rooted ones, send_recv, and those of which a rank's part is empty.
     """
-    overtaken = overtaken_ns(stamps, case.workload.groups).astype(np.float64)
     known = case.workload.collective in _ALL_NEED_ALL and case.workload.split != "zero"
-    return np.asarray(overtaken - (stamps.bound_ns if known else np.inf))
+    return np.asarray(overtaken_ns(found) - (bound_ns if known else np.inf))
 
 
 def _first(
@@ -137,6 +143,9 @@ def _first(
 
 def timer_problem(samples: CaseSamples, resolution_ns: float) -> Problem | None:
     """HB119: return a note if the median duration is too short for the clock."""
+    shortest_ns = folded_waits_ns(np.min, samples)[is_timed(samples)]
+    if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
+        return None  # most durations are as long, and so is their median
     median_ns = float(np.median(waits_ns(samples)[:, is_timed(samples)]))
     if median_ns >= 2 * resolution_ns and median_ns > 0:
         return None

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import single_calls
-from hpcbench.reduce.clocks import GlobalStamps, RankClocks
-from hpcbench.reduce.derived import imbalance_ns, last_in_ns, local_max_ns, quickest_ranks
+from hpcbench.reduce.clocks import RankClocks
+from hpcbench.reduce.derived import (
+    Edges,
+    edges,
+    imbalance_ns,
+    last_in_ns,
+    local_max_ns,
+    times_quickest,
+)
 from hpcbench.reduce.fold import Folded, fold_samples
 from hpcbench.reduce.results import QUALITIES, CaseSamples, Statistics, Timing
 from hpcbench.reduce.stack import Pass, PassKey, has_flag
@@ -32,7 +38,6 @@ MOST_FRAGILE = 0.05
 """Of the median: a larger difference to that without flagged samples is told."""
 _START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
 Passes = Mapping[PassKey, Pass]
-Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 
 def measured(
@@ -43,16 +48,17 @@ def measured(
     ``passes`` are the records that the samples were stacked from, each with a timed sample.
     """
     stamps = clocks.stamps(samples)
-    folded = fold_samples(case, samples, stamps)
-    counted = _samples_where(samples, folded.counted)
-    times_s = folded.times_s[folded.counted]
+    common = None if stamps is None else edges(stamps, case.workload.groups)
+    bound_ns = 0.0 if stamps is None else stamps.bound_ns
+    folded = fold_samples(case, samples, common, bound_ns)
+    counted, times_s = folded.counted, folded.times_s[folded.counted]
+    launches = samples.launch[counted]
     statistics = summarise(times_s, [part.size for part in folded.by_pass()])
-    late = has_flag(counted, Flag.LATE_START)
-    outlier = high_outliers(times_s)
+    late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
     unflagged_s = times_s[~(late | outlier)]
     unflagged = median(unflagged_s) if unflagged_s.size else None
     words = _words(folded, statistics, unflagged, float(late.mean()))
-    rank, share = _quickest(case, counted)
+    rank, share = _quickest(case, samples, counted)
     return statistics, Timing(
         fold=folded.fold, calls=case.batch,
         n_warmup=int(has_flag(samples, Flag.WARMUP).sum()), n_ramp=folded.n_ramp,
@@ -63,11 +69,12 @@ def measured(
                            for _, records in sorted(passes.items())),
         first_call_s=_first_call_s(case, passes),
         communicator_s=_longest_s(item.communicator_ns for item in _opened(passes)),
-        **_host_times_s(case, counted),
-        **_global_times_s(case, stamps, folded),
+        **_host_times_s(case, samples, counted),
+        **_common_times_s(case, common, counted),
+        clock_bound_s=None if stamps is None else bound_ns / 1e9,
         quickest_rank=rank, quickest_share=share,
         launch_medians_s=tuple(
-            median(times_s[counted.launch == launch]) for launch in np.unique(counted.launch)))
+            median(times_s[launches == launch]) for launch in np.unique(launches)))
 
 
 def summarise(
@@ -89,12 +96,6 @@ def summarise(
         ci_high_s=interval.high if interval else None,
         ci_reliable=interval is not None and interval.reliable,
     )
-
-
-def _samples_where(samples: CaseSamples, chosen: npt.NDArray[np.bool_]) -> CaseSamples:
-    """Return only these samples."""
-    names = ("launch", "pass_index", *SAMPLE_COLUMNS)
-    return replace(samples, **{name: getattr(samples, name)[..., chosen] for name in names})
 
 
 def _words(
@@ -134,33 +135,36 @@ def _longest_s(durations_ns: Iterator[int]) -> float | None:
     return None if longest_ns is None else longest_ns / 1e9
 
 
-def _host_times_s(case: Case, samples: CaseSamples) -> dict[str, float | None]:
+def _host_times_s(
+    case: Case, samples: CaseSamples, counted: npt.NDArray[np.bool_]
+) -> dict[str, float | None]:
     """Return medians over samples of maxima over ranks, of one call; None where not measured."""
     columns = {"local_max_s": local_max_ns(samples), "enqueue_s": samples.enqueue_ns.max(axis=0),
                "device_s": samples.device_ns.max(axis=0)}
-    return {name: _median_s(column[column >= 0], case.batch) for name, column in columns.items()}
+    return {name: _median_s(column[counted & (column >= 0)], case.batch)
+            for name, column in columns.items()}
 
 
-def _global_times_s(
-    case: Case, stamps: GlobalStamps | None, folded: Folded
+def _common_times_s(
+    case: Case, common: Edges | None, counted: npt.NDArray[np.bool_]
 ) -> dict[str, float | None]:
-    """Return what takes a common clock; None without one."""
-    if stamps is None:
-        return dict.fromkeys(("last_in_s", "imbalance_s", "clock_bound_s"))
-    groups, counted = case.workload.groups, folded.counted
-    return {"last_in_s": _median_s(last_in_ns(stamps, groups)[counted], case.batch),
-            "imbalance_s": _median_s(imbalance_ns(stamps, groups)[counted]),
-            "clock_bound_s": stamps.bound_ns / 1e9}
+    """Return medians over samples of what takes a common clock; None without one."""
+    if common is None:
+        return {"last_in_s": None, "imbalance_s": None}
+    return {"last_in_s": _median_s(last_in_ns(common)[counted], case.batch),
+            "imbalance_s": _median_s(imbalance_ns(common)[counted])}
 
 
-def _median_s(times_ns: Numbers, calls: int = 1) -> float | None:
+def _median_s(times_ns: npt.NDArray[np.int64], calls: int = 1) -> float | None:
     return float(np.median(times_ns)) / calls / 1e9 if times_ns.size else None
 
 
-def _quickest(case: Case, samples: CaseSamples) -> tuple[int | None, float | None]:
-    """Return the rank that was quickest most often, and its share; of one group only."""
+def _quickest(
+    case: Case, samples: CaseSamples, counted: npt.NDArray[np.bool_]
+) -> tuple[int | None, float | None]:
+    """Return the rank that was quickest most often, and in which share; of one group only."""
     if case.workload.groups > 1 or len(samples.ranks) == 1:
         return None, None
-    ranks, counts = np.unique(quickest_ranks(samples), return_counts=True)
-    first = int(np.argmax(counts))
-    return int(ranks[first]), float(counts[first] / counts.sum())
+    times = times_quickest(samples, counted)
+    row = int(np.argmax(times))
+    return samples.ranks[row], float(times[row] / counted.sum())

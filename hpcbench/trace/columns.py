@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.trace.packing import LEVEL, pack
+from hpcbench.trace.packing import LEVEL, Packer
 
 CHUNK_ROWS = 2048
 """Reading one case of 200 rows unpacks 16 kB per column; larger chunks hardly pack better."""
-Each = Callable[[Callable[[npt.NDArray[np.int64]], bytes], npt.NDArray[np.int64]], Iterable[bytes]]
-"""``map``, or what does the same with several threads."""
 
 
 def write_column(
@@ -30,7 +28,10 @@ def write_column(
 
 
 class GrowingColumn:
-    """An int64 column that is written piece by piece; `finish` writes what is left of it."""
+    """An int64 column that is written piece by piece; `finish` writes what is left of it.
+
+    `take` and `write` are apart so that chunks can be packed, by other threads, in between.
+    """
 
     def __init__(self, file: h5py.File, name: str, unit: str = "", *, chunk_rows: int) -> None:
         """Create the empty dataset ``name``."""
@@ -40,47 +41,51 @@ class GrowingColumn:
         if unit:
             self._dataset.attrs["unit"] = unit
         self._chunk_rows = chunk_rows
-        self._pieces: list[npt.NDArray[np.int64]] = []
-        self._pending = 0
+        self._rest = np.empty(0, dtype=np.int64)
+        self._taken = 0
         self._written = 0
-        self._constants: dict[int, bytes] = {}
+        self._packer = Packer()
 
     @property
     def rows(self) -> int:
-        """Return how many rows were appended."""
-        return self._written + self._pending
+        """Return how many rows were taken."""
+        return self._taken
 
-    def append(self, values: npt.NDArray[np.int64], each: Each = map) -> None:
-        """Take rows in, which must not change afterwards; whole chunks go to the file.
+    def append(self, values: npt.NDArray[np.int64]) -> None:
+        """Take rows in and write the whole chunks among them."""
+        self.write(self.pack(self.take(values)))
 
-        ``each`` packs them: a thread pool's ``map`` packs several at once.
+    def take(self, values: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+        """Take rows in and return the chunks that are whole now, to be packed and written in order.
+
+        They are parts of ``values``, which must not change before they are packed.
         """
-        self._pieces.append(values)
-        self._pending += values.size
-        whole = self._pending - self._pending % self._chunk_rows
-        if not whole:
-            return
-        rows = np.concatenate(self._pieces)
-        self._pieces, self._pending = [rows[whole:].copy()], self._pending - whole
-        self._dataset.resize((self._written + whole,))
-        for packed in each(self._packed, rows[:whole].reshape(-1, self._chunk_rows)):
-            self._dataset.id.write_direct_chunk((self._written,), packed)
-            self._written += self._chunk_rows
+        self._taken += values.size
+        missing = -self._rest.size % self._chunk_rows
+        if self._rest.size + values.size < self._chunk_rows:
+            self._rest = np.concatenate([self._rest, values])
+            return []
+        chunks = [np.concatenate([self._rest, values[:missing]])] if missing else []
+        end = values.size - (values.size - missing) % self._chunk_rows
+        self._rest = values[end:].copy()
+        self._dataset.resize((self._taken - self._rest.size,))
+        return [*chunks, *values[missing:end].reshape(-1, self._chunk_rows)]
 
-    def _packed(self, chunk: npt.NDArray[np.int64]) -> bytes:
-        """Return the packed chunk; one that holds a single value is packed only once."""
-        first = int(chunk[0])
-        if chunk[-1] != first or np.any(chunk != first):
-            return pack(chunk)
-        if first not in self._constants:
-            self._constants[first] = pack(chunk)
-        return self._constants[first]
+    def pack(self, chunks: Iterable[npt.NDArray[np.int64]]) -> list[bytes]:
+        """Return chunks as they are written; several threads may call it at once."""
+        return [self._packer.pack(chunk) for chunk in chunks]
+
+    def write(self, packed: Iterable[bytes]) -> None:
+        """Write the next chunks, packed."""
+        for chunk in packed:
+            self._dataset.id.write_direct_chunk((self._written,), chunk)
+            self._written += self._chunk_rows
 
     def finish(self) -> None:
         """Write the rows behind the last whole chunk."""
-        if self._pending:
-            self._dataset.resize((self.rows,))
-            self._dataset[self._written:] = np.concatenate(self._pieces)
+        if self._rest.size:
+            self._dataset.resize((self._taken,))
+            self._dataset[self._written:] = self._rest
 
 
 def text_column(texts: Iterable[str]) -> npt.NDArray[np.bytes_]:
@@ -90,9 +95,25 @@ def text_column(texts: Iterable[str]) -> npt.NDArray[np.bytes_]:
     return np.array(encoded, dtype=f"S{max(width, 1)}")
 
 
-def texts_of(dataset: h5py.Dataset) -> list[str]:
-    """Return a column that `text_column` made."""
-    return [item.decode() for item in dataset[:].tolist()]
+def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
+    """Return a whole column. Raises KeyError if it is not there."""
+    dataset = h5py.h5d.open(file.id, name.encode())
+    values = np.empty(dataset.shape, dtype=dataset.dtype)
+    dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+    return values
+
+
+def read_rows(file: h5py.File, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
+    """Fill ``rows`` from a column, beginning at its row ``first``."""
+    dataset = h5py.h5d.open(file.id, name.encode())
+    place = dataset.get_space()
+    place.select_hyperslab((first,), rows.shape)
+    dataset.read(h5py.h5s.create_simple(rows.shape), place, rows)
+
+
+def texts_of(column: npt.NDArray[Any]) -> list[str]:
+    """Return the texts of a column that `text_column` made."""
+    return [item.decode() for item in column.tolist()]
 
 
 def write_text(file: h5py.File, name: str, lines: Sequence[str]) -> None:
@@ -104,10 +125,15 @@ def write_text(file: h5py.File, name: str, lines: Sequence[str]) -> None:
 
 def read_text(file: h5py.File, name: str) -> str:
     """Return what `write_text` stored. Raises KeyError if it is not there."""
-    return str(file[name][0].decode())
+    return "\n".join(read_lines(file, name))
 
 
 def read_lines(file: h5py.File, name: str) -> list[str]:
-    """Return the lines that `write_text` stored."""
-    text = read_text(file, name)
+    """Return the lines that `write_text` stored. Raises KeyError if they are not there."""
+    return lines_of(read_column(file, name))
+
+
+def lines_of(column: npt.NDArray[Any]) -> list[str]:
+    """Return the lines of a column that `write_text` made."""
+    (text,) = texts_of(column)
     return text.split("\n") if text else []

@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import (
+    NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
     SAMPLE_COLUMNS_1,
     Samples,
     no_samples,
-    samples_of_version,
 )
 from hpcbench.trace.source import Damage
 
@@ -62,15 +63,21 @@ class Frame:
         """Return the meta text as JSON values. Raises ValueError if it is none."""
         return json.loads(self.meta)
 
-    def samples(self) -> Samples:
-        """Return the rows as int64 (sample, SAMPLE_COLUMNS)."""
-        rows = np.frombuffer(self.rows, dtype="<i8").astype(np.int64)
-        return samples_of_version(rows.reshape(-1, _columns(self.kind)),
-                                  1 if self.kind == Kind.RECORD_1 else 2)
+    def samples(self, empty: Empty) -> Samples:
+        """Return the rows as int64 (sample, SAMPLE_COLUMNS), in what ``empty`` makes."""
+        names = _columns(self.kind)
+        rows = np.frombuffer(self.rows, dtype="<i8").reshape(-1, len(names))
+        samples = empty((len(rows), len(SAMPLE_COLUMNS)))
+        if names == SAMPLE_COLUMNS:
+            samples[:] = rows
+        else:
+            samples[:] = NO_DEVICE_TIME
+            samples[:, [SAMPLE_COLUMNS.index(name) for name in names]] = rows
+        return samples
 
 
-def _columns(kind: int) -> int:
-    return len(SAMPLE_COLUMNS_1 if kind == Kind.RECORD_1 else SAMPLE_COLUMNS)
+def _columns(kind: int) -> tuple[str, ...]:
+    return SAMPLE_COLUMNS_1 if kind == Kind.RECORD_1 else SAMPLE_COLUMNS
 
 
 def pack_frame(kind: Kind, meta: Mapping[str, Any], samples: Samples | None = None) -> bytes:
@@ -91,7 +98,7 @@ def frame_at(data: bytes, offset: int) -> Frame | Damage:
     if magic != MAGIC or _CRC.unpack_from(head, _HEAD.size)[0] != zlib.crc32(head[:-_CRC.size]):
         return Damage(offset, "no frame starts here", torn=False)
     start = offset + HEAD_BYTES
-    end = start + text_bytes + rows * 8 * _columns(kind)
+    end = start + text_bytes + rows * 8 * len(_columns(kind))
     if end > len(data):
         return Damage(offset, f"the frame's last {end - len(data)} bytes are missing", torn=True)
     body = data[start:end]

@@ -17,9 +17,10 @@ from typing import Any
 
 from hpcbench.errors import FileError, TraceError
 from hpcbench.plan.case import Plan, plan_to_json
+from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.files import open_regular, sync_folder, write_all
 from hpcbench.trace.frames import Frame, Kind, frame_at, pack_frame, scan
-from hpcbench.trace.schema import Header, Record, no_samples
+from hpcbench.trace.schema import Header, Record, Samples, no_samples
 from hpcbench.trace.source import (
     Damage,
     Note,
@@ -143,7 +144,8 @@ class JournalTrace:
         return frozenset(case_id for case_id, _, _ in self.index)
 
     def records(
-        self, case_ids: Collection[str] | None = None, *, samples: bool = True
+        self, case_ids: Collection[str] | None = None, *, samples: bool = True,
+        empty: Empty = new_array,
     ) -> Iterator[Record]:
         """Yield the records of these cases in the order they were written."""
         with open_regular(self.path) as descriptor:
@@ -152,7 +154,7 @@ class JournalTrace:
                     frame = frame_at(os.pread(descriptor, n_bytes, offset), 0)
                     if isinstance(frame, Damage):
                         raise TraceError(f"{self.path}: changed while it was read")
-                    yield _record(frame, samples=samples)
+                    yield _record(frame, frame.samples(empty) if samples else no_samples())
 
 
 def read_journal(path: Path) -> JournalTrace:
@@ -186,7 +188,7 @@ def _index(
     for frame in frames:
         try:
             if frame.kind in (Kind.RECORD, Kind.RECORD_1):
-                record = _record(frame, samples=False)
+                record = _record(frame, no_samples())
                 index.append((record.case_id, frame.offset, frame.end - frame.offset))
             elif frame.kind == Kind.NOTE:
                 meta = frame.json()
@@ -198,8 +200,8 @@ def _index(
     return index, notes, unknown
 
 
-def _record(frame: Frame, *, samples: bool) -> Record:
-    return record_from_json(frame.json(), frame.samples() if samples else no_samples())
+def _record(frame: Frame, samples: Samples) -> Record:
+    return record_from_json(frame.json(), samples)
 
 
 def _json(frame: Frame) -> Any:

@@ -24,6 +24,8 @@ SAMPLE_COLUMNS = ("start_ns", "end_ns", "enqueue_ns", "device_ns", "flags")
 ``enqueue_ns`` is how long the host took to issue the work, ``device_ns`` how long the device took
 for it: both are NO_DEVICE_TIME where the call returns when the work is done."""
 SAMPLE_COLUMNS_1 = ("start_ns", "end_ns", "device_ns", "flags")
+"""Those of version 1; readers fill up what it lacks with NO_DEVICE_TIME."""
+SAMPLE_UNITS = {name: "ns" if name.endswith("_ns") else "" for name in SAMPLE_COLUMNS}
 NO_DEVICE_TIME = -1
 NO_COMMUNICATOR = -1
 
@@ -108,16 +110,6 @@ class Record:
     def key(self) -> tuple[str, int, int, int]:
         """Return (case_id, pass, launch, attempt)."""
         return (self.case_id, self.pass_index, self.launch, self.attempt)
-
-
-def samples_of_version(rows: Samples, version: int) -> Samples:
-    """Return rows of an older version with today's columns: int64 (row, SAMPLE_COLUMNS)."""
-    if version > 1:
-        return rows
-    upgraded = np.full((len(rows), len(SAMPLE_COLUMNS)), NO_DEVICE_TIME, dtype=np.int64)
-    for at, name in enumerate(SAMPLE_COLUMNS_1):
-        upgraded[:, SAMPLE_COLUMNS.index(name)] = rows[:, at]
-    return upgraded
 
 
 def no_samples() -> Samples:

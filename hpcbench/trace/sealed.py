@@ -19,38 +19,37 @@ Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
 from hpcbench.measure.clock import ClockCheck, ClockModel
 from hpcbench.plan.case import Plan
+from hpcbench.trace.arena import Empty, new_array
+from hpcbench.trace.case_table import CaseTable, Known, read_cases, write_cases
 from hpcbench.trace.clock_tables import write_clock_tables
 from hpcbench.trace.columns import (
     CHUNK_ROWS,
     GrowingColumn,
     read_lines,
+    read_rows,
     read_text,
-    text_column,
-    texts_of,
-    write_column,
     write_text,
 )
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
 from hpcbench.trace.journal import read_journal
 from hpcbench.trace.schema import (
+    NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
-    SAMPLE_COLUMNS_1,
+    SAMPLE_UNITS,
     SCHEMA_VERSION,
     Header,
     Record,
+    Samples,
     no_samples,
-    samples_of_version,
 )
 from hpcbench.trace.source import (
     Damage,
@@ -66,13 +65,6 @@ from hpcbench.trace.source import (
 FORMAT = "hpcbench-trace"
 _IDENTITY = ("run_id", "plan_hash", "rank", "world_size", "local_rank", "hostname", "node", "pid",
              "schema_version")
-_TEXT_FIELDS_1 = ("case_id", "status", "mode", "device")
-_TEXT_FIELDS = (*_TEXT_FIELDS_1, "stop_reason")
-_INTEGER_FIELDS_1 = {"pass_index": "", "launch": "", "attempt": "", "blamed_rank": "",
-                     "begin_ns": "ns", "end_ns": "ns", "n_wrong": "elements"}
-_INTEGER_FIELDS = {**_INTEGER_FIELDS_1, "position": "", "communicator_ns": "ns"}
-_SAMPLE_UNITS = {"start_ns": "ns", "end_ns": "ns", "enqueue_ns": "ns", "device_ns": "ns",
-                 "flags": ""}
 
 
 def trace_path(traces: Path, rank: int) -> Path:
@@ -93,7 +85,7 @@ def seal(journal_path: Path, trace_path: Path) -> None:
             write_text(file, "plan", [plan_to_text(journal.plan)])
         write_text(file, "notes", [json.dumps(asdict(note)) for note in journal.notes])
         write_text(file, "damage", [json.dumps(asdict(item)) for item in journal.damage])
-        _write_cases(file, records)
+        write_cases(file, records)
         _write_samples(file, records)
         _write_clocks(file, journal.header.rank, journal.notes)
 
@@ -107,19 +99,6 @@ def _write_identity(file: h5py.File, header: Header, *, recovered: bool) -> None
     write_text(file, "environment", [json.dumps(header.environment)])
 
 
-def _write_cases(file: h5py.File, records: Sequence[Record]) -> None:
-    for name in _TEXT_FIELDS:
-        write_column(file, f"cases/{name}", text_column(getattr(item, name) for item in records))
-    for name, unit in _INTEGER_FIELDS.items():
-        values = np.array([getattr(item, name) for item in records], dtype=np.int64)
-        write_column(file, f"cases/{name}", values, unit)
-    counts = np.array([len(item.samples) for item in records], dtype=np.int64)
-    write_column(file, "cases/sample_offset", np.cumsum(counts) - counts, "rows")
-    write_column(file, "cases/sample_count", counts, "rows")
-    lines = [json.dumps({"reason": item.reason, "detail": item.detail}) for item in records]
-    write_text(file, "cases/detail", lines)
-
-
 def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
     counts = [len(item.samples) for item in records]
     iterations = [np.arange(count, dtype=np.int64) for count in counts]
@@ -128,7 +107,7 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
                "iteration": np.concatenate([np.empty(0, np.int64), *iterations]),
                **{name: rows[:, index] for index, name in enumerate(SAMPLE_COLUMNS)}}
     for name, values in columns.items():
-        unit = _SAMPLE_UNITS.get(name, "")
+        unit = SAMPLE_UNITS.get(name, "")
         column = GrowingColumn(file, f"samples/{name}", unit, chunk_rows=CHUNK_ROWS)
         column.append(values)
         column.finish()
@@ -150,23 +129,34 @@ class SealedTrace:
     plan: Plan | None
     notes: tuple[Note, ...]
     damage: tuple[Damage, ...]
-    case_ids: frozenset[str]
+    table: CaseTable
     sealed: bool = True
 
+    @property
+    def case_ids(self) -> frozenset[str]:
+        """Return the ids of all cases with a record."""
+        return frozenset(self.table.rows_of)
+
     def records(
-        self, case_ids: Collection[str] | None = None, *, samples: bool = True
+        self, case_ids: Collection[str] | None = None, *, samples: bool = True,
+        empty: Empty = new_array,
     ) -> Iterator[Record]:
         """Yield the records of these cases in the order they were written."""
-        with open_container(self.path) as file, expected_content(self.path):
-            found = list(_read_records(file, case_ids, samples=samples))
-        yield from found
+        rows = self.table.rows(case_ids)
+        stamps = [no_samples() for _ in rows]
+        if samples and rows:
+            with open_container(self.path) as file, expected_content(self.path):
+                stamps = [*_read_stamps(file, self.table.places(rows), empty)]
+        for values, stamp in zip(self.table.values(rows), stamps, strict=True):
+            yield record_from_json(values, stamp)
 
 
-def open_trace(path: Path) -> SealedTrace:
+def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
     """Check a sealed trace from end to end and return its reader.
 
-    Raises UnreadableTrace, with the code of the check, for a truncated, changed, foreign or
-    future file.
+    Give the same ``known``, at first an empty one, for all ranks of a run: what their tables have
+    in common is then held once. Raises UnreadableTrace, with the code of the check, for a
+    truncated, changed, foreign or future file.
     """
     verify(path, FORMAT, SCHEMA_VERSION)
     with open_container(path) as file, expected_content(path):
@@ -176,43 +166,22 @@ def open_trace(path: Path) -> SealedTrace:
             plan=plan_from_text(read_text(file, "plan"), path) if "plan" in file else None,
             notes=tuple(Note(**json.loads(line)) for line in read_lines(file, "notes")),
             damage=tuple(Damage(**json.loads(line)) for line in read_lines(file, "damage")),
-            case_ids=frozenset(texts_of(file["cases/case_id"])),
+            table=read_cases(file, {} if known is None else known),
         )
 
 
-def _read_records(
-    file: h5py.File, case_ids: Collection[str] | None, *, samples: bool
-) -> Iterator[Record]:
-    version = int(file.attrs["schema_version"])
-    texts = _TEXT_FIELDS if version > 1 else _TEXT_FIELDS_1
-    integers = _INTEGER_FIELDS if version > 1 else _INTEGER_FIELDS_1
-    ids = texts_of(file["cases/case_id"])
-    rows = [row for row, case_id in enumerate(ids) if case_ids is None or case_id in case_ids]
-    if not rows:
-        return
-    columns: dict[str, list[Any]] = {
-        name: texts_of(file[f"cases/{name}"]) for name in texts}
-    for name in (*integers, "sample_offset", "sample_count"):
-        columns[name] = file[f"cases/{name}"][:].tolist()
-    details = read_lines(file, "cases/detail")
-    wanted = [(columns["sample_offset"][row], columns["sample_count"][row]) for row in rows]
-    names = SAMPLE_COLUMNS if version > 1 else SAMPLE_COLUMNS_1
-    stamps = _read_stamps(file, names, wanted) if samples else [no_samples() for _ in rows]
-    for row, stamp in zip(rows, stamps, strict=True):
-        values: Mapping[str, Any] = {name: column[row] for name, column in columns.items()}
-        yield record_from_json({**values, **json.loads(details[row])},
-                               samples_of_version(stamp, version if samples else 2))
-
-
 def _read_stamps(
-    file: h5py.File, names: Sequence[str], wanted: Sequence[tuple[int, int]]
-) -> Iterator[npt.NDArray[np.int64]]:
+    file: h5py.File, wanted: Sequence[tuple[int, int]], empty: Empty
+) -> Iterator[Samples]:
     """Yield the rows at each (offset, count); neighbours are read together, once."""
-    columns = [file[f"samples/{name}"] for name in names]
+    held = frozenset(file["samples"])
     for first, last, parts in _runs(wanted):
-        block = np.empty((len(columns), last - first), dtype=np.int64)
-        for row, column in enumerate(columns):
-            column.read_direct(block[row], np.s_[first:last])
+        block = empty((len(SAMPLE_COLUMNS), last - first))
+        for name, rows in zip(SAMPLE_COLUMNS, block, strict=True):
+            if name in held:
+                read_rows(file, f"samples/{name}", first, rows)
+            else:  # version 1
+                rows[:] = NO_DEVICE_TIME
         for offset, count in parts:
             yield block[:, offset - first:offset - first + count].T
 

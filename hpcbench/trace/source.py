@@ -10,11 +10,14 @@ from typing import Any, Protocol
 
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
+from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Record, Samples
 
-_SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
+SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
+"""Fields of a record that version 1 did not have."""
 END_NOTE = "end"
 """The note that a rank writes last, when it is done with the whole plan or was stopped."""
+_RECORD_FIELDS = tuple(item.name for item in fields(Record) if item.name != "samples")
 
 
 class UnreadableTrace(TraceError):
@@ -75,11 +78,13 @@ class TraceSource(Protocol):
         """Return the ids of all cases with a record."""
 
     def records(
-        self, case_ids: Collection[str] | None = None, *, samples: bool = True
+        self, case_ids: Collection[str] | None = None, *, samples: bool = True,
+        empty: Empty = new_array,
     ) -> Iterator[Record]:
         """Yield the records of these cases (None: of all) in the order they were written.
 
-        Without ``samples`` their arrays are left empty. Raises TraceError if the file has gone.
+        ``empty`` makes the arrays of samples; without ``samples`` they have no rows. Raises
+        TraceError if the file has gone.
         """
 
 
@@ -135,8 +140,7 @@ def plan_from_text(text: str | bytes, path: Path) -> Plan:
 
 def record_to_json(record: Record) -> dict[str, Any]:
     """Return all of a record but its samples, as JSON values."""
-    return {item.name: getattr(record, item.name)
-            for item in fields(Record) if item.name != "samples"}
+    return {name: getattr(record, name) for name in _RECORD_FIELDS}
 
 
 def record_from_json(data: Mapping[str, Any], samples: Samples) -> Record:
@@ -144,8 +148,8 @@ def record_from_json(data: Mapping[str, Any], samples: Samples) -> Record:
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
-    known = {item.name: data[item.name] for item in fields(Record)
-             if item.name != "samples" and (item.name in data or item.name not in _SINCE_2)}
+    known = {name: data[name] for name in _RECORD_FIELDS
+             if name in data or name not in SINCE_2}
     return checked_record(Record(**known, samples=samples))
 
 

@@ -148,7 +148,8 @@ def test_hb116_more_iterations_than_planned(tmp_path: Path) -> None:
         last = record.samples[-1:] + np.array([1_000_000, 1_000_000, 0, 0, 0])
         yield replace(record, samples=np.concatenate([record.samples, last]))
 
-    assert_rejected(reduced(tmp_path, edit), "HB116", "2 warm-ups and 21 timed iterations of 23", "planned are 2 warm-ups")
+    assert_rejected(reduced(tmp_path, edit), "HB116",
+                    "2 warm-ups and 21 timed iterations of 23", "planned are 2 warm-ups")
 
 
 def test_hb116_other_warm_ups_than_planned(tmp_path: Path) -> None:

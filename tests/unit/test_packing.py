@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.trace.columns import GrowingColumn, write_column
-from hpcbench.trace.packing import pack
+from hpcbench.trace.packing import Packer
 
 
 def unpacked(data: bytes, rows: int) -> np.ndarray:
@@ -23,7 +23,7 @@ def unpacked(data: bytes, rows: int) -> np.ndarray:
 def test_every_chunk_is_one_whole_zlib_stream(seed: int, bits: int, rows: int, step: int) -> None:
     noise = np.random.default_rng(seed).integers(0, 2**bits, rows, dtype=np.uint64)
     chunk = noise.view(np.int64) + np.arange(rows) * step
-    assert np.array_equal(unpacked(pack(chunk), rows), chunk)
+    assert np.array_equal(unpacked(Packer().pack(chunk), rows), chunk)
 
 
 def test_noise_costs_its_own_bytes_and_order_costs_none() -> None:
@@ -31,7 +31,7 @@ def test_noise_costs_its_own_bytes_and_order_costs_none() -> None:
     for chunk in (stamps, np.arange(8192), np.full(8192, -1)):
         planes = np.ascontiguousarray(chunk.view(np.uint8).reshape(-1, 8).T)
         deflated = len(zlib.compress(planes, 1))
-        assert len(pack(chunk)) < 1.05 * deflated + 100
+        assert len(Packer().pack(chunk)) < 1.05 * deflated + 100
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [5], [100], [99, 1, 100], [1000, 3, 250], [30] * 20])

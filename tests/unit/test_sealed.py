@@ -82,8 +82,8 @@ def test_any_hdf5_tool_opens_it_and_finds_units(tmp_path: Path) -> None:
         assert (file.attrs["format"], file.attrs["schema_version"]) == (FORMAT, 2)
         assert file.attrs["run_id"] == "run-1" and not file.attrs["recovered"]
         assert file["cases/case_id"].asstr()[0] == PLAN.cases[0].case_id
-        for name in ("samples/start_ns", "samples/end_ns", "samples/enqueue_ns", "samples/device_ns",
-                     "cases/begin_ns", "cases/communicator_ns"):
+        for name in ("samples/start_ns", "samples/end_ns", "samples/enqueue_ns",
+                     "samples/device_ns", "cases/begin_ns", "cases/communicator_ns"):
             assert file[name].attrs["unit"] == "ns"
         rows = file["samples/case"][:] == 2
         expected = [RECORDS[2].samples[:, at] for at in range(5)]

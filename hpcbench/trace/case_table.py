@@ -1,0 +1,129 @@
+"""The table ``/cases`` of a sealed trace: a row per record, with all of it but its samples."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.trace.columns import (
+    lines_of,
+    read_column,
+    text_column,
+    texts_of,
+    write_column,
+    write_text,
+)
+from hpcbench.trace.schema import Record
+from hpcbench.trace.source import SINCE_2
+
+_TEXT_FIELDS = ("case_id", "status", "mode", "device", "stop_reason")
+_INTEGER_FIELDS = {"pass_index": "", "launch": "", "attempt": "", "blamed_rank": "",
+                   "begin_ns": "ns", "end_ns": "ns", "n_wrong": "elements", "position": "",
+                   "communicator_ns": "ns"}
+_PLACE = ("sample_offset", "sample_count")
+
+_ALL_FIELDS = frozenset((*_TEXT_FIELDS, *_INTEGER_FIELDS, *_PLACE))
+
+Known = dict[tuple[str, str, bytes], Any]
+"""What was made of columns, by what it is, their type and their bytes."""
+
+
+def write_cases(file: h5py.File, records: Sequence[Record]) -> None:
+    """Write the table of these records, whose samples follow one another in ``/samples``."""
+    for name in _TEXT_FIELDS:
+        write_column(file, f"cases/{name}", text_column(getattr(item, name) for item in records))
+    for name, unit in _INTEGER_FIELDS.items():
+        values = np.array([getattr(item, name) for item in records], dtype=np.int64)
+        write_column(file, f"cases/{name}", values, unit)
+    counts = np.array([len(item.samples) for item in records], dtype=np.int64)
+    write_column(file, "cases/sample_offset", np.cumsum(counts) - counts, "rows")
+    write_column(file, "cases/sample_count", counts, "rows")
+    lines = [json.dumps({"reason": item.reason, "detail": item.detail}) for item in records]
+    write_text(file, "cases/detail", lines)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTable:
+    """The table as read, by columns, and the rows of each case.
+
+    Ranks that recorded the same share it: as a rule a table has only its times for itself.
+    """
+
+    texts: Mapping[str, Sequence[str]]
+    integers: Mapping[str, npt.NDArray[np.int64]]
+    details: Sequence[Mapping[str, Any]]
+    rows_of: Mapping[str, Sequence[int]]
+
+    def rows(self, case_ids: Collection[str] | None) -> list[int]:
+        """Return the rows of these cases (None: of all) in the order they were written."""
+        if case_ids is None:
+            return [*range(len(self.details))]
+        return sorted(row for case_id in case_ids for row in self.rows_of.get(case_id, ()))
+
+    def places(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        """Return where the samples of each row lie: the first one, and how many."""
+        return [*zip(*self._integers(_PLACE, rows), strict=True)]
+
+    def values(self, rows: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Yield each row's values by the names of the record's fields."""
+        columns: list[Sequence[Any]] = [
+            [column[row] for row in rows] for column in self.texts.values()]
+        integers = [name for name in self.integers if name not in _PLACE]
+        columns += self._integers(integers, rows)
+        names = (*self.texts, *integers)
+        for row, values in zip(rows, zip(*columns, strict=True), strict=True):
+            yield {**dict(zip(names, values, strict=True)), **self.details[row]}
+
+    def _integers(self, names: Iterable[str], rows: Sequence[int]) -> list[list[int]]:
+        at = np.array(rows, dtype=np.intp)
+        return [self.integers[name][at].tolist() for name in names]
+
+
+def read_cases(file: h5py.File, known: Known) -> CaseTable:
+    """Read the table; what ``known`` holds already is not made anew.
+
+    Raises KeyError, TypeError or ValueError if it is none.
+    """
+    def made(make: Callable[[npt.NDArray[Any]], Any], name: str) -> Any:
+        column = read_column(file, f"cases/{name}")
+        key = (make.__name__, column.dtype.str, column.tobytes())
+        if key not in known:
+            known[key] = make(column)
+        return known[key]
+
+    held = frozenset(file["cases"]) | (_ALL_FIELDS - SINCE_2)
+    table = CaseTable(
+        texts={name: made(texts_of, name) for name in _TEXT_FIELDS if name in held},
+        integers={name: made(_integers, name) for name in (*_INTEGER_FIELDS, *_PLACE)
+                  if name in held},
+        details=made(_details, "detail"), rows_of=made(_rows_of, "case_id"))
+    lengths = {*map(len, table.texts.values()), *map(len, table.integers.values())}
+    if lengths != {len(table.details)}:
+        raise ValueError("the columns of /cases differ in length")
+    if any((table.integers[name] < 0).any() for name in _PLACE):
+        raise ValueError("samples that lie nowhere")
+    return table
+
+
+def _integers(column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    return column.astype(np.int64, casting="safe")
+
+
+def _details(column: npt.NDArray[Any]) -> list[Mapping[str, Any]]:
+    lines = lines_of(column)
+    values = {line: dict(json.loads(line)) for line in set(lines)}
+    return [values[line] for line in lines]
+
+
+def _rows_of(column: npt.NDArray[Any]) -> Mapping[str, Sequence[int]]:
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, case_id in enumerate(texts_of(column)):
+        rows[case_id].append(row)
+    return dict(rows)
