@@ -83,9 +83,9 @@ def flag_cell(item: CaseResult) -> str:
 
 
 def _unflagged(timing: Timing) -> str:
-    """Return the median without flagged samples, or that all of them are flagged."""
+    """Return the median without flagged samples; nothing where all samples are flagged."""
     median_s = timing.unflagged_median_s
-    return " (all flagged)" if median_s is None else f" {format_us(median_s)} us"
+    return "" if median_s is None else f" {format_us(median_s)} us"
 
 
 def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
