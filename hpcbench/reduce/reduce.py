@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 
 from hpcbench import __version__
@@ -27,8 +29,8 @@ from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, never_ended, plan_from_text
 
-GROUP_BYTES = 256 << 20
-"""Records held at a time; a single case larger than this is a group of its own."""
+GROUP_BYTES = 128 << 20
+"""Records read at a time; a single case larger than this is a group of its own."""
 _RECORD_BYTES = 1024
 """About what a record takes beside its samples."""
 RecordsByRank = dict[int, list[Record]]
@@ -125,16 +127,30 @@ def _context(plan: Plan, intake: Intake, clocks: RankClocks) -> Context:
 
 
 def _records_by_case(plan: Plan, intake: Intake) -> Iterator[tuple[Case, RecordsByRank]]:
-    """Yield every case with its records, whose samples hold until the next case is asked for."""
-    memory = Arena(GROUP_BYTES)
-    for group in case_groups(plan):
-        memory.clear()
-        records: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
-        for rank, source in intake.sources.items():
-            for record in source.records(records.keys(), empty=memory.empty):
-                records[record.case_id].setdefault(rank, []).append(record)
-        for case in group:
-            yield case, records[case.case_id]
+    """Yield every case with its records, whose samples hold until the next case is asked for.
+
+    A thread reads the next group meanwhile, into the memory of the group before this one.
+    """
+    memories = cycle((Arena(GROUP_BYTES), Arena(GROUP_BYTES)))
+    groups = (_read(group, intake, memory)
+              for group, memory in zip(case_groups(plan), memories, strict=False))
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(next, groups, None)
+        while (group := following.result()) is not None:
+            following = reader.submit(next, groups, None)
+            yield from group
+
+
+def _read(
+    group: Sequence[Case], intake: Intake, memory: Arena
+) -> list[tuple[Case, RecordsByRank]]:
+    """Return the cases with the records of every rank that has some."""
+    memory.clear()
+    found: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
+    for rank, source in intake.sources.items():
+        for record in source.records(found.keys(), empty=memory.empty):
+            found[record.case_id].setdefault(rank, []).append(record)
+    return [(case, found[case.case_id]) for case in group]
 
 
 def case_groups(plan: Plan, limit_bytes: int = GROUP_BYTES) -> Iterator[list[Case]]:
