@@ -83,10 +83,11 @@ def _now(nvml: Any, gpu: Any) -> dict[str, Any]:
 
 def _nvlinks(nvml: Any, gpu: Any) -> int | None:
     """Return how many NVLinks are up, None where the GPU has none or does not say."""
-    states = [_told(nvml, lambda link=link: nvml.nvmlDeviceGetNvLinkState(gpu, link))
-              for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
-    told = [state for state in states if state is not None]
-    return sum(bool(state) for state in told) if told else None
+    def state(link: int) -> Any:
+        return _told(nvml, lambda: nvml.nvmlDeviceGetNvLinkState(gpu, link))
+
+    told = [up for up in map(state, range(nvml.NVML_NVLINK_MAX_LINKS)) if up is not None]
+    return sum(map(bool, told)) if told else None
 
 
 def _told(nvml: Any, ask: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The machine that a rank runs on: identity, kernel, processors and memory, as plain JSON values."""
+"""The machine that a rank runs on: identity, kernel, processors, memory; plain JSON values."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def kernel(files: KernelFiles) -> dict[str, Any]:
 
 
 def cpu(files: KernelFiles, own: Sequence[int]) -> dict[str, Any]:
-    """Return what the processors are; frequencies and governors of the first of the ``own`` cores."""
+    """Return what the processors are; frequencies and governors of the first ``own`` cores only."""
     base = "sys/devices/system/cpu"
     read = list(own)[:_READ_CPUS]
     info = _cpuinfo(files)
@@ -114,10 +114,11 @@ def load(files: KernelFiles) -> dict[str, Any]:
     """Return how busy the machine is at this moment; pressure in per cent over 10 s."""
     averages = files.line("proc/loadavg")
     ticks = [int(word) for word in (files.line("proc/stat") or "").split()[1:9]]
+    total: int = sum(ticks)
     return {
         "average": [float(word) for word in averages.split()[:3]] if averages else None,
         "pressure": {name: _pressure(files, name) for name in ("cpu", "memory", "io")},
-        "steal_share_since_boot": ticks[7] / sum(ticks) if len(ticks) == 8 and sum(ticks) else None,
+        "steal_share_since_boot": ticks[7] / total if len(ticks) == 8 and total else None,
     }
 
 
