@@ -18,6 +18,8 @@ _MIN_LENGTH = 4
 """Shorter values ("1", "yes", "on") are parts of ordinary words, which masking would blot out."""
 _MIN_LINE_LENGTH = 12
 """From this length on, one line of a secret of several lines (a private key) is masked alone."""
+_MIN_CUT = 8
+"""A part of a secret at the end or the beginning of a text is known as such from this length on."""
 _ORDINARY = frozenset({"true", "false", "none", "null"})
 _SECRET_NAME = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 _PARTITION_KEY = re.compile(r"\w*PKEYS?(_INDEX)?", re.IGNORECASE)
@@ -66,10 +68,30 @@ def masked_json(value: Any, environ: Mapping[str, str]) -> Any:
 
 def _masked(text: str, secrets: list[str]) -> str:
     for secret in secrets:
-        text = text.replace(secret, MASK)
+        text = _without_cut(text.replace(secret, MASK), secret)
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
+
+
+def _without_cut(text: str, secret: str) -> str:
+    """Mask the part of a secret that is left where a text was cut off in the middle of it."""
+    for at in _places(text, secret[:_MIN_CUT]):
+        if secret.startswith(text[at:]):
+            text = text[:at] + MASK
+            break
+    for at in reversed(list(_places(text, secret[-_MIN_CUT:]))):
+        if secret.endswith(text[:at + _MIN_CUT]):
+            return MASK + text[at + _MIN_CUT:]
+    return text
+
+
+def _places(text: str, part: str) -> Iterator[int]:
+    """Yield where ``part`` stands in the text, if it is long enough to be told from other words."""
+    at = text.find(part) if len(part) == _MIN_CUT else -1
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
 
 
 def _secrets_of(environ: Mapping[str, str]) -> list[str]:

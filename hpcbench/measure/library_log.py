@@ -33,7 +33,8 @@ _MADE = re.compile(r"NCCL INFO (\d{1,4}) coll channels,|NCCL INFO Channel \d+/(\
 _VIA = re.compile(r"NCCL INFO (?:Channel|CollNet) [^\n]*? via ([^\n]+)")
 _NETWORK = re.compile(r"((?:COLL)?NET/[^/\n]+)/\d+(?:\(\d+\))?(.*)")
 _UCC_CALL = re.compile(r"coll_init: [^\n]*; (\w+) \{([^}\n]*)\}, team_id")
-_UCX = re.compile(r"(?:(self|intra-node|inter-node) cfg#\d+ |ep_cfg\[\d+\]: )[^\n]*?tag\(([^)\n]+)\)")
+_UCX = re.compile(
+    r"(?:(self|intra-node|inter-node) cfg#\d+ |ep_cfg\[\d+\]: )[^\n]*?tag\(([^)\n]+)\)")
 
 
 @dataclass(frozen=True, slots=True)

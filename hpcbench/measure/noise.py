@@ -21,6 +21,9 @@ import numpy as np
 
 Clock = Callable[[], int]
 
+NOISE_NOTE = "noise"
+"""The note in which a rank records `measure_noise` before the sweep."""
+
 MIN_DETOUR_NS = 2000
 """A gap shorter than this is not counted, however fast the loop is: switching to another thread and
 back costs about that much, while reading the clock itself may take a cache miss or two."""

@@ -13,7 +13,9 @@ from pathlib import Path
 from hpcbench import __version__
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.environments import environment_findings
 from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
+from hpcbench.reduce.noise import noise_by_rank, noise_findings
 from hpcbench.reduce.outcome import Context, Outcome, judge
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
@@ -75,7 +77,9 @@ def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
 def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding]) -> Results:
     context = _context(plan, intake)
     cases: list[CaseResult] = []
-    findings = [*unreadable, *intake.findings]
+    headers = [source.header for source in intake.sources.values()]
+    findings = [*unreadable, *intake.findings, *environment_findings(headers, plan),
+                *noise_findings(noise_by_rank(intake.sources), headers)]
     with new_results(path) as writer:
         for outcome in _outcomes(plan, intake, context):
             cases.append(outcome.result)

@@ -1,4 +1,4 @@
-"""What NCCL and UCC say in their logs; every sample is of the form that the version named prints."""
+"""What NCCL and UCC say in their logs; each sample has the form that the version named prints."""
 
 from __future__ import annotations
 

@@ -67,6 +67,13 @@ def test_the_value_of_a_secret_variable_is_never_left(value: str, before: str, a
     assert len(stripped) < 4 or stripped not in text.replace("***", "\0")
 
 
+def test_a_secret_that_was_cut_off() -> None:
+    environ = {"A_TOKEN": SECRET}
+    assert masked(f"no route to {SECRET[:9]}", environ) == "no route to ***"
+    assert masked(f"{SECRET[-9:]} is no name", environ) == "*** is no name"
+    assert masked(f"no route to {SECRET[:4]}", environ) == f"no route to {SECRET[:4]}"
+
+
 def test_json_values_keep_their_shape() -> None:
     value = {"a": [1, None, {"b": f"x {SECRET}"}], "c": True, SECRET: 1.5}
     found = masked_json(value, {"A_TOKEN": SECRET})

@@ -99,20 +99,20 @@ def test_the_garbage_collector_is_as_before() -> None:
         gc.enable()
 
 
-SPIN = "import time; end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+ON_ONE_CORE = "import json, os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])})\n"
+SPIN = ON_ONE_CORE + "end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+LOOK = ON_ONE_CORE + (
+    "from hpcbench.measure.noise import look_for_detours\n"
+    "print(json.dumps(look_for_detours(0.4).to_json()))")
 
 
 def test_a_shared_core_shows() -> None:
-    """Two processes on one core: each has about half of it; alone it has more than that."""
-    core = sorted(os.sched_getaffinity(0))[0]
-    code = ("import json, os; os.sched_setaffinity(0, {%d})\n"
-            "from hpcbench.measure.noise import look_for_detours\n"
-            "print(json.dumps(look_for_detours(0.4).to_json()))" % core)
-    with subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\n"
-                           + SPIN]) as other:
+    """Two processes on one core have about half of it each."""
+    core = str(min(os.sched_getaffinity(0)))
+    with subprocess.Popen([sys.executable, "-c", SPIN, core]) as other:
         try:
-            done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, check=True,
-                                  capture_output=True, timeout=30)
+            done = subprocess.run([sys.executable, "-c", LOOK, core], cwd=ROOT, text=True,
+                                  check=True, capture_output=True, timeout=30)
         finally:
             other.kill()
     shared = Noise.from_json(json.loads(done.stdout))
