@@ -15,6 +15,7 @@ from hpcbench.errors import ExitCode
 from hpcbench.measure.environment import machine
 from hpcbench.measure.noise import NOISE_NOTE, Noise
 from hpcbench.plan.case import Plan
+from hpcbench.reduce.backend_used import backend_findings
 from hpcbench.reduce.environments import (
     MOMENTARY,
     PLACE_OF_A_RANK,
@@ -30,7 +31,7 @@ from hpcbench.reduce.results import Finding
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import Header
 from hpcbench.trace.sealed import seal, trace_path
-from synthetic import make_header, make_plan, make_record, write_synthetic_run
+from synthetic import make_case, make_header, make_plan, make_record, write_synthetic_run
 
 PLAN = make_plan(n_cases=2, world_size=3, iterations=20)
 ON_GPUS = make_plan(n_cases=1, world_size=3, device="cuda")
@@ -124,6 +125,24 @@ def test_hb109_two_ranks_on_one_gpu() -> None:
     assert "ranks 0, 2 share GPU GPU-a" in finding.message and "one rank a GPU" in finding.message
     assert found(headers) == []  # every case runs on the CPU
     assert found(ranks(lambda rank: {"gpu": None if rank else {"uuid": None}}), ON_GPUS) == []
+
+
+@pytest.mark.parametrize(("backend", "transport", "says"), [
+    ("ucc/tl/cuda", "CL_BASIC/TL_UCP", "ucc/tl/cuda was asked for, UCC used CL_BASIC/TL_UCP"),
+    ("ucc/tl/ucp", "CL_BASIC/TL_UCP + posix/memory", ""), ("ucc/tl/cuda", "unknown", ""),
+    ("ucc", "CL_BASIC/TL_UCP", ""), ("nccl", "P2P/CUMEM", ""), ("gloo", "NET/Socket", ""),
+    ("nccl", "P2P/CUMEM + NET/Socket", "although InfiniBand or RoCE is up (mlx5_0/1)")])
+def test_hb131_carried_by_something_else(backend: str, transport: str, says: str) -> None:
+    ports = {"mlx5_0/1": {"state": "4: ACTIVE"}, "mlx5_1/1": {"state": "1: DOWN"}}
+    with_ports = ranks(lambda rank: {"network": {"infiniband": ports}})
+    cases = [make_case(number, backend=backend) for number in range(2)]
+    told = [(case, {"transport": transport}) for case in cases]
+    messages = [item.message for item in backend_findings(told, with_ports)]
+    assert len(messages) == bool(says)
+    if says:
+        assert says in messages[0] and f"2 cases, first {cases[0].label}" in messages[0]
+    if backend == "nccl":
+        assert list(backend_findings(told, ranks(lambda rank: {}))) == []
 
 
 @pytest.mark.parametrize(("variables", "says"), [
