@@ -17,7 +17,9 @@ from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary import canary_findings, canary_of
 from hpcbench.reduce.clocks import RankClocks, clock_findings, rank_clocks
+from hpcbench.reduce.environments import environment_findings
 from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
+from hpcbench.reduce.noise import noise_by_rank, noise_findings
 from hpcbench.reduce.order import ExecutedOrder, order_findings
 from hpcbench.reduce.outcome import judge
 from hpcbench.reduce.passes import Context
@@ -90,6 +92,7 @@ def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding
     unbracketed: dict[str, frozenset[int]] = {}
     context = _context(plan, intake, clocks)
     stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
+    headers = [source.header for source in sources.values()]
     with new_results(path) as writer:
         for case, records in _records_by_case(plan, intake):
             stacked.clear()
@@ -103,7 +106,9 @@ def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding
                 writer.add_samples(case, outcome.samples)
                 stacked, packing = packing, stacked
         findings = [
-            *unreadable, *intake.findings, *clock_findings(clocks, unbracketed), *of_cases,
+            *unreadable, *intake.findings, *environment_findings(headers, plan),
+            *noise_findings(noise_by_rank(sources), headers),
+            *clock_findings(clocks, unbracketed), *of_cases,
             *check_totals(plan, cases), *order_findings(plan, executed), *_few_samples(cases),
             *_late_starts(cases), *canary_findings(canary)]
         results = Results(_run_info(plan, intake), plan, tuple(cases), tuple(findings),
