@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -41,7 +42,19 @@ WarmupOption = Annotated[
     Optional[int], typer.Option(help="Warm-up iterations of every case: measure.warmup.")
 ]
 ItersOption = Annotated[
-    Optional[int], typer.Option(help="Timed iterations of every case: measure.iterations.")
+    Optional[str],
+    typer.Option(help="Timed iterations of every case, or auto: measure.iterations."),
+]
+ModeOption = Annotated[
+    Optional[str],
+    typer.Option(help="Timing mode of every case: isolated, pipelined or barrier_start."),
+]
+PassesOption = Annotated[
+    Optional[int], typer.Option(help="Times the whole plan is run: measure.passes.")
+]
+LaunchesOption = Annotated[
+    Optional[int],
+    typer.Option(help="Independent repetitions of it with fresh workers: measure.launches."),
 ]
 OnlyOption = Annotated[
     Optional[str], typer.Option(help="Keep the cases whose label matches this shell pattern: only.")
@@ -68,17 +81,23 @@ def _main(
 
 
 def _overrides(
-    benchmark: str | None, warmup: int | None, iters: int | None, only: str | None,
-    output: Path | None, require: list[str] | None, inline: bool, assignments: list[str] | None,
+    shorthands: Mapping[str, object], assignments: list[str] | None
 ) -> list[tuple[str, object]]:
     """Return (key path, value) pairs; the shorthands come first, so that --set wins."""
-    shorthands: list[tuple[str, object]] = [
-        ("benchmark", benchmark), ("measure.warmup", warmup), ("measure.iterations", iters),
-        ("only", only), ("output.folder", str(output) if output else None),
-        ("require", require or None), ("launch.inline", inline or None),
-    ]
-    given = [(key, value) for key, value in shorthands if value is not None]
+    given = [(key, value) for key, value in shorthands.items() if value is not None]
     return given + [_assignment(text) for text in assignments or []]
+
+
+def _sweep_keys(
+    benchmark: str | None, warmup: int | None, iters: str | None, mode: str | None,
+    passes: int | None, launches: int | None, only: str | None,
+) -> dict[str, object]:
+    """Return key path -> value of the flags that a plan depends on; None where not given."""
+    is_number = iters is not None and iters.isdecimal()  # other text: the config's check tells
+    return {
+        "benchmark": benchmark, "measure.warmup": warmup,
+        "measure.iterations": int(iters or 0) if is_number else iters, "measure.mode": mode,
+        "measure.passes": passes, "measure.launches": launches, "only": only}
 
 
 def _assignment(text: str) -> tuple[str, object]:
@@ -103,6 +122,9 @@ def run(
     benchmark: BenchmarkOption = None,
     warmup: WarmupOption = None,
     iters: ItersOption = None,
+    mode: ModeOption = None,
+    passes: PassesOption = None,
+    launches: LaunchesOption = None,
     only: OnlyOption = None,
     assignments: SetOption = None,
     require: Annotated[
@@ -127,7 +149,10 @@ def run(
     from hpcbench.run import run_command
 
     path = _one_config(config, config_option)
-    overrides = _overrides(benchmark, warmup, iters, only, output, require, inline, assignments)
+    overrides = _overrides({
+        **_sweep_keys(benchmark, warmup, iters, mode, passes, launches, only),
+        "output.folder": str(output) if output else None, "require": require or None,
+        "launch.inline": inline or None}, assignments)
     if dry:
         _dry_run(path, overrides, world_size or 4)
     sys.stderr = sys.__stderr__
@@ -154,6 +179,9 @@ def plan(
     benchmark: BenchmarkOption = None,
     warmup: WarmupOption = None,
     iters: ItersOption = None,
+    mode: ModeOption = None,
+    passes: PassesOption = None,
+    launches: LaunchesOption = None,
     only: OnlyOption = None,
     assignments: SetOption = None,
 ) -> None:
@@ -162,7 +190,8 @@ def plan(
     from hpcbench.plan.expand import make_plan
     from hpcbench.report.console import print_plan
 
-    overrides = _overrides(benchmark, warmup, iters, only, None, None, False, assignments)
+    overrides = _overrides(
+        _sweep_keys(benchmark, warmup, iters, mode, passes, launches, only), assignments)
     job = make_plan(load_config(_one_config(config, config_option), overrides), world_size)
     if probe:
         from hpcbench.launch.probe import resolve_here

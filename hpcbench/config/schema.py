@@ -83,7 +83,9 @@ class Launch(Section):
         default=(),
         description="Shell patterns of further environment variables that workers inherit.")
     address: Text | None = Field(
-        default=None, description="Address on which rank 0 is reached; default: found by MPI.")
+        default=None,
+        description="Name or address on which workers reach rank 0; default: launch.interface's, "
+        "else loopback for one node, else what rank 0's host name resolves to.")
     interface: Text | None = Field(
         default=None, description="Network interface of gloo and nccl's sockets, such as eth0.")
     port: Ports = Field(

@@ -11,6 +11,7 @@ from rich.text import Text
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Results
 from hpcbench.report.plan_lines import case_table, plan_header, skip_lines
+from hpcbench.report.quality_lines import quality_lines
 from hpcbench.report.result_lines import (
     block_lines,
     closing_lines,
@@ -27,14 +28,14 @@ def print_plan(plan: Plan) -> None:
 
 
 def print_results(results: Results, folder: Path) -> None:
-    """Print a run's tables, what was not ok and why, the totals and where the files are."""
+    """Print a run's tables, their quality, what was not ok and why, totals and files."""
     blocks = dict.fromkeys(item.case.block for item in results.cases)
     tables = (
         block_lines(block, [item for item in results.cases if item.case.block == block])
         for block in blocks
     )
-    _print(chain(run_lines(results), *tables, outcome_lines(results), finding_lines(results),
-                 closing_lines(results, folder)))
+    _print(chain(run_lines(results), *tables, quality_lines(results), outcome_lines(results),
+                 finding_lines(results), closing_lines(results, folder)))
 
 
 def _print(lines: Iterable[Text]) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.text import Text
 
-from hpcbench.config.names import BACKENDS, COLLECTIVES, DTYPE_BYTES, MODES, OPS, SPLITS
+from hpcbench.config.names import BACKENDS, COLLECTIVES, DTYPE_BYTES, OPS, ORDERS, SPLITS
 from hpcbench.report.terminal import open_console
+from hpcbench.report.timing import MODES, USUAL_FOLDS
 
 NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
 LATER = ("primitives", "implementations", "models", "strategies")
@@ -35,8 +36,12 @@ def _probe() -> Mapping[str, Any] | None:
 def _lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
     for title, names in (("collectives", COLLECTIVES), ("dtypes", dtypes), ("ops", OPS),
-                         ("splits", SPLITS), ("timing modes", MODES)):
+                         ("splits", SPLITS), ("orders", ORDERS)):
         yield Text(f"{title:<17}{', '.join(names)}")
+    yield Text()
+    yield Text("timing modes", style="bold")
+    for name, meaning in MODES.items():
+        yield Text(f"  {name:<15}{meaning}; fold {USUAL_FOLDS[name]}")
     yield Text()
     yield Text("backends", style="bold")
     for name in BACKENDS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
@@ -24,37 +24,42 @@ from hpcbench.report.text import (
     size_range,
     summarise_cases,
     type_cell,
+    without_empty,
 )
+from hpcbench.report.timing import iterations_text, repeats_text
 from hpcbench.units import format_bytes, format_seconds
 
 LISTED_CASES = 60
+STOPPING_LEVEL = 0.99
+"""Level of the interval that measure.precision is about (docs/config.md)."""
 HEADER_COLUMNS = 110
 CASE_COLUMNS = (
     Column("#"), Column("collective", words=True),
     Column("backend", words=True), Column("device", words=True), Column("ranks"),
     Column("type", words=True), Column("redop", words=True), Column("root"),
-    Column("in-place", words=True), Column("size", "(B)"), Column("count", "(elem)"),
-    Column("needs", words=True), Column("estimate"),
+    Column("place", words=True), Column("size", "(B)"), Column("count", "(elem)"),
+    Column("samples", words=True), Column("needs", words=True), Column("estimate", "(a pass)"),
 )
 GROUP_COLUMNS = (
     Column("cases"), Column("collective", words=True), Column("backend", words=True),
     Column("device", words=True), Column("ranks"), Column("types", words=True),
-    Column("redops", words=True), Column("sizes", words=True), Column("needs", words=True),
-    Column("estimate"),
+    Column("redops", words=True), Column("sizes", words=True), Column("samples", words=True),
+    Column("needs", words=True), Column("estimate", "(a pass)"),
 )
 
 
 def plan_header(plan: Plan) -> Iterator[Text]:
-    """Yield the plan's name, its totals, its order and its cost."""
+    """Yield the plan's name, its totals, how it measures, its order and its cost."""
     skipped = sum(case.skip is not None for case in plan.cases)
-    yield Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {plural(plan.passes, 'pass')} "
+    yield Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} "
                f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
     needs = distinct(sorted({need for case in plan.cases if not case.skip for need in case.needs}))
     open_cases = sum(bool(case.needs) and case.skip is None for case in plan.cases)
     later = f" ({open_cases} of them need {needs}: known when it runs, or with --probe)"
     yield Text(f"{len(plan.cases) - skipped} to run{later if open_cases else ''}, "
                f"{skipped} skipped, {plural(plan.duplicates, 'duplicate')} dropped")
-    yield Text("order: by #; cases that can share workers (environment, ranks) stand together")
+    yield from (Text(line) for line in _measure_lines(plan))
+    yield Text(_order_line(plan))
     yield Text(_estimate_line(plan))
     patterns = (*ALLOWED, *plan.config.get("launch", {}).get("pass_env", ()))
     inherited = f"workers inherit only variables that match: {' '.join(patterns)}"
@@ -62,10 +67,38 @@ def plan_header(plan: Plan) -> Iterator[Text]:
         yield Text(line, style="dim")
 
 
+def _measure_lines(plan: Plan) -> Iterator[str]:
+    """Yield the modes, and how many samples the cases of a pass take and until when."""
+    runs = [case for case in plan.cases if case.skip is None]
+    modes = Counter(case.mode for case in runs)
+    if modes:
+        yield "modes: " + ", ".join(f"{count} {mode}" for mode, count in modes.items())
+    fixed = [case for case in runs if case.is_fixed]
+    if fixed:
+        yield f"samples of a pass: {plural(len(fixed), 'case')} exactly {iterations_text(fixed)}"
+    auto = [case for case in runs if not case.is_fixed]
+    if auto:
+        measure = plan.config.get("measure", {})
+        yield f"samples of a pass: {plural(len(auto), 'case')} auto, {iterations_text(auto)}"
+        if measure:
+            yield (f"  until the median's {STOPPING_LEVEL:.0%} interval is within "
+                   f"+-{measure['precision'] * 100:g}%, or a case has used its share of "
+                   f"{measure['budget_s']:g} s")
+
+
+def _order_line(plan: Plan) -> str:
+    measure = plan.config.get("measure", {})
+    text = "order: cases that can share workers (environment, ranks) stand together"
+    if measure.get("order") == "shuffled":
+        return f"{text}, shuffled among them in every pass (seed {measure['seed']})"
+    return f"{text}, by # among them"
+
+
 def _estimate_line(plan: Plan) -> str:
     runs = [case for case in plan.cases if case.skip is None]
-    total = sum(case.estimate_s for case in runs) * plan.passes
-    depends = sum(case.estimate_s for case in runs if case.needs) * plan.passes
+    repeats = plan.passes * plan.launches
+    total = sum(case.estimate_s for case in runs) * repeats
+    depends = sum(case.estimate_s for case in runs if case.needs) * repeats
     memory = max((case.memory_bytes for case in runs), default=0)
     text = f"estimate {format_seconds(total) if total else '0 s'}"
     text += f", {format_seconds(depends)} of it only where the needs are met" if depends else ""
@@ -82,13 +115,17 @@ def case_table(plan: Plan) -> Iterator[Text]:
     for block in blocks:
         cases = [case for case in runs if case.block == block]
         rows = [_case_row(case) for case in cases] if listed else _group_rows(cases)
-        widths = column_widths(columns, rows)
         yield Text()
         yield Text(f"block {block}", style="bold")
-        for line in header_lines(columns, widths):
-            yield Text(line, style="dim")
-        for row in rows:
-            yield Text(row_line(columns, widths, row))
+        yield from _table(*without_empty(columns, rows))
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
+    widths = column_widths(columns, rows)
+    for line in header_lines(columns, widths):
+        yield Text(line, style="dim")
+    for row in rows:
+        yield Text(row_line(columns, widths, row))
 
 
 def _case_row(case: Case) -> list[str]:
@@ -97,24 +134,35 @@ def _case_row(case: Case) -> list[str]:
         str(case.index), _collective(case), _backend(case), case.device,
         str(case.world_size), type_cell(case), work.op or MISSING,
         MISSING if work.root is None else str(work.root), in_place_cell(case),
-        str(work.size_bytes), str(work.count), ",".join(case.needs) or MISSING,
+        str(work.size_bytes), str(work.count), f"{_samples([case])} {_mode(case)}",
+        ",".join(case.needs) or MISSING,
         format_seconds(case.estimate_s) if case.estimate_s else MISSING,
     ]
 
 
 def _group_rows(cases: Sequence[Case]) -> list[list[str]]:
-    groups: dict[tuple[str, str, str, int, tuple[str, ...]], list[Case]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, int, str, tuple[str, ...]], list[Case]] = defaultdict(list)
     for case in cases:
-        key = (_collective(case), _backend(case), case.device, case.world_size, case.needs)
+        key = (_collective(case), _backend(case), case.device, case.world_size, _mode(case),
+               case.needs)
         groups[key].append(case)
     return [
         [str(len(group)), collective, backend, device, str(ranks),
          distinct(type_cell(case) for case in group),
          distinct(case.workload.op for case in group) or MISSING, size_range(group),
-         ",".join(needs) or MISSING,
+         f"{_samples(group)} {mode}", ",".join(needs) or MISSING,
          format_seconds(sum(case.estimate_s for case in group) or 0.0)]
-        for (collective, backend, device, ranks, needs), group in groups.items()
+        for (collective, backend, device, ranks, mode, needs), group in groups.items()
     ]
+
+
+def _mode(case: Case) -> str:
+    return f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
+
+
+def _samples(cases: Sequence[Case]) -> str:
+    """Return ``20``, ``auto``, or what there is of both."""
+    return distinct(str(case.iterations) if case.is_fixed else "auto" for case in cases)
 
 
 def _collective(case: Case) -> str:

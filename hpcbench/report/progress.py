@@ -21,13 +21,17 @@ SHOWN_ABOVE_THE_BAR = ("wrong", "failed", "timeout")
 
 
 class Progress:
-    """Progress of the given cases, which are those still to come, in order, over all passes.
+    """Progress of the given cases, which are those still to come over all passes and launches.
 
     A context manager; what it prints goes to ``stream`` (default: standard output as it is now).
     """
 
-    def __init__(self, cases: Sequence[Case], stream: TextIO | None = None) -> None:
+    def __init__(
+        self, cases: Sequence[Case], stream: TextIO | None = None, *, passes: int = 1,
+        launches: int = 1,
+    ) -> None:
         """Take the cases to come; nothing is printed yet."""
+        self._repeats = (launches, passes)
         self._total = len(cases)
         self._done = 0
         self._left_s = sum(case.estimate_s for case in cases)
@@ -55,17 +59,32 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
-    def case_done(self, case: Case, status: str, reason: str, seconds: float) -> None:
-        """Count one case; ``seconds`` is how long all of it took, set-up and checks included."""
+    def case_done(
+        self, case: Case, status: str, reason: str, seconds: float, launch: int = 0,
+        pass_index: int = 0,
+    ) -> None:
+        """Count one run of a case.
+
+        ``seconds`` is how long all of it took, set-up and checks included; ``launch`` and
+        ``pass_index`` count from 0.
+        """
         self._done += 1
         self._account(case, status, seconds)
         place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
-        line = f"{place} {status:<7} {case.label}  {format_seconds(seconds)}  {reason}".rstrip()
+        line = (f"{place} {status:<7} {case.label}  {self._which(launch, pass_index)}"
+                f"{format_seconds(seconds)}  {reason}").rstrip()
         if self._bar is None or status in SHOWN_ABOVE_THE_BAR:
             self.message(line)
         if self._bar and self._task is not None:
             self._bar.update(self._task, advance=1, description=case.label, left=self.time_left())
             self._bar.refresh()
+
+    def _which(self, launch: int, pass_index: int) -> str:
+        """Return ``launch 1/2 pass 3/3``; nothing of what there is only one."""
+        launches, passes = self._repeats
+        parts = [f"launch {launch + 1}/{launches}"] if launches > 1 else []
+        parts += [f"pass {pass_index + 1}/{passes}"] if passes > 1 else []
+        return f"{' '.join(parts)}  " if parts else ""
 
     def message(self, text: str) -> None:
         """Print one line at once: above the bar, or in the log."""

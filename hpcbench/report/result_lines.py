@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hpcbench.analysis.bandwidth import bandwidth
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.results import FOLD, CaseResult, Results
+from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.report.text import (
     MISSING,
     Column,
@@ -28,6 +28,18 @@ from hpcbench.report.text import (
     summarise_cases,
     type_cell,
 )
+from hpcbench.report.timing import (
+    INTERVAL_METHOD,
+    LEVEL,
+    MODES,
+    clock_text,
+    flag_cell,
+    fold_of,
+    interval_cell,
+    mode_and_fold,
+    repeats_text,
+)
+from hpcbench.units import format_seconds
 
 STYLES = {"ok": "", "wrong": "bold red", "failed": "red", "timeout": "red", "skipped": "yellow",
           "not_run": "yellow"}
@@ -38,29 +50,70 @@ SHOWN_FINDINGS = 3
 OUTPUTS = ("results.h5", "summary.json", "summary.csv", "plots", "traces")
 COLUMNS = (
     Column("size", "(B)"), Column("count", "(elem)"), Column("type", words=True),
-    Column("redop", words=True), Column("root"), Column("in-place", words=True),
-    Column("time p50", "(us)"), Column("p95", "(us)"), Column("algbw", "(GB/s)"),
-    Column("busbw", "(GB/s)"), Column("#wrong"), Column("n"), Column("status", words=True),
+    Column("redop", words=True), Column("root"), Column("place", words=True),
+    Column("time p50", "(us)"), Column("CI", "+-%"), Column("p95", "(us)"),
+    Column("algbw", "(GB/s)"), Column("busbw", "(GB/s)"), Column("#wrong"), Column("n"),
+    Column("status", words=True), Column("launches", "(p50, us)"), Column("flags", words=True),
 )
+ALWAYS = 14
+"""So many of COLUMNS are shown although no row has anything in them."""
 
 
 def run_lines(results: Results) -> Iterator[Text]:
-    """Yield who ran what, where, with which versions, and what the time column means."""
+    """Yield who ran what, where, with which versions, and what the columns mean."""
     run = results.run
     when = run.started_at or "at an unknown time"
     yield Text(f"{run.name}  run {run.run_id}  started {when}", style="bold")
     nodes = ", ".join(run.nodes[:4]) + (", ..." if len(run.nodes) > 4 else "")
     yield Text(f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')} ({nodes})")
     yield Text(", ".join(f"{name} {version}" for name, version in run.versions.items()))
-    modes = distinct(sorted({item.case.mode for item in results.cases}))
-    warmups = distinct(sorted({item.case.warmup for item in results.cases}))
-    yield Text(f"mode {modes}: time p50 = median over the n timed iterations of the {FOLD} of "
-               f"end - start, after {warmups} warm-ups")
-    yield Text("algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B")
+    yield from (Text(line) for line in _definitions(results))
+
+
+def _definitions(results: Results) -> Iterator[str]:
+    """Yield what the columns mean: mode and fold, which samples, interval, rates, clock."""
+    ran = [item for item in results.cases if item.status in TABLED] or results.cases
+    for mode, fold in dict.fromkeys(mode_and_fold(item) for item in ran):
+        batches = distinct(sorted({item.case.batch for item in ran if item.case.mode == mode}))
+        calls = f" ({batches} calls a sample)" if mode == "pipelined" else ""
+        yield f"mode {mode}: {MODES[mode]}{calls}"
+        yield f"  its time, fold {fold}: {FOLDS[fold]}"
+    warmups = distinct(sorted({item.case.warmup for item in ran}))
+    yield (f"time p50 = median over the n timed samples of {repeats_text(results.plan)}, "
+           f"after {warmups} warm-ups" + _steady_words(results))
+    yield (f"CI = {LEVEL:.0%} confidence interval of the median ({INTERVAL_METHOD}): its farther "
+           "end, in % of the median;")
+    yield "  - where there is none (n < 6), ? where the samples depend on one another too much"
+    yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
+    order = _order_text(results)
+    yield clock_text(results, ran) + _clock_checks(results) + (f"; {order}" if order else "")
+
+
+def _steady_words(results: Results) -> str:
+    judged = any(item.timing is not None for item in results.cases)
+    return "; samples before the steady state are left out" if judged else ""
+
+
+def _clock_checks(results: Results) -> str:
+    """Return what the checks of the synchronisation found, where there was one."""
+    clocks = results.clocks
+    if clocks is None or not clocks.n_syncs:
+        return ""
+    error = "unchecked" if clocks.check_error_s is None else format_seconds(clocks.check_error_s)
+    drift = "" if clocks.drift_ppm is None else f", drift {clocks.drift_ppm:.3g} ppm"
+    return f" (largest error in checks {error}{drift})"
+
+
+def _order_text(results: Results) -> str:
+    measure = results.plan.config.get("measure", {})
+    if "order" not in measure:
+        return ""
+    seed = f", seed {measure['seed']}" if measure["order"] == "shuffled" else ""
+    return f"order of cases: {measure['order']}{seed}"
 
 
 def block_lines(name: str, items: Sequence[CaseResult]) -> Iterator[Text]:
-    """Yield one block's table: a group of rows per collective, backend, device and ranks."""
+    """Yield one block's table: a group of rows per collective, backend, device, ranks and mode."""
     groups: dict[str, list[CaseResult]] = defaultdict(list)
     for item in items:
         if item.status in TABLED:
@@ -68,25 +121,28 @@ def block_lines(name: str, items: Sequence[CaseResult]) -> Iterator[Text]:
     if not groups:
         return
     rows = {item.case.case_id: _row(item) for group in groups.values() for item in group}
-    widths = column_widths(COLUMNS, rows.values())
-    header = header_lines(COLUMNS, widths)
+    shown = [at for at in range(len(COLUMNS))
+             if at < ALWAYS or any(row[at] for row in rows.values())]
+    columns = [COLUMNS[at] for at in shown]
+    cells = {key: [row[at] for at in shown] for key, row in rows.items()}
+    widths = column_widths(columns, cells.values())
     yield Text()
     yield Text(f"block {name}", style="bold")
-    for line in header:
+    for line in header_lines(columns, widths):
         yield Text(line, style="dim")
     for title, group in groups.items():
         yield Text(title, style="cyan")
         for item in sorted(group, key=_row_order):
-            line = row_line(COLUMNS, widths, rows[item.case.case_id])
+            line = row_line(columns, widths, cells[item.case.case_id])
             yield Text(line, style=STYLES[item.status])
 
 
 def _group_title(item: CaseResult) -> str:
     case = item.case
-    title = f"{case.workload.collective}  {case.backend} ({device_type(item)})  "
-    title += plural(case.world_size, "rank")
-    title += f"  {form_text(case)}" if form_text(case) else ""
-    return f"{title}  {env_text(case)}".rstrip()
+    parts = (case.workload.collective, f"{case.backend} ({device_type(item)})",
+             plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}",
+             form_text(case), env_text(case))
+    return "  ".join(part for part in parts if part)
 
 
 def _row_order(item: CaseResult) -> tuple[str, str, int, bool, int, int]:
@@ -101,11 +157,19 @@ def _row(item: CaseResult) -> list[str]:
     return [
         str(work.size_bytes), str(work.count), type_cell(case), work.op or MISSING,
         MISSING if work.root is None else str(work.root), in_place_cell(case),
-        format_us(stats.median_s if stats else None), format_us(stats.p95_s if stats else None),
+        format_us(stats.median_s if stats else None), interval_cell(stats),
+        format_us(stats.p95_s if stats else None),
         format_gb_per_s(rates.algbw_bytes_per_s if rates else None),
         format_gb_per_s(rates.busbw_bytes_per_s if rates else None),
         _wrong_cell(item), str(stats.n) if stats else MISSING, item.status,
+        _launches_cell(item), flag_cell(item),
     ]
+
+
+def _launches_cell(item: CaseResult) -> str:
+    """Return the least and the greatest median of a launch; nothing for a single launch."""
+    medians = item.timing.launch_medians_s if item.timing else ()
+    return f"{format_us(min(medians))}..{format_us(max(medians))}" if len(medians) > 1 else ""
 
 
 def _wrong_cell(item: CaseResult) -> str:

@@ -15,21 +15,31 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
-from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.results import FOLD, CaseResult, Results
+from hpcbench.plan.case import STATUSES, Plan
+from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.report.text import env_text
+from hpcbench.report.timing import INTERVAL_METHOD, LEVEL, fold_of
 from hpcbench.trace.files import whole_file
 from hpcbench.units import to_gb_per_s
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 STATISTIC_FIELDS = ("n", "min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
+INTERVAL_FIELDS = ("ci_low_s", "ci_high_s", "ci_reliable")
+TIMING_FIELDS = (
+    "calls", "n_warmup", "n_ramp", "n_late", "n_outlier", "unflagged_n", "unflagged_median_s",
+    "quality", "stop_reasons", "first_call_s", "communicator_s", "last_in_s", "local_max_s",
+    "imbalance_s", "enqueue_s", "device_s", "clock_bound_s", "quickest_rank", "quickest_share",
+    "launch_medians_s",
+)
 FIELDS = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
     "env", "dtype", "op", "root", "in_place", "requested_bytes", "size_bytes", "count", "split",
     "groups", "warmup", "iterations", "validate", "status", "reason", "blamed_rank", "n_wrong",
     *STATISTIC_FIELDS, "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
+    "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", *TIMING_FIELDS,
 )
-"""The columns of summary.csv, and the keys of each of summary.json's ``cases``."""
+"""The columns of summary.csv, and the keys of each of summary.json's ``cases``; those of schema
+version 1 come first. A list is a list in JSON, and text separated by spaces in CSV."""
 COMMUNICATION_NAMES = {
     "all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reduce_scatter",
     "send_recv": "p2p", "all_to_all": "all_to_all", "broadcast": "broadcast", "reduce": "reduce",
@@ -38,7 +48,8 @@ COMMUNICATION_NAMES = {
 """Collective -> its key in ``results.communication``; the first four are other tools' names."""
 COMMUNICATION_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "split",
-    "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s",
+    "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s", "mode", "fold",
+    "ci_low_s", "ci_high_s", "ci_reliable",
 )
 
 
@@ -53,8 +64,12 @@ def write_summary(results: Results, folder: Path) -> list[Path]:
     with whole_file(csv_path) as part, part.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, FIELDS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: _csv_cell(row[name]) for name in FIELDS} for row in rows)
     return [json_path, csv_path]
+
+
+def _csv_cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
 
 
 def case_row(item: CaseResult) -> dict[str, Any]:
@@ -62,21 +77,32 @@ def case_row(item: CaseResult) -> dict[str, Any]:
     case, work, stats = item.case, item.case.workload, item.statistics
     row = {**asdict(work), **{name: getattr(case, name) for name in (
         "case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
-        "iterations", "validate")}}
+        "iterations", "validate", "batch")}}
+    row["min_iterations"] = case.iterations if case.is_fixed else case.min_iterations
     row |= {"env": env_text(case), "device": item.device or case.device, "status": item.status,
             "reason": item.reason, "blamed_rank": item.blamed_rank, "n_wrong": item.n_wrong,
             "busbw_factor": busbw_factor(work.collective, case.group_size)}
     row |= {name: getattr(stats, name) if stats else None for name in STATISTIC_FIELDS}
+    row |= {name: getattr(item.timing, name) if item.timing else None for name in TIMING_FIELDS}
+    row |= {"fold": fold_of(item) if stats else None, **_interval(stats)}
     rates = bandwidth(work, case.world_size, stats.median_s) if stats else None
     row["algbw_gb_per_s"] = to_gb_per_s(rates.algbw_bytes_per_s) if rates else None
     row["busbw_gb_per_s"] = to_gb_per_s(rates.busbw_bytes_per_s) if rates else None
     return {name: row[name] for name in FIELDS}
 
 
+def _interval(stats: Statistics | None) -> dict[str, Any]:
+    """Return the ends of the interval, its level, and whether it can be relied on."""
+    if stats is None or stats.ci_low_s is None:
+        return dict.fromkeys((*INTERVAL_FIELDS, "ci_level"))
+    return {"ci_level": LEVEL, **{name: getattr(stats, name) for name in INTERVAL_FIELDS}}
+
+
 def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return summary.json's content."""
     run = results.run
     counts = Counter(item.status for item in results.cases)
+    measure = results.plan.config.get("measure", {})
     return {
         "schema": "hpcbench.summary", "schema_version": SCHEMA_VERSION,
         "name": run.name, "world_size": run.world_size, "timestamp": run.started_at or None,
@@ -84,10 +110,15 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
         "ranks_present": list(run.ranks_present), "hpcbench_version": run.hpcbench_version,
         "versions": dict(run.versions),
         "definitions": {
-            "time": f"median over iterations of the {FOLD} of end - start",
+            "time": "median over the timed samples of the fold, seconds", "folds": dict(FOLDS),
+            "interval": f"{LEVEL:.0%} confidence interval of the median, {INTERVAL_METHOD}",
             "gb": "1e9 bytes", "details": "docs/method.md",
         },
-        "config": _config(rows),
+        "repeats": {"passes": results.plan.passes, "launches": results.plan.launches,
+                    **{name: measure.get(name) for name in ("order", "seed")}},
+        "clocks": results.clocks and asdict(results.clocks),
+        "canary": results.canary and asdict(results.canary),
+        "config": _config(rows, results.plan),
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},
         "results": {
             "communication": _communication(rows),
@@ -100,19 +131,21 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
     }
 
 
-def _config(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _config(rows: list[dict[str, Any]], plan: Plan) -> dict[str, Any]:
     """Return what all rows that ran share; a list where the sweep varies it."""
     rows = [row for row in rows if row["status"] not in ("skipped", "not_run")] or rows
+    is_fixed = {case.case_id: case.is_fixed for case in plan.cases}
     return {
         "warmup_iters": _one_or_all(row["warmup"] for row in rows),
-        "benchmark_iters": _one_or_all(row["iterations"] for row in rows),
+        "benchmark_iters": _one_or_all(
+            row["iterations"] if is_fixed[row["case_id"]] else "auto" for row in rows),
         "device": _one_or_all(row["device"].split(":")[0] for row in rows),
         "mode": _one_or_all(row["mode"] for row in rows),
     }
 
 
-def _one_or_all(values: Iterable[Any]) -> Any:
-    found = sorted(set(values))
+def _one_or_all(values: Iterable[int | str]) -> Any:
+    found = sorted(set(values), key=lambda value: (isinstance(value, str), value))
     return found[0] if len(found) == 1 else found
 
 

@@ -44,6 +44,15 @@ def column_widths(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> l
     return [max(len(line[index]) for line in lines) for index in range(len(columns))]
 
 
+def without_empty(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> tuple[list[Column], list[list[str]]]:
+    """Return columns and rows without the columns in which no row says anything."""
+    kept = [at for at in range(len(columns))
+            if not rows or any(row[at] not in ("", MISSING) for row in rows)]
+    return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
 def format_us(seconds: float | None) -> str:
     """Return microseconds as a plain decimal with at least three significant digits."""
     return MISSING if seconds is None else format_number(seconds * 1e6)
@@ -67,8 +76,8 @@ def type_cell(case: Case) -> str:
 
 
 def in_place_cell(case: Case) -> str:
-    """Return ``yes``, ``no`` or MISSING."""
-    return {None: MISSING, True: "yes", False: "no"}[case.workload.in_place]
+    """Return ``in``, ``out`` or MISSING: whether it sends from the receive buffer."""
+    return {None: MISSING, True: "in", False: "out"}[case.workload.in_place]
 
 
 def form_text(case: Case) -> str:
@@ -80,10 +89,10 @@ def form_text(case: Case) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return ``1 rank``, ``4 ranks``; ``1 pass``, ``2 passes``."""
+    """Return ``1 rank``, ``4 ranks``; ``1 pass``, ``2 passes``; ``2 launches``."""
     if count == 1:
         return f"1 {noun}"
-    return f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{count} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
 def device_type(result: CaseResult) -> str:

@@ -1,9 +1,9 @@
 """How much less n values tell than n independent ones would: the autocorrelation of a series.
 
 Successive iterations share caches, clocks and neighbours, so formulas for independent values give
-intervals that are too narrow: at a lag-1 correlation of 0.8 a 95 % interval of the median covers
-58 %. The measure here is the variance inflation: the variance of a sum of dependent scores over
-that of as many independent ones. n values then count as n / inflation.
+intervals that are too narrow: at a lag-1 correlation of 0.8 a 95 % interval of the median holds it
+in 6 of 10 cases. The measure here is the variance inflation: the variance of a sum of dependent
+scores over that of as many independent ones. n values then count as n / inflation.
 """
 
 from __future__ import annotations

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from hpcbench.plan.case import Case, Collective, Plan, case_id
-from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results, RunInfo, Statistics
+from hpcbench.reduce.results import (
+    Canary,
+    CanaryRun,
+    CaseResult,
+    CaseSamples,
+    Finding,
+    Results,
+    RunInfo,
+    Statistics,
+    Timing,
+)
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 
 ITEM_BYTES = {"fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1}
@@ -39,7 +49,7 @@ def make_case(
     workload = workload or make_workload(world_size=world_size)
     case = Case(
         case_id="", index=index, block=block, kind="collective", backend=backend, device=device,
-        world_size=world_size, env=(), mode="barrier_start", warmup=5, iterations=20,
+        world_size=world_size, env=(), mode="isolated", warmup=5, iterations=20,
         validate=True, timeout_s=60.0, wakeup_s=1.0, workload=workload, skip=None, needs=(),
         estimate_s=0.5, memory_bytes=2 * workload.size_bytes,
     )
@@ -54,7 +64,22 @@ def make_statistics(median_s: float, n: int = 20, spread: float = 0.2) -> Statis
         p25_s=median_s * (1 - spread / 4), median_s=median_s, p75_s=median_s * (1 + spread / 2),
         p95_s=median_s * (1 + spread) if n >= 20 else None, p99_s=None,
         max_s=median_s * (1 + 3 * spread),
+        ci_low_s=median_s * 0.99 if n >= 6 else None,
+        ci_high_s=median_s * 1.02 if n >= 6 else None, ci_reliable=n >= 6,
     )
+
+
+def make_timing(case: Case, median_s: float, **changes: Any) -> Timing:
+    """Return an unsuspicious case's timing, on one clock."""
+    fold = {"isolated": "global", "barrier_start": "local_max", "pipelined": "per_call"}[case.mode]
+    timing = Timing(
+        fold=fold, calls=case.batch, n_warmup=case.warmup, n_ramp=0, n_late=0, n_outlier=1,
+        unflagged_n=case.iterations - 1, unflagged_median_s=median_s * 0.999, quality=(),
+        stop_reasons=("fixed",) if case.is_fixed else ("converged",), first_call_s=12 * median_s,
+        communicator_s=0.0213, last_in_s=median_s * 0.9, local_max_s=median_s * 0.98,
+        imbalance_s=median_s * 0.05, enqueue_s=None, device_s=None, clock_bound_s=0.0,
+        quickest_rank=2, quickest_share=0.4, launch_medians_s=(median_s,))
+    return replace(timing, **changes)
 
 
 def model_time_s(case: Case) -> float:
@@ -71,8 +96,23 @@ def ok(case: Case, median_s: float | None = None, **changes: Any) -> CaseResult:
         device=case.device if case.device != "cuda" else "cuda:0",
         n_wrong=0 if case.validate else None,
         statistics=make_statistics(median, case.iterations), detail={},
+        timing=make_timing(case, median),
     )
     return replace(result, **changes)
+
+
+def flagged(result: CaseResult, *quality: str, **changes: Any) -> CaseResult:
+    """Return the result with these quality words and other fields of its timing."""
+    assert result.timing is not None
+    return replace(result, timing=replace(result.timing, quality=quality, **changes))
+
+
+def as_version_1(result: CaseResult) -> CaseResult:
+    """Return what a results file of schema version 1 holds of it: no timing, no interval."""
+    stats = result.statistics and replace(
+        result.statistics, ci_low_s=None, ci_high_s=None, ci_reliable=False)
+    return replace(result, case=replace(result.case, mode="barrier_start"), timing=None,
+                   statistics=stats)
 
 
 def not_ok(
@@ -112,7 +152,7 @@ def sweep(
     world_sizes: tuple[int, ...] = (4,), dtypes: tuple[str, ...] = ("fp32",),
     **changes: Any,
 ) -> tuple[Case, ...]:
-    """Return the product of the axes as cases."""
+    """Return the product of the axes as cases, out of place."""
     points = [(c, b, n, d, s) for c in collectives for b in backends for n in world_sizes
               for d in dtypes for s in (sizes if c != "barrier" else (0,))]
     return tuple(
@@ -126,6 +166,23 @@ def shaped(split: str, groups: int, index: int, size_bytes: int = 1024) -> Case:
     """Return an all_to_all with these parts on so many groups."""
     work = make_workload("all_to_all", size_bytes)
     return make_case(replace(work, split=split, groups=groups), index=index)
+
+
+def make_canary(*medians_s: float, quality: tuple[str, ...] = ()) -> Canary:
+    """Return a canary with a run every 10 s."""
+    runs = tuple(CanaryRun(0, at, 10.0 * at, 20, median, median * 0.99, median * 1.01)
+                 for at, median in enumerate(medians_s))
+    drift = medians_s[-1] / medians_s[0] - 1 if len(medians_s) > 1 else None
+    return Canary("all_reduce gloo 65536B", runs, 0, drift, quality)
+
+
+def all_ok(cases: tuple[Case, ...]) -> Results:
+    return make_results(tuple(ok(case) for case in cases))
+
+
+def rows_with(text: str, status: str) -> list[list[str]]:
+    """Return the cells of the printed rows that end with this status."""
+    return [line.split() for line in text.splitlines() if line.endswith(f"  {status}")]
 
 
 def mixed_results() -> Results:
@@ -168,7 +225,9 @@ def make_samples(case: Case, median_s: float, slow_rank: int = 2) -> CaseSamples
     flags = np.zeros(shape, np.int64)
     flags[:, : case.warmup] = Flag.WARMUP
     return CaseSamples(
-        ranks=tuple(range(case.world_size)), pass_index=np.zeros(shape[1], np.int64),
+        ranks=tuple(range(case.world_size)), launch=np.zeros(shape[1], np.int64),
+        pass_index=np.zeros(shape[1], np.int64),
         start_ns=start.astype(np.int64), end_ns=(start + duration).astype(np.int64),
+        enqueue_ns=np.full(shape, NO_DEVICE_TIME, np.int64),
         device_ns=np.full(shape, NO_DEVICE_TIME, np.int64), flags=flags,
     )

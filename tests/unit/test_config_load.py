@@ -39,7 +39,8 @@ def with_block(**options: Any) -> dict[str, Any]:
 
 def test_a_minimal_file_gets_the_defaults() -> None:
     config = check_config({"benchmarks": [BLOCK]}, "c.json")
-    assert config.measure.warmup == 5 and config.measure.iterations == 20
+    assert config.measure.warmup == 5 and config.measure.iterations == "auto"
+    assert config.measure.mode == "isolated" and config.benchmarks[0].mode is None
     assert config.launch.timeout_s == 60 and config.launch.port == (0, 0)
     assert config.benchmarks[0].backend == ("gloo",)
     assert config.benchmarks[0].world_size == ("all",)
@@ -75,14 +76,24 @@ def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:
     (with_block(size={"from": 0, "to": 1, "stop": 1}), "benchmarks[0].size", '"step"'),
     (with_block(world_size=0), "benchmarks[0].world_size", 'write a number from 1, or "all"'),
     (with_block(in_place="yes"), "benchmarks[0].in_place", "must be true or false"),
-    (with_block(iterations=[5, 0]), "benchmarks[0].iterations[1]", "must be at least 1, not 0"),
+    (with_block(iterations=[5, 0]), "benchmarks[0].iterations[1]",
+     "0 is not a number of iterations"),
+    (with_block(iterations="many"), "benchmarks[0].iterations", '1 to 1000000, or "auto"'),
+    (with_block(mode="isolate"), "benchmarks[0].mode", 'did you mean "isolated"?'),
+    (with_block() | {"measure": {"precision": 1}}, "measure.precision", "less than 1"),
+    (with_block() | {"measure": {"min_iterations": 9, "max_iterations": 8}}, "measure",
+     "min_iterations 9 is more than max_iterations 8"),
+    (with_block() | {"measure": {"order": "random"}}, "measure.order", "shuffled, planned"),
     (with_block(timeout_s=[1, 2]), "benchmarks[0].timeout_s", "must be a number"),
     (with_block(env={"RANK": 1}), "benchmarks[0].env", "belongs to the launcher"),
+    (with_block(env={"HF_TOKEN": "x"}), "benchmarks[0].env", "looks like a secret"),
+    (with_block(env={"NCCL_X": "http://me:pw@host"}), "benchmarks[0].env", "launch.pass_env"),
     (with_block(env={"A": True}), "benchmarks[0].env", "is not text"),
     (with_block(env={"A": []}), "benchmarks[0].env", "the list is empty"),
     (with_block(env={"a b": 1}), "benchmarks[0].env", "is not the name"),
     (with_block() | {"measure": {"warmup": 2.5}}, "measure.warmup", "must be a whole number"),
-    (with_block() | {"measure": {"iterations": "5"}}, "measure.iterations", 'not "5"'),
+    (with_block() | {"measure": {"iterations": "5"}}, "measure.iterations",
+     '"5" is not a number of iterations'),
     (with_block() | {"warmup": 3}, "warmup", "it belongs to measure or benchmarks"),
     (with_block() | {"launch": {"timeout_s": 0}}, "launch.timeout_s", "greater than 0"),
     (with_block() | {"launch": {"port": 70000}}, "launch.port", "is not a port"),

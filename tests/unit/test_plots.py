@@ -12,24 +12,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.figure import Figure
 from matplotlib.image import imread
-from matplotlib.text import Text
 
+from figure_texts import texts_of
 from hpcbench.errors import UsageError
-from hpcbench.plan.case import Case
-from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.plots import plot_file, plot_results
+from hpcbench.report.plots.canary import draw_canary
 from hpcbench.report.plots.curves import draw_chart
-from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
 from hpcbench.report.plots.series import MAX_LINES, MAX_ROWS, charts
 from hpcbench.report.plots.style import thin
 from results_factory import (
     ITEM_BYTES,
     MemorySamples,
+    all_ok,
+    as_version_1,
+    flagged,
+    make_canary,
     make_case,
     make_results,
-    make_samples,
+    make_statistics,
     make_workload,
     mixed_results,
     not_ok,
@@ -37,16 +38,6 @@ from results_factory import (
     shaped,
     sweep,
 )
-
-
-def all_ok(cases: tuple[Case, ...]) -> Results:
-    return make_results(tuple(ok(case) for case in cases))
-
-
-def texts(figure: Figure) -> str:
-    figure.draw_without_rendering()
-    found = figure.findobj(Text)
-    return "\n".join(text.get_text() for text in found)
 
 
 def test_images_are_written_and_are_images(tmp_path: Path) -> None:
@@ -90,7 +81,7 @@ def test_labels_say_only_what_differs() -> None:
     chart, = charts(all_ok(sweep(("all_reduce",), world_sizes=(2, 4))).cases)
     assert [line.label for line in chart.lines] == [
         "gloo 2 ranks", "gloo 4 ranks", "mpi 2 ranks", "mpi 4 ranks"]
-    assert chart.subtitle == "cpu, fp32, sum, out of place"
+    assert chart.subtitle == "cpu, isolated, fp32, sum, out of place"
 
 
 def test_splits_and_groups_are_told_only_where_they_are_unusual() -> None:
@@ -100,7 +91,7 @@ def test_splits_and_groups_are_told_only_where_they_are_unusual() -> None:
     assert [line.label for line in chart.lines] == [
         "split even 1 group", "split linear 1 group", "split linear 2 groups"]
     linear, = charts(all_ok((cases[1], shaped("linear", 1, 3, 4096))).cases)
-    assert linear.subtitle == "gloo, cpu, 4 ranks, split linear, fp32, out of place"
+    assert linear.subtitle == "gloo, cpu, 4 ranks, isolated, split linear, fp32, out of place"
 
 
 def test_environment_variables_that_all_share_are_not_in_the_labels() -> None:
@@ -109,6 +100,24 @@ def test_environment_variables_that_all_share_are_not_in_the_labels() -> None:
     chart, = charts(all_ok(cases).cases)
     assert [line.label for line in chart.lines] == ["NCCL_ALGO=Ring", "NCCL_ALGO=Tree"]
     assert "NCCL_PROTO=LL" in chart.subtitle
+
+
+def test_modes_and_folds_never_share_a_line() -> None:
+    cases = [make_case(make_workload(size_bytes=size), index=index, mode=mode)
+             for index, (mode, size) in enumerate(
+                 (mode, size) for mode in ("isolated", "pipelined", "barrier_start")
+                 for size in (8, 1024))]
+    items = [ok(case) for case in cases]
+    items.append(flagged(ok(make_case(make_workload(size_bytes=64), index=9)), fold="local_max"))
+    chart, = charts(items)
+    assert [line.label for line in chart.lines] == [
+        "isolated", "pipelined", "barrier_start", "isolated (fold local_max)"]
+    alone, = charts(items[:2])
+    assert "isolated" in alone.subtitle
+    shown = texts_of(draw_chart(chart, make_results(tuple(items)))).replace("\n", " ")
+    for words in ("pipelined, fold per_call (max over ranks of (end - start) / calls)",
+                  "isolated, fold local_max (max over ranks of end - start)"):
+        assert words in shown
 
 
 def test_the_same_line_from_two_blocks_is_one_line() -> None:
@@ -155,49 +164,57 @@ def test_file_names_hold_no_separator_of_backends_or_variables() -> None:
 
 def test_figure_explains_itself() -> None:
     results = all_ok(sweep(("all_reduce",), world_sizes=(1, 4)))
-    shown = texts(draw_chart(charts(results.cases)[0], results))
+    shown = texts_of(draw_chart(charts(results.cases)[0], results))
     for words in ("all_reduce", "time per operation (us)", "bus bandwidth (GB/s)", "8 B", "1 KiB",
-                  "1 MiB", "5th to 95th percentile", "max over ranks", "n = 20", "barrier_start",
+                  "1 MiB", "5th to 95th percentile", "n = 20", "Mode isolated, fold global (last",
+                  "95% confidence interval", "times of different ranks are not compared", "1 pass",
                   "torch 2.13.0+cpu", "2026-03-01", "4 ranks on 1 node", "One rank"):
         assert words in shown
 
 
 def test_band_is_the_range_where_percentiles_do_not_exist() -> None:
     results = all_ok(sweep(("all_reduce",), iterations=8))
-    assert "minimum to maximum" in texts(draw_chart(charts(results.cases)[0], results))
+    assert "minimum to maximum" in texts_of(draw_chart(charts(results.cases)[0], results))
+
+
+def test_points_without_an_interval_are_counted() -> None:
+    cases = sweep(("all_reduce",), ("gloo",))
+    items = [ok(case) for case in cases]
+    items[0] = replace(items[0], statistics=replace(make_statistics(1e-4), ci_reliable=False))
+    results = make_results(tuple(items))
+    assert "1 of 3 points have none" in texts_of(draw_chart(charts(items)[0], results))
+    few = all_ok(sweep(("all_reduce",), iterations=5))
+    assert "No confidence interval" in texts_of(draw_chart(charts(few.cases)[0], few))
+
+
+def test_rows_tell_the_interval() -> None:
+    cases = tuple(make_case(mode=mode, index=index)
+                  for index, mode in enumerate(("isolated", "barrier_start")))
+    items = [ok(cases[0], 1e-3), as_version_1(ok(cases[1], 1e-3))]
+    shown = texts_of(draw_chart(charts(items)[0], make_results(tuple(items))))
+    assert "1000.0 us +-2.0%, " in shown
+    assert "1000.0 us, " in shown
+
+
+def test_the_canary_is_drawn_from_three_runs_on(tmp_path: Path) -> None:
+    results = all_ok(sweep(("all_reduce",), ("gloo",)))
+    two = replace(results, canary=make_canary(1e-4, 1.1e-4))
+    names = [path.name for path in plot_results(two, MemorySamples(two), tmp_path)]
+    assert "canary.png" not in names
+    canary = make_canary(1e-4, 1.02e-4, 1.1e-4, quality=("drifting",))
+    drifted = replace(results, canary=canary)
+    names = [path.name for path in plot_results(drifted, MemorySamples(drifted), tmp_path)]
+    assert names[-1] == "canary.png"
+    shown = texts_of(draw_canary(canary, drifted))
+    for words in ("n = 20", "+10.0% (drifting)", "within 3%", "Fold local_max", "order statistics",
+                  canary.label):
+        assert words in shown
 
 
 def test_one_rank_alone_has_no_bandwidth_curve() -> None:
     results = all_ok(sweep(("all_reduce",), ("gloo",), world_sizes=(1,)))
-    shown = texts(draw_chart(charts(results.cases)[0], results))
+    shown = texts_of(draw_chart(charts(results.cases)[0], results))
     assert "nothing crosses a link" in shown
-
-
-def test_heat_map_marks_warm_ups_and_passes() -> None:
-    case = make_case()
-    results = all_ok((case,))
-    samples = make_samples(case, 1e-3)
-    half = (np.arange(25) >= 12).astype(np.int64)
-    shown = texts(draw_heatmap(results.cases[0], replace(samples, pass_index=half), results))
-    for words in ("warm-up, not in the statistics", "time in the call (us", "rank", "iteration",
-                  "next pass", "1 KiB"):
-        assert words in shown
-
-
-def test_heat_map_of_equal_or_only_warm_up_samples() -> None:
-    case = make_case()
-    results = all_ok((case,))
-    samples = make_samples(case, 1e-3)
-    draw_heatmap(results.cases[0], replace(samples, end_ns=samples.start_ns), results)
-    draw_heatmap(results.cases[0], replace(samples, flags=np.ones_like(samples.flags)), results)
-
-
-def test_most_telling_case_is_the_largest_all_reduce_of_the_most_ranks() -> None:
-    results = all_ok(sweep(("broadcast", "all_reduce"), sizes=(8, 2**20), world_sizes=(2, 4)))
-    chosen = most_telling(results.cases)
-    assert isinstance(chosen, CaseResult)
-    work = chosen.case.workload
-    assert (work.collective, work.size_bytes, chosen.case.world_size) == ("all_reduce", 2**20, 4)
 
 
 @given(st.sets(st.integers(1, 2**40), min_size=1, max_size=60))

@@ -15,6 +15,7 @@ from hpcbench.reduce.results import Finding
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.text import format_number
 from results_factory import (
+    flagged,
     make_case,
     make_plan,
     make_results,
@@ -22,6 +23,7 @@ from results_factory import (
     mixed_results,
     not_ok,
     ok,
+    rows_with,
     shaped,
     sweep,
 )
@@ -29,16 +31,30 @@ from results_factory import (
 Capture = pytest.CaptureFixture[str]
 
 
-def rows_with(text: str, status: str) -> list[list[str]]:
-    return [line.split() for line in text.splitlines() if line.endswith(f"  {status}")]
-
-
-def test_header_names_the_statistic_the_fold_and_the_mode(capsys: Capture, tmp_path: Path) -> None:
+def test_header_names_statistic_mode_fold_and_interval(capsys: Capture, tmp_path: Path) -> None:
     print_results(mixed_results(), tmp_path)
     head = capsys.readouterr().out.split("block", 1)[0]
-    for word in ("median", "max over ranks", "barrier_start", "4 ranks", "1 node", "torch 2.13.0",
-                 "7f3a2b1c", "5 warm-ups", "GB = 1e9 B"):
+    for word in ("median", "mode isolated: ", "fold global: last end - first start", "4 ranks",
+                 "1 node", "torch 2.13.0", "7f3a2b1c", "5 warm-ups", "95% confidence interval",
+                 "order statistics", "of 1 pass,", "GB = 1e9 B"):
         assert word in head
+    assert "pipelined" not in head
+
+
+def test_every_mode_and_fold_has_its_words_and_its_group(capsys: Capture, tmp_path: Path) -> None:
+    cases = [make_case(mode=mode, index=index, batch=20 if mode == "pipelined" else 1)
+             for index, mode in enumerate(("isolated", "pipelined", "barrier_start", "isolated"))]
+    items = [ok(case) for case in cases]
+    items[3] = flagged(items[3], "clock_unreliable", fold="local_max")
+    print_results(make_results(tuple(items)), tmp_path)
+    head, tables = capsys.readouterr().out.split("block", 1)
+    for line in ("mode pipelined: ", "(20 calls a sample)", "fold per_call: max over ranks of (end",
+                 "mode barrier_start: ", "fold local_max: max over ranks of end - start"):
+        assert line in head
+    title = "all_reduce  gloo (cpu)  4 ranks"
+    for named in ("isolated, fold global", "pipelined, fold per_call", "isolated, fold local_max",
+                  "barrier_start, fold local_max"):
+        assert tables.count(f"{title}  {named}\n") == 1
 
 
 def test_row_has_nccl_tests_columns(capsys: Capture, tmp_path: Path) -> None:
@@ -46,10 +62,11 @@ def test_row_has_nccl_tests_columns(capsys: Capture, tmp_path: Path) -> None:
     print_results(make_results((ok(case, 1e-3),)), tmp_path)
     text = capsys.readouterr().out
     assert rows_with(text, "ok") == [
-        ["1073741824", "268435456", "fp32", "sum", "-", "no", "1000.0", "1200.0", "1073.7",
+        ["1073741824", "268435456", "fp32", "sum", "-", "out", "1000.0", "2.0", "1200.0", "1073.7",
          "1610.6", "0", "20", "ok"]
     ]
-    assert "all_reduce  gloo (cpu)  4 ranks" in text
+    assert "all_reduce  gloo (cpu)  4 ranks  isolated, fold global\n" in text
+    assert "flags" not in text.split("block")[1].splitlines()[1]
 
 
 def test_splits_and_groups_stand_above_their_rows(capsys: Capture, tmp_path: Path) -> None:
@@ -57,7 +74,7 @@ def test_splits_and_groups_stand_above_their_rows(capsys: Capture, tmp_path: Pat
     print_results(make_results(tuple(ok(case) for case in cases)), tmp_path)
     print_plan(make_plan(cases))
     lines = capsys.readouterr().out.splitlines()
-    title = "all_to_all  gloo (cpu)  4 ranks"
+    title = "all_to_all  gloo (cpu)  4 ranks  isolated, fold global"
     assert {title, f"{title}  split linear", f"{title}  2 groups"} <= set(lines)
     assert any("all_to_all (split linear)  gloo" in line for line in lines)
 
@@ -67,8 +84,8 @@ def test_unchecked_is_said_and_a_wrong_case_has_no_time(capsys: Capture, tmp_pat
     wrong = not_ok(make_case(index=1), "wrong", "3 wrong elements", blamed_rank=2, n_wrong=3)
     print_results(make_results((unchecked, wrong)), tmp_path)
     text = capsys.readouterr().out
-    assert rows_with(text, "ok")[0][10] == "unchecked"
-    assert rows_with(text, "wrong")[0][6:12] == ["-", "-", "-", "-", "3", "-"]
+    assert rows_with(text, "ok")[0][11] == "unchecked"
+    assert rows_with(text, "wrong")[0][6:13] == ["-", "-", "-", "-", "-", "3", "-"]
 
 
 def test_everything_not_ok_is_grouped_with_its_reason(capsys: Capture, tmp_path: Path) -> None:

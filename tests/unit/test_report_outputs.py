@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.config import names
 from hpcbench.errors import FileError
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import new_results, open_results
@@ -13,6 +14,7 @@ from hpcbench.report.console import print_results
 from hpcbench.report.listing import print_listing
 from hpcbench.report.outputs import write_reports
 from hpcbench.report.plots import plot_file
+from hpcbench.report.timing import MODES, USUAL_FOLDS
 from results_factory import (
     MemorySamples,
     make_case,
@@ -38,10 +40,10 @@ def stored(folder: Path, results: Results) -> Path:
 def test_every_report_of_a_run(tmp_path: Path) -> None:
     results = mixed_results()
     stored(tmp_path, results)
-    names = [str(path.relative_to(tmp_path)) for path in write_reports(results, tmp_path)]
-    assert names == ["summary.json", "summary.csv", "plots/all_reduce.png", "plots/all_gather.png",
-                     "plots/rank_iteration.png"]
-    assert all((tmp_path / name).is_file() for name in names)
+    written = [str(path.relative_to(tmp_path)) for path in write_reports(results, tmp_path)]
+    assert written == ["summary.json", "summary.csv", "plots/all_reduce.png",
+                       "plots/all_gather.png", "plots/rank_iteration.png"]
+    assert all((tmp_path / name).is_file() for name in written)
 
 
 def test_no_plots_if_not_asked_for_or_nothing_is_ok(tmp_path: Path) -> None:
@@ -81,10 +83,11 @@ def test_nothing_to_plot_is_said(tmp_path: Path) -> None:
 
 
 def test_listing_without_a_probe_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tuple(MODES) == names.MODES == tuple(USUAL_FOLDS)
     print_listing(probe=False)
     text = capsys.readouterr().out
     for word in ("all_to_all", "bf16 (2 B)", "avg", "gloo", "nccl", "ucc/tl/ucp", "barrier_start",
-                 "not probed"):
+                 "pipelined", "fold global", "shuffled", "not probed"):
         assert word in text
     for title in ("primitives", "implementations", "models", "strategies"):
         assert f"{title:<17}none yet" in text

@@ -45,6 +45,17 @@ def test_log_lines_count_name_and_time_each_case() -> None:
     ]
 
 
+def test_log_lines_name_launch_and_pass_where_there_are_several() -> None:
+    case = make_case()
+    for passes, launches, which in ((1, 1, ""), (3, 1, "  pass 2/3"),
+                                    (3, 2, "  launch 1/2 pass 2/3"), (1, 2, "  launch 1/2")):
+        log = Log()
+        with Progress((case,) * 6, log, passes=passes, launches=launches) as progress:
+            progress.case_done(case, "ok", "", 0.5, launch=0, pass_index=1)
+        assert log.getvalue() == (
+            f"[1/6] ok      all_reduce gloo cpu fp32 sum 1024B n=4{which}  500 ms\n")
+
+
 def test_every_line_is_flushed_before_the_next_case() -> None:
     log, cases = Log(), sweep(sizes=(8,))
     with Progress(cases, log) as progress:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hpcbench.analysis.bandwidth import bandwidth
 from hpcbench.errors import FileError
 from hpcbench.plan.case import STATUSES
-from hpcbench.report.summary import FIELDS, write_summary
+from hpcbench.reduce.results import Clocks
+from hpcbench.report.summary import FIELDS, TIMING_FIELDS, case_row, write_summary
 from results_factory import (
+    as_version_1,
+    flagged,
+    make_canary,
     make_case,
     make_results,
     make_workload,
@@ -66,6 +74,59 @@ def test_splits_and_groups_are_fields_and_the_factor_is_of_one_group(tmp_path: P
     assert (listed["split"], listed["groups"]) == ("linear", 2)
 
 
+def test_timing_and_interval_are_fields(tmp_path: Path) -> None:
+    case = make_case(mode="pipelined", batch=20, iterations=500, min_iterations=5)
+    result = flagged(ok(case, 1e-3), "late_starts", "trend", n_late=9,
+                     stop_reasons=("converged", "budget"), launch_medians_s=(1e-3, 1.1e-3))
+    write_summary(make_results((result,)), tmp_path)
+    row, same = read_json(tmp_path)["cases"][0], read_csv(tmp_path)[0]
+    assert (row["mode"], row["fold"], row["calls"], row["batch"]) == (
+        "pipelined", "per_call", 20, 20)
+    assert (row["iterations"], row["min_iterations"]) == (500, 5)
+    assert (row["ci_low_s"], row["ci_high_s"], row["ci_level"]) == (0.99e-3, 1.02e-3, 0.95)
+    assert row["ci_reliable"] is True
+    assert row["quality"] == ["late_starts", "trend"]
+    assert row["launch_medians_s"] == [1e-3, 1.1e-3]
+    assert same["quality"] == "late_starts trend"
+    assert same["stop_reasons"] == "converged budget"
+    assert same["launch_medians_s"] == "0.001 0.0011"
+    assert float(same["communicator_s"]) == row["communicator_s"] == 0.0213
+
+
+def test_the_run_says_how_often_in_which_order_and_how_it_drifted(tmp_path: Path) -> None:
+    results = make_results((ok(make_case()),))
+    plan = replace(results.plan, passes=3, launches=2,
+                   config={"measure": {"order": "shuffled", "seed": 7}})
+    write_summary(replace(results, plan=plan, canary=make_canary(1e-4, 1.1e-4),
+                          clocks=Clocks(2, 3, 1e-6, None, 5.0)), tmp_path)
+    document = read_json(tmp_path)
+    assert document["schema_version"] == 2
+    assert document["repeats"] == {"passes": 3, "launches": 2, "order": "shuffled", "seed": 7}
+    assert document["clocks"]["n_syncs"] == 3
+    assert [run["median_s"] for run in document["canary"]["runs"]] == [1e-4, 1.1e-4]
+    assert document["canary"]["drift"] == pytest.approx(0.1)
+
+
+def test_results_of_schema_version_1_have_the_old_numbers_and_no_new_ones(tmp_path: Path) -> None:
+    write_summary(make_results((as_version_1(ok(make_case(), 1e-3)),)), tmp_path)
+    document = read_json(tmp_path)
+    row = document["cases"][0]
+    assert (row["median_s"], row["fold"]) == (1e-3, "local_max")
+    assert all(row[name] is None for name in (*TIMING_FIELDS, "ci_low_s", "ci_level",
+                                              "ci_reliable"))
+    assert document["canary"] is document["clocks"] is None
+    assert document["repeats"]["seed"] is None
+
+
+@given(st.floats(1e-7, 1e3), st.sampled_from(("isolated", "pipelined", "barrier_start")))
+def test_a_rate_is_derived_once_from_the_printed_time(median_s: float, mode: str) -> None:
+    case = make_case(make_workload("all_reduce", 2**20), mode=mode)
+    row = case_row(ok(case, median_s))
+    rates = bandwidth(case.workload, case.world_size, row["median_s"])
+    assert rates is not None
+    assert row["algbw_gb_per_s"] == rates.algbw_bytes_per_s / 1e9
+
+
 def test_a_case_without_statistics_has_no_numbers(tmp_path: Path) -> None:
     write_summary(mixed_results(), tmp_path)
     wrong = read_json(tmp_path)["cases"][1]
@@ -97,7 +158,16 @@ def test_config_is_of_the_cases_that_ran(tmp_path: Path) -> None:
     skipped = not_ok(make_case(index=1, backend="nccl", device="cuda", iterations=7), "skipped", "")
     write_summary(make_results((ran, skipped)), tmp_path)
     config = read_json(tmp_path)["config"]
-    assert (config["device"], config["benchmark_iters"]) == ("cpu", 20)
+    assert (config["device"], config["benchmark_iters"], config["mode"]) == ("cpu", 20, "isolated")
+
+
+def test_an_open_number_of_iterations_is_called_auto(tmp_path: Path) -> None:
+    auto = ok(make_case(iterations=500, min_iterations=5))
+    fixed = ok(make_case(index=1, iterations=20, min_iterations=20))
+    write_summary(make_results((auto,)), tmp_path)
+    assert read_json(tmp_path)["config"]["benchmark_iters"] == "auto"
+    write_summary(make_results((auto, fixed)), tmp_path)
+    assert read_json(tmp_path)["config"]["benchmark_iters"] == [20, "auto"]
 
 
 def test_what_was_not_measured_is_said_not_invented(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
+from hpcbench.report.plots.canary import FEWEST_RUNS, draw_canary
 from hpcbench.report.plots.curves import draw_chart
 from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
 from hpcbench.report.plots.series import charts
@@ -38,12 +39,15 @@ def plot_results(
     """Write every figure into ``folder`` and return their paths; none where no case is ok.
 
     One figure of latency and bus bandwidth per collective (several where one would hold too many
-    lines), and the rank x iteration map of the most telling case. Raises FileError.
+    lines), the rank x iteration map of the most telling case, and the canary if it ran often
+    enough. Raises FileError.
     """
     drawings = [(chart.file_stem, draw_chart(chart, results)) for chart in charts(results.cases)]
     telling = most_telling(results.cases)
     samples = source.samples(telling.case.case_id) if telling else None
     if telling and samples is not None and samples.start_ns.size:
         drawings.append(("rank_iteration", draw_heatmap(telling, samples, results)))
+    if drawings and results.canary and len(results.canary.runs) >= FEWEST_RUNS:
+        drawings.append(("canary", draw_canary(results.canary, results)))
     return [save(figure, folder / f"{stem}.{image_format}", image_format)
             for stem, figure in drawings]

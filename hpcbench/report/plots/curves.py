@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from hpcbench.analysis.bandwidth import bandwidth
-from hpcbench.reduce.results import FOLD, CaseResult, Results, Statistics
+from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.report.plots.series import Chart, Line
 from hpcbench.report.plots.style import (
     COLOURS,
@@ -24,8 +24,10 @@ from hpcbench.report.plots.style import (
     plain_log_axis,
     size_axis,
     size_label,
+    timing_text,
 )
 from hpcbench.report.text import format_gb_per_s, format_us
+from hpcbench.report.timing import INTERVAL_METHOD, LEVEL, interval_cell, interval_share
 from hpcbench.units import to_gb_per_s, to_us
 
 Value = Callable[[CaseResult, float], float]
@@ -43,8 +45,8 @@ def draw_chart(chart: Chart, results: Results) -> Figure:
         _draw_latency(figure.add_axes((0.085, 0.25, 0.39, 0.54)), chart, percentiles)
         _draw_bandwidth(figure.add_axes((0.58, 0.25, 0.39, 0.54)), chart, percentiles)
         _legend(figure, chart)
-    modes = ", ".join(sorted({item.case.mode for item in chart.items}))
-    footer(figure, results, modes=modes, caption=_caption(chart, percentiles))
+    footer(figure, results, caption=_caption(chart, percentiles),
+           timing=timing_text(results, chart.items))
     return figure
 
 
@@ -77,13 +79,32 @@ def _caption(chart: Chart, percentiles: bool) -> str:
     counts = sorted({_stats(item).n for item in chart.items})
     n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     band = "5th to 95th percentile" if percentiles else "minimum to maximum"
-    text = f"Point: median of n = {n} iterations of the {FOLD}. Band: {band} over iterations."
+    text = (f"Point: median of n = {n} samples. Band: {band} over samples. "
+            f"{_interval_words(chart.items)}")
     if chart.collective == "barrier":
         return text
-    text += " Bus bandwidth as nccl-tests defines it, from the median; GB = 1e9 B."
+    text += " Bus bandwidth as in nccl-tests, from the median; GB = 1e9 B."
     if len(chart.sizes) > 1 and any(item.case.world_size == 1 for item in chart.items):
         text += " One rank: bus bandwidth is 0, not drawn."
     return text
+
+
+def _interval_words(items: Sequence[CaseResult]) -> str:
+    """Return what the error bars are, and how many points have none."""
+    without = sum(interval_share(_stats(item)) is None for item in items)
+    if without == len(items):
+        return "No confidence interval: n < 6, or samples that depend on one another."
+    left = (f"; {without} of {len(items)} points have none (n < 6, or samples that depend on one "
+            "another)" if without else "")
+    return f"Bar: {LEVEL:.0%} confidence interval of the median ({INTERVAL_METHOD}){left}."
+
+
+def _interval(item: CaseResult) -> Range:
+    """Return the ends of the median's interval; the median twice where there is none."""
+    stats = _stats(item)
+    if interval_share(stats) is None or stats.ci_low_s is None or stats.ci_high_s is None:
+        return stats.median_s, stats.median_s
+    return stats.ci_low_s, stats.ci_high_s
 
 
 def _draw_latency(axes: Axes, chart: Chart, percentiles: bool) -> None:
@@ -124,6 +145,9 @@ def _draw_lines(axes: Axes, lines: Sequence[Line], percentiles: bool, value: Val
         ends = [[value(item, time) for time in _range(item, percentiles)] for item in line.items]
         axes.plot(sizes, middle, color=colour, marker=MARKERS[index % len(MARKERS)],
                   markersize=5, linewidth=1.8, label=line.label)
+        bars = [[value(item, time) for time in _interval(item)] for item in line.items]
+        axes.vlines(sizes, [min(pair) for pair in bars], [max(pair) for pair in bars],
+                    color=colour, linewidth=1.2)
         if len(sizes) > 1:
             axes.fill_between(sizes, [min(pair) for pair in ends], [max(pair) for pair in ends],
                               color=colour, alpha=0.18, linewidth=0)
@@ -151,6 +175,8 @@ def _draw_rows(axes: Axes, lines: Sequence[Line], percentiles: bool) -> None:
     ends = [[to_us(time) for time in _range(item, percentiles)] for _, item in rows]
     for row, ((_, item), (low, high)) in enumerate(zip(rows, ends, strict=True)):
         axes.hlines(row, low, high, color=COLOURS[0], alpha=0.35, linewidth=9)
+        left, right = _interval(item)
+        axes.hlines(row, to_us(left), to_us(right), color=COLOURS[0], linewidth=2.5)
         axes.plot(to_us(_stats(item).median_s), row, marker="o", markersize=6, color=COLOURS[0])
         axes.text(1.02, row, _row_text(item), transform=axes.get_yaxis_transform(),
                   va="center", fontsize=SMALL + 1)
@@ -164,7 +190,7 @@ def _draw_rows(axes: Axes, lines: Sequence[Line], percentiles: bool) -> None:
     axes.set_yticks(range(len(rows)), [_row_label(*row) for row in rows])
     axes.set_ylim(-0.7, len(rows) - 0.3)
     has_rate = any(item.case.workload.size_bytes for _, item in rows)
-    heading = "median, bus bandwidth" if has_rate else "median"
+    heading = "median, interval, bus bandwidth" if has_rate else "median, interval"
     axes.text(1.02, 1.01, heading, transform=axes.transAxes, fontsize=SMALL,
               color=GREY, va="bottom")
 
@@ -177,4 +203,6 @@ def _row_text(item: CaseResult) -> str:
     time_s = _stats(item).median_s
     rates = bandwidth(item.case.workload, item.case.world_size, time_s)
     busbw = f", {format_gb_per_s(rates.busbw_bytes_per_s)} GB/s" if rates else ""
-    return f"{format_us(time_s)} us{busbw}"
+    share = interval_cell(_stats(item))
+    interval = f" +-{share}%" if share[0].isdigit() else ""
+    return f"{format_us(time_s)} us{interval}{busbw}"

@@ -21,20 +21,26 @@ from hpcbench.report.plots.style import (
     new_figure,
     plain,
     size_label,
+    timing_text,
 )
 from hpcbench.report.text import device_type, env_text, form_text, plural
-from hpcbench.trace.schema import Flag
+from hpcbench.trace.schema import UNTIMED, Flag
 
 Matrix = npt.NDArray[np.float64]
+MOST_COLUMNS = 1000
+"""More samples than this share columns: a picture has about as many pixels."""
 _LEAVES_EARLY = ("broadcast", "reduce", "gather", "scatter", "send_recv")
 
 
 def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
-    """Return the ok case to map: all_reduce if there is one, most ranks, largest size, first."""
+    """Return the ok case to map: all_reduce if there is one, most ranks, largest size, first.
+
+    A case whose samples are single calls goes before one with several calls a sample.
+    """
     found = [item for item in items if item.statistics is not None]
     return max(found, default=None, key=lambda item: (
         item.case.workload.collective == "all_reduce", item.case.world_size,
-        item.case.workload.size_bytes, -item.case.index))
+        item.case.workload.size_bytes, item.case.batch == 1, -item.case.index))
 
 
 def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Figure:
@@ -47,35 +53,46 @@ def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Fi
                         ", ".join(part for part in parts if part))
     axes = figure.add_axes((0.075, 0.22, 0.8, 0.6))
     _draw_matrix(figure, axes, samples)
-    _mark_warmups(axes, samples)
+    _mark_untimed(axes, samples)
     _mark_passes(axes, samples)
-    footer(figure, results, modes=case.mode, caption=_caption(item, samples))
+    footer(figure, results, caption=_caption(item, samples), timing=timing_text(results, [item]))
     return figure
 
 
 def _caption(item: CaseResult, samples: CaseSamples) -> str:
-    text = "Each cell: end - start on that rank's own clock."
+    calls = f" of a sample of {item.case.batch} calls" if item.case.batch > 1 else ""
+    text = f"Each cell: end - start{calls} on that rank's own clock."
     if item.case.workload.collective not in _LEAVES_EARLY:
         group = " of its group" if item.case.workload.groups > 1 else ""
         text += (f" No rank can finish before all{group} have arrived, so a row that is shorter "
                  "than the others is a rank that arrives late and is waited for.")
-    if samples.pass_index.max() > samples.pass_index.min():
-        text += " Dashed line: the next pass begins."
+    if _pass_ends(samples).size:
+        text += " Dashed line: the next pass begins; other cases ran between."
+    if (step := _step(samples.start_ns.shape[1])) > 1:
+        text += f" Each column: the longest of {step} samples."
     return text
+
+
+def _step(columns: int) -> int:
+    """Return how many samples one column of the picture stands for."""
+    return -(-columns // MOST_COLUMNS)
 
 
 def _draw_matrix(figure: Figure, axes: Axes, samples: CaseSamples) -> None:
     micros: Matrix = (samples.end_ns - samples.start_ns) / 1e3
-    timed = micros[:, ~_is_warmup(samples)]
+    timed = micros[:, ~_is_untimed(samples)]
     scale = timed if timed.size else micros
     rows, columns = micros.shape
+    starts = np.arange(0, columns, _step(columns))
+    shown_micros = np.maximum.reduceat(micros, starts, axis=1)
     low, high = float(scale.min()), float(scale.max())
     wide = 0 < 8 * low < high
     norm = LogNorm(low, high) if wide else Normalize(low, high)
     image = axes.imshow(
-        micros, aspect="auto", cmap="viridis", interpolation="nearest", norm=norm,
-        extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
+        shown_micros, aspect="auto", cmap="viridis", interpolation="nearest", norm=norm,
+        extent=(-0.5, len(starts) * _step(columns) - 0.5, rows - 0.5, -0.5),
     )
+    axes.set_xlim(-0.5, columns - 0.5)
     dress(axes, x_label="iteration, in the order they ran", y_label="rank")
     axes.grid(False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -94,25 +111,31 @@ def _extend(micros: Matrix, low: float, high: float) -> str:
     return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
 
 
-def _is_warmup(samples: CaseSamples) -> npt.NDArray[np.bool_]:
-    flagged: npt.NDArray[np.bool_] = np.any(samples.flags & Flag.WARMUP, axis=0)
+def _is_untimed(samples: CaseSamples) -> npt.NDArray[np.bool_]:
+    flagged: npt.NDArray[np.bool_] = np.any(samples.flags & UNTIMED, axis=0)
     return flagged
 
 
-def _mark_warmups(axes: Axes, samples: CaseSamples) -> None:
-    warmup = _is_warmup(samples)
-    if not warmup.any():
+def _mark_untimed(axes: Axes, samples: CaseSamples) -> None:
+    untimed = _is_untimed(samples)
+    if not untimed.any():
         return
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], warmup.astype(int), [0]))))
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], untimed.astype(int), [0]))))
     top = axes.get_xaxis_transform()
     for begin, end in edges.reshape(-1, 2):
         axes.plot([begin - 0.5, end - 0.5], [1.02, 1.02], color=GREY, linewidth=4,
                   transform=top, clip_on=False, solid_capstyle="butt")
         axes.axvline(end - 0.5, color="white", linewidth=2)
-    axes.text(edges[0] - 0.5, 1.04, "warm-up, not in the statistics", transform=top,
+    singles = " or a single checked call" if np.any(samples.flags & Flag.SINGLE) else ""
+    axes.text(edges[0] - 0.5, 1.04, f"warm-up{singles}, not in the statistics", transform=top,
               fontsize=SMALL, color=GREY, va="bottom")
 
 
+def _pass_ends(samples: CaseSamples) -> npt.NDArray[np.intp]:
+    """Return the columns after which another pass, or another launch, begins."""
+    return np.flatnonzero(np.diff(samples.pass_index) | np.diff(samples.launch))
+
+
 def _mark_passes(axes: Axes, samples: CaseSamples) -> None:
-    for column in np.flatnonzero(np.diff(samples.pass_index)):
+    for column in _pass_ends(samples):
         axes.axvline(column + 0.5, color="white", linewidth=2, linestyle="--")

@@ -12,16 +12,20 @@ from dataclasses import dataclass
 
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.text import device_type, env_text, plural
+from hpcbench.report.timing import iterations_text, mode_text
 
 MAX_LINES = 6
 MAX_ROWS = 16
 """More lines (with one size: rows) than this are split over several figures, to stay readable."""
 
-AXES = ("mode", "wake-up", "validate", "warmup", "iterations", "in-place", "root", "redop", "type",
-        "env", "groups", "split", "ranks", "device", "backend")
+AXES = ("wake-up", "validate", "warmup", "iterations", "in-place", "root", "redop", "type",
+        "env", "groups", "split", "mode", "ranks", "device", "backend")
 """What tells lines apart. Split over figures first: the left; compared in one figure: the right."""
 
 _ENV = AXES.index("env")
+_SHOWN = tuple(map(AXES.index, ("backend", "device", "ranks", "mode", "split", "groups", "type",
+                                "redop", "root", "in-place", "env")))
+"""What a subtitle names, in this order."""
 _USUAL = ("", "1 group", "split even")  # goes without saying where all lines have it
 
 Key = tuple[str, ...]
@@ -72,11 +76,11 @@ def _key(item: CaseResult) -> Key:
     case, work = item.case, item.case.workload
     in_place = {None: "", True: "in place", False: "out of place"}[work.in_place]
     return (
-        case.mode, f"wake-up {case.wakeup_s:g} s", "checked" if case.validate else "unchecked",
-        f"{case.warmup} warm-ups", f"{case.iterations} iterations", in_place,
+        f"wake-up {case.wakeup_s:g} s", "checked" if case.validate else "unchecked",
+        f"{case.warmup} warm-ups", f"{iterations_text([case])} iterations", in_place,
         "" if work.root is None else f"root {work.root}",
         work.op or "", "" if work.collective == "barrier" else work.dtype, env_text(case),
-        plural(work.groups, "group"), f"split {work.split}",
+        plural(work.groups, "group"), f"split {work.split}", mode_text(item),
         plural(case.world_size, "rank"), device_type(item), case.backend,
     )
 
@@ -109,10 +113,7 @@ def _chart(collective: str, facet: Key, lines: dict[Key, list[CaseResult]]) -> C
     keys = list(lines)
     varied = _varied(keys)
     common = set.intersection(*(set(key[_ENV].split()) for key in keys))
-    shown = [AXES.index(name) for name in
-             ("backend", "device", "ranks", "split", "groups", "type", "redop", "root", "in-place",
-              "env")]
-    shared = [keys[0][axis] for axis in shown
+    shared = [keys[0][axis] for axis in _SHOWN
               if axis not in varied and keys[0][axis] not in _USUAL]
     extra = [part for part in facet if part and part not in shared]
     stem = "-".join(part for part in (collective, *facet) if part)

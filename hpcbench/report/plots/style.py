@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from hpcbench.reduce.results import Results
+from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.text import format_number, plural
+from hpcbench.report.timing import clock_text, modes_text, repeats_text
 from hpcbench.trace.files import whole_file
 from hpcbench.units import format_bytes
 
@@ -25,7 +27,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 TEXT, SMALL, TITLE = 10, 8, 13
 SIZE_INCHES = (11.0, 5.8)
-FOOTER_CHARACTERS = 185
+FOOTER_CHARACTERS = 195
 MOST_TICKS = 8
 DPI = 120
 
@@ -96,14 +98,20 @@ def plain(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def footer(figure: Figure, results: Results, *, modes: str, caption: str) -> None:
-    """Write what is shown, and which run it was, so that the figure stands alone."""
+def timing_text(results: Results, items: Sequence[CaseResult]) -> str:
+    """Return how the cases of a figure were timed: mode, fold, clock, repeats."""
+    return f"Mode {modes_text(items)}; {clock_text(results, items)}; {repeats_text(results.plan)}."
+
+
+def footer(figure: Figure, results: Results, *, caption: str, timing: str) -> None:
+    """Write what is shown, how it was timed, and which run it was: the figure stands alone."""
     run = results.run
     versions = ", ".join(f"{name} {text}" for name, text in run.versions.items())
     when = run.started_at or "start time unknown"
-    origin = (f"{run.name}, run {run.run_id}, {when}; mode {modes}; "
+    origin = (f"{run.name}, run {run.run_id}, {when}; "
               f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}; {versions}")
-    lines = [(line, color) for text, color in ((caption, "black"), (origin, GREY))
+    lines = [(line, color) for text, color in ((caption, "black"), (timing, "black"),
+                                               (origin, GREY))
              for line in textwrap.wrap(text, FOOTER_CHARACTERS)]
     for row, (line, color) in enumerate(reversed(lines)):
         figure.text(0.02, 0.022 + 0.029 * row, line, fontsize=SMALL, color=color, va="center")

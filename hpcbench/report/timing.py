@@ -1,0 +1,111 @@
+"""What the times of a case are, in words: mode, fold, interval, clock and flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
+from hpcbench.report.text import MISSING, format_us, plural
+from hpcbench.units import format_seconds
+
+MODES: Mapping[str, str] = MappingProxyType({
+    "isolated": "a sample is one call, which all ranks start at an agreed time",
+    "pipelined": "a sample is several calls back to back after a barrier of a control group",
+    "barrier_start": "a sample is one call after a barrier of a control group",
+})
+"""Timing mode -> what a sample is (docs/method.md)."""
+USUAL_FOLDS: Mapping[str, str] = MappingProxyType({
+    "isolated": "global", "pipelined": "per_call", "barrier_start": "local_max"})
+"""Timing mode -> the fold of its times, unless a case says otherwise."""
+LEVEL = 0.95
+"""Level of the intervals of `Statistics`."""
+INTERVAL_METHOD = "order statistics"
+
+FLAGS: Mapping[str, str] = MappingProxyType({
+    "clock_unreliable": "clock", "late_starts": "late", "fragile": "fragile", "trend": "trend",
+    "change_point": "change", "unsteady": "unsteady"})
+"""Word of QUALITIES -> its short form; ci_unreliable is the question mark of the interval."""
+UNRELIABLE = "?"
+
+
+def fold_of(item: CaseResult) -> str:
+    """Return the fold of a case's times; without any times the usual one of its mode."""
+    return item.timing.fold if item.timing else USUAL_FOLDS[item.case.mode]
+
+
+def mode_and_fold(item: CaseResult) -> tuple[str, str]:
+    """Return both names; times that differ in one of them must never be compared."""
+    return item.case.mode, fold_of(item)
+
+
+def mode_text(item: CaseResult) -> str:
+    """Return the mode, with its fold where that is not the usual one."""
+    mode, fold = mode_and_fold(item)
+    return mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
+
+
+def modes_text(items: Iterable[CaseResult]) -> str:
+    """Return each mode with its fold in words, once."""
+    found = dict.fromkeys(mode_and_fold(item) for item in items)
+    return "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in found)
+
+
+def interval_share(stats: Statistics) -> float | None:
+    """Return how far the median's interval reaches to its farther side, over the median.
+
+    None where there is no interval, or where the samples depend on one another too much for it.
+    """
+    if stats.ci_low_s is None or stats.ci_high_s is None or not stats.ci_reliable:
+        return None
+    if not stats.median_s > 0:
+        return None
+    return max(stats.ci_high_s - stats.median_s, stats.median_s - stats.ci_low_s) / stats.median_s
+
+
+def interval_cell(stats: Statistics | None) -> str:
+    """Return the interval's reach in percent of the median, MISSING or UNRELIABLE."""
+    if stats is None or stats.ci_low_s is None:
+        return MISSING
+    share = interval_share(stats)
+    return UNRELIABLE if share is None else f"{share * 100:.1f}"
+
+
+def flag_cell(item: CaseResult) -> str:
+    """Return the case's flags with their figures: ``late 23%, fragile 98.10 us, trend``."""
+    if item.timing is None or item.statistics is None:
+        return ""
+    figures = {
+        "late_starts": f" {item.timing.n_late / max(item.statistics.n, 1):.0%}",
+        "fragile": f" {format_us(item.timing.unflagged_median_s)} us"}
+    return ", ".join(FLAGS[word] + figures.get(word, "")
+                     for word in item.timing.quality if word in FLAGS)
+
+
+def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
+    """Return how times of different ranks were compared, and their bound over ``items``."""
+    clocks = results.clocks
+    bounds = [item.timing.clock_bound_s for item in items if item.timing is not None]
+    known = [bound for bound in bounds if bound is not None]
+    if clocks is None or not known:
+        return "clocks: times of different ranks are not compared"
+    if clocks.n_clocks == 1:
+        return "clock: one for all ranks"
+    if clocks.n_syncs == 0:
+        return f"clocks: {clocks.n_clocks} different ones, not synchronised"
+    return (f"clocks: {clocks.n_clocks}, {plural(clocks.n_syncs, 'synchronisation')} over MPI, "
+            f"ranks' times at most {format_seconds(max(known))} apart")
+
+
+def iterations_text(cases: Sequence[Case]) -> str:
+    """Return ``20`` or ``5 to 10000`` samples of a pass, over cases that may differ."""
+    least = min((case.min_iterations or case.iterations for case in cases), default=0)
+    most = max((case.iterations for case in cases), default=0)
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def repeats_text(plan: Plan) -> str:
+    """Return ``3 passes`` or ``2 launches x 3 passes``."""
+    passes = plural(plan.passes, "pass")
+    return passes if plan.launches == 1 else f"{plural(plan.launches, 'launch')} x {passes}"

@@ -1,0 +1,68 @@
+"""The flags that stand for keys of the sweep file, as ``hpcbench plan`` takes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hpcbench.cli import app
+from hpcbench.errors import ConfigError
+
+SWEEP = {"benchmarks": [{"kind": "collective", "collective": "all_reduce", "size": [8, 64],
+                         "mode": "barrier_start", "iterations": 7}]}
+
+
+def planned(folder: Path, *flags: str) -> str:
+    path = folder / "sweep.json"
+    path.write_text(json.dumps(SWEEP))
+    done = CliRunner().invoke(app, ["plan", str(path), *flags], catch_exceptions=True)
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.stdout
+
+
+def test_a_plan_tells_how_it_measures(tmp_path: Path) -> None:
+    text = planned(tmp_path)
+    assert "2 cases x 3 passes for 4 ranks" in text
+    assert "modes: 2 barrier_start\n" in text
+    assert "samples of a pass: 2 cases exactly 7\n" in text
+    assert "shuffled among them in every pass (seed 0)" in text
+
+
+def test_shorthands_hold_for_every_case(tmp_path: Path) -> None:
+    text = planned(tmp_path, "--iters", "auto", "--mode", "pipelined", "--passes", "2",
+                   "--launches", "5", "--set", "measure.order=planned")
+    assert "2 cases x 5 launches x 2 passes" in text
+    assert "modes: 2 pipelined\n" in text
+    assert "samples of a pass: 2 cases auto, 5 to 10000\n" in text
+    assert "99% interval is within +-1%, or a case has used its share of 40 s\n" in text
+    assert "auto pipelined x20" in text
+    assert ", by # among them\n" in text
+    assert "exactly 9\n" in planned(tmp_path, "--iters", "9")
+
+
+def test_the_estimate_is_of_all_passes_and_launches(tmp_path: Path) -> None:
+    once, often = (planned(tmp_path, "--iters", "5", "--passes", passes, "--launches", launches)
+                   for passes, launches in (("1", "1"), ("3", "4")))
+    seconds = [float(text.split("estimate ")[1].split(" ")[0]) for text in (once, often)]
+    unit = [text.split("estimate ")[1].split(";")[0].split(" ")[1] for text in (once, often)]
+    assert unit == ["ms", "s"]
+    assert seconds[1] * 1000 == pytest.approx(12 * seconds[0], rel=0.01)
+
+
+@pytest.mark.parametrize(("flag", "value", "what"), [
+    ("--iters", "many", 'measure.iterations: "many" is not a number of iterations'),
+    ("--iters", "0", "measure.iterations: 0 is not a number"),
+    ("--mode", "isolate", 'did you mean "isolated"'),
+    ("--launches", "0", "measure.launches: must be at least 1"),
+])
+def test_a_wrong_value_is_refused_by_the_key_it_stands_for(
+    tmp_path: Path, flag: str, value: str, what: str,
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        planned(tmp_path, flag, value)
+    assert what in str(caught.value)
+    assert str(caught.value).startswith("command line: ")

@@ -1,0 +1,127 @@
+"""What a person is told of how far the times can be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpcbench.reduce.results import QUALITIES, Clocks
+from hpcbench.report.console import print_results
+from hpcbench.report.timing import FLAGS, interval_cell
+from results_factory import (
+    as_version_1,
+    flagged,
+    make_canary,
+    make_case,
+    make_results,
+    make_statistics,
+    ok,
+    rows_with,
+    sweep,
+)
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_an_interval_that_is_absent_or_unreliable_has_no_figure(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    few = ok(make_case(iterations=5, index=1))
+    depending = ok(make_case(index=2), statistics=replace(make_statistics(1e-3), ci_reliable=False))
+    print_results(make_results((few, flagged(depending, "ci_unreliable"))), tmp_path)
+    text = capsys.readouterr().out
+    assert [row[7] for row in rows_with(text, "ok")] == ["-", "?"]
+    assert f"1 of 2 cases: {QUALITIES['ci_unreliable']}" in text
+
+
+def test_the_interval_printed_is_its_farther_end() -> None:
+    stats = replace(make_statistics(1e-3), ci_low_s=0.97e-3, ci_high_s=1.01e-3)
+    assert interval_cell(stats) == "3.0"
+    assert interval_cell(replace(stats, median_s=0.0)) == "?"
+    assert interval_cell(None) == "-"
+
+
+def test_results_of_schema_version_1_are_printed(capsys: Capture, tmp_path: Path) -> None:
+    print_results(make_results((as_version_1(ok(make_case(), 1e-3)),)), tmp_path)
+    text = capsys.readouterr().out
+    assert rows_with(text, "ok")[0][6:9] == ["1000.0", "-", "1200.0"]
+    assert "barrier_start, fold local_max" in text
+    assert "times of different ranks are not compared" in text
+    assert "start-up" not in text
+    assert "steady state" not in text
+
+
+def test_flags_stand_in_their_row_with_figures_and_a_legend(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    clean, noisy = ok(make_case(), 1e-3), ok(make_case(index=1), 1e-3)
+    noisy = flagged(noisy, "late_starts", "fragile", "trend", n_late=5, n_ramp=7,
+                    unflagged_median_s=0.9e-3)
+    print_results(make_results((clean, noisy)), tmp_path)
+    text = capsys.readouterr().out
+    assert text.count("late 25%, fragile 900.00 us, trend\n") == 1
+    for word in ("late_starts", "fragile", "trend"):
+        assert f"{FLAGS[word]:<8}  1 of 2 cases: {QUALITIES[word]}" in text
+    assert QUALITIES["unsteady"] not in text
+    assert ("samples: 40 counted (5 late, 2 above median + 10 MAD), kept but not counted: "
+            "10 warm-ups, 7 before the steady state") in text
+
+
+def test_every_quality_has_a_short_form_or_the_question_mark() -> None:
+    assert {*FLAGS, "ci_unreliable"} == set(QUALITIES)
+
+
+def test_start_up_and_ends_of_passes_are_told_by_backend_and_ranks(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    cases = sweep(("all_reduce",), ("gloo", "mpi"), (8, 64))
+    items = [ok(case, 1e-3) for case in cases]
+    items[0] = flagged(items[0], communicator_s=0.5, first_call_s=None,
+                       stop_reasons=("converged", "budget", "converged"))
+    items[3] = flagged(items[3], communicator_s=None, first_call_s=None)
+    items[2] = flagged(items[2], communicator_s=None, first_call_s=None)
+    print_results(make_results(tuple(items)), tmp_path)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["gloo", "4", "500", "ms", "12", "ms", "1", "fixed,", "2", "converged,", "1",
+            "budget"] in lines
+    assert ["mpi", "4", "-", "-", "2", "fixed"] in lines
+
+
+def test_launches_have_a_column_and_a_line(capsys: Capture, tmp_path: Path) -> None:
+    once, twice = ok(make_case(), 1e-3), ok(make_case(index=1), 1e-3)
+    print_results(make_results((once,)), tmp_path)
+    assert "launches:" not in capsys.readouterr().out
+    twice = flagged(twice, launch_medians_s=(1.1e-3, 1e-3))
+    results = make_results((once, twice))
+    print_results(replace(results, plan=replace(results.plan, launches=2)), tmp_path)
+    text = capsys.readouterr().out
+    assert "of 2 launches x 1 pass," in text
+    assert text.count("1000.0..1100.0") == 1
+    assert "launches: a case's medians span 10.0%" in text
+
+
+def test_the_canary_tells_the_drift_or_that_nothing_does(capsys: Capture, tmp_path: Path) -> None:
+    results = make_results((ok(make_case()),))
+    drifted = make_canary(1e-4, 1.02e-4, 1.1e-4, quality=("drifting",))
+    print_results(replace(results, canary=drifted), tmp_path)
+    assert ("canary all_reduce gloo 65536B: 3 runs in 20 s; median 100.00 us at first, "
+            "110.00 us at last: drift +10.0%; drifting: ") in capsys.readouterr().out
+    print_results(replace(results, canary=replace(make_canary(1e-4), n_not_ok=2)), tmp_path)
+    assert "1 run, 2 more not ok\n" in capsys.readouterr().out
+    for asked, word in ((True, "none ran"), (False, "switched off")):
+        plan = replace(results.plan, config={"measure": {"canary": asked}})
+        print_results(replace(results, plan=plan), tmp_path)
+        assert f"canary: {word}, so whether" in capsys.readouterr().out
+
+
+def test_clock_and_order_are_told(capsys: Capture, tmp_path: Path) -> None:
+    results = make_results((flagged(ok(make_case()), clock_bound_s=1.5e-6),))
+    results = replace(results, plan=replace(
+        results.plan, config={"measure": {"order": "shuffled", "seed": 42}}))
+    print_results(replace(results, clocks=Clocks(1, 0, None, None, None)), tmp_path)
+    assert "clock: one for all ranks; order of cases: shuffled, seed 42" in capsys.readouterr().out
+    print_results(replace(results, clocks=Clocks(2, 5, 1e-6, 4e-7, 12.0)), tmp_path)
+    assert ("clocks: 2, 5 synchronisations over MPI, ranks' times at most 1.5 us apart "
+            "(largest error in checks 400 ns, drift 12 ppm)") in capsys.readouterr().out
