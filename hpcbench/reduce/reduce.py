@@ -29,7 +29,7 @@ from hpcbench.reduce.timing import MOST_LATE
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
-from hpcbench.trace.source import TraceSource, never_ended, plan_from_text
+from hpcbench.trace.source import TraceSource, never_ended, plan_from_text, sync_records
 
 GROUP_BYTES = 128 << 20
 """Records read at a time; a single case larger than this is a group of its own."""
@@ -113,7 +113,8 @@ def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding
             *_late_starts(cases), *canary_findings(canary)]
         results = Results(_run_info(plan, intake), plan, tuple(cases), tuple(findings),
                           canary, clocks.summary())
-        writer.finish(results, clocks)
+        writer.finish(results, [
+            (rank, record) for rank, source in sources.items() for record in sync_records(source)])
     return results
 
 
