@@ -112,6 +112,15 @@ def gpu_index(rank: RankFacts) -> int:
     return 0 if len(rank.facts["cuda"]["names"]) == 1 else rank.local_rank
 
 
+def own_gpu(rank: RankFacts) -> dict[str, Any] | None:
+    """Return index, uuid, name and `backends.gpus.gpu_details` of the GPU a rank takes, or None."""
+    cuda, index = rank.facts["cuda"], gpu_index(rank)
+    if index >= len(cuda["names"]):
+        return None
+    return {"index": index, "uuid": cuda["uuids"][index] or None, "name": cuda["names"][index],
+            **(cuda["details"][index] or {})}
+
+
 def _shared_gpu(ranks: Sequence[RankFacts]) -> str | None:
     """Return a reason if two ranks would take one GPU."""
     taken: dict[tuple[str, str], int] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,9 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.gpus import gpu_details, opened_nvml
 from hpcbench.backends.ucc import ucc_facts
+from hpcbench.measure.libraries import loaded_libraries
 
 
 def gather_facts() -> dict[str, Any]:
@@ -20,8 +21,9 @@ def gather_facts() -> dict[str, Any]:
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}, ``gloo_without_avg`` (what gloo says to avg, or
     None), ``gloo_without_reduce_scatter`` (what it says to lists of tensors, or None), ``ucc``
-    (`backends.ucc.ucc_facts`), ``cuda`` {available, names, uuids, memory_bytes, reason}, ``mps``,
-    ``host_memory_bytes``, ``versions``.
+    (`backends.ucc.ucc_facts`), ``cuda`` {available, names, uuids, memory_bytes, details, reason}
+    (``details``: `backends.gpus.gpu_details`), ``mps``, ``host_memory_bytes``, ``versions``,
+    ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child).
     """
     ucc = ucc_facts()  # first: it forks, and gloo below starts threads
     return {
@@ -35,6 +37,7 @@ def gather_facts() -> dict[str, Any]:
         "mps": bool(torch.backends.mps.is_available()),
         "host_memory_bytes": psutil.virtual_memory().available,
         "versions": {**_versions(), **ucc["versions"]},
+        "libraries": {**ucc["libraries"], **loaded_libraries()},
     }
 
 
@@ -43,13 +46,17 @@ def _cuda() -> dict[str, Any]:
         built = torch.version.cuda or torch.version.hip
         reason = "no GPU is visible" if built else f"torch {torch.__version__} is a CPU build"
         return {"available": False, "names": [], "uuids": [], "memory_bytes": [],
-                "reason": reason}
+                "details": [], "reason": reason}
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    uuids = [str(getattr(device, "uuid", "")) for device in devices]
+    with opened_nvml() as nvml:
+        details = gpu_details(nvml, uuids)
     return {
         "available": True, "reason": None,
         "names": [device.name for device in devices],
-        "uuids": [str(getattr(device, "uuid", "")) for device in devices],
+        "uuids": uuids,
         "memory_bytes": [device.total_memory for device in devices],
+        "details": details,
     }
 
 
@@ -80,18 +87,8 @@ def _refusal(call: Callable[[], object]) -> str | None:
 
 def _nvidia_driver() -> str | None:
     """Return the driver's version as NVML tells it, None where there is no driver or no NVML."""
-    if importlib.util.find_spec("pynvml") is None:
-        return None
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    finally:
-        pynvml.nvmlShutdown()
+    with opened_nvml() as nvml:
+        return str(nvml.nvmlSystemGetDriverVersion()) if nvml else None
 
 
 def _versions() -> dict[str, str]:

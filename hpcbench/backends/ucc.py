@@ -24,6 +24,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hpcbench.measure.libraries import loaded_libraries
+
 _PLUGIN = "torch_ucc"
 _PROBE_TIMEOUT_S = 30.0
 _ONLY_THE_DEFAULT = ("UCC_CLS", "UCC_CL_BASIC_TLS", "UCC_TLS")
@@ -51,12 +53,13 @@ def ucc_facts() -> dict[str, Any]:
     Keys: ``reason`` (why ucc cannot be used at all, or None), ``source`` (``torch`` or
     ``torch_ucc``), ``layers`` (transport layers of the loaded library, e.g. ``ucp``; None if it
     cannot be told), ``lacks`` {collective, or op avg: what ucc said to it}, ``without_cuda`` (why
-    it takes no GPU memory, None if it does or there is no GPU), ``versions``.
+    it takes no GPU memory, None if it does or there is no GPU), ``versions``, ``libraries``
+    (`measure.libraries.loaded_libraries` with ucc loaded).
     """
     source = "torch" if dist.is_ucc_available() else _PLUGIN
     nothing: dict[str, Any] = {
         "source": source, "layers": None, "lacks": {}, "versions": {},
-        "without_cuda": None}
+        "libraries": {}, "without_cuda": None}
     if source == _PLUGIN and importlib.util.find_spec(_PLUGIN) is None:
         return {**nothing, "reason": load()}
     found = {**nothing, **_in_a_child(_try_everything)}
@@ -117,7 +120,8 @@ def _try_everything() -> dict[str, Any]:
         os.environ.pop(name, None)
     if reason := load():
         return {"reason": reason}
-    found: dict[str, Any] = {"layers": _layers(), "versions": _versions()}
+    found: dict[str, Any] = {
+        "layers": _layers(), "versions": _versions(), "libraries": loaded_libraries()}
     try:
         dist.init_process_group("ucc", store=dist.HashStore(), rank=0, world_size=1)
         dist.all_reduce(torch.ones(1))

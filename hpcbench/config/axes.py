@@ -15,6 +15,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from hpcbench.config.names import quote, unknown_name
+from hpcbench.masking import holds_secret, masked
 from hpcbench.units import parse_bytes
 
 MAX_ITERATIONS = 1_000_000
@@ -217,6 +218,9 @@ def _text(name: str, value: Any) -> str:
         raise ValueError(f'{name}: {quote(value)} is not text or a whole number; write it in "..."')
     if "\0" in str(value):
         raise ValueError(f"{name}: a value cannot hold a NUL character")
+    if holds_secret(name, str(value)) or masked(str(value), {}) != str(value):
+        raise ValueError(f"{name} looks like a secret, and this file is kept with the results: "
+                         "set it where the job is started, and name it in launch.pass_env")
     return str(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from hpcbench.errors import LaunchError
 from hpcbench.launch.variables import split_by_load_time
 from hpcbench.launch.workers import Template, WorkerHandle, WorkerSettings
+from hpcbench.masking import masked
 from hpcbench.measure.progress import SharedProgress
 
 Variables = tuple[tuple[str, str], ...]
@@ -72,7 +74,8 @@ def ask_facts(hire: Callable[[], WorkerHandle], timeout_s: float) -> Mapping[str
         if answer is None:
             raise LaunchError(f"the probe of this machine failed: {worker.how_it_ended()}")
         if "facts" not in answer:
-            raise LaunchError(f"the probe of this machine failed: {answer['cause']}")
+            cause = masked(answer["cause"], os.environ)
+            raise LaunchError(f"the probe of this machine failed: {cause}")
         facts: Mapping[str, Any] = answer["facts"]
         return facts
     finally:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench import __version__
-from hpcbench.backends.availability import RankFacts
+from hpcbench.backends.availability import RankFacts, own_gpu
 from hpcbench.launch.address import rendezvous_address, socket_interface
 from hpcbench.launch.agreement import on_root
 from hpcbench.launch.communicator import Communicator
@@ -34,9 +34,7 @@ def open_pool(plan: Plan, topology: Topology) -> WorkerPool:
     """Start this rank's template process, with memory for the stamps of the longest case."""
     launch = plan.config["launch"]
     rows = max((case.warmup + case.iterations for case in plan.cases), default=1) + SINGLE_CALLS
-    threads = max(1, len(os.sched_getaffinity(0)) // topology.local_size)
-    env = worker_environment(
-        os.environ, launch["pass_env"], {"OMP_NUM_THREADS": str(threads)})
+    env = worker_environment(os.environ, launch["pass_env"], _thread_env(topology))
     return WorkerPool(
         env, SharedProgress.create(rows),
         memory_limit_bytes=int((launch["memory_limit_gb"] or 0) * 1e9),
@@ -78,11 +76,18 @@ def socket_env(topology: Topology, plan: Plan) -> Mapping[str, str]:
     return {name: value for name, value in chosen.items() if name not in os.environ}
 
 
+def _thread_env(topology: Topology) -> Mapping[str, str]:
+    """Return the variables that divide the cores among the ranks of a node, unless set."""
+    threads = max(1, len(os.sched_getaffinity(0)) // topology.local_size)
+    return {"OMP_NUM_THREADS": str(threads)}
+
+
 def header(
     topology: Topology, plan: Plan, run_id: str, facts: Mapping[str, Any],
 ) -> Header:
-    """Return who writes this rank's trace, and with what."""
-    described = machine(os.environ)
+    """Return who writes this rank's trace, and with what; variables as its workers have them."""
+    described = machine({**_thread_env(topology), **socket_env(topology, plan), **os.environ})
+    rank = RankFacts(topology.rank, topology.hostname, topology.local_rank, facts)
     hardware = described_hardware(plan.config["hardware"], facts, described["memory_bytes"])
     return Header(
         run_id=run_id, plan_hash=plan.plan_hash, rank=topology.rank,
@@ -90,7 +95,10 @@ def header(
         hostname=topology.hostname, node=topology.node, pid=os.getpid(),
         versions={"hpcbench": __version__, "python": platform.python_version(),
                   "mpi": topology.mpi, **facts["versions"]},
-        environment={**described, "devices": facts["cuda"]["names"], "hardware": hardware})
+        environment={
+            **described, "devices": facts["cuda"]["names"], "hardware": hardware,
+            "gpu": own_gpu(rank),
+            "libraries": {**described["libraries"], "worker": facts["libraries"]}})
 
 
 def version_mix(

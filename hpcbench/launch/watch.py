@@ -7,6 +7,7 @@ other nodes' notices and stop requests.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.stop import StopRequests
 from hpcbench.launch.verdict import Evidence, Outcome
 from hpcbench.launch.workers import WorkerHandle
+from hpcbench.masking import masked
 
 _GRACE_S = 0.15
 
@@ -72,7 +74,7 @@ def _answered(worker: WorkerHandle, how: Watch) -> Sighting:
             stray_iteration=worker.progress.stray_iteration)
         return Sighting(evidence, answer)
     how.comm.notify(how.number)
-    return _without_answer(worker, how, outcome, answer["cause"])
+    return _without_answer(worker, how, outcome, masked(answer["cause"], os.environ))
 
 
 def _after_notice(worker: WorkerHandle, how: Watch) -> Sighting:

@@ -18,6 +18,7 @@ from typing import Protocol
 from hpcbench.errors import LaunchError
 from hpcbench.launch import processes
 from hpcbench.launch.channel import Channel, Message, socket_pair
+from hpcbench.masking import masked
 from hpcbench.measure.progress import SharedProgress
 
 _MESSAGE_BYTES = 256 * 1024
@@ -233,7 +234,7 @@ class WorkerProcess:
             time.sleep(0.01)
         time.sleep(0.01)  # the dump is several writes
         size = os.fstat(self._output_fd).st_size - before
-        return os.pread(self._output_fd, min(size, _STDERR_BYTES), before).decode(errors="replace")
+        return _text(os.pread(self._output_fd, min(size, _STDERR_BYTES), before))
 
     def last_output(self) -> str:
         """Return the last lines the worker printed."""
@@ -264,7 +265,12 @@ def ending(code: int) -> str:
 
 
 def read_tail(fd: int, size_bytes: int) -> str:
-    """Return the end of an output file from its first whole line."""
+    """Return the end of an output file from its first whole line, secrets masked."""
     length = os.fstat(fd).st_size
-    text = os.pread(fd, size_bytes, max(0, length - size_bytes)).decode(errors="replace")
+    text = _text(os.pread(fd, size_bytes, max(0, length - size_bytes)))
     return text if length <= size_bytes else text.partition("\n")[2]
+
+
+def _text(output: bytes) -> str:
+    """Return what a worker printed, without the secrets that it may have from this environment."""
+    return masked(output.decode(errors="replace"), os.environ)

@@ -1,33 +1,59 @@
-"""What a rank ran with: versions, machine, affinity, and an allow-list of variables.
+"""What a rank ran with: machine, allocation, network, and an allow-list of variables.
 
-Nothing outside the allow-list is ever recorded, and names that look like secrets never are.
+Every topic is nested plain JSON; what the system does not tell is None, and a topic that cannot be
+read says why. Nothing outside the allow-list of variables is ever recorded, and no secret
+(`hpcbench.masking`).
 """
 
 from __future__ import annotations
 
 import os
-import platform
 import re
 import socket
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from hpcbench.masking import holds_secret, masked, masked_json
+from hpcbench.measure.allocation import process
+from hpcbench.measure.host import cpu, host, kernel, load, memory
+from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.measure.libraries import loaded_libraries
+from hpcbench.measure.network import network
+
 _RECORDED = re.compile(
-    r"(NCCL|UCC|UCX|GLOO|TORCH_NCCL|TORCH_DISTRIBUTED|OMP|MKL|KMP|FI|OMPI_MCA|PRTE_MCA|MPICH)_\w+"
-    r"|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING)|NVIDIA_VISIBLE_DEVICES"
-    r"|SLURM_JOB_(ID|NAME|NODELIST|NUM_NODES|PARTITION)|SLURM_(NTASKS|RESTART_COUNT)"
-)
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
+    r"(NCCL|RCCL|UCC|UCX|GLOO|TORCH|PYTORCH|OMP|GOMP|MKL|KMP|FI|HSA|OMPI_MCA|PRTE_MCA|PMIX_MCA"
+    r"|MPICH|MPIR_CVAR|I_MPI|PSM2|PSM3)_\w+"
+    r"|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS|MODULE_LOADING)"
+    r"|(NVIDIA|HIP|ROCR)_VISIBLE_DEVICES|PYTHON(OPTIMIZE|HASHSEED|DEVMODE)")
+_OF_THE_LAUNCHER = re.compile(r"OMPI_MCA_(orte|ess|pmix|PREFIXES|initial_wdir)\w*")
+"""What Open MPI sets by itself under names of its parameters: job ids, addresses, keys."""
+_OF_THE_SCHEDULER = re.compile(
+    r"SLURM_(JOB_(ID|NAME|NODELIST|NUM_NODES|PARTITION|QOS|CPUS_PER_NODE)|NTASKS|NTASKS_PER_NODE"
+    r"|CPUS_PER_TASK|CPU_BIND|CPU_BIND_TYPE|MEM_BIND|MEM_BIND_TYPE|DISTRIBUTION|GPUS_ON_NODE"
+    r"|TASKS_PER_NODE|HINT|RESTART_COUNT|MPI_TYPE|ARRAY_JOB_ID|ARRAY_TASK_ID|TOPOLOGY_ADDR)"
+    r"|PBS_(JOBID|JOBNAME|QUEUE|NUM_NODES|NUM_PPN)|LSB_(JOBID|JOBNAME|QUEUE|MAX_NUM_PROCESSORS)"
+    r"|FLUX_(JOB_ID|JOB_SIZE|JOB_NNODES)|(JOB_ID|JOB_NAME|QUEUE|NSLOTS|NHOSTS)")
 
 
 def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that explain a result and cannot hold a secret."""
-    return {name: value for name, value in sorted(environ.items())
-            if _RECORDED.fullmatch(name) and not _SECRET.search(name)}
+    """Return the variables that explain a result, secrets in their values masked."""
+    return _allowed(environ, lambda name: bool(
+        _RECORDED.fullmatch(name) and not _OF_THE_LAUNCHER.fullmatch(name)))
+
+
+def scheduler_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what Slurm, PBS, LSF, Flux or Grid Engine say of the job, secrets masked."""
+    return _allowed(environ, lambda name: bool(_OF_THE_SCHEDULER.fullmatch(name)))
+
+
+def _allowed(environ: Mapping[str, str], allows: Callable[[str], bool]) -> dict[str, str]:
+    return {name: masked(value, environ) for name, value in sorted(environ.items())
+            if allows(name) and not holds_secret(name, value)}
 
 
 def node_identity() -> str:
@@ -37,20 +63,52 @@ def node_identity() -> str:
     return f"{socket.gethostname()}/{boot}"
 
 
-def machine(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return plain JSON values that describe this rank's machine and process."""
+def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any]:
+    """Return plain JSON values that describe this rank's machine and process; never raises.
+
+    Keys: ``started_at``, ``memory_bytes``, ``clock``, ``clock_resolution_ns``, ``variables``, and
+    the topics ``host``, ``kernel``, ``cpu``, ``memory``, ``network``, ``process``, ``scheduler``,
+    ``load``, ``python``, ``libraries`` {supervisor: `loaded_libraries`}. Of a topic that cannot be
+    read there is only {"unreadable": why}. ``root`` is where /proc and /sys are read.
+    """
+    files = KernelFiles(root)
+    topics: dict[str, Callable[[], Any]] = {
+        "host": lambda: host(files, environ),
+        "kernel": lambda: kernel(files),
+        "cpu": lambda: cpu(files, sorted(os.sched_getaffinity(0))),
+        "memory": lambda: memory(files),
+        "network": lambda: network(files),
+        "process": lambda: process(files, environ),
+        "scheduler": lambda: scheduler_variables(environ),
+        "load": lambda: load(files),
+        "python": _python,
+        "libraries": lambda: {"supervisor": loaded_libraries(files)},
+    }
+    told = {name: _or_reason(read) for name, read in topics.items()}
     return {
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "kernel": platform.release(),
-        "cpu": _cpu_name(),
-        "logical_cpus": psutil.cpu_count(),
-        "affinity": sorted(os.sched_getaffinity(0)),
         "memory_bytes": psutil.virtual_memory().total,
-        "load_average": list(os.getloadavg()),
-        "clock_resolution_ns": clock_resolution_ns(),
         "clock": "CLOCK_MONOTONIC",
+        "clock_resolution_ns": clock_resolution_ns(),
         "variables": recorded_variables(environ),
+        **masked_json(told, environ),
     }
+
+
+def _or_reason(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return a topic, or why it cannot be read: a machine that is strange can still be measured."""
+    try:
+        return read()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        return {"unreadable": f"{type(error).__name__}: {error}"}
+
+
+def _python() -> dict[str, Any]:
+    """Return what of the interpreter changes how fast the timed loop runs."""
+    return {"implementation": sys.implementation.name, "build": sys.version,
+            "optimize": sys.flags.optimize, "dev_mode": sys.flags.dev_mode,
+            "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
+            "traced": sys.gettrace() is not None or sys.getprofile() is not None}
 
 
 def clock_resolution_ns(reads: int = 1000) -> int:
@@ -58,10 +116,3 @@ def clock_resolution_ns(reads: int = 1000) -> int:
     stamps = [time.perf_counter_ns() for _ in range(reads)]
     steps = [b - a for a, b in zip(stamps, stamps[1:], strict=False) if b > a]
     return min(steps, default=0)
-
-
-def _cpu_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    text = cpuinfo.read_text() if cpuinfo.exists() else ""
-    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return match[1] if match else platform.machine()

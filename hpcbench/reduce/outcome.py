@@ -74,14 +74,13 @@ def judge(
 
 
 def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
-    """Return the ranks of ok records whose time lies outside their clock's models."""
+    """Return the ranks of ok records that lie not between two synchronisations."""
     if context.clocks.n_clocks == 1:
         return frozenset()
     return frozenset(
         rank for item in outcomes.values() if item.status == "ok"
         for rank, record in item.records.items()
-        if rank in context.clocks.models
-        and not context.clocks.brackets(rank, record.begin_ns, record.end_ns))
+        if not context.clocks.bracketed(rank, record.begin_ns, record.end_ns))
 
 
 def _samples(outcomes: Outcomes, empty: Empty) -> CaseSamples | None:

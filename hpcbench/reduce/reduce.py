@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 
 from hpcbench import __version__
@@ -15,7 +17,9 @@ from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary import canary_findings, canary_of
 from hpcbench.reduce.clocks import RankClocks, clock_findings, rank_clocks
+from hpcbench.reduce.environments import environment_findings
 from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
+from hpcbench.reduce.noise import noise_by_rank, noise_findings
 from hpcbench.reduce.order import ExecutedOrder, order_findings
 from hpcbench.reduce.outcome import judge
 from hpcbench.reduce.passes import Context
@@ -25,10 +29,10 @@ from hpcbench.reduce.timing import MOST_LATE
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
-from hpcbench.trace.source import TraceSource, never_ended, plan_from_text
+from hpcbench.trace.source import TraceSource, never_ended, plan_from_text, sync_records
 
-GROUP_BYTES = 256 << 20
-"""Records held at a time; a single case larger than this is a group of its own."""
+GROUP_BYTES = 128 << 20
+"""Records read at a time; a single case larger than this is a group of its own."""
 _RECORD_BYTES = 1024
 """About what a record takes beside its samples."""
 RecordsByRank = dict[int, list[Record]]
@@ -88,6 +92,7 @@ def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding
     unbracketed: dict[str, frozenset[int]] = {}
     context = _context(plan, intake, clocks)
     stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
+    headers = [source.header for source in sources.values()]
     with new_results(path) as writer:
         for case, records in _records_by_case(plan, intake):
             stacked.clear()
@@ -101,12 +106,15 @@ def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding
                 writer.add_samples(case, outcome.samples)
                 stacked, packing = packing, stacked
         findings = [
-            *unreadable, *intake.findings, *clock_findings(clocks, unbracketed), *of_cases,
+            *unreadable, *intake.findings, *environment_findings(headers, plan),
+            *noise_findings(noise_by_rank(sources), headers),
+            *clock_findings(clocks, unbracketed), *of_cases,
             *check_totals(plan, cases), *order_findings(plan, executed), *_few_samples(cases),
             *_late_starts(cases), *canary_findings(canary)]
         results = Results(_run_info(plan, intake), plan, tuple(cases), tuple(findings),
                           canary, clocks.summary())
-        writer.finish(results, clocks)
+        writer.finish(results, [
+            (rank, record) for rank, source in sources.items() for record in sync_records(source)])
     return results
 
 
@@ -125,16 +133,30 @@ def _context(plan: Plan, intake: Intake, clocks: RankClocks) -> Context:
 
 
 def _records_by_case(plan: Plan, intake: Intake) -> Iterator[tuple[Case, RecordsByRank]]:
-    """Yield every case with its records, whose samples hold until the next case is asked for."""
-    memory = Arena(GROUP_BYTES)
-    for group in case_groups(plan):
-        memory.clear()
-        records: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
-        for rank, source in intake.sources.items():
-            for record in source.records(records.keys(), empty=memory.empty):
-                records[record.case_id].setdefault(rank, []).append(record)
-        for case in group:
-            yield case, records[case.case_id]
+    """Yield every case with its records, whose samples hold until the next case is asked for.
+
+    A thread reads the next group meanwhile, into the memory of the group before this one.
+    """
+    memories = cycle((Arena(GROUP_BYTES), Arena(GROUP_BYTES)))
+    groups = (_read(group, intake, memory)
+              for group, memory in zip(case_groups(plan), memories, strict=False))
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(next, groups, None)
+        while (group := following.result()) is not None:
+            following = reader.submit(next, groups, None)
+            yield from group
+
+
+def _read(
+    group: Sequence[Case], intake: Intake, memory: Arena
+) -> list[tuple[Case, RecordsByRank]]:
+    """Return the cases with the records of every rank that has some."""
+    memory.clear()
+    found: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
+    for rank, source in intake.sources.items():
+        for record in source.records(found.keys(), empty=memory.empty):
+            found[record.case_id].setdefault(rank, []).append(record)
+    return [(case, found[case.case_id]) for case in group]
 
 
 def case_groups(plan: Plan, limit_bytes: int = GROUP_BYTES) -> Iterator[list[Case]]:

@@ -5,9 +5,8 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   /run        JSON: RunInfo             /plan      JSON: the plan
   /findings   JSON lines: code, scope, message
   /canary     JSON: Canary or null      /clocks    JSON: Clocks or null
-  /clock, /clock_checks   the ranks' clock models, and the checks of them: a row for each rank
-              and synchronisation; columns: rank and the fields of measure.clock's ClockModel and
-              ClockCheck
+  /clock      what the ranks' clocks were: a row for each rank and synchronisation, with the fields
+              of measure.clock's SyncRecord, its model and its check
   /cases      one row per planned case, in the plan's order: case_id, label, status, fold, n and
               the statistics (NaN where there is none), ci_reliable (0 or 1), n_wrong and
               blamed_rank (-1 where there is none), sample_offset and the shape of its samples
@@ -37,8 +36,8 @@ import h5py
 import numpy as np
 
 from hpcbench.errors import FileError
+from hpcbench.measure.clock import SyncRecord
 from hpcbench.plan.case import Case
-from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
     Canary,
@@ -52,7 +51,7 @@ from hpcbench.reduce.results import (
     Statistics,
     Timing,
 )
-from hpcbench.trace.clock_tables import write_clock_tables
+from hpcbench.trace.clock_table import write_clocks
 from hpcbench.trace.columns import (
     GrowingColumn,
     read_column,
@@ -128,8 +127,10 @@ class ResultsWriter:
             column.write(packed.result())
         self._packing = []
 
-    def finish(self, results: Results, clocks: RankClocks | None = None) -> None:
-        """Write everything but the samples."""
+    def finish(
+        self, results: Results, syncs: Sequence[tuple[int, SyncRecord]] = (),
+    ) -> None:
+        """Write everything but the samples; ``syncs`` pairs ranks and synchronisations."""
         self._write_packed()
         for column in self._columns.values():
             column.finish()
@@ -142,7 +143,7 @@ class ResultsWriter:
         write_text(file, "findings", [json.dumps(asdict(item)) for item in results.findings])
         for name, item in (("canary", results.canary), ("clocks", results.clocks)):
             write_text(file, name, [json.dumps(asdict(item) if item else None)])
-        write_clock_tables(file, *(clocks.rows() if clocks else ((), ())))
+        write_clocks(file, syncs)
         self._write_cases(results.cases)
 
     def _write_cases(self, cases: Sequence[CaseResult]) -> None:

@@ -91,19 +91,21 @@ def read_cases(file: h5py.File, known: Known) -> CaseTable:
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
-    def made(make: Callable[[npt.NDArray[Any]], Any], name: str) -> Any:
-        column = read_column(file, f"cases/{name}")
+    def made(make: Callable[[npt.NDArray[Any]], Any], column: npt.NDArray[Any]) -> Any:
         key = (make.__name__, column.dtype.str, column.tobytes())
         if key not in known:
             known[key] = make(column)
         return known[key]
 
     held = frozenset(file["cases"]) | (_ALL_FIELDS - SINCE_2)
+    texts, integers = (
+        {name: read_column(file, f"cases/{name}") for name in names if name in held}
+        for names in (_TEXT_FIELDS, (*_INTEGER_FIELDS, *_PLACE)))
     table = CaseTable(
-        texts={name: made(texts_of, name) for name in _TEXT_FIELDS if name in held},
-        integers={name: made(_integers, name) for name in (*_INTEGER_FIELDS, *_PLACE)
-                  if name in held},
-        details=made(_details, "detail"), rows_of=made(_rows_of, "case_id"))
+        texts={name: made(texts_of, column) for name, column in texts.items()},
+        integers={name: made(_integers, column) for name, column in integers.items()},
+        details=made(_details, read_column(file, "cases/detail")),
+        rows_of=made(_rows_of, texts["case_id"]))
     lengths = {*map(len, table.texts.values()), *map(len, table.integers.values())}
     if lengths != {len(table.details)}:
         raise ValueError("the columns of /cases differ in length")

@@ -10,8 +10,7 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   /damage       JSON lines: what of the journal could not be read
   /cases        one row per record; detail: one JSON line per record (reason, detail)
   /samples      one row per sample, in the order of /cases
-  /clock        this rank's clock models, one row per synchronisation (measure.clock.ClockModel)
-  /clock_checks comparisons with rank 0's clock after them (measure.clock.ClockCheck)
+  /clock        what this rank's clock was, one row per synchronisation (measure.clock.SyncRecord)
 
 Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
 """
@@ -26,11 +25,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hpcbench.measure.clock import ClockCheck, ClockModel
 from hpcbench.plan.case import Plan
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.case_table import CaseTable, Known, read_cases, write_cases
-from hpcbench.trace.clock_tables import write_clock_tables
+from hpcbench.trace.clock_table import write_clocks
 from hpcbench.trace.columns import (
     CHUNK_ROWS,
     GrowingColumn,
@@ -59,6 +57,7 @@ from hpcbench.trace.source import (
     plan_from_text,
     plan_to_text,
     record_from_json,
+    sync_records,
     was_cut_short,
 )
 
@@ -87,7 +86,7 @@ def seal(journal_path: Path, trace_path: Path) -> None:
         write_text(file, "damage", [json.dumps(asdict(item)) for item in journal.damage])
         write_cases(file, records)
         _write_samples(file, records)
-        _write_clocks(file, journal.header.rank, journal.notes)
+        write_clocks(file, [(journal.header.rank, record) for record in sync_records(journal)])
 
 
 def _write_identity(file: h5py.File, header: Header, *, recovered: bool) -> None:
@@ -111,13 +110,6 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
         column = GrowingColumn(file, f"samples/{name}", unit, chunk_rows=CHUNK_ROWS)
         column.append(values)
         column.finish()
-
-
-def _write_clocks(file: h5py.File, rank: int, notes: Sequence[Note]) -> None:
-    models = [(rank, ClockModel.from_json(note.data)) for note in notes if note.kind == "clock"]
-    checks = [(rank, ClockCheck.from_json(note.data)) for note in notes
-              if note.kind == "clock_check"]
-    write_clock_tables(file, models, checks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hpcbench.errors import TraceError
+from hpcbench.measure.clock import SyncRecord
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Record, Samples
@@ -17,6 +18,8 @@ SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
 """Fields of a record that version 1 did not have."""
 END_NOTE = "end"
 """The note that a rank writes last, when it is done with the whole plan or was stopped."""
+CLOCK_NOTE = "clock"
+"""The note that a synchronisation of clocks leaves."""
 _RECORD_FIELDS = tuple(item.name for item in fields(Record) if item.name != "samples")
 
 
@@ -96,6 +99,11 @@ def never_ended(source: TraceSource) -> bool:
 def was_cut_short(source: TraceSource) -> bool:
     """Return whether the rank never came to its end, or a part of its trace is lost."""
     return bool(source.damage) or never_ended(source)
+
+
+def sync_records(source: TraceSource) -> list[SyncRecord]:
+    """Return what the rank's clock was compared with, in the order of the notes ``clock``."""
+    return [SyncRecord.from_json(note.data) for note in source.notes if note.kind == CLOCK_NOTE]
 
 
 def header_to_json(header: Header) -> dict[str, Any]:

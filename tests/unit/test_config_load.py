@@ -86,6 +86,8 @@ def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:
     (with_block() | {"measure": {"order": "random"}}, "measure.order", "shuffled, planned"),
     (with_block(timeout_s=[1, 2]), "benchmarks[0].timeout_s", "must be a number"),
     (with_block(env={"RANK": 1}), "benchmarks[0].env", "belongs to the launcher"),
+    (with_block(env={"HF_TOKEN": "x"}), "benchmarks[0].env", "looks like a secret"),
+    (with_block(env={"NCCL_X": "http://me:pw@host"}), "benchmarks[0].env", "launch.pass_env"),
     (with_block(env={"A": True}), "benchmarks[0].env", "is not text"),
     (with_block(env={"A": []}), "benchmarks[0].env", "the list is empty"),
     (with_block(env={"a b": 1}), "benchmarks[0].env", "is not the name"),

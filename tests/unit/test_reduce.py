@@ -273,7 +273,7 @@ def test_unchecked_is_none_not_zero(tmp_path: Path) -> None:
 
 def test_cases_are_read_in_groups_of_bounded_size() -> None:
     plan = make_plan(n_cases=50, world_size=1000, warmup=0, iterations=1000)
-    assert [len(group) for group in case_groups(plan)] == [6] * 8 + [2]
+    assert [len(group) for group in case_groups(plan)] == [3] * 16 + [2]
     assert [case for group in case_groups(plan) for case in group] == list(plan.cases)
     assert [len(group) for group in case_groups(plan, limit_bytes=1)] == [1] * 50
 

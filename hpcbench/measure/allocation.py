@@ -1,0 +1,143 @@
+"""What of its machine a rank may use: cores, NUMA nodes, memory policy, limits, allocator.
+
+Workers inherit all of it from the rank's supervisor, which runs no code between them that would
+change it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from hpcbench.measure.kernel_files import KernelFiles, cpu_list
+
+_LIMITS = {"locked_memory_bytes": resource.RLIMIT_MEMLOCK, "open_files": resource.RLIMIT_NOFILE,
+           "stack_bytes": resource.RLIMIT_STACK, "data_bytes": resource.RLIMIT_DATA,
+           "processes": resource.RLIMIT_NPROC}
+_SCHEDULING = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr",
+               os.SCHED_BATCH: "batch", os.SCHED_IDLE: "idle"}
+_ALLOCATOR_VARIABLES = re.compile(
+    r"MALLOC_\w+|GLIBC_TUNABLES|LD_PRELOAD|TCMALLOC_\w+|MIMALLOC_\w+|PYTHONMALLOC")
+_NO_LIMIT_BYTES = 2**60
+"""cgroup v1 writes a number of pages near 2**63 bytes for "no limit"."""
+
+
+def process(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return affinity, memory policy, limits and allocator of this process.
+
+    ``memory_policy`` is the kernel's text for the process's NUMA policy (``default``,
+    ``interleave:0-1``, ``bind:0``, ...: Documentation/admin-guide/mm/numa_memory_policy.rst),
+    ``memory_nodes`` the NUMA nodes it may allocate on, ``numa_nodes`` those of its cores.
+    """
+    own = sorted(os.sched_getaffinity(0))
+    status = files.fields("proc/self/status")
+    return {
+        "affinity": own,
+        "affinity_cpus": len(own),
+        "numa_nodes": _numa_nodes(files, own),
+        "memory_nodes": status.get("Mems_allowed_list"),
+        "memory_policy": memory_policy(files),
+        "transparent_hugepages": {"0": False, "1": True}.get(status.get("THP_enabled", "")),
+        "scheduling": _SCHEDULING.get(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK),
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "limits": {name: _limit(number) for name, number in _LIMITS.items()},
+        "cgroup": cgroup(files),
+        "allocator": {name: value for name, value in sorted(environ.items())
+                      if _ALLOCATOR_VARIABLES.fullmatch(name)},
+    }
+
+
+def memory_policy(files: KernelFiles) -> str | None:
+    """Return the NUMA memory policy of the process, None where the kernel knows none.
+
+    The first mapping is the program's own file, which nobody binds with mbind, so that the policy
+    shown there is the process's (fs/proc/task_mmu.c, show_numa_map).
+    """
+    line = files.line("proc/self/numa_maps")
+    words = line.split(maxsplit=2) if line else []
+    return words[1] if len(words) > 1 else None
+
+
+def cgroup(files: KernelFiles) -> dict[str, Any]:
+    """Return the cgroup's limits: ``cpus`` (may be a fraction) and ``memory_bytes``.
+
+    The tightest of the group and its parents; "unlimited" if all say so, None if none says a word.
+    """
+    lines = [line.split(":", 2) for line in (files.text("proc/self/cgroup") or "").splitlines()]
+    paths = {name: line[2] for line in lines if len(line) == 3 for name in line[1].split(",")}
+    cpus = [_quota_v2(files.line(f"{folder}/cpu.max")) for folder in _v2_folders(paths)]
+    cpus += [_quota_v1(files, folder) for folder in _v1_folders(paths, "cpu")]
+    sizes = [_size(files.line(f"{folder}/memory.max")) for folder in _v2_folders(paths)]
+    sizes += [_size(files.line(f"{folder}/memory.limit_in_bytes"))
+              for folder in _v1_folders(paths, "memory")]
+    version = 1 if "memory" in paths or "cpu" in paths else 2 if "" in paths else None
+    return {"version": version, "cpus": _tightest(cpus), "memory_bytes": _tightest(sizes)}
+
+
+def _v2_folders(paths: Mapping[str, str]) -> Iterator[str]:
+    if "" in paths:
+        for base in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
+            yield from _upwards(base, paths[""])
+
+
+def _v1_folders(paths: Mapping[str, str], controller: str) -> Iterator[str]:
+    if controller in paths:
+        for base in (f"sys/fs/cgroup/{controller}", f"sys/fs/cgroup/{controller},{controller}acct"):
+            yield from _upwards(base, paths[controller])
+
+
+def _upwards(base: str, path: str) -> Iterator[str]:
+    """Yield the folder of a group and of all its parents; in a container only some exist."""
+    group = PurePosixPath(base + "/" + path.strip("/"))
+    while group != PurePosixPath(base):
+        yield str(group)
+        group = group.parent
+    yield base
+
+
+def _quota_v2(line: str | None) -> float | None:
+    words = (line or "").split()
+    if len(words) != 2 or not words[1].isdecimal() or not int(words[1]):
+        return None
+    return float("inf") if words[0] == "max" else float(words[0]) / int(words[1])
+
+
+def _quota_v1(files: KernelFiles, folder: str) -> float | None:
+    quota = files.number(f"{folder}/cpu.cfs_quota_us")
+    period = files.number(f"{folder}/cpu.cfs_period_us")
+    if quota is None or not period:
+        return None
+    return float("inf") if quota < 0 else quota / period
+
+
+def _size(line: str | None) -> float | None:
+    if line == "max" or (line and line.isdecimal() and int(line) >= _NO_LIMIT_BYTES):
+        return float("inf")
+    return float(line) if line and line.isdecimal() else None
+
+
+def _tightest(limits: list[float | None]) -> float | int | str | None:
+    told = [limit for limit in limits if limit is not None]
+    if not told:
+        return None
+    tightest = min(told)
+    if tightest == float("inf"):
+        return "unlimited"
+    return int(tightest) if tightest == int(tightest) else tightest
+
+
+def _limit(number: int) -> int | str:
+    soft, _ = resource.getrlimit(number)
+    return "unlimited" if soft == resource.RLIM_INFINITY else soft
+
+
+def _numa_nodes(files: KernelFiles, own: list[int]) -> list[int] | None:
+    base = "sys/devices/system/node"
+    cores = {name: cpu_list(files.line(f"{base}/{name}/cpulist"))
+             for name in files.names(base) if re.fullmatch(r"node\d+", name)}
+    return sorted(int(name.removeprefix("node")) for name, cpus in cores.items()
+                  if set(cpus) & set(own)) if cores else None

@@ -1,0 +1,77 @@
+"""Reading what the kernel tells in /proc and /sys: every value, or None if it is not told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_LIMIT_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFiles:
+    """The files below ``root``. Paths are relative to it; nothing here raises."""
+
+    root: Path = Path("/")
+
+    def text(self, path: str, limit_bytes: int = _LIMIT_BYTES) -> str | None:
+        """Return a file's beginning. The kernel makes up long files as they are read."""
+        try:
+            with (self.root / path).open("rb") as stream:
+                return stream.read(limit_bytes).decode(errors="replace")
+        except (OSError, ValueError):
+            return None
+
+    def line(self, path: str) -> str | None:
+        """Return the first line without surrounding space, None if it is empty."""
+        text = self.text(path)
+        return (text.splitlines() or [""])[0].strip() or None if text else None
+
+    def number(self, path: str) -> int | None:
+        """Return the whole number that the file holds."""
+        line = self.line(path)
+        return int(line) if line and re.fullmatch(r"-?[0-9]{1,19}", line) else None
+
+    def choice(self, path: str) -> str | None:
+        """Return the chosen word of ``always [madvise] never``."""
+        line = self.line(path)
+        found = re.search(r"\[([^\]]*)\]", line) if line else None
+        return found[1] if found else line
+
+    def fields(self, path: str) -> dict[str, str]:
+        """Return the lines ``name: value`` or ``name=value`` of a file; empty if there is none."""
+        text = self.text(path) or ""
+        pairs = (re.split(r"\s*[:=]\s*", line, maxsplit=1) for line in text.splitlines())
+        return {pair[0].strip(): pair[1].strip().strip('"') for pair in pairs if len(pair) == 2}
+
+    def names(self, folder: str) -> list[str]:
+        """Return the sorted names in a folder; empty if there is none."""
+        try:
+            return sorted(path.name for path in (self.root / folder).iterdir())
+        except (OSError, ValueError):
+            return []
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is such a file, as far as can be told."""
+        try:
+            return (self.root / path).exists()
+        except (OSError, ValueError):
+            return False
+
+    def target(self, path: str) -> str | None:
+        """Return the last part of where a symbolic link points."""
+        try:
+            return (self.root / path).readlink().name or None
+        except (OSError, ValueError):
+            return None
+
+
+def cpu_list(text: str | None) -> list[int]:
+    """Return the numbers of the kernel's list format, ``0-3,8``; empty for None or no list."""
+    numbers: list[int] = []
+    for part in (text or "").split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", part)
+        if match:
+            numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return numbers

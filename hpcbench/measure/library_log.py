@@ -1,0 +1,126 @@
+"""What NCCL and UCC say of how they carry a case out: algorithm, protocol, channels, transport.
+
+They say it in their log only, and only when asked:
+
+- NCCL with ``NCCL_DEBUG=INFO``: channels and transports when a communicator is made and connected;
+  with ``NCCL_DEBUG_SUBSYS=INIT,TUNING`` besides, on rank 0 of the communicator, algorithm and
+  protocol of every call: by number since 2.20, by name and with channels since 2.24
+  (src/enqueue.cc).
+- UCC with ``UCC_COLL_TRACE=info``: the layers of every call, on rank 0 (src/core/ucc_coll.c); UCX
+  with ``UCX_LOG_LEVEL=info``: the transports of each connection (src/ucp/core/ucp_worker.c).
+
+What is printed for every call costs time in every call: such a case measures its own logging.
+gloo and MPI say nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+UNKNOWN = "unknown"
+_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+_PROTOCOLS = ("LL", "LL128", "SIMPLE")
+"""NCCL's numbers (src/include/nccl_common.h and device.h), named as it names them since 2.24."""
+_CALL = re.compile(
+    r"Bytes -> Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)"
+    r"(?: channel\{Lo\.\.Hi\}=\{(?P<low>\d{1,4})\.\.(?P<high>\d{1,4})\})?")
+_OTHER_CALL = re.compile(
+    r"\[(?P<kind>Symmetric|Copy Engine|Hierarchical CE)\]: \d+ Bytes -> "
+    r"(?:Kernel (?P<kernel>\w+) nchannels (?P<channels>\d{1,4}))?")
+_MADE = re.compile(r"NCCL INFO (\d{1,4}) coll channels,|NCCL INFO Channel \d+/(\d{1,4}) :  *\d+ ")
+_VIA = re.compile(r"NCCL INFO (?:Channel|CollNet) [^\n]*? via ([^\n]+)")
+_NETWORK = re.compile(r"((?:COLL)?NET/[^/\n]+)/\d+(?:\(\d+\))?(.*)")
+_UCC_CALL = re.compile(r"coll_init: [^\n]*; (\w+) \{([^}\n]*)\}, team_id")
+_UCX = re.compile(
+    r"(?:(self|intra-node|inter-node) cfg#\d+ |ep_cfg\[\d+\]: )[^\n]*?tag\(([^)\n]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryChoices:
+    """What the libraries said; each a tuple of different texts in the order they were said.
+
+    ``channels`` are numbers of channels that a call used, else what the communicator has (``up to
+    24``).
+    """
+
+    algorithm: tuple[str, ...] = ()
+    protocol: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    transport: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, str]:
+        """Return one text for each, ``unknown`` where nothing was said, ``A + B`` for several."""
+        return {name: " + ".join(getattr(self, name)) or UNKNOWN for name in self.__slots__}
+
+
+def read_choices(case_text: str, earlier: LibraryChoices | None = None) -> LibraryChoices:
+    """Return what a worker printed of one case says.
+
+    ``case_text`` is its output since the case began, ``earlier`` what the cases before it said on
+    the same process group: connections are made once, by the first case that needs them.
+    """
+    earlier = earlier or LibraryChoices()
+    called = list(_calls(case_text))
+    used = _different(call.channels for call in called)
+    return LibraryChoices(
+        algorithm=_different(call.algorithm for call in called),
+        protocol=_different(call.protocol for call in called),
+        channels=used or _made(case_text) or tuple(
+            text for text in earlier.channels if text.startswith("up to")),
+        transport=_different([earlier.transport, _transports(case_text)]))
+
+
+def merged(choices: Iterable[LibraryChoices]) -> LibraryChoices:
+    """Return what several ranks said of one case; most say nothing of algorithm and protocol."""
+    every = list(choices)
+    used = _different(tuple(text for text in item.channels if text.isdecimal()) for item in every)
+    return LibraryChoices(
+        algorithm=_different(item.algorithm for item in every),
+        protocol=_different(item.protocol for item in every),
+        channels=used or _different(item.channels for item in every),
+        transport=_different(item.transport for item in every))
+
+
+def _calls(text: str) -> Iterator[LibraryChoices]:
+    for found in _CALL.finditer(text):
+        channels = (str(int(found["high"]) - int(found["low"]) + 1),) if found["high"] else ()
+        yield LibraryChoices((_name(found["algorithm"], _ALGORITHMS),),
+                             (_name(found["protocol"], _PROTOCOLS),), channels)
+    for found in _OTHER_CALL.finditer(text):
+        kernel = f" {found['kernel']}" if found["kernel"] else ""
+        yield LibraryChoices((found["kind"] + kernel,),
+                             channels=(found["channels"],) if found["channels"] else ())
+
+
+def _name(word: str, names: tuple[str, ...]) -> str:
+    if word.isdecimal():
+        return names[int(word)] if int(word) < len(names) else f"number {word}"
+    return word.upper()
+
+
+def _made(text: str) -> tuple[str, ...]:
+    """Return how many channels the communicator that was made last has."""
+    found = [match[1] or match[2] for match in _MADE.finditer(text)]
+    return (f"up to {int(found[-1])}",) if found else ()
+
+
+def _transports(text: str) -> tuple[str, ...]:
+    """Return the kinds of transport, without the numbers of network devices and proxies."""
+    nccl = ((_kind(match[1].strip()),) for match in _VIA.finditer(text))
+    ucc = ((f"{match[1]}/{match[2]}",) for match in _UCC_CALL.finditer(text))
+    ucx = ((match[2],) for match in _UCX.finditer(text) if match[1] != "self")
+    return _different([*nccl, *ucc, *ucx])
+
+
+def _kind(said: str) -> str:
+    if network := _NETWORK.fullmatch(said):
+        return network[1] + network[2]
+    if said.startswith("P2P/indirect"):
+        return "P2P/indirect"
+    return "SHM" if said == "direct shared memory" else said
+
+
+def _different(texts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for several in texts for text in several))

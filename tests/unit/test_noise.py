@@ -1,0 +1,120 @@
+"""The noise check counts what others take of a core, on clocks whose gaps are known."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import chain, cycle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.measure.noise import (
+    MIN_DETOUR_NS,
+    Noise,
+    look_for_detours,
+    measure_noise,
+    repeat_fixed_work,
+)
+from launcher import ROOT
+
+
+def clock(steps: Iterator[int]) -> Callable[[], int]:
+    """A clock that goes forward by the next of ``steps`` at every reading."""
+    now = 10**12
+
+    def read() -> int:
+        nonlocal now
+        now += next(steps)
+        return now
+
+    return read
+
+
+def test_a_quiet_clock_has_no_detours() -> None:
+    noise = look_for_detours(0.001, clock(cycle([100])))
+    assert (noise.n_detours, noise.stolen_share, noise.longest_ns) == (0, 0.0, 0)
+    assert (noise.median_step_ns, noise.threshold_ns) == (100.0, MIN_DETOUR_NS)
+    assert noise.seconds == pytest.approx(0.001, rel=0.01)
+
+
+def test_gaps_over_the_threshold_count_without_the_step_in_them() -> None:
+    steps = chain([100] * 2000, cycle([100] * 99 + [5100]))
+    noise = look_for_detours(0.0015, clock(steps))
+    assert noise.n_detours == 100
+    assert noise.stolen_share == pytest.approx(1 / 3, rel=0.01)
+    assert noise.longest_ns == 5100
+    just_not = look_for_detours(0.001, clock(chain([100] * 2000, cycle([100, MIN_DETOUR_NS]))))
+    assert just_not.n_detours == 0
+
+
+def test_a_slow_loop_has_a_higher_threshold() -> None:
+    assert look_for_detours(0.01, clock(cycle([700]))).threshold_ns == 7000
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1))
+def test_shares_are_shares(steps: list[int]) -> None:
+    noise = look_for_detours(0.01, clock(cycle([*steps, 50_000])))
+    assert 0 <= noise.stolen_share <= 1
+    assert 0 <= noise.longest_ns <= 10**7
+    assert Noise.from_json(json.loads(json.dumps(noise.to_json()))) == noise
+
+
+@pytest.mark.parametrize(("times_us", "ratios"), [
+    ([400], (0.0, 1.0, 1.0)),
+    ([400] * 9 + [4000], (1.42, 10.0, 10.0)),
+])
+def test_fixed_work_tells_how_unequal_it_is(times_us: list[int], ratios: object) -> None:
+    now, times = 0, cycle(times_us)
+
+    def work(size: int) -> None:
+        nonlocal now
+        now += 1000 * next(times)
+
+    found = repeat_fixed_work(0.2, lambda: now, work)
+    assert (found.cv, found.p99_over_median, found.max_over_median) == pytest.approx(
+        ratios, abs=0.02)
+    assert found.median_ns == 400_000
+    assert found.n_loops >= 200_000 / sum(times_us) * len(times_us) - 10
+
+
+def test_a_clock_that_is_too_coarse_for_the_work() -> None:
+    found = repeat_fixed_work(0.0, lambda: 0)
+    assert (found.n_loops, found.cv, found.max_over_median) == (20, 0.0, 0.0)
+
+
+def test_the_garbage_collector_is_as_before() -> None:
+    measure_noise(0.02)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        measure_noise(0.02)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+ON_ONE_CORE = "import json, os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])})\n"
+SPIN = ON_ONE_CORE + "end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+LOOK = ON_ONE_CORE + (
+    "from hpcbench.measure.noise import look_for_detours\n"
+    "print(json.dumps(look_for_detours(0.4).to_json()))")
+
+
+def test_a_shared_core_shows() -> None:
+    """Two processes on one core have about half of it each."""
+    core = str(min(os.sched_getaffinity(0)))
+    with subprocess.Popen([sys.executable, "-c", SPIN, core]) as other:
+        try:
+            done = subprocess.run([sys.executable, "-c", LOOK, core], cwd=ROOT, text=True,
+                                  check=True, capture_output=True, timeout=30)
+        finally:
+            other.kill()
+    shared = Noise.from_json(json.loads(done.stdout))
+    assert shared.stolen_share > 0.25
+    assert shared.longest_ns > MIN_DETOUR_NS
