@@ -166,13 +166,13 @@ def _progress(
 ) -> Iterator[Report]:
     """Give what to call after each case; only rank 0 prints."""
     if comm.rank != 0:
-        yield lambda case, status, reason, seconds: None
+        yield lambda case, status, reason, seconds, launch, pass_index: None
         return
     from hpcbench.report.progress import Progress
 
     todo = [case for case in plan.cases if case.case_id in resolution.devices]
     todo *= plan.passes * plan.launches
-    with Progress(todo) as progress:
+    with Progress(todo, passes=plan.passes, launches=plan.launches) as progress:
         progress.message(
             f"hpcbench {__version__}: {comm.size} rank(s) on {len(topology.nodes)} node(s), "
             f"{len(todo)} cases to run, {len(resolution.skips)} cannot run here")

@@ -105,7 +105,7 @@ class Measure(Section):
         default=5, description="Iterations before the timed ones; kept and flagged.")
     iterations: Iterations = Field(
         default="auto", description="Timed iterations of each pass; auto: until precise enough.")
-    min_iterations: Count = Field(default=5, description="auto: at least so many in each pass.")
+    min_iterations: Count = Field(default=7, description="auto: at least so many in each pass.")
     max_iterations: Count = Field(default=10_000, description="auto: at most so many in each pass.")
     precision: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.01,

@@ -32,7 +32,8 @@ _CANARY_S = 5.0
 _NUMBERS = 1 << 24
 """More than the cases that one set of workers runs in a pass, canaries included."""
 
-Report = Callable[[Case, str, str, float], None]
+Report = Callable[[Case, str, str, float, int, int], None]
+"""Called after each case with its status, reason, seconds, launch and pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,8 @@ class _Team:
             case, self._shift.turn, self._position, hearing, self.crew.rows(), window))
         self._position += 1
         members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
-        job.report(case, hearing.verdict.status, hearing.verdict.reason, time.monotonic() - began)
+        job.report(case, hearing.verdict.status, hearing.verdict.reason, time.monotonic() - began,
+                   self._shift.turn.launch, self._shift.turn.pass_index)
         return hearing
 
     def _run_canary(self) -> str:

@@ -98,8 +98,9 @@ class Timing:
 QUALITIES = {
     "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",
     "late_starts": "more than 20 % of the samples were started late by a rank",
-    "fragile": "the median without flagged samples differs by more than 5 %",
-    "ci_unreliable": "the samples depend on one another too much for a confidence interval",
+    "fragile": "the median without flagged samples differs by more than 5 %, or all are flagged",
+    "ci_unreliable": "no sound interval: fewer than 20 samples, samples that depend on one another "
+                     "too much, or passes that differ",
     "trend": "the time rises or falls during a pass",
     "change_point": "the time changes by 5 % or more within a pass",
     "unsteady": "no steady state within the first half of a pass",

@@ -103,7 +103,7 @@ def _interval_words(items: Sequence[CaseResult]) -> str:
     """Return what the error bars are, and how many points have none."""
     without = sum(interval_share(_stats(item)) is None for item in items)
     if without == len(items):
-        return "No confidence interval: n < 6, or samples that depend on one another."
+        return "No sound confidence interval (docs/method.md)."
     left = (f"; {without} of {len(items)} points have none (n < 6, or samples that depend on one "
             "another)" if without else "")
     return f"Bar: {INTERVAL_TITLE}{left}."
