@@ -48,11 +48,14 @@ def synthetic(begin_ns: int) -> Truth:
     return at
 
 
-def compared(comm: Communicator, at: Truth, name: str, clock: Callable[[int], int]) -> SyncRecord:
+def compared(
+    comm: Communicator, at: Truth, name: str, clock: Callable[[int], int], points: int = 100,
+) -> SyncRecord:
     """Synchronise; ranks with the same ``clock`` share a clock. Print the errors afterwards."""
     mine = clock(comm.rank)
     began, cpu = time.monotonic(), time.process_time()
-    record = synchronise(comm, lambda: at(mine, time.perf_counter_ns()), f"clock {mine}")
+    record = synchronise(comm, lambda: at(mine, time.perf_counter_ns()), f"clock {mine}",
+                         Pace(points=points))
     took_s, cpu_s = time.monotonic() - began, time.process_time() - cpu
     now_ns = time.perf_counter_ns()
     times = [now_ns + hold * SECOND for hold in HOLDS_S]
@@ -88,7 +91,7 @@ def shared(comm: Communicator) -> None:
     """One clock each, then one clock for two ranks, then one for all."""
     at = synthetic(comm.bcast(time.perf_counter_ns()))
     compared(comm, at, "each", lambda rank: rank)
-    compared(comm, at, "two", lambda rank: rank // 2)
+    compared(comm, at, "two", lambda rank: rank // 2, points=40)
     counting = Counting(comm)
     record = synchronise(counting, time.perf_counter_ns, "one")
     tell("one", comm, record, used=counting.used)

@@ -92,7 +92,7 @@ def test_an_interval_holds_the_offset_whatever_the_delays(
     assert found.local_ns == pytest.approx((trips[0][0] + trips[-1][2]) / 2, abs=1, rel=0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(clocks, st.lists(delays, min_size=2, max_size=30))
 def test_the_bound_holds_at_the_sync_whatever_the_delays(
     clock: Clock, ways: list[list[tuple[int, int]]],
@@ -104,7 +104,7 @@ def test_the_bound_holds_at_the_sync_whatever_the_delays(
     assert abs(model.to_global(model.t_ref_ns) - truth) <= model.bound_ns + 2
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(clocks, seeds)
 def test_errors_with_a_third_of_the_points_held_up(clock: Clock, seed: int) -> None:
     """The goals for free cores: 1 us at the sync, 5 us until the next; a way takes 1 us here."""
@@ -120,7 +120,7 @@ def test_errors_with_a_third_of_the_points_held_up(clock: Clock, seed: int) -> N
     assert model.bound_ns < 3_000 and model.residual_ns < 200
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(clocks, seeds)
 def test_errors_between_two_syncs(clock: Clock, seed: int) -> None:
     models = [synced(clock, BEGIN + index * 30 * SECOND, seed + index) for index in range(3)]
@@ -132,7 +132,7 @@ def test_errors_between_two_syncs(clock: Clock, seed: int) -> None:
     assert np.all(errors <= bound_at(models, local) + 1)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(clocks, seeds, st.integers(-2_000, 2_000), st.sampled_from([1, 2, 3]))
 def test_bounds_hold_while_the_rate_changes(
     clock: Clock, seed: int, change_ppb: int, power: int,
