@@ -35,7 +35,7 @@ class ClockModel:
         bound_ns: limit of the error at ``t_ref_ns`` against rank 0's clock, whatever delayed the
             messages; the parents' limits are in it.
         slope_bound: limit of the error of ``slope``, likewise, but by the spread of the points:
-            12 standard errors, unless what is possible at all is less.
+            15 standard errors, unless what is possible at all is less.
         residual_ns: median distance of the points used from the line.
         parent: rank that the clock was compared with; -1 for a clock that is the global one.
         n_used, n_rejected: points of the fit, and points with a wider bound than the median.

@@ -47,6 +47,10 @@ def test_imports_without_torch_and_mpi4py(package: str) -> None:
     python(code, *names)
 
 
+def test_clock_models_are_read_without_torch_and_mpi4py() -> None:
+    python(f"{BLOCK}\nimport hpcbench.measure.clock, hpcbench.measure.clock_fit")
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
 def test_help_imports_hardly_anything(arguments: list[str]) -> None:
     """Under 0.3 s needs it; the modules are what a test can hold fast, a time it cannot."""

@@ -1,0 +1,55 @@
+#!/bin/sh
+# Hosts on one machine, for root: each with network, host name, IPC and /dev/shm of its own, on one
+# switch. All of it goes when the last process inside ends.
+#
+#   virtual_hosts.sh run N COMMAND...             COMMAND on the first of the hosts vh1 ... vhN
+#   virtual_hosts.sh [OPTIONS] HOST COMMAND...    what mpirun calls in place of ssh
+set -eu
+hosts=/run/netns
+
+if [ "$1" = run ]; then # namespaces for the switch and for what the hosts are kept in
+    shift
+    exec unshare --mount --net "$0" inside "$@"
+fi
+
+if [ "$1" = inside ]; then
+    count=$2
+    shift 2
+    mkdir -p $hosts
+    mount -t tmpfs tmpfs $hosts
+    touch $hosts/switch
+    mount --bind /proc/self/ns/net $hosts/switch # keeps it when this process moves to a host
+    ip link add switch type bridge
+    ip link set switch up
+    echo "127.0.0.1 localhost" > $hosts/etc_hosts
+    sed 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf > $hosts/nsswitch # no waiting for DNS
+    for i in $(seq "$count"); do
+        echo "10.77.0.$i vh$i" >> $hosts/etc_hosts
+        ip netns add "vh$i"
+        ip link add "to$i" type veth peer name eth0 netns "vh$i"
+        ip link set "to$i" master switch up
+        ip -n "vh$i" address add "10.77.0.$i/24" dev eth0
+        ip -n "vh$i" link set eth0 up
+        ip -n "vh$i" link set lo up
+        touch "$hosts/uts.vh$i" "$hosts/ipc.vh$i"
+        unshare --uts="$hosts/uts.vh$i" --ipc="$hosts/ipc.vh$i" hostname "vh$i"
+        mkdir "$hosts/shm.vh$i"
+        mount -t tmpfs -o mode=1777 tmpfs "$hosts/shm.vh$i"
+    done
+    exec "$0" vh1 exec "$@"
+fi
+
+while [ "${1#-}" != "$1" ]; do # options of ssh that mpirun gives
+    case $1 in -o | -p | -l | -i) shift ;; esac
+    shift
+done
+host=$1
+shift
+if [ "$1" = exec ]; then shift; else set -- /bin/sh -c "$*"; fi # as ssh, or word by word
+exec nsenter --net="$hosts/$host" --uts="$hosts/uts.$host" --ipc="$hosts/ipc.$host" \
+    unshare --mount sh -ec '
+    mount --bind "$0/shm.$1" /dev/shm
+    mount --bind "$0/etc_hosts" /etc/hosts
+    mount --bind "$0/nsswitch" /etc/nsswitch.conf
+    shift
+    exec "$@"' $hosts "$host" "$@"
