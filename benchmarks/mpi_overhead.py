@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from hpcbench.backends.mpi_group import register
+from hpcbench.backends.mpi_backend import register
 
 REPETITIONS = {2: 3000, 16 * 1024: 600, 256 * 1024: 80}
 """fp32 elements -> calls of each kind."""

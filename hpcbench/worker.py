@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
-from hpcbench.backends.groups import Division, open_fake_world, open_groups
+from hpcbench.backends.groups import Division, open_fake_world, open_groups, transport
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
 from hpcbench.launch.communicator import InlineComms
@@ -141,7 +141,10 @@ class Worker:
             wrong = measure(operation, device, self._progress, schedule, around)
         self._progress.mark(Phase.IDLE)
         return {"begin_ns": begin_ns, "end_ns": time.perf_counter_ns(),
-                "device": str(device.torch_device), **_wrong_elements(case, wrong)}
+                "device": str(device.torch_device),
+                "transport": transport(
+                    case.backend, operation.place.group, device.torch_device.type),
+                **_wrong_elements(case, wrong)}
 
     @contextlib.contextmanager
     def _operation(

@@ -70,7 +70,8 @@ def header(
         hostname=topology.hostname, node=topology.node, pid=os.getpid(),
         versions={"hpcbench": __version__, "python": platform.python_version(),
                   "mpi": topology.mpi, **facts["versions"]},
-        environment={**described, "devices": facts["cuda"]["names"], "hardware": hardware})
+        environment={**described, "devices": facts["cuda"]["names"], "hardware": hardware,
+                     "mpi_cuda": facts["mpi"]["cuda"]})
 
 
 def version_mix(

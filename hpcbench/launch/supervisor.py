@@ -180,6 +180,8 @@ def _heard(
     detail = dict(hearing.own.detail)
     if evidence.wrong:
         detail["wrong"] = evidence.wrong
+    if answer.get("transport"):
+        detail["transport"] = answer["transport"]
     return _record(
         case, pass_index, hearing.verdict.status, hearing.verdict.reason,
         blamed_rank=hearing.verdict.blamed_rank, device=answer.get("device", ""),

@@ -26,6 +26,7 @@ from hpcbench.report.text import (
     plural,
     row_line,
     summarise_cases,
+    transport_text,
     type_cell,
 )
 
@@ -85,7 +86,7 @@ def _group_title(item: CaseResult) -> str:
     case = item.case
     title = f"{case.workload.collective}  {case.backend} ({device_type(item)})  "
     title += plural(case.world_size, "rank")
-    title += f"  {form_text(case)}" if form_text(case) else ""
+    title += "".join(f"  {text}" for text in (form_text(case), transport_text(item)) if text)
     return f"{title}  {env_text(case)}".rstrip()
 
 

@@ -17,16 +17,17 @@ from typing import Any
 from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import FOLD, CaseResult, Results
-from hpcbench.report.text import env_text
+from hpcbench.report.text import env_text, transport_how
 from hpcbench.report.whole_file import whole_file
 from hpcbench.units import to_gb_per_s
 
 SCHEMA_VERSION = 1
 STATISTIC_FIELDS = ("n", "min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
 FIELDS = (
-    "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
-    "env", "dtype", "op", "root", "in_place", "requested_bytes", "size_bytes", "count", "split",
-    "groups", "warmup", "iterations", "validate", "status", "reason", "blamed_rank", "n_wrong",
+    "case_id", "index", "block", "kind", "collective", "backend", "device", "transport",
+    "world_size", "mode", "env", "dtype", "op", "root", "in_place", "requested_bytes",
+    "size_bytes", "count", "split", "groups", "warmup", "iterations", "validate", "status",
+    "reason", "blamed_rank", "n_wrong",
     *STATISTIC_FIELDS, "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
 )
 """The columns of summary.csv, and the keys of each of summary.json's ``cases``."""
@@ -37,8 +38,8 @@ COMMUNICATION_NAMES = {
 }
 """Collective -> its key in ``results.communication``; the first four are other tools' names."""
 COMMUNICATION_FIELDS = (
-    "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "split",
-    "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s",
+    "case_id", "backend", "device", "transport", "world_size", "dtype", "op", "in_place",
+    "size_bytes", "split", "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s",
 )
 
 
@@ -63,8 +64,9 @@ def case_row(item: CaseResult) -> dict[str, Any]:
     row = {**asdict(work), **{name: getattr(case, name) for name in (
         "case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
         "iterations", "validate")}}
-    row |= {"env": env_text(case), "device": item.device or case.device, "status": item.status,
-            "reason": item.reason, "blamed_rank": item.blamed_rank, "n_wrong": item.n_wrong,
+    row |= {"env": env_text(case), "device": item.device or case.device,
+            "transport": transport_how(item), "status": item.status, "reason": item.reason,
+            "blamed_rank": item.blamed_rank, "n_wrong": item.n_wrong,
             "busbw_factor": busbw_factor(work.collective, case.group_size)}
     row |= {name: getattr(stats, name) if stats else None for name in STATISTIC_FIELDS}
     rates = bandwidth(work, case.world_size, stats.median_s) if stats else None

@@ -66,6 +66,15 @@ def test_splits_and_groups_are_fields_and_the_factor_is_of_one_group(tmp_path: P
     assert (listed["split"], listed["groups"]) == ("linear", 2)
 
 
+def test_how_mpi_reached_the_gpus_is_a_field(tmp_path: Path) -> None:
+    case = make_case(make_workload("all_reduce", 8), backend="mpi", device="cuda")
+    staged = ok(case, 1e-3, detail={"0": {"transport": {"how": "staged", "reason": "not aware"}}})
+    write_summary(make_results((staged, ok(make_case(make_workload("all_reduce", 16))))), tmp_path)
+    document = read_json(tmp_path)
+    assert [row["transport"] for row in document["cases"]] == ["staged", None]
+    assert document["results"]["communication"]["allreduce"][0]["transport"] == "staged"
+
+
 def test_a_case_without_statistics_has_no_numbers(tmp_path: Path) -> None:
     write_summary(mixed_results(), tmp_path)
     wrong = read_json(tmp_path)["cases"][1]
