@@ -21,6 +21,7 @@ from hpcbench.backends.availability import (
     resolve_device,
     unavailable,
 )
+from hpcbench.backends.mpi_facts import no_mpi
 from hpcbench.errors import LaunchError
 from hpcbench.launch.pool import ask_facts
 from hpcbench.launch.variables import worker_environment
@@ -140,7 +141,7 @@ def _mpi_facts_here(env: Mapping[str, str]) -> Any:
                               timeout=_READY_TIMEOUT_S, check=True)
         return json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        return {"reason": f"MPI does not start: {error}", "lacks": {}}
+        return no_mpi(f"MPI does not start: {error}")
 
 
 @contextlib.contextmanager

@@ -97,7 +97,8 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
     "ucc/tl/cuda": _ucc("cuda", "cuda", without=("all_reduce", "barrier")),
     "ucc/tl/nccl": _ucc("nccl", "cuda"),
     # MPI_IN_PLACE leaves the result of a reduce_scatter at the buffer's begin, not in its slot
-    "mpi": BackendTraits("cpu", ("cpu",), ("mpi",), not_in_place=frozenset({"reduce_scatter"})),
+    "mpi": BackendTraits("cpu", ("cpu", "cuda"), ("mpi",),
+                         not_in_place=frozenset({"reduce_scatter"})),
 })
 
 

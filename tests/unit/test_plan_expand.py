@@ -88,7 +88,7 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"backend": "ucc/tl/cuda", "collective": "barrier"}, "ucc/tl/cuda has no barrier on cuda"),
     ({"backend": "ucc/tl/ucp", "world_size": 1}, "ucc/tl/ucp makes no group of 1 rank"),
     ({"backend": "ucc/tl/cuda", "device": "cpu"}, "ucc/tl/cuda does not run on cpu"),
-    ({"backend": "mpi", "device": "cuda"}, "mpi does not run on cuda, only on cpu"),
+    ({"backend": "mpi", "device": "mps"}, "mpi does not run on mps, only on cpu or cuda"),
     ({"backend": "mpi", "collective": "reduce_scatter", "in_place": True},
      "mpi has no in-place reduce_scatter"),
 ])
@@ -101,6 +101,7 @@ def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], r
 @pytest.mark.parametrize(("backend", "device", "needs"), [
     ("gloo", "auto", ()), ("gloo", "cuda", ("cuda",)), ("nccl", "auto", ("nccl", "cuda")),
     ("ucc", "auto", ("ucc",)), ("ucc", "cpu", ("ucc",)), ("ucc/tl/nccl", "auto", ("ucc", "cuda")),
+    ("mpi", "auto", ("mpi",)), ("mpi", "cuda", ("mpi", "cuda")),
 ])
 def test_what_only_the_machine_can_tell_is_a_need(
     backend: str, device: str, needs: tuple[str, ...]
