@@ -34,6 +34,7 @@ from hpcbench.launch.setup import (
 )
 from hpcbench.launch.stop import StopRequests, stop_requests
 from hpcbench.launch.supervisor import Job, Report, supervise
+from hpcbench.measure.noise import NOISE_NOTE, measure_noise
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.trace.journal import Journal, journal_path
@@ -136,6 +137,7 @@ def _measure(
     on_all(comm, "opening the trace", lambda: opened.append(Journal.create(
         journal_path(folder.traces, comm.rank), who, plan if comm.rank == 0 else None)))
     with opened[0] as journal, _progress(comm, plan, resolution, topology, folder) as report:
+        _look_for_noise(comm, plan, journal)
         clocks = Clocks(time.perf_counter_ns, plan.config["measure"]["clock_sync_s"], journal.note)
         clocks.sync(comm)
         reason = supervise(Job(
@@ -148,6 +150,14 @@ def _measure(
         if reason:
             journal.note("stopped", {"signal": reason})
         journal.note("end", {})
+
+
+def _look_for_noise(comm: Communicator, plan: Plan, journal: Journal) -> None:
+    """Note how quiet this rank's core is; all ranks look at the same time, as they measure."""
+    seconds = plan.config["measure"]["noise_check_s"]
+    if seconds:
+        comm.barrier()
+        journal.note(NOISE_NOTE, measure_noise(seconds))
 
 
 @contextlib.contextmanager

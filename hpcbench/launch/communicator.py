@@ -22,6 +22,7 @@ from hpcbench.launch.pair import Pair, open_pair
 
 _SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
 _NOTICE_TAG = 77
+_POST_TAG = 78
 _FIRST_PAUSE_S = 20e-6
 _LONGEST_PAUSE_S = 2e-3
 _ARRIVAL_S = 0.02  # a ring may overtake the notice it announces
@@ -61,6 +62,12 @@ class Communicator(Protocol):
 
     def noticed(self, number: int) -> bool:
         """Return whether another rank said that case ``number`` has failed."""
+
+    def post(self, value: Any, rank: int) -> None:
+        """Send a value to another rank; returns at once."""
+
+    def posted(self) -> list[tuple[int, Any]]:
+        """Return what other ranks have posted since the last call, with who did."""
 
     def abort(self, code: int) -> None:
         """End every rank of the job now."""
@@ -113,6 +120,13 @@ class SoloCommunicator:
     def noticed(self, number: int) -> bool:
         """Nobody else can fail."""
         return False
+
+    def post(self, value: Any, rank: int) -> None:
+        """There is nobody to send to."""
+
+    def posted(self) -> list[tuple[int, Any]]:
+        """Return nothing."""
+        return []
 
     def abort(self, code: int) -> None:
         """End the process."""
@@ -230,6 +244,18 @@ class MpiCommunicator:
                 self._pass_on(int(notice[0]))
             self._notices.add(int(notice[0]))
 
+    def post(self, value: Any, rank: int) -> None:
+        """Send a value; MPI makes progress with it whenever this communicator is used."""
+        self._keep(self._comm.isend((self.rank, value), rank, tag=_POST_TAG), None)
+
+    def posted(self) -> list[tuple[int, Any]]:
+        """Take in what has arrived."""
+        self._while_waiting()
+        found = []
+        while (message := self._comm.improbe(tag=_POST_TAG)) is not None:
+            found.append(message.recv())
+        return found
+
     def abort(self, code: int) -> None:
         """MPI_Abort: end every rank of the job now."""
         self._comm.Abort(code)
@@ -247,10 +273,14 @@ class MpiCommunicator:
 
     def _send(self, number: int, rank: int) -> None:
         notice = np.array([number], dtype=np.int64)
-        self._sent.append((self._comm.Isend(notice, rank, tag=_NOTICE_TAG), notice))
+        self._keep(self._comm.Isend(notice, rank, tag=_NOTICE_TAG), notice)
         if self._bell and rank in self._neighbours:
             self._bell.ring(self._neighbours[rank])
-        self._sent = [(request, kept) for request, kept in self._sent if not request.Test()]
+
+    def _keep(self, request: Any, buffer: Any) -> None:
+        """Hold on to a send, and to what it reads, until it is complete."""
+        self._sent.append((request, buffer))
+        self._sent = [(kept, read) for kept, read in self._sent if not kept.Test()]
 
     def _wait(
         self, request: Any, pause_s: float = _LONGEST_PAUSE_S, timeout_s: float | None = None,

@@ -14,13 +14,14 @@ from typing import Any
 
 from hpcbench.launch.clocks import Clocks
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator, InlineComms
+from hpcbench.launch.consultation import agreed_verdict
 from hpcbench.launch.crew import Crew, Guard, Hearing, Rendezvous
 from hpcbench.launch.inline import InlineWorker
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution
 from hpcbench.launch.recording import canary_note, heard, record
 from hpcbench.launch.stop import StopRequests
-from hpcbench.launch.watchdog import Watchdog, agreed_verdict, end_job, inline_evidence
+from hpcbench.launch.watchdog import Watchdog, end_job, inline_evidence, set_last_word
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
@@ -218,27 +219,29 @@ def _guard(job: Job, shift: _Shift) -> Guard:
 
     def guarded(worker: WorkerHandle, case: Case) -> Watchdog:
         began_ns = time.perf_counter_ns()
-        return Watchdog(case.timeout_s, lambda: _give_up(
-            job, comms.watchdog, worker, case, shift.turn, began_ns))
+        return Watchdog(case.timeout_s, lambda late_s: _give_up(
+            job, comms.watchdog, worker, case, shift.turn, began_ns, late_s))
 
     return guarded
 
 
 def _give_up(
     job: Job, comm: Communicator, worker: WorkerHandle, case: Case, turn: Turn, began_ns: int,
+    late_s: float,
 ) -> None:
     """Record the inline case that does not end, and end the job; run by the watchdog."""
+    set_last_word()
     evidence = inline_evidence(comm.rank, worker)
-    verdict = agreed_verdict(comm, evidence, case.timeout_s)
+    verdict, speaker = agreed_verdict(comm, evidence, case.timeout_s, late_s)
     last = record(
         case, turn, verdict.status, verdict.reason, blamed_rank=verdict.blamed_rank,
         window=(began_ns, time.perf_counter_ns()), samples=worker.progress.rows(),
         detail={"evidence": evidence.outcome.value, "cause": evidence.cause})
-    speaker = comm.rank == 0 or verdict.blamed_rank < 0
     end_job(comm, lambda: job.journal.append(last), (
         f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
         "  it ran in the MPI process (backend mpi), so the job ends here; what was acknowledged "
-        f"is on disk: hpcbench reduce {job.journal.path.parent.parent}") if speaker else "")
+        f"is on disk: hpcbench reduce {job.journal.path.parent.parent}"
+        ) if speaker == comm.rank else "")
 
 
 def _matches(pattern: str, case: Case) -> bool:

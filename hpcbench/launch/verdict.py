@@ -83,8 +83,7 @@ def judge(
     expired = any(item.expired for item in evidence)
     if guilty := _least_progress(evidence, Outcome.STOPPED):
         waited = f", no answer in {timeout_s:g} s" if expired else ""
-        return Verdict("timeout", f"rank {guilty[0].rank}: {guilty[0].cause}{waited}",
-                       guilty[0].rank)
+        return Verdict("timeout", f"{_alike(guilty)}: {guilty[0].cause}{waited}", guilty[0].rank)
     if not expired and (guilty := _least_progress(evidence, Outcome.COMMUNICATION)):
         return _failed(guilty, len(evidence))
     if any(item.outcome is Outcome.STUCK for item in evidence):
@@ -117,6 +116,12 @@ def _least_progress(evidence: Sequence[Evidence], outcome: Outcome) -> list[Evid
     """Return the ranks with this outcome, least progress first."""
     found = [item for item in evidence if item.outcome is outcome]
     return sorted(found, key=lambda item: (item.iteration, item.phase, item.rank))
+
+
+def _alike(guilty: Sequence[Evidence]) -> str:
+    """Name the first rank and all that ended in the same way."""
+    ranks = [str(item.rank) for item in guilty if item.cause == guilty[0].cause]
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
 
 
 def _failed(guilty: Sequence[Evidence], size: int) -> Verdict:

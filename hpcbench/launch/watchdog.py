@@ -10,27 +10,29 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
 from hpcbench.errors import ExitCode, RankLostError
 from hpcbench.launch.communicator import Communicator
-from hpcbench.launch.verdict import Evidence, Outcome, Verdict, judge
+from hpcbench.launch.consultation import EXCHANGE_S
+from hpcbench.launch.verdict import Evidence, Outcome
 from hpcbench.launch.workers import WorkerHandle
 
-_EXCHANGE_S = 3.0
-_LAST_WORD_S = 30.0
+_LAST_WORD_S = 45.0
 
 
 class Watchdog:
     """Calls ``act`` on a thread of its own if the block takes longer than ``timeout_s``.
 
-    ``act`` must end the process. From the moment it is called the block cannot be left, so that
-    never two threads write to one journal.
+    ``act`` is given the seconds by which it is late: many if the whole process was stopped. It
+    must end the process. From the moment it is called the block cannot be left, so that never two
+    threads write to one journal.
     """
 
-    def __init__(self, timeout_s: float, act: Callable[[], None]) -> None:
+    def __init__(self, timeout_s: float, act: Callable[[float], None]) -> None:
         self._timeout_s = timeout_s
         self._act = act
         self._left = threading.Event()
@@ -47,30 +49,12 @@ class Watchdog:
             self._left.set()
 
     def _watch(self) -> None:
+        deadline = time.monotonic() + self._timeout_s
         if self._left.wait(self._timeout_s):
             return
         with self._one:
             if not self._left.is_set():
-                self._act()
-
-
-def agreed_verdict(
-    comm: Communicator, evidence: Evidence, timeout_s: float,
-) -> Verdict:
-    """Return the verdict of all ranks' watchdogs, or this rank's own if one does not answer.
-
-    ``comm`` is the watchdogs' own: the main threads are inside calls on others.
-    """
-    try:
-        every = [Evidence.from_json(item)
-                 for item in comm.allgather(evidence.to_json(), timeout_s=_EXCHANGE_S)]
-    except RankLostError:
-        return Verdict("timeout", f"no end in {timeout_s:g} s, and a rank is stopped or gone: it "
-                                  f"left no record (rank {evidence.rank}: {evidence.cause})", -1)
-    verdict = judge(every, timeout_s)
-    if verdict.status in ("ok", "wrong"):
-        return Verdict("timeout", f"the ranks were done, but had not agreed in {timeout_s:g} s", -1)
-    return verdict
+                self._act(time.monotonic() - deadline)
 
 
 def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:
@@ -82,19 +66,23 @@ def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:
     return Evidence(rank, outcome, cause, progress.iteration, int(progress.phase), expired=True)
 
 
+def set_last_word() -> None:
+    """End this process in a while, should MPI neither answer nor abort."""
+    timer = threading.Timer(_LAST_WORD_S, os._exit, (int(ExitCode.INCOMPLETE),))
+    timer.daemon = True
+    timer.start()
+
+
 def end_job(comm: Communicator, record: Callable[[], None], message: str) -> None:
     """Record, let the other ranks' watchdogs record, say why (or ""), end every rank with 3."""
     code = int(ExitCode.INCOMPLETE)
-    last_word = threading.Timer(_LAST_WORD_S, os._exit, (code,))  # should MPI not even abort
-    last_word.daemon = True
-    last_word.start()
     _skip_exit_handlers()
     try:
         record()
         if message:
             print(message, file=sys.stderr, flush=True)
         with suppress(RankLostError):
-            comm.barrier(timeout_s=_EXCHANGE_S)
+            comm.barrier(timeout_s=EXCHANGE_S)
     finally:
         comm.abort(code)
         os._exit(code)

@@ -29,8 +29,7 @@ from hpcbench.report.text import (
     type_cell,
 )
 from hpcbench.report.timing import (
-    INTERVAL_METHOD,
-    LEVEL,
+    INTERVAL_TITLE,
     MODES,
     clock_text,
     flag_cell,
@@ -81,8 +80,7 @@ def _definitions(results: Results) -> Iterator[str]:
     warmups = distinct(sorted({item.case.warmup for item in ran}))
     yield (f"time p50 = median over the n timed samples of {repeats_text(results.plan)}, "
            f"after {warmups} warm-ups" + _steady_words(results))
-    yield (f"CI = {LEVEL:.0%} confidence interval of the median ({INTERVAL_METHOD}): its farther "
-           "end, in % of the median;")
+    yield f"CI = {INTERVAL_TITLE}: its farther end, in % of the median;"
     yield "  - where there is none (n < 6), ? where the samples depend on one another too much"
     yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
     order = _order_text(results)

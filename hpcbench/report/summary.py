@@ -17,8 +17,9 @@ from typing import Any
 from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
+from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.text import env_text
-from hpcbench.report.timing import INTERVAL_METHOD, LEVEL, fold_of
+from hpcbench.report.timing import INTERVAL_TITLE, fold_of
 from hpcbench.trace.files import whole_file
 from hpcbench.units import to_gb_per_s
 
@@ -95,7 +96,7 @@ def _interval(stats: Statistics | None) -> dict[str, Any]:
     """Return the ends of the interval, its level, and whether it can be relied on."""
     if stats is None or stats.ci_low_s is None:
         return dict.fromkeys((*INTERVAL_FIELDS, "ci_level"))
-    return {"ci_level": LEVEL, **{name: getattr(stats, name) for name in INTERVAL_FIELDS}}
+    return {"ci_level": CI_LEVEL, **{name: getattr(stats, name) for name in INTERVAL_FIELDS}}
 
 
 def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
         "versions": dict(run.versions),
         "definitions": {
             "time": "median over the timed samples of the fold, seconds", "folds": dict(FOLDS),
-            "interval": f"{LEVEL:.0%} confidence interval of the median, {INTERVAL_METHOD}",
+            "interval": INTERVAL_TITLE,
             "gb": "1e9 bytes", "details": "docs/method.md",
         },
         "repeats": {"passes": results.plan.passes, "launches": results.plan.launches,

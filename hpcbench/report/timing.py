@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
+from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics, Timing
+from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.text import MISSING, format_us, plural
 from hpcbench.units import format_seconds
 
@@ -19,9 +20,7 @@ MODES: Mapping[str, str] = MappingProxyType({
 USUAL_FOLDS: Mapping[str, str] = MappingProxyType({
     "isolated": "global", "pipelined": "per_call", "barrier_start": "local_max"})
 """Timing mode -> the fold of its times, unless a case says otherwise."""
-LEVEL = 0.95
-"""Level of the intervals of `Statistics`."""
-INTERVAL_METHOD = "order statistics"
+INTERVAL_TITLE = f"{CI_LEVEL:.0%} confidence interval of the median (order statistics)"
 
 FLAGS: Mapping[str, str] = MappingProxyType({
     "clock_unreliable": "clock", "late_starts": "late", "fragile": "fragile", "trend": "trend",
@@ -78,9 +77,15 @@ def flag_cell(item: CaseResult) -> str:
         return ""
     figures = {
         "late_starts": f" {item.timing.n_late / max(item.statistics.n, 1):.0%}",
-        "fragile": f" {format_us(item.timing.unflagged_median_s)} us"}
+        "fragile": _unflagged(item.timing)}
     return ", ".join(FLAGS[word] + figures.get(word, "")
                      for word in item.timing.quality if word in FLAGS)
+
+
+def _unflagged(timing: Timing) -> str:
+    """Return the median without flagged samples, or that all of them are flagged."""
+    median_s = timing.unflagged_median_s
+    return " (all flagged)" if median_s is None else f" {format_us(median_s)} us"
 
 
 def clock_text(results: Results, items: Iterable[CaseResult]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbench.reduce.reduce import reduce_folder
-from launcher import EVERY_MPI, Finished, MpiLauncher
+from launcher import EVERY_MPI, MPIS, Finished, MpiLauncher
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -76,32 +76,51 @@ def test_a_single_process_runs_it_too(mpirun: MpiLauncher) -> None:
     assert set(read(mpirun.run(1, config=config).check().folder).status().values()) == {"ok"}
 
 
-def _with_fault(kind: str, backend: str = "mpi") -> dict[str, Any]:
-    fault = {"case": f"* {backend} * 16B *", "rank": 1, "kind": kind, "iteration": 2,
-             "seconds": 60}
+def _with_fault(kind: str, rank: int) -> dict[str, Any]:
+    fault = {"case": "* mpi * 16B *", "rank": rank, "kind": kind, "iteration": 2, "seconds": 60}
     return sweep("8", "16", "32", block={"backend": ["gloo", "mpi"]}, launch={"timeout_s": 4},
                  fault=[fault])
 
 
-@EVERY_MPI
-@pytest.mark.parametrize(("kind", "status", "words"), [
-    ("stop", "timeout", "a rank is stopped or gone"),
-    ("slow", "timeout", "phase run of iteration 2"),
-    ("raise", "failed", "rank 1: InjectedFault"),
-])
+def _on(mpi: str, kind: str, blamed: int | None, status: str, words: str, *marks: Any) -> Any:
+    return pytest.param(mpi, kind, blamed, status, words, marks=marks,
+                        id=f"{mpi}-{kind}-{blamed}")
+
+
+STOPPED = "process was stopped, gone or cut off, no answer in 4 s"
+
+
+@pytest.mark.parametrize(("mpirun", "kind", "blamed", "status", "words"), [
+    _on("openmpi", "stop", 0, "timeout", f"rank 0: {STOPPED}"),
+    _on("mpich", "stop", 0, "timeout", f"rank 0: {STOPPED}", pytest.mark.soak),
+    _on("openmpi", "stop", 1, "timeout", f"rank 1: {STOPPED}", pytest.mark.soak),
+    _on("mpich", "stop", 1, "timeout", f"rank 1: {STOPPED}"),
+    *(_on(mpi, *fault) for mpi in MPIS for fault in (
+        ("slow", None, "timeout", "phase run of iteration 2"),
+        ("raise", 1, "failed", "rank 1: InjectedFault"))),
+], indirect=["mpirun"])
 def test_a_hang_ends_the_job_with_its_verdict_on_disk(
-    mpirun: MpiLauncher, kind: str, status: str, words: str,
+    mpirun: MpiLauncher, kind: str, blamed: int | None, status: str, words: str,
 ) -> None:
-    job = mpirun.run(3, config=_with_fault(kind), timeout=60).check(3)
+    job = mpirun.run(3, config=_with_fault(kind, 0 if blamed == 0 else 1), timeout=60).check(3)
     mpirun.assert_no_orphans()
-    assert "it ran in the MPI process (backend mpi), so the job ends here" in job.stderr
+    told = "it ran in the MPI process (backend mpi), so the job ends here"
+    assert job.stderr.count(told) == 1
     assert job.folder is not None
     cases = {(item.case.backend, item.case.workload.size_bytes): item
              for item in reduce_folder(job.folder).cases}
     hung = cases.pop(("mpi", 16))
     assert hung.status == status and words in hung.reason, hung
+    assert hung.blamed_rank == blamed
     assert cases.pop(("mpi", 32)).status == "not_run"
     assert {item.status for item in cases.values()} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    "mpirun", ["mpich", pytest.param("openmpi", marks=pytest.mark.soak)], indirect=True)
+def test_the_watchdogs_name_every_rank_that_does_not_answer(mpirun: MpiLauncher) -> None:
+    command = [mpirun.program("python"), str(ON_GROUP.with_name("on_watchdogs.py"))]
+    assert mpirun.run(4, command=command).check().stdout.count("right") == 4
 
 
 def test_what_this_mpi_cannot_reduce_is_known_before_anything_starts(

@@ -164,7 +164,7 @@ def test_file_names_hold_no_separator_of_backends_or_variables() -> None:
 
 def test_figure_explains_itself() -> None:
     results = all_ok(sweep(("all_reduce",), world_sizes=(1, 4)))
-    shown = texts_of(draw_chart(charts(results.cases)[0], results))
+    shown = texts_of(draw_chart(charts(results.cases)[0], results)).replace("\n", " ")
     for words in ("all_reduce", "time per operation (us)", "bus bandwidth (GB/s)", "8 B", "1 KiB",
                   "1 MiB", "5th to 95th percentile", "n = 20", "Mode isolated, fold global (last",
                   "95% confidence interval", "times of different ranks are not compared", "1 pass",
@@ -175,6 +175,21 @@ def test_figure_explains_itself() -> None:
 def test_band_is_the_range_where_percentiles_do_not_exist() -> None:
     results = all_ok(sweep(("all_reduce",), iterations=8))
     assert "minimum to maximum" in texts_of(draw_chart(charts(results.cases)[0], results))
+
+
+def test_only_the_lines_with_few_samples_have_another_band() -> None:
+    cases = sweep(("all_reduce",), ("gloo", "mpi"))
+    items = [ok(case) for case in cases]
+    items[-1] = replace(items[-1], statistics=make_statistics(1e-3, n=8))
+    results = make_results(tuple(items))
+    assert ("Band: 5th to 95th percentile (of mpi, with n < 20: minimum to maximum)"
+            in texts_of(draw_chart(charts(items)[0], results)))
+
+
+def test_the_canary_of_a_machine_that_changed_a_lot_is_drawn_on_a_log_scale() -> None:
+    results = all_ok(sweep(("all_reduce",), ("gloo",)))
+    for medians_s, scale in (((1e-4, 2e-4, 3e-4), "linear"), ((1e-4, 2e-3, 1e-4), "log")):
+        assert draw_canary(make_canary(*medians_s), results).axes[0].get_yscale() == scale
 
 
 def test_points_without_an_interval_are_counted() -> None:

@@ -69,6 +69,15 @@ def test_flags_stand_in_their_row_with_figures_and_a_legend(
             "10 warm-ups, 7 before the steady state") in text
 
 
+def test_a_case_of_which_all_samples_are_flagged_has_no_other_median(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    late = flagged(ok(make_case()), "late_starts", "fragile", n_late=20, unflagged_n=0,
+                   unflagged_median_s=None)
+    print_results(make_results((late,)), tmp_path)
+    assert "late 100%, fragile (all flagged)\n" in capsys.readouterr().out
+
+
 def test_every_quality_has_a_short_form_or_the_question_mark() -> None:
     assert {*FLAGS, "ci_unreliable"} == set(QUALITIES)
 

@@ -27,7 +27,8 @@ from hpcbench.report.plots.style import (
     timing_text,
 )
 from hpcbench.report.text import format_gb_per_s, format_us
-from hpcbench.report.timing import INTERVAL_METHOD, LEVEL, interval_cell, interval_share
+from hpcbench.report.timing import INTERVAL_TITLE, interval_cell, interval_share
+from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.units import to_gb_per_s, to_us
 
 Value = Callable[[CaseResult, float], float]
@@ -37,15 +38,14 @@ Range = tuple[float, float]
 def draw_chart(chart: Chart, results: Results) -> Figure:
     """Return the figure of one chart."""
     figure = new_figure(_title(chart), chart.subtitle)
-    percentiles = _have_percentiles(chart.items)
     if len(chart.sizes) == 1:
         height = min(0.61, max(0.35, 0.1 + 0.07 * len(chart.lines)))
-        _draw_rows(figure.add_axes((0.28, 0.83 - height, 0.5, height)), chart.lines, percentiles)
+        _draw_rows(figure.add_axes((0.28, 0.83 - height, 0.5, height)), chart.lines)
     else:
-        _draw_latency(figure.add_axes((0.085, 0.25, 0.39, 0.54)), chart, percentiles)
-        _draw_bandwidth(figure.add_axes((0.58, 0.25, 0.39, 0.54)), chart, percentiles)
+        _draw_latency(figure.add_axes((0.085, 0.25, 0.39, 0.54)), chart)
+        _draw_bandwidth(figure.add_axes((0.58, 0.25, 0.39, 0.54)), chart)
         _legend(figure, chart)
-    footer(figure, results, caption=_caption(chart, percentiles),
+    footer(figure, results, caption=_caption(chart),
            timing=timing_text(results, chart.items))
     return figure
 
@@ -58,7 +58,7 @@ def _title(chart: Chart) -> str:
 
 
 def _have_percentiles(items: Sequence[CaseResult]) -> bool:
-    """Return whether every case has enough iterations for p5 and p95: one band, one meaning."""
+    """Return whether every case of a line has enough samples for p5 and p95."""
     return all(_stats(item).p5_s is not None and _stats(item).p95_s is not None for item in items)
 
 
@@ -69,17 +69,17 @@ def _stats(item: CaseResult) -> Statistics:
 
 
 def _range(item: CaseResult, percentiles: bool) -> Range:
+    """Return the ends of the band: p5 and p95, or minimum and maximum for the whole line."""
     stats = _stats(item)
     if percentiles and stats.p5_s is not None and stats.p95_s is not None:
         return stats.p5_s, stats.p95_s
     return stats.min_s, stats.max_s
 
 
-def _caption(chart: Chart, percentiles: bool) -> str:
+def _caption(chart: Chart) -> str:
     counts = sorted({_stats(item).n for item in chart.items})
     n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    band = "5th to 95th percentile" if percentiles else "minimum to maximum"
-    text = (f"Point: median of n = {n} samples. Band: {band} over samples. "
+    text = (f"Point: median of n = {n} samples. Band: {_band_words(chart)}. "
             f"{_interval_words(chart.items)}")
     if chart.collective == "barrier":
         return text
@@ -89,6 +89,16 @@ def _caption(chart: Chart, percentiles: bool) -> str:
     return text
 
 
+def _band_words(chart: Chart) -> str:
+    """Return what the bands are, and of which lines they are something else."""
+    few = [line for line in chart.lines if not _have_percentiles(line.items)]
+    if len(few) == len(chart.lines):
+        return "minimum to maximum"
+    labels = ", ".join(line.label for line in few) if len(few) < 3 else f"{len(few)} lines"
+    others = f" (of {labels}, with n < {MIN_N_P5_P95}: minimum to maximum)" if few else ""
+    return f"5th to 95th percentile{others}"
+
+
 def _interval_words(items: Sequence[CaseResult]) -> str:
     """Return what the error bars are, and how many points have none."""
     without = sum(interval_share(_stats(item)) is None for item in items)
@@ -96,7 +106,7 @@ def _interval_words(items: Sequence[CaseResult]) -> str:
         return "No confidence interval: n < 6, or samples that depend on one another."
     left = (f"; {without} of {len(items)} points have none (n < 6, or samples that depend on one "
             "another)" if without else "")
-    return f"Bar: {LEVEL:.0%} confidence interval of the median ({INTERVAL_METHOD}){left}."
+    return f"Bar: {INTERVAL_TITLE}{left}."
 
 
 def _interval(item: CaseResult) -> Range:
@@ -107,17 +117,17 @@ def _interval(item: CaseResult) -> Range:
     return stats.ci_low_s, stats.ci_high_s
 
 
-def _draw_latency(axes: Axes, chart: Chart, percentiles: bool) -> None:
-    _draw_lines(axes, chart.lines, percentiles, lambda item, time_s: to_us(time_s))
+def _draw_latency(axes: Axes, chart: Chart) -> None:
+    _draw_lines(axes, chart.lines, lambda item, time_s: to_us(time_s))
     _log_axes(axes, chart.sizes)
     dress(axes, x_label="size (bytes, log scale)", y_label="time per operation (us)")
     axes.set_title("Time (latency)", fontsize=TEXT, loc="left")
 
 
-def _draw_bandwidth(axes: Axes, chart: Chart, percentiles: bool) -> None:
+def _draw_bandwidth(axes: Axes, chart: Chart) -> None:
     lines = [Line(line.label, tuple(item for item in line.items if item.case.world_size > 1))
              for line in chart.lines]
-    _draw_lines(axes, lines, percentiles, _busbw)
+    _draw_lines(axes, lines, _busbw)
     dress(axes, x_label="size (bytes, log scale)", y_label="bus bandwidth (GB/s)")
     axes.set_title("Bus bandwidth", fontsize=TEXT, loc="left")
     sizes = sorted({item.case.workload.size_bytes for line in lines for item in line.items})
@@ -135,13 +145,14 @@ def _busbw(item: CaseResult, time_s: float) -> float:
     return to_gb_per_s(rates.busbw_bytes_per_s) if rates else float("nan")
 
 
-def _draw_lines(axes: Axes, lines: Sequence[Line], percentiles: bool, value: Value) -> None:
+def _draw_lines(axes: Axes, lines: Sequence[Line], value: Value) -> None:
     for index, line in enumerate(lines):
         if not line.items:
             continue
         colour = COLOURS[index % len(COLOURS)]
         sizes = [item.case.workload.size_bytes for item in line.items]
         middle = [value(item, _stats(item).median_s) for item in line.items]
+        percentiles = _have_percentiles(line.items)
         ends = [[value(item, time) for time in _range(item, percentiles)] for item in line.items]
         axes.plot(sizes, middle, color=colour, marker=MARKERS[index % len(MARKERS)],
                   markersize=5, linewidth=1.8, label=line.label)
@@ -169,10 +180,10 @@ def _legend(figure: Figure, chart: Chart) -> None:
                       fontsize=SMALL + 1, frameon=False)
 
 
-def _draw_rows(axes: Axes, lines: Sequence[Line], percentiles: bool) -> None:
+def _draw_rows(axes: Axes, lines: Sequence[Line]) -> None:
     """Draw a row per line: its median, its range, and both numbers in words at the right."""
     rows = [(line.label, item) for line in lines for item in line.items][::-1]
-    ends = [[to_us(time) for time in _range(item, percentiles)] for _, item in rows]
+    ends = [[to_us(time) for time in _range(item, _have_percentiles([item]))] for _, item in rows]
     for row, ((_, item), (low, high)) in enumerate(zip(rows, ends, strict=True)):
         axes.hlines(row, low, high, color=COLOURS[0], alpha=0.35, linewidth=9)
         left, right = _interval(item)

@@ -102,7 +102,14 @@ def _draw_matrix(figure: Figure, axes: Axes, samples: CaseSamples) -> None:
                           extend=_extend(micros, low, high),
                           format=FuncFormatter(lambda value, _: plain(value)))
     bar.set_label(f"time in the call (us{', log scale' if wide else ''})", fontsize=TEXT)
-    bar.ax.tick_params(labelsize=SMALL + 1)
+    bar.ax.tick_params(which="both", labelsize=SMALL + 1)
+    bar.ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: _minor_label(value)))
+
+
+def _minor_label(value: float) -> str:
+    """Return the number where its first digit is 2 or 5: more labels would not fit."""
+    text = plain(value)
+    return text if text.lstrip("0.")[:1] in ("2", "5") else ""
 
 
 def _extend(micros: Matrix, low: float, high: float) -> str:

@@ -113,8 +113,9 @@ def footer(figure: Figure, results: Results, *, caption: str, timing: str) -> No
     lines = [(line, color) for text, color in ((caption, "black"), (timing, "black"),
                                                (origin, GREY))
              for line in textwrap.wrap(text, FOOTER_CHARACTERS)]
-    for row, (line, color) in enumerate(reversed(lines)):
-        figure.text(0.02, 0.022 + 0.029 * row, line, fontsize=SMALL, color=color, va="center")
+    for row, (line, color) in enumerate(lines, start=1):
+        height = 0.022 + 0.029 * (len(lines) - row)
+        figure.text(0.02, height, line, fontsize=SMALL, color=color, va="center")
 
 
 def save(figure: Figure, path: Path, image_format: str) -> Path:

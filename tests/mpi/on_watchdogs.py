@@ -1,0 +1,52 @@
+"""Run under mpirun -np 4: what the watchdogs of the ranks that answer agree on."""
+
+from __future__ import annotations
+
+import time
+
+from mpi4py import MPI
+
+from hpcbench.launch.communicator import MpiCommunicator
+from hpcbench.launch.consultation import agreed_verdict
+from hpcbench.launch.verdict import Evidence, Outcome, Verdict
+
+EXCHANGE_S = 0.7
+STUCK = "process was stopped, gone or cut off, no answer in 2 s"
+SCENES = {  # silent ranks -> (blamed rank, reason, who tells)
+    (): (-1, "no end in 2 s; no rank is behind the others (in run)", 0),
+    (1, 3): (1, f"ranks 1, 3: {STUCK}", 0),
+    (0, 3): (0, f"ranks 0, 3: {STUCK}", 1),
+    (0, 1): (0, f"ranks 0, 1: {STUCK}", None),  # each for itself: nobody is left to ask
+}
+
+
+def main() -> None:
+    world = MPI.COMM_WORLD
+    for silent, (blamed, reason, speaker) in SCENES.items():
+        comm = MpiCommunicator(world.Dup(), lambda: None)
+        if comm.rank in silent:
+            continue
+        time.sleep(0.1 * comm.rank)  # deadlines do not pass at once
+        began = time.monotonic()
+        own = Evidence(comm.rank, Outcome.STUCK, "in run", 3, 5, expired=True)
+        verdict, told_by = agreed_verdict(comm, own, 2.0, 0.0, EXCHANGE_S)
+        assert time.monotonic() - began < 5 * EXCHANGE_S + 1, silent
+        assert (verdict.status, verdict.blamed_rank, verdict.reason) == ("timeout", blamed, reason)
+        assert told_by == (comm.rank if speaker is None else speaker), (silent, told_by)
+    comm = MpiCommunicator(world.Dup(), lambda: None)
+    if comm.rank != 3:
+        outcome = Outcome.EXCEPTION if comm.rank == 2 else Outcome.STUCK
+        own = Evidence(comm.rank, outcome, "broken" if comm.rank == 2 else "", 3, 5, expired=True)
+        verdict, _ = agreed_verdict(comm, own, 2.0, 0.0, EXCHANGE_S)
+        assert verdict.blamed_rank == 2
+        assert verdict.reason == "rank 2: broken; no answer from rank 3", verdict
+    own = Evidence(world.rank, Outcome.STUCK, "in run", 3, 5, expired=True)
+    late = agreed_verdict(comm, own, 2.0, 1.1 * EXCHANGE_S, EXCHANGE_S)
+    assert late.verdict == Verdict("timeout", f"rank {world.rank}: {STUCK}", world.rank), late
+    assert late.speaker == -1
+    world.Barrier()
+    print("right")
+
+
+if __name__ == "__main__":
+    main()
