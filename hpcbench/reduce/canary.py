@@ -68,11 +68,11 @@ def _drifted(runs: Sequence[CanaryRun], drift: float) -> bool:
 
 
 def canary_findings(canary: Canary | None) -> Iterator[Finding]:
-    """Yield HB142 if the canary drifted."""
+    """Yield HB145 if the canary drifted."""
     if canary is None or "drifting" not in canary.quality or canary.drift is None:
         return
     first, last = canary.runs[0], canary.runs[-1]
-    yield Finding("HB142", "note", f"the machine drifted during the sweep: {canary.label} took "
+    yield Finding("HB145", "note", f"the machine drifted during the sweep: {canary.label} took "
                   f"{first.median_s * 1e6:.4g} us at first and {last.median_s * 1e6:.4g} us "
                   f"{last.since_start_s:.0f} s later ({100 * canary.drift:+.1f} %, the intervals "
                   "are disjoint): compare cases of one pass only, or run on a quiet machine")

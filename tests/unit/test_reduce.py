@@ -273,9 +273,13 @@ def test_unchecked_is_none_not_zero(tmp_path: Path) -> None:
 
 def test_cases_are_read_in_groups_of_bounded_size() -> None:
     plan = make_plan(n_cases=50, world_size=1000, warmup=0, iterations=1000)
-    assert [len(group) for group in case_groups(plan)] == [3] * 16 + [2]
-    assert [case for group in case_groups(plan) for case in group] == list(plan.cases)
-    assert [len(group) for group in case_groups(plan, limit_bytes=1)] == [1] * 50
+    counts = {case.case_id: 1000 for case in plan.cases}
+    groups = list(case_groups(plan, counts))
+    assert [len(group) for group in groups] == [3] * 16 + [2]
+    assert [case for group in groups for case in group] == list(plan.cases)
+    assert [len(group) for group in case_groups(plan, counts, limit_bytes=1)] == [1] * 50
+    few = {case.case_id: 10 for case in plan.cases}
+    assert [len(group) for group in case_groups(plan, few)] == [50]
 
 
 def test_groups_do_not_change_the_results(
@@ -286,7 +290,7 @@ def test_groups_do_not_change_the_results(
     together = reduce_folder(tmp_path / "run")
     content = (tmp_path / "run" / "results.h5").read_bytes()
     monkeypatch.setattr("hpcbench.reduce.reduce.case_groups",
-                        lambda plan: case_groups(plan, limit_bytes=1))
+                        lambda plan, counts: case_groups(plan, counts, limit_bytes=1))
     assert reduce_folder(tmp_path / "run") == together
     assert (tmp_path / "run" / "results.h5").read_bytes() == content
 
