@@ -82,7 +82,8 @@ def _definitions(results: Results) -> Iterator[str]:
     yield (f"time p50 = median over the n timed samples of {repeats_text(results.plan)}, "
            f"after {warmups} warm-ups" + _steady_words(results))
     yield f"CI = {INTERVAL_TITLE}: its farther end, in % of the median;"
-    yield "  - where there is none (n < 6), ? where it is not sound (n < 20, dependent samples, passes that differ)"
+    yield ("  - where there is none (n < 6), ? where it is not sound (n < 20, dependent samples, "
+           "passes that differ)")
     yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
     order = _order_text(results)
     yield clock_text(results, ran) + _clock_checks(results) + (f"; {order}" if order else "")

@@ -102,8 +102,8 @@ def device_type(result: CaseResult) -> str:
 
 def device_memory_how(result: CaseResult) -> str | None:
     """Return ``direct``, ``staged``, ``direct,staged`` where ranks differ; None if unknown."""
-    said = [left["device_memory"]["how"] for left in result.detail.values() if "device_memory" in left]
-    return distinct(sorted(said)) or None
+    said = [left["device_memory"] for left in result.detail.values() if "device_memory" in left]
+    return distinct(sorted(item["how"] for item in said)) or None
 
 
 def device_memory_text(result: CaseResult) -> str:

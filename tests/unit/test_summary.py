@@ -129,7 +129,8 @@ def test_a_rate_is_derived_once_from_the_printed_time(median_s: float, mode: str
 
 def test_how_mpi_reached_the_gpus_is_a_field(tmp_path: Path) -> None:
     case = make_case(make_workload("all_reduce", 8), backend="mpi", device="cuda")
-    staged = ok(case, 1e-3, detail={"0": {"device_memory": {"how": "staged", "reason": "not aware"}}})
+    how = {"how": "staged", "reason": "not aware"}
+    staged = ok(case, 1e-3, detail={"0": {"device_memory": how}})
     write_summary(make_results((staged, ok(make_case(make_workload("all_reduce", 16))))), tmp_path)
     document = read_json(tmp_path)
     assert [row["device_memory"] for row in document["cases"]] == ["staged", None]
