@@ -147,7 +147,7 @@ def everything(group: Any, other: Any) -> None:
 
 def staged_group() -> Any:
     """Return a group that does to CPU tensors what it else does to CUDA tensors only."""
-    staging = Staging(frozenset({"cpu"}), "a test")
+    staging = Staging(cuda=True, reason="a test", cpu=True)
     tensor = torch.ones(2, 3).t()
     for copy_of in (staging.taken(tensor), staging.room(tensor)):
         assert copy_of.is_contiguous() and copy_of.data_ptr() != tensor.data_ptr()
