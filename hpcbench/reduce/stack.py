@@ -46,7 +46,8 @@ def _is_rectangular(records: Pass) -> bool:
 
 def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:
     """Return (iteration,): whether the iteration counts, that is, is no warm-up on any rank."""
-    return np.asarray(np.all(samples.flags & Flag.WARMUP == 0, axis=0), dtype=np.bool_)
+    any_rank = np.bitwise_or.reduce(samples.flags, axis=0)
+    return np.asarray(any_rank & Flag.WARMUP == 0, dtype=np.bool_)
 
 
 def iteration_times_s(samples: CaseSamples) -> npt.NDArray[np.float64]:
