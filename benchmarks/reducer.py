@@ -19,19 +19,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from hpcbench.measure.clock import ClockModel  # noqa: E402
 from hpcbench.plan.case import Plan, plan_to_json  # noqa: E402
 from hpcbench.reduce.reduce import reduce_folder  # noqa: E402
 from hpcbench.trace.journal import Journal, journal_path  # noqa: E402
-from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, Flag, Samples  # noqa: E402
+from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, Flag, Header, Samples  # noqa: E402
 from hpcbench.trace.sealed import seal, trace_path  # noqa: E402
-from synthetic import make_header, make_plan, make_record  # noqa: E402
+from synthetic import (  # noqa: E402
+    BASE_NS,
+    CASE_NS,
+    make_header,
+    make_plan,
+    make_record,
+    sync_note,
+)
 
+RANKS_OF_A_NODE = 8
+"""As `synthetic.make_header` has it."""
 GOAL_MB_S, GOAL_MIB, GOAL_GROWTH = 100, 500, 1.1
 
 
@@ -76,22 +86,34 @@ def plan_for(ranks: int, given: argparse.Namespace) -> Plan:
 
 def write_trace(traces: Path, plan: Plan, rank: int) -> None:
     """Write the sealed trace of one rank."""
-    path = journal_path(traces, rank)
+    path, header = journal_path(traces, rank), make_header(plan, rank)
     noise = np.random.default_rng(rank)
     records = [make_record(case, rank, samples=samples(noise, case.index, case.iterations + 5))
                for case in plan.cases]
-    with Journal.create(path, make_header(plan, rank), plan if rank == 0 else None) as journal:
+    with Journal.create(path, header, plan if rank == 0 else None) as journal:
+        for at_ns in (BASE_NS, BASE_NS + CASE_NS * len(plan.cases)):
+            journal.note(*sync_note(clock_of(header, at_ns), header.node, 2))
         journal.append(*records)
         journal.note("end", {})
     seal(path, trace_path(traces, rank))
     path.unlink()
 
 
+def clock_of(header: Header, at_ns: int) -> ClockModel:
+    """Return a synchronisation: rank 0's node has the global clock, other nodes clocks as good."""
+    model = ClockModel.identity(at_ns)
+    return model if header.rank < RANKS_OF_A_NODE else replace(model, bound_ns=500.0, parent=0)
+
+
 def samples(noise: np.random.Generator, case_index: int, rows: int) -> Samples:
-    """Return stamps within the window that `synthetic.make_record` gives the case."""
+    """Return stamps within the window that `synthetic.make_record` gives the case.
+
+    The ranks start each iteration within 100 us: nobody leaves before all have come.
+    """
     table = np.zeros((rows, len(SAMPLE_COLUMNS)), dtype=np.int64)
-    steps_ns = noise.integers(400_000, 900_000, rows)
+    steps_ns = np.random.default_rng(case_index).integers(550_000, 900_000, rows)
     table[:, 0] = 10**12 + case_index * 10**9 + np.cumsum(steps_ns)
+    table[:, 0] += noise.integers(0, 100_000, rows)
     table[:, 1] = table[:, 0] + noise.integers(200_000, 400_000, rows)
     table[:, 2:4] = NO_DEVICE_TIME
     table[:5, -1] = Flag.WARMUP
