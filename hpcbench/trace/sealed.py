@@ -144,8 +144,9 @@ class SealedTrace:
         if samples and rows:
             with open_container(self.path) as file, expected_content(self.path):
                 stamps = [*_read_stamps(file, self.table.places(rows), empty)]
-        for values, stamp in zip(self.table.values(rows), stamps, strict=True):
-            yield record_from_json(values, stamp)
+        with expected_content(self.path):
+            found = [*map(record_from_json, self.table.values(rows), stamps)]
+        yield from found
 
 
 def open_trace(path: Path, known: Known | None = None) -> SealedTrace:

@@ -4,7 +4,7 @@ import json
 import random
 import resource
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from hpcbench.errors import ExitCode, FileError, TraceError
-from hpcbench.plan.case import plan_to_json
+from hpcbench.plan.case import Case, Plan, plan_to_json
 from hpcbench.reduce.reduce import case_groups, exit_code, reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
-from hpcbench.trace.schema import Record, no_samples
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
 from synthetic import (
     Change,
     duration_ns,
@@ -293,6 +293,56 @@ def test_groups_do_not_change_the_results(
                         lambda plan, counts: case_groups(plan, counts, limit_bytes=1))
     assert reduce_folder(tmp_path / "run") == together
     assert (tmp_path / "run" / "results.h5").read_bytes() == content
+
+
+@pytest.mark.parametrize("group_bytes", [0, 3000, 1 << 20])
+def test_samples_outlive_the_memory_they_were_read_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: int
+) -> None:
+    """Reading, judging and packing overlap, in memory that is used again and again."""
+    cases = [make_case(index, iterations=40, skip="no" if index % 4 == 2 else None)
+             for index in range(12)]
+    uneven = cases[3].case_id
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        n = 30 if (rank, record.case_id) == (1, uneven) else len(record.samples)
+        yield replace(record, samples=record.samples[:n])
+
+    write_synthetic_run(tmp_path / "run", plan_of(cases, 2, passes=2), change=change)
+    monkeypatch.setattr("hpcbench.reduce.reduce.GROUP_BYTES", group_bytes)
+    monkeypatch.setattr("hpcbench.reduce.reduce.case_groups",
+                        lambda plan: case_groups(plan, limit_bytes=group_bytes))
+    monkeypatch.setattr("hpcbench.reduce.results_file._CHUNK_ROWS", 16)
+    results = reduce_folder(tmp_path / "run")
+    assert [item.case for item in results.cases] == cases
+    with open_results(tmp_path / "run") as file:
+        for case in cases:
+            samples = file.samples(case.case_id)
+            if case.skip or case.case_id == uneven:
+                assert samples is None
+                continue
+            expected = np.stack([np.concatenate([make_samples(case, rank, index)
+                                                 for index in range(2)]) for rank in range(2)])
+            assert samples is not None
+            for at, name in enumerate(SAMPLE_COLUMNS):
+                assert np.array_equal(getattr(samples, name), expected[:, :, at])
+
+
+def test_a_trace_that_vanishes_while_it_is_read_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = write_synthetic_run(tmp_path / "run", make_plan(n_cases=5))
+
+    def groups(plan: Plan) -> Iterator[list[Case]]:
+        for number, group in enumerate(case_groups(plan, limit_bytes=1)):
+            if number == 3:
+                (traces / "rank00001.h5").unlink()
+            yield group
+
+    monkeypatch.setattr("hpcbench.reduce.reduce.case_groups", groups)
+    with pytest.raises(TraceError, match="rank00001.h5"):
+        reduce_folder(tmp_path / "run")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["plan.json", "traces"]
 
 
 @pytest.mark.soak
