@@ -3,7 +3,7 @@
     python benchmarks/reducer.py [--ranks 64 128 256] [--cases 200] [--iterations 1000]
 
 Synthetic traces, sealed by the real writer: durations of about 300 us with noise, every start after
-a gap of its own, so that the columns pack as badly as real ones. Samples count as raw bytes: four
+a gap of its own, so that the columns pack as badly as real ones. Samples count as raw bytes: five
 int64 an iteration and rank. Goals: 100 MB/s, peak memory below 500 MiB, a doubling of ranks at most
 doubles the time (10 % allowed for noise). All sizes are reduced in this one run; each in a process
 of its own, whose peak memory is its own. Beside the wall time stands the CPU time (user and system,
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from hpcbench.plan.case import Plan, plan_to_json  # noqa: E402
 from hpcbench.reduce.reduce import reduce_folder  # noqa: E402
 from hpcbench.trace.journal import Journal, journal_path  # noqa: E402
-from hpcbench.trace.schema import Samples  # noqa: E402
+from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, Flag, Samples  # noqa: E402
 from hpcbench.trace.sealed import seal, trace_path  # noqa: E402
 from synthetic import make_header, make_plan, make_record  # noqa: E402
 
@@ -89,12 +89,12 @@ def write_trace(traces: Path, plan: Plan, rank: int) -> None:
 
 def samples(noise: np.random.Generator, case_index: int, rows: int) -> Samples:
     """Return stamps within the window that `synthetic.make_record` gives the case."""
-    table = np.zeros((rows, 4), dtype=np.int64)
+    table = np.zeros((rows, len(SAMPLE_COLUMNS)), dtype=np.int64)
     steps_ns = noise.integers(400_000, 900_000, rows)
     table[:, 0] = 10**12 + case_index * 10**9 + np.cumsum(steps_ns)
     table[:, 1] = table[:, 0] + noise.integers(200_000, 400_000, rows)
-    table[:, 2] = -1
-    table[:5, 3] = 1
+    table[:, 2:4] = NO_DEVICE_TIME
+    table[:5, -1] = Flag.WARMUP
     return table
 
 
@@ -123,7 +123,7 @@ def compare(folders: dict[int, Path], given: argparse.Namespace) -> bool:
         before = before or (ranks, best)
         growth = best.wall_s / before[1].wall_s / (ranks / before[0])
         cpu_growth = best.cpu_s / before[1].cpu_s / (ranks / before[0])
-        raw_mb = ranks * given.cases * given.iterations * 32 / 1e6
+        raw_mb = ranks * given.cases * given.iterations * 8 * len(SAMPLE_COLUMNS) / 1e6
         rate = raw_mb / best.wall_s
         missed |= rate < GOAL_MB_S or best.peak_mib > GOAL_MIB or growth > GOAL_GROWTH
         print(f"{ranks:>4} ranks {raw_mb:7.1f} MB: wall {best.wall_s:6.2f} s (all: "

@@ -138,7 +138,8 @@ def sync_note(
 def seen_by(model: ClockModel, record: Record) -> Record:
     """The record as a rank writes it whose clock is off as the model says."""
     samples = record.samples.copy()
-    samples[:, :2] = [[model.to_local(int(at)) for at in row] for row in samples[:, :2]]
+    for row in samples:
+        row[:2] = [model.to_local(int(at)) for at in row[:2]]
     return replace(record, samples=samples, begin_ns=model.to_local(record.begin_ns),
                    end_ns=model.to_local(record.end_ns))
 

@@ -184,8 +184,7 @@ def _place_columns(
     ranks: Sequence[int], launch: bytes, pass_index: bytes
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Return what says which sample a row is; from case to case it is hardly ever different."""
-    passes = np.frombuffer(pass_index, dtype=np.int64)
-    launches = np.frombuffer(launch, dtype=np.int64)
+    launches, passes = (np.frombuffer(column, dtype=np.int64) for column in (launch, pass_index))
     return {"rank": np.repeat(ranks, passes.size), "launch": np.tile(launches, len(ranks)),
             "pass_index": np.tile(passes, len(ranks)),
             "iteration": np.tile(np.arange(passes.size), len(ranks))}

@@ -42,6 +42,7 @@ from hpcbench.trace.journal import read_journal
 from hpcbench.trace.schema import (
     NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
+    SAMPLE_COLUMNS_1,
     SAMPLE_UNITS,
     SCHEMA_VERSION,
     Header,
@@ -172,7 +173,7 @@ def _read_stamps(
     file: h5py.File, wanted: Sequence[tuple[int, int]], empty: Empty
 ) -> Iterator[Samples]:
     """Yield the rows at each (offset, count); neighbours are read together, once."""
-    held = frozenset(file["samples"])
+    held = frozenset((*file["samples"], *SAMPLE_COLUMNS_1))
     for first, last, parts in _runs(wanted):
         block = empty((len(SAMPLE_COLUMNS), last - first))
         for name, rows in zip(SAMPLE_COLUMNS, block, strict=True):

@@ -4,7 +4,7 @@ import json
 import random
 import resource
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -311,7 +311,7 @@ def test_samples_outlive_the_memory_they_were_read_into(
     write_synthetic_run(tmp_path / "run", plan_of(cases, 2, passes=2), change=change)
     monkeypatch.setattr("hpcbench.reduce.reduce.GROUP_BYTES", group_bytes)
     monkeypatch.setattr("hpcbench.reduce.reduce.case_groups",
-                        lambda plan: case_groups(plan, limit_bytes=group_bytes))
+                        lambda plan, counts: case_groups(plan, counts, group_bytes))
     monkeypatch.setattr("hpcbench.reduce.results_file._CHUNK_ROWS", 16)
     results = reduce_folder(tmp_path / "run")
     assert [item.case for item in results.cases] == cases
@@ -333,8 +333,8 @@ def test_a_trace_that_vanishes_while_it_is_read_is_one_clear_error(
 ) -> None:
     traces = write_synthetic_run(tmp_path / "run", make_plan(n_cases=5))
 
-    def groups(plan: Plan) -> Iterator[list[Case]]:
-        for number, group in enumerate(case_groups(plan, limit_bytes=1)):
+    def groups(plan: Plan, counts: Mapping[str, int]) -> Iterator[list[Case]]:
+        for number, group in enumerate(case_groups(plan, counts, limit_bytes=1)):
             if number == 3:
                 (traces / "rank00001.h5").unlink()
             yield group

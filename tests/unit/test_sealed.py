@@ -162,7 +162,7 @@ def test_a_sealed_file_with_other_content_is_one_clear_error(
     tmp_path: Path, name: str, values: list[object] | None
 ) -> None:
     with h5py.File(write(tmp_path)) as sealed, \
-            container.new_container(tmp_path / "forged.h5", FORMAT, 1) as forged:
+            container.new_container(tmp_path / "forged.h5", FORMAT, 2) as forged:
         for part in sealed:
             sealed.copy(part, forged)
         del forged[name]
