@@ -48,7 +48,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
         members = ranks[:case.world_size]
         device = resolve_device(case.backend, case.device, members)
         reason = (case.skip or unavailable(case.backend, device, members)
-                  or lacking(case.backend, device, case.workload, members)
+                  or lacking(case, device, members)
                   or _lacks_op(case, members) or _too_large(case, device, members))
         if reason:
             skips[case.case_id] = reason

@@ -88,9 +88,10 @@ def test_a_table_says_how_mpi_reached_the_gpus(capsys: Capture, tmp_path: Path) 
                            "  direct on some ranks, staged through the host on others")):
         print_results(make_results((ok(case, detail=detail),)), tmp_path)
         lines = capsys.readouterr().out.splitlines()
-        assert f"all_reduce  mpi (cuda)  4 ranks{words}" in lines
+        assert f"all_reduce  mpi (cuda)  4 ranks  isolated, fold global{words}" in lines
     print_results(make_results((ok(replace(case, device="cpu"), detail={"0": direct}),)), tmp_path)
-    assert "all_reduce  mpi (cpu)  4 ranks" in capsys.readouterr().out.splitlines()
+    title = "all_reduce  mpi (cpu)  4 ranks  isolated, fold global"
+    assert title in capsys.readouterr().out.splitlines()
 
 
 def test_unchecked_is_said_and_a_wrong_case_has_no_time(capsys: Capture, tmp_path: Path) -> None:
