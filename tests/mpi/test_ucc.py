@@ -27,7 +27,8 @@ def test_every_collective_on_ucc_is_right_or_a_skip_with_its_reason(mpirun: MpiL
         {"kind": "collective", "name": "layers", "collective": "all_reduce",
          "backend": ["ucc/tl/cuda", "ucc/tl/nccl"]},
     ])
-    outcome = read(mpirun.run(2, config=config, timeout=150).check().folder)
+    asked = {"UCC_COLL_TRACE": "info"}
+    outcome = read(mpirun.run(2, config=config, env=asked, timeout=150).check().folder)
     statuses = outcome.status()
     assert set(statuses.values()) <= {"ok", "skipped"}
     ran = {item.case.workload.collective for item in outcome.results.cases if item.status == "ok"}
@@ -36,4 +37,5 @@ def test_every_collective_on_ucc_is_right_or_a_skip_with_its_reason(mpirun: MpiL
         assert item.status == "ok" or item.reason
         if item.status == "ok" and item.case.workload.collective != "barrier":
             assert item.n_wrong == 0
+            assert item.library and "TL_UCP" in item.library["transport"]
     mpirun.assert_no_orphans()
