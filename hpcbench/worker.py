@@ -21,7 +21,7 @@ import torch.distributed as dist
 from hpcbench.backends.control import GlooControl, MpiControl
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
-from hpcbench.backends.groups import Division, open_fake_world, open_groups
+from hpcbench.backends.groups import Division, device_memory, open_fake_world, open_groups
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
 from hpcbench.launch.communicator import InlineComms
@@ -144,6 +144,8 @@ class Worker:
         self._progress.mark(Phase.IDLE)
         return {"begin_ns": begin_ns, "end_ns": time.perf_counter_ns(),
                 "device": str(device.torch_device), "stop_reason": measured.stop_reason,
+                "device_memory": device_memory(
+                    case.backend, operation.place.group, device.torch_device.type),
                 "communicator_ns": communicator_ns, **_wrong_elements(case, measured.wrong)}
 
     def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hpcbench.measure.clock import ClockCheck, ClockModel, SyncRecord
 from hpcbench.plan.case import Case, Collective, Plan, case_id, plan_to_json
 from hpcbench.plan.order import generations, shuffled
 from hpcbench.trace.journal import Journal, journal_path
@@ -124,6 +125,23 @@ def make_record(
         "samples": no_samples() if skipped else make_samples(case, rank, pass_index, launch),
         "stop_reason": "" if skipped else "fixed" if case.is_fixed else "converged"}
     return Record(**{**values, **changes})
+
+
+def sync_note(
+    model: ClockModel, identity: str = "host0", n_clocks: int = 2, check: ClockCheck | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """The note of one synchronisation."""
+    return "clock", SyncRecord(identity, n_clocks, model, check, model.t_ref_ns,
+                               2 * model.t_ref_ns).to_json()
+
+
+def seen_by(model: ClockModel, record: Record) -> Record:
+    """The record as a rank writes it whose clock is off as the model says."""
+    samples = record.samples.copy()
+    for row in samples:
+        row[:2] = [model.to_local(int(at)) for at in row[:2]]
+    return replace(record, samples=samples, begin_ns=model.to_local(record.begin_ns),
+                   end_ns=model.to_local(record.end_ns))
 
 
 def write_synthetic_run(

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.plan.case import Collective
+from hpcbench.plan.case import Case
+
+_DIVIDES_FIRST = "UCC_TL_UCP_REDUCE_AVG_PRE_OP"
+_UCS_FALSE = ("n", "no", "off", "0")  # ucs_config_sscanf_bool of UCX's parser.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +72,43 @@ def _no_ucc(backend: str, ucc: Mapping[str, Any]) -> str | None:
     return None
 
 
-def lacking(
-    backend: str, device: str, work: Collective, ranks: Sequence[RankFacts],
-) -> str | None:
-    """Return why the ucc of some rank cannot do this collective, op or dtype, or None.
-
-    UCC's CPU reductions have no float16 and abort the process (ec_cpu_reduce.c of UCC 1.10; run
-    with 2 ranks). Everything else was tried by the probe.
-    """
-    if backend.partition("/")[0] != "ucc":
+def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
+    """Return why the ucc of some rank cannot do this collective, op or dtype, or None."""
+    if case.backend.partition("/")[0] != "ucc":
         return None
-    if work.op and work.dtype == "fp16" and device == "cpu":
-        return "ucc has no reduction of fp16 on cpu: it would abort the process"
+    work = case.workload
+    asked = [work.collective, work.op]
+    asked += [f"uneven {work.collective}"] if work.split != "even" else []
     for rank in ranks:
         ucc, torch_version = rank.facts["ucc"], rank.facts["versions"]["torch"]
         if (work.collective == "send_recv" and ucc["source"] == "torch_ucc"
-                and backend in ("ucc/tl/cuda", "ucc/tl/nccl")):
-            return f"torch_ucc sends and receives with UCX, never with {backend}"
-        for name in (work.collective, work.op):
+                and case.backend in ("ucc/tl/cuda", "ucc/tl/nccl")):
+            return f"torch_ucc sends and receives with UCX, never with {case.backend}"
+        for name in asked:
             if said := ucc["lacks"].get(name):
                 return f"{ucc['source']} has no {name} that torch {torch_version} can call: {said}"
+    return _lacking_among_ranks(case, device)
+
+
+def _lacking_among_ranks(case: Case, device: str) -> str | None:
+    """Return what UCC lacks as soon as there are 2 ranks, which the probe's one cannot tell.
+
+    Sources, of UCC 1.10; both were run with 2 and 4 ranks. ec_cpu_reduce.c has no float16, and
+    ucc_schedule.h overwrites the error by the status of stopping the executor, so that the call
+    seems to succeed; torch_ucc ends the process where it finds the request unfinished.
+    reduce_scatter_ring.c, the only algorithm that layer ucp takes, refuses avg unless it may
+    divide last.
+    """
+    work = case.workload
+    if case.group_size == 1 or not work.op:
+        return None
+    if work.dtype == "fp16" and device == "cpu":
+        return ("ucc has no reduction of fp16 on cpu: it would leave the data unreduced, or abort "
+                "the process")
+    if (work.op == "avg" and work.collective == "reduce_scatter"
+            and (device == "cpu" or case.backend == "ucc/tl/ucp")
+            and dict(case.env).get(_DIVIDES_FIRST, "y").lower() not in _UCS_FALSE):
+        return f"UCC's layer ucp has no reduce_scatter of avg, but with {_DIVIDES_FIRST}=n in env"
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -46,11 +46,20 @@ def _open(backend: str, timeout: timedelta, ranks: Sequence[int]) -> Any:
 
 def _open_mpi(timeout: timedelta, ranks: Sequence[int], comm: Any) -> Any:
     """Return the group of these ranks on their own communicator."""
-    from hpcbench.backends.mpi_group import NAME, register
+    from hpcbench.backends.mpi_backend import register
+    from hpcbench.backends.mpi_group import NAME
 
     register()
     return dist.new_group(list(ranks), backend=NAME, timeout=timeout, pg_options=comm,
                           use_local_synchronization=True)
+
+
+def device_memory(backend: str, group: Any, device: str) -> Mapping[str, str] | None:
+    """Return how data on ``device`` reach the library below, None where that does not tell.
+
+    Backend mpi: {"how": ``direct``, or ``staged`` through host memory, "reason": why}.
+    """
+    return group.staging.how(device) if backend == "mpi" else None
 
 
 def open_fake_world(world_size: int) -> Any:

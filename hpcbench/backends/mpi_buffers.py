@@ -68,7 +68,7 @@ class MpiRequest(MpiWork):
     """A send or receive under way; it is complete after `wait`, which knows no time limit.
 
     ``kept`` holds what MPI reads or writes until then; ``copy_to`` gets the received data where
-    the caller's tensor was not contiguous.
+    that is not the caller's tensor.
     """
 
     def __init__(
@@ -115,12 +115,18 @@ class MpiRequest(MpiWork):
 
 
 class Message(list[Any]):
-    """What mpi4py takes: memory and its layout; keeps the tensor alive, as an address does not."""
+    """What mpi4py takes: memory and its layout; keeps the tensor alive, as an address does not.
+
+    An address and not the tensor, which mpi4py would take by its ``__cuda_array_interface__``,
+    because that has no bf16. Only a CUDA-aware MPI may get one of GPU memory (`mpi_staging`).
+    """
 
     def __init__(self, tensor: torch.Tensor, *layout: Any) -> None:
-        """Raises TypeError for a tensor that is not in the memory of the CPU."""
-        if not tensor.is_cpu:
-            raise TypeError(f"the mpi backend takes CPU tensors only, not one on {tensor.device}")
+        """Raises TypeError for a tensor that is neither in the host's memory nor in a GPU's."""
+        if tensor.is_cuda:  # MPI knows no streams: what was enqueued must be there before it looks
+            torch.cuda.current_stream(tensor.device).synchronize()
+        elif not tensor.is_cpu:
+            raise TypeError(f"the mpi backend takes no tensor on {tensor.device}")
         super().__init__((MPI.buffer.fromaddress(tensor.data_ptr(), tensor.nbytes), *layout))
         self.kept = tensor
 
@@ -159,42 +165,3 @@ def _of_booleans(op: Any) -> Any:
     if op == MPI.SUM:
         return MPI.MAX
     return MPI.MIN if op == MPI.PROD else op
-
-
-def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor if it is contiguous, else a contiguous copy."""
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
-
-
-def put_back(dense_copy: torch.Tensor, tensor: torch.Tensor) -> None:
-    """Give ``tensor`` the values of its copy from `dense`, if that was one."""
-    if dense_copy is not tensor:
-        tensor.detach().copy_(dense_copy)
-
-
-def overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Return whether two contiguous tensors share memory, which MPI forbids."""
-    one, other = first.data_ptr(), second.data_ptr()
-    return bool(one < other + second.nbytes and other < one + first.nbytes)
-
-
-def staging(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return one uninitialised tensor with room for all parts."""
-    return torch.empty(sum(part.numel() for part in parts), dtype=parts[0].dtype)
-
-
-def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return all parts behind one another."""
-    return torch.cat([part.detach().reshape(-1) for part in parts])
-
-
-def deal(staged: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
-    """Copy each part out of the one tensor."""
-    pieces = staged.split([part.numel() for part in parts])
-    for part, piece in zip(parts, pieces, strict=True):
-        part.detach().copy_(piece.view(part.shape))
-
-
-def parted(whole: torch.Tensor, parts: Sequence[torch.Tensor]) -> Message:
-    """Return the message that is divided as ``parts`` are."""
-    return as_parts(whole, (part.nbytes for part in parts))

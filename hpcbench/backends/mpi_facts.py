@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 from typing import Any
@@ -20,18 +21,42 @@ def gather_mpi_facts() -> dict[str, Any]:
 
     ``lacks`` maps a dtype to why it cannot be reduced. It is found by reducing 1 with 1 here:
     MPI 4.1 has no datatype of its own for fp16 and bf16, each library adds what it likes.
+    ``cuda`` is what `cuda_awareness` returns.
     """
     if importlib.util.find_spec("mpi4py") is None:
-        return {"reason": "mpi4py is not installed: pip install 'hpcbench[run]'", "lacks": {}}
+        return no_mpi("mpi4py is not installed: pip install 'hpcbench[run]'")
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        first = str(error).splitlines()[0]
-        return {"reason": f"mpi4py finds no MPI library: {first}", "lacks": {}}
-    said = MPI.Get_library_version().splitlines()[0].partition(",")[0]
-    library = " ".join(said.replace("Version:", "").split())
-    return {"reason": None, "lacks": {
+        return no_mpi(f"mpi4py finds no MPI library: {str(error).splitlines()[0]}")
+    library = _library(MPI)
+    return {"reason": None, "cuda": cuda_awareness(MPI), "lacks": {
         dtype: f"{library} {reason}" for dtype in _DATATYPES if (reason := _lack(MPI, dtype))}}
+
+
+def no_mpi(reason: str) -> dict[str, Any]:
+    """Return the facts of a machine without MPI."""
+    return {"reason": reason, "lacks": {}, "cuda": {"aware": None, "reason": reason}}
+
+
+def cuda_awareness(mpi: Any) -> dict[str, Any]:
+    """Return {"aware": whether ``mpi`` (mpi4py.MPI) takes GPU memory, "reason": who says so}.
+
+    ``aware`` is None where nobody does. Asked is MPIX_Query_cuda_support, an extension of Open MPI
+    that MPICH 4 has, too (their mpi-ext.h and mpi.h), of the very library that mpi4py has loaded:
+    the symbol is looked up from mpi4py's own module.
+    """
+    try:
+        supported = bool(ctypes.CDLL(mpi.__file__).MPIX_Query_cuda_support())
+    except (OSError, AttributeError):
+        return {"aware": None, "reason": f"{_library(mpi)} has no MPIX_Query_cuda_support to ask"}
+    answer = "is CUDA-aware" if supported else "is not CUDA-aware"
+    return {"aware": supported, "reason": f"{_library(mpi)} {answer} (MPIX_Query_cuda_support)"}
+
+
+def _library(mpi: Any) -> str:
+    said = mpi.Get_library_version().splitlines()[0].partition(",")[0]
+    return " ".join(said.replace("Version:", "").split())
 
 
 def _lack(mpi: Any, dtype: str) -> str | None:

@@ -1,16 +1,17 @@
 """A torch process group whose collectives are MPI's, over an mpi4py communicator.
 
 torch reserves the name ``mpi`` for the backend it can be built with; this one is ``mpi4py`` in
-torch and ``mpi`` in configs. CPU tensors only: an MPI that takes GPU memory is not made use of.
+torch and ``mpi`` in configs. MPI is given the tensors' own memory, that of CUDA tensors too if it
+is CUDA-aware; else they are staged through the host (`mpi_staging`). CUDA tensors were never run.
 
 Every collective **blocks**, also under ``async_op=True``: MPI's blocking calls are what is
 measured, and the work they return is complete. Only send and receive return before they are done.
 No call has a time limit; a group of which one rank does not call waits for ever.
 
-Copies: calls on lists of tensors (`all_gather`, `reduce_scatter`, `gather`, `scatter`,
-`all_to_all`) go through one contiguous buffer, as gloo's do; so do tensors that are not
-contiguous, and a reduce_scatter whose output lies in its input, for which MPI has no form. All
-other calls work on the tensors' own memory.
+Copies, staging apart: calls on lists of tensors (`all_gather`, `reduce_scatter`, `gather`,
+`scatter`, `all_to_all`) go through one contiguous buffer, as gloo's do; so do tensors that are
+not contiguous, and a reduce_scatter whose output lies in its input, for which MPI has no form.
+All other calls work on the tensors' own memory.
 """
 
 from __future__ import annotations
@@ -29,61 +30,22 @@ from hpcbench.backends.mpi_buffers import (
     as_bytes,
     as_elements,
     as_parts,
-    deal,
-    dense,
-    joined,
     mpi_op,
-    overlap,
-    parted,
-    put_back,
-    staging,
 )
+from hpcbench.backends.mpi_staging import Staging, deal, overlap, parted, put_back
 
 NAME = "mpi4py"
 Tensors = Sequence[torch.Tensor]
 
 
-def register() -> None:
-    """Make ``mpi4py`` known to torch.distributed; again does nothing.
-
-    ``dist.new_group(backend="mpi4py", pg_options=comm)`` and ``init_process_group`` take the
-    communicator of exactly the group's ranks, in the same order, as ``pg_options``; the caller
-    keeps it and frees it. Without one the default group's is divided if it is an mpi4py group
-    itself, and MPI.COMM_WORLD taken for the first group of all.
-    """
-    if not hasattr(dist.Backend, NAME.upper()):
-        dist.Backend.register_backend(NAME, _open, extended_api=True, devices=["cpu"])
-
-
-def _open(options: Any, comm: Any) -> MpiGroup:
-    """Return the group that torch asks for. Raises ValueError if ``comm`` is not its size."""
-    rank, size = options.group_rank, options.group_size
-    ranks = list(options.global_ranks_in_group)
-    owned = False
-    if comm is None:
-        default = dist.group.WORLD if dist.is_initialized() else None
-        if default is not None and not isinstance(default, MpiGroup):
-            raise ValueError("mpi4py needs the communicator of the group's ranks as pg_options")
-        comm, owned = _divided(MPI.COMM_WORLD if default is None else default.comm, ranks)
-    if (comm.Get_rank(), comm.Get_size()) != (rank, size):
-        raise ValueError(f"the communicator is rank {comm.Get_rank()} of {comm.Get_size()}, the "
-                         f"group is rank {rank} of {size}")
-    return MpiGroup(comm, owned=owned)
-
-
-def _divided(comm: Any, ranks: Sequence[int]) -> tuple[Any, bool]:
-    """Return a new communicator of these ranks; collective over them only."""
-    chosen = comm.Get_group().Incl(ranks) if ranks else comm.Get_group()
-    return comm.Create_group(chosen), True
-
-
 class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
     """The collectives; arguments and results are those of torch's ProcessGroup of the same name."""
 
-    def __init__(self, comm: Any, *, owned: bool = False) -> None:
+    def __init__(self, comm: Any, staging: Staging, *, owned: bool = False) -> None:
         """``owned``: free the communicator when the group is shut down."""
         super().__init__(comm.Get_rank(), comm.Get_size())
         self.comm = comm
+        self.staging = staging
         self._owned = owned
         self._size: int = comm.Get_size()
         self._rank: int = comm.Get_rank()
@@ -125,7 +87,7 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Reduce each tensor in place."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         for tensor in tensors:
-            whole = dense(tensor)
+            whole = self.staging.taken(tensor)
             self.comm.Allreduce(MPI.IN_PLACE, as_elements(whole), mpi_op(op, tensor.dtype))
             self._average(whole, op)
             put_back(whole, tensor)
@@ -137,7 +99,7 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Reduce to the root, in place; other ranks' tensors stay as they are."""
         op, root = opts.reduceOp, opts.rootRank
         for tensor in tensors:
-            whole = dense(tensor)
+            whole = self.staging.taken(tensor)
             message = as_elements(whole)
             if self._rank != root:
                 self.comm.Reduce(message, None, mpi_op(op, tensor.dtype), root)
@@ -150,7 +112,10 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
     def broadcast(self, tensors: Tensors, opts: Any) -> MpiWork:
         """Give every rank the root's tensors."""
         for tensor in tensors:
-            whole = dense(tensor)
+            if self._rank == opts.rootRank:
+                self.comm.Bcast(as_bytes(self.staging.taken(tensor)), opts.rootRank)
+                continue
+            whole = self.staging.room(tensor)
             self.comm.Bcast(as_bytes(whole), opts.rootRank)
             put_back(whole, tensor)
         return MpiWork(tensors)
@@ -159,7 +124,7 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
         self, output: torch.Tensor, part: torch.Tensor, opts: Any = None,
     ) -> MpiWork:
         """Gather equal parts into one tensor; in place if ``part`` is this rank's slot of it."""
-        whole, own = dense(output), dense(part)
+        whole, own = self.staging.room(output), self.staging.taken(part)
         if own.data_ptr() == whole.data_ptr() + self._rank * own.nbytes:
             self.comm.Allgather(MPI.IN_PLACE, as_bytes(whole))
         else:
@@ -175,9 +140,9 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
     ) -> MpiWork:
         """Gather parts, of any sizes, into a list of tensors."""
         for parts, own in zip(outputs, inputs, strict=True):
-            staged = staging(parts)
-            self.comm.Allgatherv(as_bytes(dense(own)), parted(staged, parts))
-            deal(staged, parts)
+            gathered = self.staging.room_for(parts)
+            self.comm.Allgatherv(as_bytes(self.staging.taken(own)), parted(gathered, parts))
+            deal(gathered, parts)
         return MpiWork([part for parts in outputs for part in parts])
 
     def allgather_into_tensor_coalesced(
@@ -201,7 +166,7 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
     ) -> MpiWork:
         """Reduce, and keep this rank's part of equal parts."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
-        own, whole = dense(output), dense(source)
+        own, whole = self.staging.room(output), self.staging.taken(source)
         kept = torch.empty_like(own) if overlap(own, whole) else own
         self.comm.Reduce_scatter_block(
             as_elements(whole), as_elements(kept), mpi_op(op, output.dtype))
@@ -217,10 +182,10 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Reduce lists of parts, of any sizes, and keep this rank's part."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         for output, parts in zip(outputs, inputs, strict=True):
-            own = dense(output)
+            own = self.staging.room(output)
             self.comm.Reduce_scatter(
-                as_elements(joined(parts)), as_elements(own), [part.numel() for part in parts],
-                mpi_op(op, output.dtype))
+                as_elements(self.staging.joined(parts)), as_elements(own),
+                [part.numel() for part in parts], mpi_op(op, output.dtype))
             self._average(own, op)
             put_back(own, output)
         return MpiWork(outputs)
@@ -240,7 +205,7 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
         input_splits: Sequence[int], opts: Any = None,
     ) -> MpiWork:
         """Exchange parts of the first dimension, equal ones unless sizes are given."""
-        whole, sent = dense(output), dense(source)
+        whole, sent = self.staging.room(output), self.staging.taken(source)
         if output_splits or input_splits:
             self.comm.Alltoallv(self._split(sent, input_splits), self._split(whole, output_splits))
         else:
@@ -252,30 +217,30 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> MpiWork:
         """Exchange lists of parts, of any sizes."""
-        staged = staging(outputs)
-        self.comm.Alltoallv(parted(joined(inputs), inputs), parted(staged, outputs))
-        deal(staged, outputs)
+        received = self.staging.room_for(outputs)
+        self.comm.Alltoallv(parted(self.staging.joined(inputs), inputs), parted(received, outputs))
+        deal(received, outputs)
         return MpiWork(outputs)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> MpiWork:
         """Gather parts at the root, into a list of tensors."""
         for number, own in enumerate(inputs):
-            message = as_bytes(dense(own))
+            message = as_bytes(self.staging.taken(own))
             if self._rank != opts.rootRank:
                 self.comm.Gatherv(message, None, opts.rootRank)
                 continue
-            staged = staging(outputs[number])
-            self.comm.Gatherv(message, parted(staged, outputs[number]), opts.rootRank)
-            deal(staged, outputs[number])
+            gathered = self.staging.room_for(outputs[number])
+            self.comm.Gatherv(message, parted(gathered, outputs[number]), opts.rootRank)
+            deal(gathered, outputs[number])
         return MpiWork([part for parts in outputs for part in parts])
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> MpiWork:
         """Give every rank its part of the root's list."""
         for number, output in enumerate(outputs):
-            own, message = dense(output), None
+            own, message = self.staging.room(output), None
             if self._rank == opts.rootRank:
                 parts = inputs[number]
-                message = parted(joined(parts), parts)
+                message = parted(self.staging.joined(parts), parts)
             self.comm.Scatterv(message, as_bytes(own), opts.rootRank)
             put_back(own, output)
         return MpiWork(outputs)
@@ -288,13 +253,13 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> MpiRequest:
         """Start to send one tensor."""
         (tensor,) = tensors
-        whole = dense(tensor)
+        whole = self.staging.taken(tensor)
         return MpiRequest(self.comm.Isend(as_bytes(whole), destination, tag), whole)
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> MpiRequest:
-        """Start to receive one tensor."""
+        """Start to receive one tensor; what is sent must fill it."""
         (tensor,) = tensors
-        whole = dense(tensor)
+        whole = self.staging.room(tensor)
         return MpiRequest(self.comm.Irecv(as_bytes(whole), source, tag), whole,
                           None if whole is tensor else tensor)
 

@@ -29,7 +29,8 @@ from hpcbench.measure.libraries import loaded_libraries
 _PLUGIN = "torch_ucc"
 _PROBE_TIMEOUT_S = 30.0
 _ONLY_THE_DEFAULT = ("UCC_CLS", "UCC_CL_BASIC_TLS", "UCC_TLS")
-_REFUSALS = (RuntimeError, ValueError, AssertionError)  # torch asserts that it knows a backend
+# torch asserts that it knows a backend; ProcessGroupUCC::reduce looks ops up with map::at
+_REFUSALS = (RuntimeError, ValueError, AssertionError, IndexError)
 
 
 def load() -> str | None:
@@ -52,8 +53,8 @@ def ucc_facts() -> dict[str, Any]:
 
     Keys: ``reason`` (why ucc cannot be used at all, or None), ``source`` (``torch`` or
     ``torch_ucc``), ``layers`` (transport layers of the loaded library, e.g. ``ucp``; None if it
-    cannot be told), ``lacks`` {collective, or op avg: what ucc said to it}, ``without_cuda`` (why
-    it takes no GPU memory, None if it does or there is no GPU), ``versions``, ``libraries``
+    cannot be told), ``lacks`` (`refused` of `one_rank_calls`), ``without_cuda`` (why it takes no
+    GPU memory, None if it does or there is no GPU), ``versions``, ``libraries``
     (`measure.libraries.loaded_libraries` with ucc loaded).
     """
     source = "torch" if dist.is_ucc_available() else _PLUGIN
@@ -127,7 +128,7 @@ def _try_everything() -> dict[str, Any]:
         dist.all_reduce(torch.ones(1))
     except _REFUSALS as error:
         return {**found, "reason": f"a group of one rank does not work: {_line(error)}"}
-    return {**found, "reason": None, "lacks": _lacks()}
+    return {**found, "reason": None, "lacks": refused(one_rank_calls())}
 
 
 def _try_cuda() -> dict[str, Any]:
@@ -144,26 +145,38 @@ def _try_cuda() -> dict[str, Any]:
     return {"reason": None}
 
 
-def _lacks() -> dict[str, str]:
-    """Return what ucc says to the collectives, and to the op avg, that it does not have."""
+def one_rank_calls() -> dict[str, Callable[[], object]]:
+    """Return what one rank can call of what a plan may ask for, by collective or op.
+
+    Each call is the one that the workload of that name makes. all_reduce is not among them: a ucc
+    without it is none. Nor is send_recv: torch refuses to send to oneself.
+    """
     one, two = torch.ones(1), torch.empty(1)
     reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
     all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    calls: Mapping[str, Callable[[], object]] = {
+    return {
         "all_gather": lambda: all_gather(two, one),
         "reduce_scatter": lambda: reduce_scatter(two, one),
         "all_to_all": lambda: dist.all_to_all_single(two, one),
+        "uneven all_to_all": lambda: dist.all_to_all_single(two, one, [1], [1]),
         "broadcast": lambda: dist.broadcast(one, 0),
+        "reduce": lambda: dist.reduce(one, 0),
+        "gather": lambda: dist.gather(one, [two], 0),
+        "scatter": lambda: dist.scatter(two, [one], 0),
         "barrier": dist.barrier,
         "avg": lambda: dist.all_reduce(one, dist.ReduceOp.AVG),
     }
-    lacks = {}
+
+
+def refused(calls: Mapping[str, Callable[[], object]]) -> dict[str, str]:
+    """Return what ucc says to those of the calls that it refuses."""
+    said = {}
     for name, call in calls.items():
         try:
             call()
         except _REFUSALS as error:
-            lacks[name] = _line(error)
-    return lacks
+            said[name] = _line(error)
+    return said
 
 
 def _versions() -> dict[str, str]:

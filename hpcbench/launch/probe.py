@@ -21,6 +21,7 @@ from hpcbench.backends.availability import (
     resolve_device,
     unavailable,
 )
+from hpcbench.backends.mpi_facts import no_mpi
 from hpcbench.errors import LaunchError
 from hpcbench.launch.pool import ask_facts
 from hpcbench.launch.variables import worker_environment
@@ -47,7 +48,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
         members = ranks[:case.world_size]
         device = resolve_device(case.backend, case.device, members)
         reason = (case.skip or unavailable(case.backend, device, members)
-                  or lacking(case.backend, device, case.workload, members)
+                  or lacking(case, device, members)
                   or _lacks_op(case, members) or _too_large(case, device, members))
         if reason:
             skips[case.case_id] = reason
@@ -140,7 +141,7 @@ def _mpi_facts_here(env: Mapping[str, str]) -> Any:
                               timeout=_READY_TIMEOUT_S, check=True)
         return json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        return {"reason": f"MPI does not start: {error}", "lacks": {}}
+        return no_mpi(f"MPI does not start: {error}")
 
 
 @contextlib.contextmanager

@@ -29,6 +29,8 @@ def heard(
     detail = dict(hearing.own.detail)
     if evidence.wrong:
         detail["wrong"] = evidence.wrong
+    if answer.get("device_memory"):
+        detail["device_memory"] = answer["device_memory"]
     return record(
         case, turn, hearing.verdict.status, hearing.verdict.reason,
         blamed_rank=hearing.verdict.blamed_rank, device=answer.get("device", ""),

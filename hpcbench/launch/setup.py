@@ -97,7 +97,7 @@ def header(
                   "mpi": topology.mpi, **facts["versions"]},
         environment={
             **described, "devices": facts["cuda"]["names"], "hardware": hardware,
-            "gpu": own_gpu(rank),
+            "gpu": own_gpu(rank), "mpi_cuda": facts["mpi"]["cuda"],
             "libraries": {**described["libraries"], "worker": facts["libraries"]}})
 
 

@@ -69,7 +69,7 @@ class BackendTraits:
 
 _UCC_EVEN_ONLY = (  # torch/csrc/distributed/c10d/ProcessGroupUCC.cpp
     ("all_gather", "ProcessGroupUCC::allgather takes every part to be as long as the rank's own"),
-    ("reduce_scatter", "ProcessGroupUCC::reduce_scatter demands parts of one size"),
+    ("reduce_scatter", "ProcessGroupUCC::reduce_scatter takes all to be as long as the first"),
 )
 
 
@@ -94,10 +94,13 @@ BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
     "nccl": BackendTraits("cuda", ("cuda",), ("nccl",)),
     "ucc": BackendTraits("auto", ("auto", "cpu", "cuda"), ("ucc",), even_only=_UCC_EVEN_ONLY),
     "ucc/tl/ucp": _ucc("ucp", "auto", "cpu", "cuda"),
-    "ucc/tl/cuda": _ucc("cuda", "cuda", without=("all_reduce", "barrier")),
+    # ucc_tl_cuda_coll_init of UCC 1.10's tl_cuda_coll.c; its all_reduce is for NVLink SHARP only
+    "ucc/tl/cuda": _ucc("cuda", "cuda", without=(
+        "all_reduce", "reduce", "gather", "scatter", "barrier")),
     "ucc/tl/nccl": _ucc("nccl", "cuda"),
     # MPI_IN_PLACE leaves the result of a reduce_scatter at the buffer's begin, not in its slot
-    "mpi": BackendTraits("cpu", ("cpu",), ("mpi",), not_in_place=frozenset({"reduce_scatter"})),
+    "mpi": BackendTraits("cpu", ("cpu", "cuda"), ("mpi",),
+                         not_in_place=frozenset({"reduce_scatter"})),
 })
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from hpcbench.measure.clock import MAX_DRIFT, ClockModel, SyncRecord, bound_at, to_global
 from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.results import CaseSamples, Clocks, Finding
+from hpcbench.trace.container import expected_content
 from hpcbench.trace.source import TraceSource, sync_records
 
 _FIRST_WITH_CLOCKS = 2
@@ -126,7 +127,9 @@ def rank_clocks(sources: Iterable[TraceSource]) -> RankClocks:
     synced: dict[str, dict[int, list[SyncRecord]]] = defaultdict(dict)
     silent: set[int] = set()
     for source in sources:
-        rank, found = source.header.rank, sync_records(source)
+        rank = source.header.rank
+        with expected_content(source.path):
+            found = sync_records(source)
         keys[rank] = found[-1].identity if found else source.header.node
         if found:
             synced[keys[rank]][rank] = found

@@ -8,7 +8,7 @@ happens within a group is told of the group for which it takes longest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,19 +60,37 @@ def _some_ranks(samples: CaseSamples) -> Iterator[slice]:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """The earliest and latest stamps of each group on the global clock, (group, sample)."""
+    """The earliest and latest stamps of each group on the global clock, (group, sample).
+
+    Differences between them are known to ``bound_ns``.
+    """
 
     first_start_ns: Times
     last_start_ns: Times
     first_end_ns: Times
     last_end_ns: Times
+    bound_ns: float
 
 
 def edges(stamps: GlobalStamps, groups: int = 1) -> Edges:
     """Return what all times on the global clock are made of."""
     starts, ends = (stamps_ns.reshape(groups, -1, stamps_ns.shape[-1])
                     for stamps_ns in (stamps.start_ns, stamps.end_ns))
-    return Edges(starts.min(axis=1), starts.max(axis=1), ends.min(axis=1), ends.max(axis=1))
+    return Edges(starts.min(axis=1), starts.max(axis=1), ends.min(axis=1), ends.max(axis=1),
+                 stamps.bound_ns)
+
+
+def joined(parts: Sequence[Edges | None]) -> Edges | None:
+    """Return the samples of several passes one after another; None if those of one are None."""
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts) or not found:
+        return None
+
+    def whole(name: str) -> Times:
+        return np.concatenate([getattr(part, name) for part in found], axis=1)
+
+    return Edges(whole("first_start_ns"), whole("last_start_ns"), whole("first_end_ns"),
+                 whole("last_end_ns"), max(part.bound_ns for part in found))
 
 
 def global_ns(found: Edges) -> Times:

@@ -51,21 +51,21 @@ class Folded:
 
 
 def fold_samples(
-    case: Case, samples: CaseSamples, common: Edges | None, bound_ns: float
+    case: Case, samples: CaseSamples, common: Edges | None
 ) -> Folded:
     """Return the times by the fold of the case's mode, by ``local_max`` where clocks do not do.
 
-    ``common`` are the samples on the global clock, known to ``bound_ns``; None if there is none.
-    Every pass has a timed sample.
+    ``common`` are the samples on the global clock, None if there is none. Every pass has a timed
+    sample.
     """
     if case.mode == "pipelined":
         return _folded("per_call", samples, local_max_ns(samples) / case.batch)
     if case.mode != "isolated":
         return _folded("local_max", samples, local_max_ns(samples))
-    if common is not None and not (bound_ns and np.any(overtaking_ns(case, common, bound_ns) > 0)):
+    if common is not None and not np.any(overtaking_ns(case, common) > 0):
         found = _folded("global", samples, global_ns(common))
         median_s = median(found.times_s[found.counted])
-        if bound_ns <= MOST_CLOCK_ERROR * median_s * 1e9:
+        if common.bound_ns <= MOST_CLOCK_ERROR * median_s * 1e9:
             return found
     return _folded("local_max", samples, local_max_ns(samples), clock_unreliable=True)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hpcbench.measure.library_log import LIBRARY, LibraryChoices, merged
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
+from hpcbench.reduce.derived import joined
 from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
 from hpcbench.reduce.peaks import peak_problem
@@ -98,7 +99,8 @@ def _with_numbers(
     """Return the result of an ok case with its statistics, and what is to be said of them."""
     case = result.case
     statistics, timing = measured(
-        case, samples, {key: item.records for key, item in ran.items()}, context.clocks)
+        case, samples, {key: item.records for key, item in ran.items()},
+        joined([item.common for item in ran.values()]))
     timed = statistics.n + timing.n_ramp
     planned = (case.min_iterations or case.iterations) * len(ran)
     notes = [timer_problem(samples, context.clock_resolution_ns),

@@ -9,10 +9,11 @@ from typing import Any
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem, check_records
 from hpcbench.reduce.clocks import RankClocks
+from hpcbench.reduce.derived import Edges, edges
 from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples
-from hpcbench.reduce.stamps import check_stamps
+from hpcbench.reduce.stamps import check_causality, check_stamps
 from hpcbench.trace.arena import Empty
 
 WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
@@ -59,6 +60,8 @@ class PassOutcome:
     records: Pass = field(default_factory=dict)
     samples: CaseSamples | None = None
     """Those of ``records``, where their stamps were checked."""
+    common: Edges | None = None
+    """Those on the global clock, where it is known."""
 
 
 def judge_pass(
@@ -84,11 +87,23 @@ def judge_pass(
         samples = stack_samples({key: records}, empty)
         problems += missing if problems else [*missing, *check_records(case, records, samples)]
         if samples is not None and not problems:
-            problems += check_stamps(case, samples, records, context.clocks)
-        return replace(outcome, problems=tuple(problems), samples=samples)
+            problems += check_stamps(samples, records)
+        outcome = replace(outcome, problems=tuple(problems), samples=samples)
+        return outcome if problems else _on_global_clock(case, outcome, context.clocks)
     if status in ("timeout", "failed", "wrong"):
         problems += _notes([*blame_notes, *missing])
     return replace(outcome, problems=tuple(problems))
+
+
+def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> PassOutcome:
+    """Add the stamps of a sound pass on the global clock, and what is wrong with them."""
+    samples = outcome.samples
+    stamps = None if samples is None else clocks.stamps(samples)
+    if samples is None or stamps is None:
+        return outcome
+    common = edges(stamps, case.workload.groups)
+    return replace(outcome, common=common, problems=tuple(
+        check_causality(case, samples, stamps, common, clocks)))
 
 
 def _notes(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -7,7 +7,7 @@ number of ranks: each trace is opened once per group.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
@@ -140,8 +140,8 @@ def _records_by_case(plan: Plan, intake: Intake) -> Iterator[tuple[Case, Records
     A thread reads the next group meanwhile, into the memory of the group before this one.
     """
     memories = cycle((Arena(GROUP_BYTES), Arena(GROUP_BYTES)))
-    groups = (_read(group, intake, memory)
-              for group, memory in zip(case_groups(plan), memories, strict=False))
+    groups = (_read(group, intake, memory) for group, memory in zip(
+        case_groups(plan, _sample_counts(plan, intake.sources.values())), memories, strict=False))
     with ThreadPoolExecutor(1) as reader:
         following = reader.submit(next, groups, None)
         while (group := following.result()) is not None:
@@ -161,13 +161,19 @@ def _read(
     return [(case, found[case.case_id]) for case in group]
 
 
-def case_groups(plan: Plan, limit_bytes: int = GROUP_BYTES) -> Iterator[list[Case]]:
-    """Yield the cases in order, in groups whose planned records fit into ``limit_bytes``."""
+def case_groups(
+    plan: Plan, counts: Mapping[str, int], limit_bytes: int = GROUP_BYTES
+) -> Iterator[list[Case]]:
+    """Yield the cases in order, in groups whose records fit into ``limit_bytes``.
+
+    ``counts`` says how many samples a rank has of each case.
+    """
     group: list[Case] = []
     group_bytes = 0
     for case in plan.cases:
-        rows_bytes = (case.warmup + case.iterations) * 8 * len(SAMPLE_COLUMNS)
-        size_bytes = (rows_bytes + _RECORD_BYTES) * case.world_size * plan.passes * plan.launches
+        records_bytes = _RECORD_BYTES * plan.passes * plan.launches
+        rows_bytes = counts.get(case.case_id, 0) * 8 * len(SAMPLE_COLUMNS)
+        size_bytes = (rows_bytes + records_bytes) * case.world_size
         if group and group_bytes + size_bytes > limit_bytes:
             yield group
             group, group_bytes = [], 0
@@ -175,6 +181,20 @@ def case_groups(plan: Plan, limit_bytes: int = GROUP_BYTES) -> Iterator[list[Cas
         group_bytes += size_bytes
     if group:
         yield group
+
+
+def _sample_counts(plan: Plan, sources: Iterable[TraceSource]) -> Mapping[str, int]:
+    """Return the samples of each case on the first rank that has it: all ranks have as many.
+
+    What is planned does not tell: a case that stops by itself takes far fewer than it may.
+    """
+    counts: dict[str, int] = {}
+    wanted = {case.case_id for case in plan.cases if case.skip is None}
+    for source in sources:
+        if wanted <= counts.keys():
+            break
+        counts = {**source.sample_counts(), **counts}
+    return counts
 
 
 def check_totals(plan: Plan, cases: Sequence[CaseResult]) -> Iterator[Finding]:

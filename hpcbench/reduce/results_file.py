@@ -29,11 +29,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from hpcbench.errors import FileError
 from hpcbench.measure.clock import SyncRecord
@@ -105,6 +107,7 @@ class ResultsWriter:
         self._columns = {
             name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
             for name, unit in {**dict.fromkeys(_PLACE, ""), **SAMPLE_UNITS}.items()}
+        self._place_columns = lru_cache(maxsize=1)(_place_columns)
         self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
@@ -113,14 +116,14 @@ class ResultsWriter:
         offset = self._columns["case"].rows
         self._places[case.case_id] = _Place(offset, *shape)
         columns = {
-            "case": np.full(shape, case.index), "rank": np.array(samples.ranks)[:, None],
-            "launch": samples.launch, "pass_index": samples.pass_index,
-            "iteration": np.arange(shape[1]),
-            **{name: getattr(samples, name) for name in SAMPLE_COLUMNS}}
+            "case": np.full(samples.start_ns.size, case.index),
+            **self._place_columns(
+                samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
+            **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
         self._write_packed()
         for name, values in columns.items():
             column = self._columns[name]
-            chunks = column.take(np.broadcast_to(values, shape).ravel())
+            chunks = column.take(values)
             self._packing.append((column, self._pool.submit(column.pack, chunks)))
 
     def _write_packed(self) -> None:
@@ -176,6 +179,16 @@ class ResultsWriter:
             for item in cases])
         write_text(file, "cases/timing", [
             json.dumps(asdict(item.timing) if item.timing else None) for item in cases])
+
+
+def _place_columns(
+    ranks: Sequence[int], launch: bytes, pass_index: bytes
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Return what says which sample a row is; from case to case it is hardly ever different."""
+    launches, passes = (np.frombuffer(column, dtype=np.int64) for column in (launch, pass_index))
+    return {"rank": np.repeat(ranks, passes.size), "launch": np.tile(launches, len(ranks)),
+            "pass_index": np.tile(passes, len(ranks)),
+            "iteration": np.tile(np.arange(passes.size), len(ranks))}
 
 
 def _number(value: float | None) -> float:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import AGAIN, Problem
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
-from hpcbench.reduce.derived import Edges, edges, folded_waits_ns, overtaken_ns, waits_ns
+from hpcbench.reduce.derived import Edges, folded_waits_ns, overtaken_ns, waits_ns
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, is_timed
 from hpcbench.trace.schema import NO_DEVICE_TIME
@@ -23,18 +23,13 @@ _RATE = 1e-3
 _ALL_NEED_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 
 
-def check_stamps(
-    case: Case, samples: CaseSamples, records: Pass, clocks: RankClocks
-) -> Iterator[Problem]:
+def check_stamps(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """Yield what is wrong with the stamps of one pass; ``samples`` holds this pass only."""
     for check in (_plausible, _ordered, _inside_window, _parts):
         problems = list(check(samples, records))
         yield from problems
         if problems:
             return  # what is no stamp is not in order either: say it once
-    stamps = clocks.stamps(samples)
-    if stamps is not None:
-        yield from _causal(case, samples, stamps, clocks)
 
 
 def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
@@ -95,15 +90,16 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
                           f"before the work was complete; {AGAIN}")
 
 
-def _causal(
-    case: Case, samples: CaseSamples, stamps: GlobalStamps, clocks: RankClocks
+def check_causality(
+    case: Case, samples: CaseSamples, stamps: GlobalStamps, found: Edges, clocks: RankClocks
 ) -> Iterator[Problem]:
     """HB124: nobody left before the last one had come. Between clocks it may be the clocks' error.
 
     On one clock the end was stamped too early: the case is rejected. Between clocks it says no
-    more than that their bounds are wrong: a note, and global times are not used.
+    more than that their bounds are wrong: a note, and global times are not used. ``found`` is what
+    `edges` makes of ``stamps``.
     """
-    excess_ns = overtaking_ns(case, edges(stamps, case.workload.groups), stamps.bound_ns)
+    excess_ns = overtaking_ns(case, found)
     if not np.any(excess_ns > 0):
         return
     group, row = (int(at) for at in np.argwhere(excess_ns > 0)[0])
@@ -121,14 +117,14 @@ def _causal(
                   f"depends on: {cause}", rejects=same)
 
 
-def overtaking_ns(case: Case, found: Edges, bound_ns: float) -> npt.NDArray[np.float64]:
+def overtaking_ns(case: Case, found: Edges) -> npt.NDArray[np.float64]:
     """Return by how much a rank certainly left before the last one came, (group, sample).
 
     Positive where it did. Nothing is said (-inf) of collectives in which some rank can do without
     another: rooted ones, send_recv, and those of which a rank's part is empty.
     """
     known = case.workload.collective in _ALL_NEED_ALL and case.workload.split != "zero"
-    return np.asarray(overtaken_ns(found) - (bound_ns if known else np.inf))
+    return np.asarray(overtaken_ns(found) - (found.bound_ns if known else np.inf))
 
 
 def _first(

@@ -9,10 +9,8 @@ import numpy.typing as npt
 
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import single_calls
-from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.derived import (
     Edges,
-    edges,
     imbalance_ns,
     last_in_ns,
     local_max_ns,
@@ -41,16 +39,14 @@ Passes = Mapping[PassKey, Pass]
 
 
 def measured(
-    case: Case, samples: CaseSamples, passes: Passes, clocks: RankClocks
+    case: Case, samples: CaseSamples, passes: Passes, common: Edges | None
 ) -> tuple[Statistics, Timing]:
     """Return the statistics of an ok case and how they came about.
 
-    ``passes`` are the records that the samples were stacked from, each with a timed sample.
+    ``passes`` are the records that the samples were stacked from, each with a timed sample;
+    ``common`` are the samples on the global clock, None if there is none.
     """
-    stamps = clocks.stamps(samples)
-    common = None if stamps is None else edges(stamps, case.workload.groups)
-    bound_ns = 0.0 if stamps is None else stamps.bound_ns
-    folded = fold_samples(case, samples, common, bound_ns)
+    folded = fold_samples(case, samples, common)
     counted, times_s = folded.counted, folded.times_s[folded.counted]
     launches = samples.launch[counted]
     statistics = summarise(times_s, [part.size for part in folded.by_pass()])
@@ -71,7 +67,7 @@ def measured(
         communicator_s=_longest_s(item.communicator_ns for item in _opened(passes)),
         **_host_times_s(case, samples, counted),
         **_common_times_s(case, common, counted),
-        clock_bound_s=None if stamps is None else bound_ns / 1e9,
+        clock_bound_s=None if common is None else common.bound_ns / 1e9,
         quickest_rank=rank, quickest_share=share,
         launch_medians_s=tuple(
             median(times_s[launches == launch]) for launch in np.unique(launches)))

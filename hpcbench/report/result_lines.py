@@ -16,6 +16,7 @@ from hpcbench.report.text import (
     MISSING,
     Column,
     column_widths,
+    device_memory_text,
     device_type,
     distinct,
     env_text,
@@ -142,7 +143,7 @@ def _group_title(item: CaseResult) -> str:
     case = item.case
     parts = (case.workload.collective, f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}",
-             form_text(case), env_text(case))
+             form_text(case), device_memory_text(item), env_text(case))
     return "  ".join(part for part in parts if part)
 
 

@@ -18,7 +18,7 @@ from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.reduce.timing import CI_LEVEL
-from hpcbench.report.text import env_text
+from hpcbench.report.text import device_memory_how, env_text
 from hpcbench.report.timing import INTERVAL_TITLE, fold_of
 from hpcbench.trace.files import whole_file
 from hpcbench.units import to_gb_per_s
@@ -35,11 +35,12 @@ TIMING_FIELDS = (
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
 FIELDS = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
-    "env", "dtype", "op", "root", "in_place", "requested_bytes", "size_bytes", "count", "split",
-    "groups", "warmup", "iterations", "validate", "status", "reason", "blamed_rank", "n_wrong",
+    "env", "dtype", "op", "root", "in_place", "requested_bytes",
+    "size_bytes", "count", "split", "groups", "warmup", "iterations", "validate", "status",
+    "reason", "blamed_rank", "n_wrong",
     *STATISTIC_FIELDS, "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
-    "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", *TIMING_FIELDS,
-    *LIBRARY_FIELDS,
+    "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", "device_memory",
+    *TIMING_FIELDS, *LIBRARY_FIELDS,
 )
 """The columns of summary.csv, and the keys of each of summary.json's ``cases``; those of schema
 version 1 come first. A list is a list in JSON, and text separated by spaces in CSV."""
@@ -52,7 +53,7 @@ COMMUNICATION_NAMES = {
 COMMUNICATION_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "split",
     "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s", "mode", "fold",
-    "ci_low_s", "ci_high_s", "ci_reliable",
+    "ci_low_s", "ci_high_s", "ci_reliable", "device_memory",
 )
 
 
@@ -82,7 +83,9 @@ def case_row(item: CaseResult) -> dict[str, Any]:
         "case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
         "iterations", "validate", "batch")}}
     row["min_iterations"] = case.iterations if case.is_fixed else case.min_iterations
-    row |= {"env": env_text(case), "device": item.device or case.device, "status": item.status,
+    row |= {"env": env_text(case), "device": item.device or case.device,
+            "device_memory": device_memory_how(item),
+            "status": item.status,
             "reason": item.reason, "blamed_rank": item.blamed_rank, "n_wrong": item.n_wrong,
             "busbw_factor": busbw_factor(work.collective, case.group_size)}
     row |= {name: getattr(stats, name) if stats else None for name in STATISTIC_FIELDS}

@@ -100,6 +100,21 @@ def device_type(result: CaseResult) -> str:
     return (result.device or result.case.device).split(":")[0]
 
 
+def device_memory_how(result: CaseResult) -> str | None:
+    """Return ``direct``, ``staged``, ``direct,staged`` where ranks differ; None if unknown."""
+    said = [left["device_memory"] for left in result.detail.values() if "device_memory" in left]
+    return distinct(sorted(item["how"] for item in said)) or None
+
+
+def device_memory_text(result: CaseResult) -> str:
+    """Return ``staged through the host`` or the like; nothing for what is usual, direct on cpu."""
+    how = device_memory_how(result)
+    if how is None or (how == "direct" and device_type(result) == "cpu"):
+        return ""
+    return {"staged": "staged through the host", "direct": "direct"}.get(
+        how, "direct on some ranks, staged through the host on others")
+
+
 def env_text(case: Case) -> str:
     """Return ``NCCL_ALGO=Ring NCCL_PROTO=LL``, or nothing."""
     return " ".join(f"{key}={value}" for key, value in case.env)

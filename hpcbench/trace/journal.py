@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.files import open_regular, sync_folder, write_all
 from hpcbench.trace.frames import Frame, Kind, frame_at, pack_frame, scan
-from hpcbench.trace.schema import Header, Record, Samples, no_samples
+from hpcbench.trace.schema import SAMPLE_COLUMNS_1, Header, Record, Samples, no_samples
 from hpcbench.trace.source import (
     Damage,
     Note,
@@ -142,6 +143,13 @@ class JournalTrace:
     def case_ids(self) -> frozenset[str]:
         """Return the ids of all cases with a record."""
         return frozenset(case_id for case_id, _, _ in self.index)
+
+    def sample_counts(self) -> Mapping[str, int]:
+        """Return how many samples each case has at most: its frames hold nothing else."""
+        counts: Counter[str] = Counter()
+        for case_id, _, n_bytes in self.index:
+            counts[case_id] += n_bytes // (8 * len(SAMPLE_COLUMNS_1))
+        return counts
 
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,

@@ -18,7 +18,7 @@ Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from hpcbench.trace.journal import read_journal
 from hpcbench.trace.schema import (
     NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
+    SAMPLE_COLUMNS_1,
     SAMPLE_UNITS,
     SCHEMA_VERSION,
     Header,
@@ -129,6 +130,11 @@ class SealedTrace:
         """Return the ids of all cases with a record."""
         return frozenset(self.table.rows_of)
 
+    def sample_counts(self) -> Mapping[str, int]:
+        """Return how many samples each case has, over all its records."""
+        counts = self.table.integers["sample_count"]
+        return {case_id: int(counts[rows].sum()) for case_id, rows in self.table.rows_of.items()}
+
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
         empty: Empty = new_array,
@@ -139,8 +145,9 @@ class SealedTrace:
         if samples and rows:
             with open_container(self.path) as file, expected_content(self.path):
                 stamps = [*_read_stamps(file, self.table.places(rows), empty)]
-        for values, stamp in zip(self.table.values(rows), stamps, strict=True):
-            yield record_from_json(values, stamp)
+        with expected_content(self.path):
+            found = [*map(record_from_json, self.table.values(rows), stamps)]
+        yield from found
 
 
 def open_trace(path: Path, known: Known | None = None) -> SealedTrace:
@@ -166,7 +173,7 @@ def _read_stamps(
     file: h5py.File, wanted: Sequence[tuple[int, int]], empty: Empty
 ) -> Iterator[Samples]:
     """Yield the rows at each (offset, count); neighbours are read together, once."""
-    held = frozenset(file["samples"])
+    held = frozenset((*file["samples"], *SAMPLE_COLUMNS_1))
     for first, last, parts in _runs(wanted):
         block = empty((len(SAMPLE_COLUMNS), last - first))
         for name, rows in zip(SAMPLE_COLUMNS, block, strict=True):

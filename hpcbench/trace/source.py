@@ -80,6 +80,9 @@ class TraceSource(Protocol):
     def case_ids(self) -> frozenset[str]:
         """Return the ids of all cases with a record."""
 
+    def sample_counts(self) -> Mapping[str, int]:
+        """Return how many samples each case has at most, over all its records."""
+
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
         empty: Empty = new_array,

@@ -14,6 +14,8 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from hpcbench.backends.groups import Division, open_groups
+from hpcbench.backends.mpi_group import MpiGroup
+from hpcbench.backends.mpi_staging import Staging
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
@@ -127,14 +129,32 @@ def collectives() -> None:
     dist.init_process_group("gloo", rank=RANK, world_size=SIZE)
     group = open_groups(
         "mpi", timedelta(seconds=30), Division(WORLD.size, 1, WORLD.rank), WORLD.Dup())
+    everything(group, None)
+    if SIZE == 2:
+        everything(staged_group(), group)
+    dist.destroy_process_group()
+
+
+def everything(group: Any, other: Any) -> None:
     for dtype in REDUCIBLE:
         for name, op in OPS.items():
-            _same(f"{name} {dtype}", reductions(group, dtype, op), reductions(None, dtype, op))
+            _same(f"{name} {dtype}", reductions(group, dtype, op), reductions(other, dtype, op))
     for dtype in [*REDUCIBLE, torch.bfloat16]:
-        _same(f"movement {dtype}", movements(group, dtype), movements(None, dtype))
-    _same("uneven", uneven(group), uneven(None))
+        _same(f"movement {dtype}", movements(group, dtype), movements(other, dtype))
+    _same("uneven", uneven(group), uneven(other))
     only_here(group)
-    dist.destroy_process_group()
+
+
+def staged_group() -> Any:
+    """Return a group that does to CPU tensors what it else does to CUDA tensors only."""
+    staging = Staging(cuda=True, reason="a test", cpu=True)
+    tensor = torch.ones(2, 3).t()
+    for copy_of in (staging.taken(tensor), staging.room(tensor)):
+        assert copy_of.is_contiguous() and copy_of.data_ptr() != tensor.data_ptr()
+    assert staging.how("cpu") == {"how": "staged", "reason": "a test"}
+    dist.Backend.register_backend(
+        "staged", lambda options, comm: MpiGroup(comm, staging), extended_api=True, devices=["cpu"])
+    return dist.new_group(backend="staged", pg_options=WORLD.Dup())
 
 
 def _free_port() -> int:
@@ -153,7 +173,7 @@ def training() -> None:
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
-    from hpcbench.backends.mpi_group import register
+    from hpcbench.backends.mpi_backend import register
 
     register()
     dist.init_process_group("mpi4py", store=dist.HashStore(), rank=RANK, world_size=SIZE)

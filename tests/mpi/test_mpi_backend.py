@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +68,10 @@ def test_gloo_and_mpi_side_by_side_and_on_sub_worlds(mpirun: MpiLauncher) -> Non
     outcome = read(job.folder)
     assert set(outcome.status().values()) == {"ok"} and len(outcome.status()) == 12
     assert "12 of them run last and in the MPI processes" in job.stdout + job.stderr  # two passes
+    for item in outcome.results.cases:
+        of_mpi = item.case.backend == "mpi"
+        assert {rank: left["device_memory"]["how"] for rank, left in item.detail.items()} == (
+            {str(rank): "direct" for rank in range(item.case.world_size)} if of_mpi else {})
 
 
 def test_a_single_process_runs_it_too(mpirun: MpiLauncher) -> None:
@@ -123,10 +126,11 @@ def test_the_watchdogs_name_every_rank_that_does_not_answer(mpirun: MpiLauncher)
     assert mpirun.run(4, command=command).check().stdout.count("right") == 4
 
 
-def test_what_this_mpi_cannot_reduce_is_known_before_anything_starts(
-    mpirun: MpiLauncher,
-) -> None:
-    done = mpirun.run(1, command=[sys.executable, "-m", "hpcbench.backends.mpi_facts"]).check()
-    facts = json.loads(done.stdout)
+@EVERY_MPI
+def test_what_this_mpi_cannot_do_is_known_before_anything_starts(mpirun: MpiLauncher) -> None:
+    command = [mpirun.program("python"), "-m", "hpcbench.backends.mpi_facts"]
+    facts = json.loads(mpirun.run(1, command=command).check().stdout)
     assert facts["reason"] is None
+    assert facts["cuda"]["aware"] in (True, False)  # both wheels can be asked
+    assert "(MPIX_Query_cuda_support)" in facts["cuda"]["reason"]
     assert set(facts["lacks"]) <= {"fp16", "bf16"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from hpcbench.backends.availability import RankFacts, resolve_device, unavailable
+from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.config.load import check_config
 from hpcbench.errors import LaunchError
 from hpcbench.launch import processes
@@ -94,8 +96,22 @@ def test_availability_names_the_reason_and_the_rank() -> None:
     without = RankFacts(0, "n0", 0, {**CPU_FACTS, "mpi": {"reason": "not there", "lacks": {}}})
     assert unavailable("mpi", "cpu", [cpu(0)]) is None
     assert unavailable("mpi", "cpu", [without]) == "mpi: not there"
+    assert unavailable("mpi", "cuda", [gpu(0), gpu(1)]) is None  # staged if MPI is not CUDA-aware
+    assert unavailable("mpi", "cuda", [cpu(0)]) == "no cuda device: no GPU is visible"
     assert resolve_device("gloo", "auto", [gpu(0)]) == "cuda"
     assert resolve_device("gloo", "auto", [cpu(0)]) == "cpu"
+
+
+def test_an_mpi_that_cannot_be_asked_is_not_said_to_be_cuda_aware() -> None:
+    class OldMpi:
+        __file__ = _ctypes.__file__  # a library without MPIX_Query_cuda_support
+
+        @staticmethod
+        def Get_library_version() -> str:  # noqa: N802  (mpi4py's name)
+            return "Old MPI 1.0, built long ago\n"
+
+    assert cuda_awareness(OldMpi) == {
+        "aware": None, "reason": "Old MPI 1.0 has no MPIX_Query_cuda_support to ask"}
 
 
 def test_a_launcher_may_show_each_rank_its_own_gpu_but_not_the_same_one() -> None:

@@ -70,7 +70,7 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"collective": "gather", "root": 3, "world_size": 3}, "root 3 is not one of 3 ranks"),
     ({"collective": "all_gather", "split": "linear"}, "gloo has no uneven all_gather: Process"),
     ({"backend": "ucc", "collective": "all_gather", "split": "zero"}, "as long as the rank's own"),
-    ({"backend": "ucc/tl/ucp", "collective": "reduce_scatter", "split": "linear"}, "of one size"),
+    ({"backend": "ucc/tl/ucp", "collective": "reduce_scatter", "split": "zero"}, "as the first"),
     ({"collective": "reduce_scatter", "split": "zero", "in_place": True}, "has no in-place form"),
     ({"collective": "all_to_all", "split": "zero", "world_size": 1}, "needs at least 2 ranks"),
     ({"collective": "all_to_all", "split": "linear", "size": 255}, "4 ranks begins at 256 B"),
@@ -86,9 +86,12 @@ def test_auto_is_the_same_case_as_the_device_it_stands_for() -> None:
     ({"backend": "gloo", "device": "cuda", "collective": "barrier"}, "gloo has no barrier on cuda"),
     ({"backend": "ucc/tl/nccl", "env": {"UCC_CL_BASIC_TLS": "ucp"}}, "contradicts ucc/tl/nccl"),
     ({"backend": "ucc/tl/cuda", "collective": "barrier"}, "ucc/tl/cuda has no barrier on cuda"),
+    ({"backend": "ucc/tl/cuda", "collective": "reduce"}, "ucc/tl/cuda has no reduce on cuda"),
+    ({"backend": "ucc/tl/cuda", "collective": "gather"}, "ucc/tl/cuda has no gather on cuda"),
+    ({"backend": "ucc/tl/cuda", "collective": "scatter"}, "ucc/tl/cuda has no scatter on cuda"),
     ({"backend": "ucc/tl/ucp", "world_size": 1}, "ucc/tl/ucp makes no group of 1 rank"),
     ({"backend": "ucc/tl/cuda", "device": "cpu"}, "ucc/tl/cuda does not run on cpu"),
-    ({"backend": "mpi", "device": "cuda"}, "mpi does not run on cuda, only on cpu"),
+    ({"backend": "mpi", "device": "mps"}, "mpi does not run on mps, only on cpu or cuda"),
     ({"backend": "mpi", "collective": "reduce_scatter", "in_place": True},
      "mpi has no in-place reduce_scatter"),
 ])
@@ -101,6 +104,7 @@ def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], r
 @pytest.mark.parametrize(("backend", "device", "needs"), [
     ("gloo", "auto", ()), ("gloo", "cuda", ("cuda",)), ("nccl", "auto", ("nccl", "cuda")),
     ("ucc", "auto", ("ucc",)), ("ucc", "cpu", ("ucc",)), ("ucc/tl/nccl", "auto", ("ucc", "cuda")),
+    ("mpi", "auto", ("mpi",)), ("mpi", "cuda", ("mpi", "cuda")),
 ])
 def test_what_only_the_machine_can_tell_is_a_need(
     backend: str, device: str, needs: tuple[str, ...]

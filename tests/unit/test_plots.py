@@ -199,7 +199,7 @@ def test_points_without_an_interval_are_counted() -> None:
     results = make_results(tuple(items))
     assert "1 of 3 points have none" in texts_of(draw_chart(charts(items)[0], results))
     few = all_ok(sweep(("all_reduce",), iterations=5))
-    assert "No confidence interval" in texts_of(draw_chart(charts(few.cases)[0], few))
+    assert "No sound confidence interval" in texts_of(draw_chart(charts(few.cases)[0], few))
 
 
 def test_rows_tell_the_interval() -> None:

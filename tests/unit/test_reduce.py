@@ -4,7 +4,7 @@ import json
 import random
 import resource
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +13,11 @@ import pytest
 
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.measure.library_log import LIBRARY, LibraryChoices
-from hpcbench.plan.case import plan_to_json
+from hpcbench.plan.case import Case, Plan, plan_to_json
 from hpcbench.reduce.reduce import case_groups, exit_code, reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
-from hpcbench.trace.schema import Record, no_samples
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
 from synthetic import (
     Change,
     duration_ns,
@@ -317,9 +317,13 @@ def test_unchecked_is_none_not_zero(tmp_path: Path) -> None:
 
 def test_cases_are_read_in_groups_of_bounded_size() -> None:
     plan = make_plan(n_cases=50, world_size=1000, warmup=0, iterations=1000)
-    assert [len(group) for group in case_groups(plan)] == [3] * 16 + [2]
-    assert [case for group in case_groups(plan) for case in group] == list(plan.cases)
-    assert [len(group) for group in case_groups(plan, limit_bytes=1)] == [1] * 50
+    counts = {case.case_id: 1000 for case in plan.cases}
+    groups = list(case_groups(plan, counts))
+    assert [len(group) for group in groups] == [3] * 16 + [2]
+    assert [case for group in groups for case in group] == list(plan.cases)
+    assert [len(group) for group in case_groups(plan, counts, limit_bytes=1)] == [1] * 50
+    few = {case.case_id: 10 for case in plan.cases}
+    assert [len(group) for group in case_groups(plan, few)] == [50]
 
 
 def test_groups_do_not_change_the_results(
@@ -330,9 +334,59 @@ def test_groups_do_not_change_the_results(
     together = reduce_folder(tmp_path / "run")
     content = (tmp_path / "run" / "results.h5").read_bytes()
     monkeypatch.setattr("hpcbench.reduce.reduce.case_groups",
-                        lambda plan: case_groups(plan, limit_bytes=1))
+                        lambda plan, counts: case_groups(plan, counts, limit_bytes=1))
     assert reduce_folder(tmp_path / "run") == together
     assert (tmp_path / "run" / "results.h5").read_bytes() == content
+
+
+@pytest.mark.parametrize("group_bytes", [0, 3000, 1 << 20])
+def test_samples_outlive_the_memory_they_were_read_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: int
+) -> None:
+    """Reading, judging and packing overlap, in memory that is used again and again."""
+    cases = [make_case(index, iterations=40, skip="no" if index % 4 == 2 else None)
+             for index in range(12)]
+    uneven = cases[3].case_id
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        n = 30 if (rank, record.case_id) == (1, uneven) else len(record.samples)
+        yield replace(record, samples=record.samples[:n])
+
+    write_synthetic_run(tmp_path / "run", plan_of(cases, 2, passes=2), change=change)
+    monkeypatch.setattr("hpcbench.reduce.reduce.GROUP_BYTES", group_bytes)
+    monkeypatch.setattr("hpcbench.reduce.reduce.case_groups",
+                        lambda plan, counts: case_groups(plan, counts, group_bytes))
+    monkeypatch.setattr("hpcbench.reduce.results_file._CHUNK_ROWS", 16)
+    results = reduce_folder(tmp_path / "run")
+    assert [item.case for item in results.cases] == cases
+    with open_results(tmp_path / "run") as file:
+        for case in cases:
+            samples = file.samples(case.case_id)
+            if case.skip or case.case_id == uneven:
+                assert samples is None
+                continue
+            expected = np.stack([np.concatenate([make_samples(case, rank, index)
+                                                 for index in range(2)]) for rank in range(2)])
+            assert samples is not None
+            for at, name in enumerate(SAMPLE_COLUMNS):
+                assert np.array_equal(getattr(samples, name), expected[:, :, at])
+
+
+def test_a_trace_that_vanishes_while_it_is_read_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = write_synthetic_run(tmp_path / "run", make_plan(n_cases=5))
+
+    def groups(plan: Plan, counts: Mapping[str, int]) -> Iterator[list[Case]]:
+        for number, group in enumerate(case_groups(plan, counts, limit_bytes=1)):
+            if number == 3:
+                (traces / "rank00001.h5").unlink()
+            yield group
+
+    monkeypatch.setattr("hpcbench.reduce.reduce.case_groups", groups)
+    with pytest.raises(TraceError, match="rank00001.h5"):
+        reduce_folder(tmp_path / "run")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["plan.json", "traces"]
 
 
 @pytest.mark.soak

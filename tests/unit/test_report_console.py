@@ -93,6 +93,21 @@ def test_splits_and_groups_stand_above_their_rows(capsys: Capture, tmp_path: Pat
     assert any("all_to_all (split linear)  gloo" in line for line in lines)
 
 
+def test_a_table_says_how_mpi_reached_the_gpus(capsys: Capture, tmp_path: Path) -> None:
+    case = make_case(make_workload("all_reduce", 8), backend="mpi", device="cuda")
+    staged, direct = ({"device_memory": {"how": how, "reason": ""}} for how in ("staged", "direct"))
+    for detail, words in (({"0": staged, "1": staged}, "  staged through the host"),
+                          ({"0": direct, "1": direct}, "  direct"), ({}, ""),
+                          ({"0": direct, "1": staged},
+                           "  direct on some ranks, staged through the host on others")):
+        print_results(make_results((ok(case, detail=detail),)), tmp_path)
+        lines = capsys.readouterr().out.splitlines()
+        assert f"all_reduce  mpi (cuda)  4 ranks  isolated, fold global{words}" in lines
+    print_results(make_results((ok(replace(case, device="cpu"), detail={"0": direct}),)), tmp_path)
+    title = "all_reduce  mpi (cpu)  4 ranks  isolated, fold global"
+    assert title in capsys.readouterr().out.splitlines()
+
+
 def test_unchecked_is_said_and_a_wrong_case_has_no_time(capsys: Capture, tmp_path: Path) -> None:
     unchecked = ok(make_case(validate=False))
     wrong = not_ok(make_case(index=1), "wrong", "3 wrong elements", blamed_rank=2, n_wrong=3)

@@ -13,6 +13,7 @@ import pytest
 
 from hpcbench.errors import FileError
 from hpcbench.trace import container
+from hpcbench.trace.arena import Arena
 from hpcbench.trace.journal import Journal, read_journal
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
 from hpcbench.trace.sealed import FORMAT, SealedTrace, open_trace, seal
@@ -148,6 +149,50 @@ def test_a_sealed_file_without_the_content_is_one_clear_error(tmp_path: Path) ->
     with pytest.raises(UnreadableTrace, match="not the content expected") as caught:
         open_trace(tmp_path / "empty.h5")
     assert caught.value.code == "HB103"
+
+
+@pytest.mark.parametrize(("name", "values"), [
+    ("cases/case_id", None), ("cases/n_wrong", None), ("samples/end_ns", None),
+    ("cases/status", [b"fine"] * 8), ("cases/status", [1] * 8), ("cases/mode", [b"m"] * 7),
+    ("cases/launch", [0.5] * 8), ("cases/launch", [0] * 9), ("cases/detail", [b"{}"] * 8),
+    ("cases/detail", [b"[1]" + 7 * b"\n{}"]), ("cases/detail", [b"\n".join([b"{}"] * 8)]),
+    ("cases/sample_offset", [-7] * 8), ("cases/sample_offset", [10**6] * 8),
+    ("samples/start_ns", [b"a"] * 49), ("samples/start_ns", [1] * 40)])
+def test_a_sealed_file_with_other_content_is_one_clear_error(
+    tmp_path: Path, name: str, values: list[object] | None
+) -> None:
+    with h5py.File(write(tmp_path)) as sealed, \
+            container.new_container(tmp_path / "forged.h5", FORMAT, 2) as forged:
+        for part in sealed:
+            sealed.copy(part, forged)
+        del forged[name]
+        if values is not None:
+            forged[name] = values
+    with pytest.raises(UnreadableTrace, match="not the content expected") as caught:
+        [*open_trace(tmp_path / "forged.h5").records()]
+    assert caught.value.code == "HB103"
+
+
+def test_ranks_share_what_they_have_in_common(tmp_path: Path) -> None:
+    path, known = write(tmp_path), {}
+    first = open_trace(path, known).table
+    late = [replace(record, end_ns=record.end_ns + 1) for record in RECORDS]
+    second = open_trace(write(tmp_path, late), known).table
+    assert first.texts["case_id"] is second.texts["case_id"]
+    assert first.details is second.details and first.rows_of is second.rows_of
+    assert (second.integers["end_ns"] - first.integers["end_ns"]).tolist() == [1] * len(RECORDS)
+
+
+def test_samples_are_put_where_the_caller_says(tmp_path: Path) -> None:
+    trace, arena = open_trace(write(tmp_path)), Arena(1 << 20)
+    for _ in range(2):
+        arena.clear()
+        found = [*trace.records(empty=arena.empty)]
+        assert all(same(*pair) for pair in zip(found, RECORDS, strict=True))
+    before = found[0].samples.copy()
+    arena.clear()
+    arena.empty((10**5,))[:] = 0
+    assert not np.array_equal(found[0].samples, before)
 
 
 def test_a_later_version_is_refused_by_name(tmp_path: Path) -> None:

@@ -141,6 +141,16 @@ def test_a_rate_is_derived_once_from_the_printed_time(median_s: float, mode: str
     assert row["algbw_gb_per_s"] == rates.algbw_bytes_per_s / 1e9
 
 
+def test_how_mpi_reached_the_gpus_is_a_field(tmp_path: Path) -> None:
+    case = make_case(make_workload("all_reduce", 8), backend="mpi", device="cuda")
+    how = {"how": "staged", "reason": "not aware"}
+    staged = ok(case, 1e-3, detail={"0": {"device_memory": how}})
+    write_summary(make_results((staged, ok(make_case(make_workload("all_reduce", 16))))), tmp_path)
+    document = read_json(tmp_path)
+    assert [row["device_memory"] for row in document["cases"]] == ["staged", None]
+    assert document["results"]["communication"]["allreduce"][0]["device_memory"] == "staged"
+
+
 def test_a_case_without_statistics_has_no_numbers(tmp_path: Path) -> None:
     write_summary(mixed_results(), tmp_path)
     wrong = read_json(tmp_path)["cases"][1]

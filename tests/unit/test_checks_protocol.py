@@ -1,0 +1,415 @@
+"""Every check of the measurement protocol, provoked: clocks, starts, stops, order, drift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbench.errors import ExitCode
+from hpcbench.measure.clock import ClockCheck, ClockModel
+from hpcbench.plan.case import Plan
+from hpcbench.plan.order import shuffled
+from hpcbench.reduce.peaks import declared_peak
+from hpcbench.reduce.reduce import exit_code, reduce_folder
+from hpcbench.reduce.results import Finding, Results
+from hpcbench.reduce.results_file import open_results
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Header, Record, Samples
+from synthetic import (
+    BASE_NS,
+    CASE_NS,
+    Notes,
+    make_case,
+    make_plan,
+    plan_of,
+    seen_by,
+    sync_note,
+    write_synthetic_run,
+)
+
+START, END, ENQUEUE, DEVICE, FLAGS = range(len(SAMPLE_COLUMNS))
+PLAN = make_plan(n_cases=2, world_size=3, iterations=20, mode="isolated")
+BAD = PLAN.cases[1].case_id
+Edit = Callable[[int, Record, Samples], dict[str, Any] | None]
+
+
+def reduced(folder: Path, edit: Edit, plan: Plan = PLAN, **options: Any) -> Results:
+    """Reduce a run; ``edit`` works on samples of the second case and returns changed fields."""
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        samples = record.samples.copy()
+        fields = edit(rank, record, samples) if record.case_id == BAD else None
+        return (replace(record, samples=samples, **fields or {}),)
+
+    write_synthetic_run(folder / "run", plan, change=change, **options)
+    return reduce_folder(folder / "run")
+
+
+def only(results: Results, code: str) -> list[Finding]:
+    return [item for item in results.findings if item.code == code]
+
+
+def assert_rejected(results: Results, code: str, *parts: str) -> None:
+    """The first case is untouched, the second failed with this code and has no numbers."""
+    (finding,) = only(results, code)
+    assert finding.scope == "case" and BAD in finding.message
+    assert all(part in finding.message for part in parts), finding.message
+    good, bad = results.cases
+    assert good.status == "ok" and good.statistics is not None
+    assert (bad.status, bad.statistics, bad.timing) == ("failed", None, None)
+    assert bad.reason.startswith(code)
+    assert exit_code(results) is ExitCode.FINDINGS
+
+
+def assert_noted(results: Results, code: str, *parts: str) -> None:
+    """Nothing was left out, and one finding tells."""
+    (finding,) = only(results, code)
+    assert finding.scope == "note"
+    assert all(part in finding.message for part in parts), finding.message
+    assert [item.status for item in results.cases] == ["ok"] * len(results.cases)
+    assert exit_code(results) is ExitCode.OK
+
+
+def test_hb116_rows_of_cases_that_stop_by_themselves(tmp_path: Path) -> None:
+    auto = {"min_iterations": 5, "iterations": 20}
+    plan = plan_of([make_case(0, world_size=3, **auto), make_case(1, world_size=3, **auto)], 3)
+
+    write_synthetic_run(tmp_path / "run", plan, change=lambda rank, record: [
+        replace(record, samples=record.samples[:9])])
+    results = reduce_folder(tmp_path / "run")
+    assert [item.statistics and item.statistics.n for item in results.cases] == [7, 7]
+    assert {item.code for item in results.findings} == {"HB134"}  # too few for p5
+    write_synthetic_run(tmp_path / "two", plan, change=lambda rank, record: [
+        replace(record, samples=record.samples[:9 + (rank == 1)])])
+    assert all("9 on rank 0, 2, 10 on rank 1, planned at most 22" in item.reason
+               for item in reduce_folder(tmp_path / "two").cases)
+
+
+@pytest.mark.parametrize(("row", "flags", "parts"), [
+    (0, Flag.WARMUP, ("rank 1: 3 warm-ups and 20 timed iterations of 24", "planned are 3")),
+    (23, Flag(0), ("rank 1: 3 warm-ups and 21 timed iterations of 24",)),
+    (5, Flag.SINGLE, ("rank 1: 3 warm-ups and 19 timed iterations of 24",))])
+def test_hb116_single_calls_not_at_both_ends(
+    tmp_path: Path, row: int, flags: Flag, parts: tuple[str, ...]
+) -> None:
+    cases = [make_case(index, world_size=3, iterations=20, mode="pipelined", batch=5)
+             for index in range(2)]
+    plan = plan_of([cases[0], replace(cases[1], case_id=BAD)], 3)
+
+    def edit(rank: int, record: Record, samples: Samples) -> None:
+        assert len(samples) == 24
+        samples[row, FLAGS] = flags if rank == 1 else samples[row, FLAGS]
+
+    assert_rejected(reduced(tmp_path, edit, plan), "HB116", *parts)
+
+
+def on_node(header: Header) -> Header:
+    """Every rank on a node of its own."""
+    return replace(header, node=f"node{header.rank}", hostname=f"host{header.rank}", local_rank=0)
+
+
+BEFORE_NS, AFTER_NS = BASE_NS - CASE_NS, BASE_NS + 100 * CASE_NS
+OTHER = ClockModel(BASE_NS, 10e-6, 5_000_000, 200.0, 0.0, 3.0, 0, 50, 50)
+
+
+def compared(
+    model: ClockModel, at_ns: Iterable[int] = (BEFORE_NS, AFTER_NS),
+    check: Callable[[int], ClockCheck | None] = lambda local_ns: None,
+    silent: frozenset[int] = frozenset(),
+) -> Notes:
+    """Notes of clocks compared at these times; all ranks but 0 are off as ``model`` says."""
+    def notes(rank: int) -> Iterable[tuple[str, dict[str, Any]]]:
+        for global_ns in at_ns if rank not in silent else ():
+            local_ns = model.to_local(global_ns)
+            known = replace(model, t_ref_ns=local_ns, offset_ns=model.offset_at(local_ns))
+            yield (sync_note(known, f"host{rank}", 3, check(local_ns)) if rank else
+                   sync_note(ClockModel.identity(global_ns), "host0", 3))
+    return notes
+
+
+def seen(rank: int, record: Record, samples: Samples) -> dict[str, Any] | None:
+    """The record of a rank as its own clock has it."""
+    if rank == 0:
+        return None
+    own = seen_by(OTHER, replace(record, samples=samples))
+    return {"samples": own.samples, "begin_ns": own.begin_ns, "end_ns": own.end_ns}
+
+
+def several_clocks(folder: Path, notes: Notes, edit: Edit = seen) -> Results:
+    """Reduce two cases of three ranks on three nodes whose clocks differ."""
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        samples = record.samples.copy()
+        use = edit if record.case_id == BAD else seen
+        fields = use(rank, record, samples) or {}
+        return (replace(record, **{"samples": samples, **fields}),)
+
+    write_synthetic_run(folder / "run", PLAN, change=change, notes=notes, headers=on_node)
+    return reduce_folder(folder / "run")
+
+
+def folds(results: Results) -> list[str]:
+    return [item.timing.fold for item in results.cases if item.timing]
+
+
+def test_hb121_no_clock_model(tmp_path: Path) -> None:
+    results = several_clocks(tmp_path, compared(OTHER, silent=frozenset({2})))
+    assert_noted(results, "HB121", "rank 2: no clock model", "several clocks")
+    assert folds(results) == ["local_max"] * 2
+    timing = results.cases[0].timing
+    assert timing is not None and timing.quality == ("clock_unreliable",)
+    assert timing.clock_bound_s is timing.last_in_s is timing.imbalance_s is None
+
+
+def test_hb121_not_between_two_synchronisations(tmp_path: Path) -> None:
+    between = BASE_NS + CASE_NS // 2  # within the first case
+    results = several_clocks(tmp_path, compared(OTHER, (BEFORE_NS, between)))
+    assert_noted(results, "HB121", "2 cases were not between two", PLAN.cases[0].label,
+                 "rank 0-2", "extrapolated")
+    assert folds(results) == ["global"] * 2
+    assert only(several_clocks(tmp_path / "whole", compared(OTHER)), "HB121") == []
+
+
+def test_one_clock_needs_no_model_and_old_traces_have_none(tmp_path: Path) -> None:
+    write_synthetic_run(tmp_path / "one", PLAN)
+    assert reduce_folder(tmp_path / "one").findings == ()
+    plan = make_plan(n_cases=1, iterations=20)
+    write_synthetic_run(tmp_path / "old", plan, headers=lambda header: replace(
+        on_node(header), schema_version=1))
+    assert reduce_folder(tmp_path / "old").findings == ()
+
+
+def test_hb122_clock_check_beyond_its_bounds(tmp_path: Path) -> None:
+    results = several_clocks(tmp_path, compared(
+        OTHER, check=lambda local_ns: ClockCheck(local_ns, 41_000.0, 300.0)))
+    found = only(results, "HB122")
+    assert ["rank 1: the clock was found 41000 ns off" in found[0].message,
+            "rank 2:" in found[1].message, "in 2 of 2 checks" in found[1].message] == [True] * 3
+    assert exit_code(results) is ExitCode.OK
+    assert folds(results) == ["local_max"] * 2  # the error counts as the bound
+    assert results.clocks is not None and results.clocks.check_error_s == 41e-6
+    sound = several_clocks(tmp_path / "sound", compared(
+        OTHER, check=lambda local_ns: ClockCheck(local_ns, 450.0, 300.0)))
+    assert sound.findings == () and folds(sound) == ["global"] * 2
+
+
+def test_hb123_clock_that_was_set(tmp_path: Path) -> None:
+    steep = replace(OTHER, slope=300e-6)
+    results = several_clocks(tmp_path, compared(steep))
+    assert ["rank 1: the clock drifts 300 ppm" in item.message
+            for item in only(results, "HB123")] == [True, False]
+    assert exit_code(results) is ExitCode.OK and folds(results) == ["local_max"] * 2
+
+
+def enters_late(rank: int, record: Record, samples: Samples) -> None:
+    """Rank 2 enters after the others have left."""
+    if rank == 2:
+        samples[7, :2] += 100_000
+
+
+def test_hb124_left_before_another_rank_came(tmp_path: Path) -> None:
+    results = reduced(tmp_path, enters_late)
+    assert_rejected(results, "HB124", "rank 0 iteration 7: left all_reduce", "before rank 2",
+                    "before the work was complete")
+
+
+def test_hb124_between_clocks_it_may_be_the_clocks(tmp_path: Path) -> None:
+    def edit(rank: int, record: Record, samples: Samples) -> dict[str, Any] | None:
+        enters_late(rank, record, samples)
+        return seen(rank, record, samples)
+
+    results = several_clocks(tmp_path, compared(OTHER), edit)
+    assert_noted(results, "HB124", "rank 0 iteration 7", "before rank 2", "clocks")
+    assert folds(results) == ["global", "local_max"]
+
+
+@pytest.mark.parametrize("work", [
+    {"collective": "broadcast", "op": None, "root": 0}, {"collective": "all_gather", "op": None,
+                                                          "split": "zero"}])
+def test_ranks_that_do_not_need_all_others_may_leave(
+    tmp_path: Path, work: Mapping[str, Any]
+) -> None:
+    good, bad = PLAN.cases
+    plan = replace(PLAN, cases=(good, replace(bad, workload=replace(bad.workload, **work))))
+    assert reduced(tmp_path, enters_late, plan).findings == ()
+
+
+def test_hb124_within_each_of_several_groups(tmp_path: Path) -> None:
+    case = make_case(1, world_size=4, iterations=20, mode="isolated")
+    case = replace(case, workload=replace(case.workload, groups=2), case_id=BAD)
+    plan = plan_of([make_case(0, world_size=4, iterations=20), case], 4)
+
+    def apart(rank: int, record: Record, samples: Samples) -> None:
+        samples[:, :2] += 100_000 * (rank > 1)  # the second group, later than the first
+
+    assert reduced(tmp_path / "apart", apart, plan).findings == ()
+    assert_rejected(reduced(tmp_path, enters_late, plan), "HB124", "rank 3", "before rank 2")
+
+
+def test_hb125_late_starts(tmp_path: Path) -> None:
+    def late(rank: int, record: Record, samples: Samples) -> None:
+        samples[2:2 + 5 + (rank == 1), FLAGS] |= Flag.LATE_START * (rank > 0)
+
+    results = reduced(tmp_path, late)
+    assert_noted(results, "HB125", "1 cases", "20 %", PLAN.cases[1].label, "(30 %)")
+    timing = results.cases[1].timing
+    assert timing is not None and timing.n_late == 6 and timing.quality == ("late_starts",)
+
+
+@pytest.mark.parametrize(("hardware", "told"), [
+    ({"link_peaks": {"slow": 0.5e-3}}, True), ({"link_peaks": {"slow": 0.5e-3, "fast": 1}}, False),
+    ({"link_peaks": {}}, False), ({"network_bandwidth_gbps": 1e-6}, False)])
+def test_hb128_more_than_the_hardware_can(
+    tmp_path: Path, hardware: Mapping[str, Any], told: bool
+) -> None:
+    """16 B in some 20 us are about 0.001 GB/s; on one node the network does not count."""
+    plan = replace(PLAN, config={**PLAN.config, "hardware": hardware})
+    results = reduced(tmp_path, lambda rank, record, samples: None, plan)
+    messages = [item.message for item in only(results, "HB128")]
+    assert ["more than the 0.0005 GB/s" in text for text in messages] == [True] * 2 * told
+    assert exit_code(results) is ExitCode.OK
+
+
+def test_the_peak_between_nodes_is_the_networks() -> None:
+    case, hardware = make_case(world_size=4), {"network_bandwidth_gbps": 80}
+    assert declared_peak(case, dict.fromkeys(range(4), "a"), hardware) is None
+    assert declared_peak(case, {0: "a", 1: "b", 2: "c", 3: "d"}, hardware) == pytest.approx(10)
+    two_nodes = {0: "a", 1: "a", 2: "b", 3: "b"}
+    assert declared_peak(case, two_nodes, hardware) == pytest.approx(10 * (3 / 4) / (1 / 2))
+    grouped = replace(case, workload=replace(case.workload, groups=2))
+    assert declared_peak(grouped, two_nodes, hardware) is None
+    assert declared_peak(grouped, two_nodes, {**hardware, "link_peaks": {"x": 7.0}}) == 7
+    assert declared_peak(make_case(), two_nodes, {}) is None
+
+
+@pytest.mark.parametrize(("column", "extra_ns", "rejected"), [
+    (DEVICE, 900, False), (DEVICE, 1200, True), (ENQUEUE, 0, False), (ENQUEUE, 1, True)])
+def test_hb129_a_part_longer_than_the_whole(
+    tmp_path: Path, column: int, extra_ns: int, rejected: bool
+) -> None:
+    def edit(rank: int, record: Record, samples: Samples) -> None:
+        if rank == 1:
+            samples[:, column] = 5000
+            samples[9, column] = samples[9, END] - samples[9, START] + extra_ns
+
+    results = reduced(tmp_path, edit)
+    if rejected:
+        assert_rejected(results, "HB129", "rank 1 iteration 9", "before the work was complete")
+    else:
+        assert results.findings == ()
+
+
+def test_hb133_ranks_that_stopped_for_different_reasons(tmp_path: Path) -> None:
+    auto = {"world_size": 3, "min_iterations": 5, "iterations": 20}
+    plan = plan_of([make_case(0, **auto), replace(make_case(1, **auto), case_id=BAD)], 3)
+    results = reduced(tmp_path, lambda rank, record, samples: {
+        "stop_reason": "budget" if rank == 1 else "converged"}, plan)
+    assert_rejected(results, "HB133", "converged on rank 0, 2, budget on rank 1", "one decision")
+
+
+@pytest.mark.parametrize("reason", ["budget", "bored"])
+def test_hb133_a_reason_that_the_plan_does_not_allow(tmp_path: Path, reason: str) -> None:
+    results = reduced(tmp_path, lambda rank, record, samples: {"stop_reason": reason})
+    assert_rejected(results, "HB133", f"the reason '{reason}'", "planned are 20")
+
+
+def shuffled_plan(order: str = "shuffled") -> Plan:
+    plan = make_plan(n_cases=6, passes=2, launches=2, iterations=20)
+    return replace(plan, config={**plan.config, "measure": {"order": order, "seed": 5}})
+
+
+def test_hb135_not_in_the_order_of_the_seed(tmp_path: Path) -> None:
+    plan = shuffled_plan()
+    first, second = shuffled(plan.cases, "shuffled", 5, 3)[:2]
+    swap = {first.case_id: 1, second.case_id: 0}
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        here = (record.launch, record.pass_index) == (1, 1) and record.case_id in swap
+        yield replace(record, position=swap[record.case_id]) if here else record
+
+    write_synthetic_run(tmp_path / "run", plan, change=change)
+    assert_noted(reduce_folder(tmp_path / "run"), "HB135", "2 times", first.label,
+                 "launch 1, pass 1", "number 1 of its workers instead of 0")
+
+
+@pytest.mark.parametrize("order", ["shuffled", "planned"])
+def test_the_order_of_the_seed_is_no_finding(tmp_path: Path, order: str) -> None:
+    """Not of cases that this machine cannot run, that were not reached, or were run again."""
+    plan = shuffled_plan(order)
+    skipped, again = plan.cases[2].case_id, plan.cases[4].case_id
+    runnable = [case for case in plan.cases if case.case_id != skipped]
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        number = record.launch * 2 + record.pass_index
+        places = {case.case_id: place for place, case in enumerate(
+            shuffled(runnable, order, 5, number))}
+        if record.case_id == skipped:
+            if number == 0:
+                yield replace(record, status="skipped", reason="no nccl", n_wrong=-1, begin_ns=0,
+                              end_ns=0, samples=record.samples[:0], position=-1)
+        elif number < 3:
+            yield replace(record, position=places[record.case_id])
+            if record.case_id == again:
+                yield replace(record, attempt=1, position=0)
+
+    write_synthetic_run(tmp_path / "run", plan, change=change)
+    results = reduce_folder(tmp_path / "run")
+    assert only(results, "HB135") == []
+    assert [item.status for item in results.cases].count("ok") == 5
+
+
+def canary_notes(
+    medians_us: Iterable[float], status: Callable[[int, int], str] = lambda rank, run: "ok"
+) -> Notes:
+    """Runs of the canary, a second apart, whose slowest rank has these medians."""
+    def notes(rank: int) -> Iterable[tuple[str, dict[str, Any]]]:
+        jitter = np.arange(-10, 10)
+        for run, median_us in enumerate(medians_us):
+            durations = 1000 * median_us + 100 * jitter - 5000 * (rank == 0)
+            yield "canary", {
+                "case_id": "canary", "launch": 0, "pass_index": run // 2, "status":
+                status(rank, run), "at_ns": BASE_NS + run * CASE_NS + rank,
+                "durations_ns": durations.astype(int).tolist() if status(rank, run) == "ok" else []}
+    return notes
+
+
+def test_hb145_the_machine_drifted(tmp_path: Path) -> None:
+    write_synthetic_run(tmp_path / "run", PLAN, notes=canary_notes([100, 120, 104]))
+    results = reduce_folder(tmp_path / "run")
+    assert_noted(results, "HB145", "all_reduce gloo", "2 s later (+4.0 %")
+    canary = results.canary
+    assert canary is not None and "all_reduce gloo" in canary.label
+    assert canary.quality == ("drifting",) and canary.drift == pytest.approx(0.04, abs=0.001)
+    assert [(run.pass_index, run.since_start_s, run.n) for run in canary.runs] == [
+        (0, 0.0, 20), (0, 1.0, 20), (1, 2.0, 20)]
+    assert [run.median_s for run in canary.runs] == pytest.approx([100e-6, 120e-6, 104e-6], 1e-3)
+    first = canary.runs[0]
+    assert first.ci_low_s is not None and first.ci_low_s < first.median_s
+    with open_results(tmp_path / "run") as file:
+        assert file.results == results
+
+
+@pytest.mark.parametrize(("medians", "quality"), [
+    ([100, 150, 102.9], ()), ([100, 96], ("drifting",)), ([100], ()), ([], ())])
+def test_a_canary_that_came_back_did_not_drift(
+    tmp_path: Path, medians: list[float], quality: tuple[str, ...]
+) -> None:
+    write_synthetic_run(tmp_path / "run", PLAN, notes=canary_notes(medians))
+    canary = reduce_folder(tmp_path / "run").canary
+    assert (canary is None) == (medians == [])
+    if canary is not None:
+        assert canary.quality == quality
+        assert (canary.drift is None) == (len(medians) == 1)
+
+
+def test_a_canary_run_that_some_rank_lost_has_no_time(tmp_path: Path) -> None:
+    write_synthetic_run(tmp_path / "run", PLAN, notes=canary_notes(
+        [100, 110, 120, 130], lambda rank, run: "failed" if (rank, run) == (1, 2) else "ok"))
+    canary = reduce_folder(tmp_path / "run").canary
+    assert canary is not None and (len(canary.runs), canary.n_not_ok) == (3, 1)
+    assert [run.since_start_s for run in canary.runs] == [0.0, 1.0, 3.0]
+    (tmp_path / "run" / "traces" / "rank00001.h5").unlink()
+    without = reduce_folder(tmp_path / "run").canary
+    assert without is not None and (without.runs, without.n_not_ok) == ((), 4)

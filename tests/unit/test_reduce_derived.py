@@ -1,0 +1,145 @@
+"""Times that follow from stamps, and the clocks between them."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.measure.clock import ClockModel
+from hpcbench.reduce.clocks import ClockHistory, GlobalStamps, RankClocks
+from hpcbench.reduce.derived import (
+    edges,
+    folded_waits_ns,
+    global_ns,
+    imbalance_ns,
+    last_in_ns,
+    lateness_ns,
+    local_max_ns,
+    overtaken_ns,
+    times_quickest,
+    waits_ns,
+)
+from hpcbench.reduce.results import CaseSamples
+
+
+def samples_of(start_ns: object, end_ns: object) -> CaseSamples:
+    """Stamps of rank x sample in one pass."""
+    start, end = np.array(start_ns, dtype=np.int64), np.array(end_ns, dtype=np.int64)
+    nothing = np.full(start.shape, -1)
+    zeros = np.zeros(start.shape[1], dtype=np.int64)
+    return CaseSamples(tuple(range(len(start))), zeros, zeros, start, end, nothing, nothing,
+                       np.zeros_like(start))
+
+
+def stamps_of(samples: CaseSamples, bound_ns: float = 0.0) -> GlobalStamps:
+    return GlobalStamps(samples.start_ns, samples.end_ns, bound_ns)
+
+
+THREE = samples_of([[100, 1000], [130, 1000], [110, 1040]], [[200, 1100], [190, 1090], [205, 1095]])
+
+
+def test_the_times_of_three_ranks_by_hand() -> None:
+    found = edges(stamps_of(THREE))
+    assert waits_ns(THREE).tolist() == [[100, 100], [60, 90], [95, 55]]
+    assert local_max_ns(THREE).tolist() == [100, 100]
+    assert global_ns(found).tolist() == [105, 100]
+    assert last_in_ns(found).tolist() == [75, 60]
+    assert imbalance_ns(found).tolist() == [30, 40]
+    assert overtaken_ns(found).tolist() == [[-60, -50]]
+    assert lateness_ns(stamps_of(THREE)).tolist() == [[-10, 0], [20, 0], [0, 40]]
+    assert times_quickest(THREE, np.array([True, True])).tolist() == [0, 1, 1]
+    assert times_quickest(THREE, np.array([False, True])).tolist() == [0, 0, 1]
+
+
+def test_within_groups_the_slowest_group_counts() -> None:
+    both = samples_of([[0], [10], [500], [530]], [[90], [95], [560], [600]])
+    found = edges(stamps_of(both), groups=2)
+    assert global_ns(found).tolist() == [600]
+    assert last_in_ns(found).tolist() == [85]
+    assert imbalance_ns(found).tolist() == [30]
+    assert overtaken_ns(found).tolist() == [[-80], [-30]]
+
+
+STAMPS = st.integers(1, 6).flatmap(lambda ranks: st.lists(
+    st.lists(st.tuples(st.integers(0, 10**15), st.integers(0, 10**12)),
+             min_size=ranks, max_size=ranks), min_size=1, max_size=5))
+
+
+@given(STAMPS)
+def test_identities_of_the_times(table: list[list[tuple[int, int]]]) -> None:
+    start = np.array([[start for start, _ in row] for row in table]).T
+    wait = np.array([[wait for _, wait in row] for row in table]).T
+    samples = samples_of(start, start + wait)
+    found = edges(stamps_of(samples))
+    assert np.all(last_in_ns(found) <= global_ns(found))
+    assert np.all(local_max_ns(samples) <= global_ns(found))
+    assert np.all(global_ns(found) == last_in_ns(found) + imbalance_ns(found))
+    assert np.all(imbalance_ns(found) == np.ptp(lateness_ns(stamps_of(samples)), axis=0))
+    assert np.array_equal(folded_waits_ns(np.min, samples), waits_ns(samples).min(axis=0))
+    chosen = np.ones(len(table), dtype=bool)
+    assert times_quickest(samples, chosen).sum() >= len(table)
+
+
+def test_many_ranks_are_folded_piece_by_piece() -> None:
+    noise = np.random.default_rng(3)
+    start = noise.integers(0, 10**6, (40, 3000))
+    samples = samples_of(start, start + noise.integers(0, 10**6, start.shape))
+    assert np.array_equal(local_max_ns(samples), waits_ns(samples).max(axis=0))
+    quickest = np.argmin(waits_ns(samples), axis=0)
+    found = times_quickest(samples, np.ones(3000, dtype=bool))
+    assert np.all(found >= np.bincount(quickest, minlength=40))
+
+
+def model(t_ref_ns: int, slope: float, offset_ns: int, bound_ns: float) -> ClockModel:
+    return ClockModel(t_ref_ns, slope, offset_ns, bound_ns, 0.0, 1.0, 0, 50, 50)
+
+
+def clocks_of(*histories: ClockHistory, ids: dict[int, int]) -> RankClocks:
+    return RankClocks(ids, dict(enumerate(histories)), frozenset())
+
+
+def history(*models: ClockModel, refuting_ns: tuple[float, ...] = ()) -> ClockHistory:
+    return ClockHistory((0,), models, refuting_ns, refuting_ns)
+
+
+REFERENCE = history(ClockModel.identity(50))
+
+
+def test_stamps_of_one_clock_are_left_alone() -> None:
+    found = clocks_of(ids={0: 4, 1: 4, 2: 4}).stamps(THREE)
+    assert found is not None and found.bound_ns == 0
+    assert found.start_ns is THREE.start_ns and found.end_ns is THREE.end_ns
+
+
+@given(st.integers(-10**15, 10**15), st.floats(-150e-6, 150e-6))
+def test_stamps_of_another_clock_come_back_to_the_global_one(offset_ns: int, slope: float) -> None:
+    other = model(5 * 10**15, slope, offset_ns, 300.0)
+    local = [[other.to_local(int(at)) for at in row] for row in THREE.end_ns]
+    seen = samples_of(THREE.start_ns, [THREE.end_ns[0], *local[1:]])
+    clocks = clocks_of(REFERENCE, history(other), ids={0: 0, 1: 1, 2: 1})
+    found = clocks.stamps(seen)
+    assert found is not None and found.bound_ns == 300
+    assert np.all(np.abs(found.end_ns - THREE.end_ns) <= 1)
+
+
+def test_the_two_worst_clocks_bound_a_difference() -> None:
+    clocks = clocks_of(REFERENCE, history(model(0, 0.0, 7, 300.0)), history(model(0, 0.0, 7, 20.0)),
+                       ids={0: 0, 1: 1, 2: 2})
+    found = clocks.stamps(THREE)
+    assert found is not None and found.bound_ns == 320
+
+
+def test_a_check_that_the_bounds_do_not_allow_is_the_bound() -> None:
+    wrong = history(model(0, 0.0, 7, 30.0), refuting_ns=(41_000.0,))
+    found = clocks_of(REFERENCE, wrong, ids={0: 0, 1: 1, 2: 1}).stamps(THREE)
+    assert found is not None and found.bound_ns == 41_000
+
+
+def test_without_a_model_or_with_a_stepped_clock_nothing_is_compared() -> None:
+    stepped = history(model(0, 250e-6, 7, 30.0))
+    for clocks in (clocks_of(REFERENCE, stepped, ids={0: 0, 1: 1, 2: 1}),
+                   clocks_of(REFERENCE, ids={0: 0, 1: 1, 2: 1})):
+        assert clocks.stamps(THREE) is None
+        two = samples_of(THREE.start_ns[:1], THREE.end_ns[:1])
+        assert clocks.stamps(two) is not None
