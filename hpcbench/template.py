@@ -19,7 +19,7 @@ import sys
 import traceback
 from typing import Any
 
-from hpcbench.launch.processes import die_with_parent
+from hpcbench.launch.processes import die_with_parent, print_whole_lines
 
 _MESSAGE_BYTES = 256 * 1024
 
@@ -106,6 +106,7 @@ def _run_worker(request: dict[str, Any], channel_fd: int, progress_fd: int, stde
     os.dup2(stderr_fd, 1)
     os.dup2(stderr_fd, 2)
     os.close(stderr_fd)
+    print_whole_lines()
     os.environ.update(request["env"])
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hpcbench.errors import LaunchError
@@ -13,6 +14,8 @@ from hpcbench.launch.stop import StopRequests
 from hpcbench.launch.verdict import Evidence, Outcome, Verdict, judge
 from hpcbench.launch.watch import Sighting, Watch, watch
 from hpcbench.launch.workers import WorkerHandle
+from hpcbench.masking import masked_json
+from hpcbench.measure.library_log import LIBRARY, LibraryChoices, read_choices
 from hpcbench.plan.case import Case, case_to_json
 from hpcbench.trace.schema import Samples, no_samples
 
@@ -75,6 +78,7 @@ class Crew:
         self._stop = stop
         self._worker: WorkerHandle | None = None
         self._rows = no_samples()
+        self._choices: dict[tuple[str, int], LibraryChoices] = {}
 
     def run(
         self, case: Case, number: int, terms: Mapping[str, Any],
@@ -90,11 +94,13 @@ class Crew:
                 return hearing
         assert self._worker is not None
         self._worker.progress.begin(number)
+        self._worker.mark_output()
         with self._guard(self._worker, case):
             self._worker.send({"do": "case", "case": case_to_json(case), "number": number,
                                **terms})
             sighting = watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s))
-            return self._agree(sighting, case.timeout_s, case.workload.collective)
+            return self._agree(self._with_choices(case, self._worker, sighting), case.timeout_s,
+                               case.workload.collective)
 
     def close(self) -> None:
         """Have healthy workers leave their process group together."""
@@ -111,6 +117,18 @@ class Crew:
     def rows(self) -> Samples:
         """Return the samples of the last case, int64 (row, 4), also of a worker that is gone."""
         return self._rows
+
+    def _with_choices(self, case: Case, worker: WorkerHandle, sighting: Sighting) -> Sighting:
+        """Add what libraries printed of how they carried the case out, if they did."""
+        group, text = (case.backend, case.workload.groups), worker.output_since_mark()
+        if not text and group not in self._choices:
+            return sighting
+        choices = read_choices(text, self._choices.get(group))
+        if choices == LibraryChoices():
+            return sighting
+        self._choices[group] = choices
+        return replace(sighting, detail={
+            **sighting.detail, LIBRARY: masked_json(choices.to_json(), os.environ)})
 
     def _assemble(self, number: int, case: Case) -> Hearing | None:
         """Start this rank's worker and have all join; a hearing is returned only on failure."""
@@ -133,6 +151,7 @@ class Crew:
         except (LaunchError, OSError) as error:
             self._comm.notify(number)
             return Sighting(Evidence(self._comm.rank, Outcome.DIED, str(error)))
+        self._choices.clear()  # new groups, new connections
         self._worker.progress.begin(number)
         return Sighting(Evidence(self._comm.rank, Outcome.OK))
 

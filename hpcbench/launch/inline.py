@@ -67,6 +67,13 @@ class InlineWorker:
         """Return nothing: the output went to this process's own."""
         return ""
 
+    def mark_output(self) -> None:
+        """Do nothing: the output went to this process's own."""
+
+    def output_since_mark(self) -> str:
+        """Return nothing: the output went to this process's own."""
+        return ""
+
     def leave(self, timeout_s: float) -> None:
         """Leave the process group and take the variables back."""
         self._worker.leave()

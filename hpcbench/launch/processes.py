@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_IOLBF = 1
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -19,6 +20,16 @@ def die_with_parent(parent_pid: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
+
+
+def print_whole_lines() -> None:
+    """Have C's stdout write every line when it is printed, as on a terminal.
+
+    Into anything else it writes blocks of 4096 bytes: what NCCL said last would be missing, and a
+    worker that ends by a signal or ``_exit`` would take it along.
+    """
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, ctypes.c_size_t(0))
 
 
 def state(pid: int) -> str:

@@ -56,10 +56,11 @@ def record(
 
 
 def canary_note(case: Case, turn: Turn, hearing: Hearing, rows: Samples) -> dict[str, Any]:
-    """Return the note of one run of the canary: its durations on this rank, in ns."""
+    """Return the note of one run of the canary: its durations on this rank in ns, or why not."""
     timed = rows[(rows[:, _FLAGS] & UNTIMED) == 0]
     ran = hearing.verdict.status == "ok" and len(timed)
     return {
         "case_id": case.case_id, "launch": turn.launch, "pass_index": turn.pass_index,
         "at_ns": int(rows[0, _START]) if len(rows) else 0, "status": hearing.verdict.status,
+        "reason": hearing.verdict.reason,
         "durations_ns": (timed[:, _END] - timed[:, _START]).tolist() if ran else []}

@@ -24,6 +24,7 @@ from hpcbench.launch.stop import StopRequests
 from hpcbench.launch.watchdog import Watchdog, end_job, inline_evidence, set_last_word
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.estimate import within_timeout_s
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
 from hpcbench.trace.journal import Journal
 
@@ -173,7 +174,7 @@ class _Team:
         faults = [fault for fault in job.faults
                   if fault["rank"] == members.rank and _matches(fault["case"], case)]
         hearing = self.crew.run(case, self._next_number(), self._terms(
-            job.resolution.devices[case.case_id], faults))
+            case, job.resolution.devices[case.case_id], faults))
         window = (began_ns, time.perf_counter_ns())
         job.journal.append(heard(
             case, self._shift.turn, self._position, hearing, self.crew.rows(), window))
@@ -185,18 +186,21 @@ class _Team:
 
     def _run_canary(self) -> str:
         """Run the canary, if there is one, and note it; return a wish to stop."""
-        if self._canary is None:
+        if (canary := self._canary) is None:
             return ""
-        hearing = self.crew.run(self._canary, self._next_number(), self._terms("cpu", []))
+        hearing = self.crew.run(canary, self._next_number(), self._terms(canary, "cpu", []))
         self._job.journal.note("canary", canary_note(
-            self._canary, self._shift.turn, hearing, self.crew.rows()))
+            canary, self._shift.turn, hearing, self.crew.rows()))
         self._canary_at = time.monotonic()
         return hearing.stop
 
-    def _terms(self, device: str, faults: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _terms(
+        self, case: Case, device: str, faults: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
         """Return what a worker needs beside the case."""
         return {"device": device, "faults": list(faults),
-                "clock": self._job.clocks.model.to_json(), "budget_s": self._job.budget_s,
+                "clock": self._job.clocks.model.to_json(),
+                "budget_s": within_timeout_s(self._job.budget_s, case.timeout_s),
                 "precision": self._job.plan.config["measure"]["precision"]}
 
     def _next_number(self) -> int:

@@ -18,6 +18,7 @@ from typing import Protocol
 from hpcbench.errors import LaunchError
 from hpcbench.launch import processes
 from hpcbench.launch.channel import Channel, Message, socket_pair
+from hpcbench.launch.output import WorkerOutput
 from hpcbench.masking import masked
 from hpcbench.measure.progress import SharedProgress
 
@@ -54,6 +55,12 @@ class WorkerHandle(Protocol):
 
     def last_output(self) -> str:
         """Return the last lines the worker printed."""
+
+    def mark_output(self) -> None:
+        """Have `output_since_mark` return what is printed from now on."""
+
+    def output_since_mark(self) -> str:
+        """Return what was printed since (`launch.output`), secrets not masked."""
 
     def leave(self, timeout_s: float) -> None:
         """Have it leave the process group and end."""
@@ -127,23 +134,23 @@ class Template:
         """Return a new worker, connected and waiting for requests."""
         self.wait_ready()
         ours, theirs = socket_pair()
-        output_fd = os.memfd_create("hpcbench-worker-output")
+        output = WorkerOutput()
         request = {"env": dict(settings.env), "capacity": progress.capacity,
                    "memory_limit_bytes": settings.memory_limit_bytes}
         try:
             socket.send_fds(self._control, [json.dumps(request).encode()],
-                            [theirs, progress.fd, output_fd])
+                            [theirs, progress.fd, output.fd])
             while not self._forked:
                 if not self._take_message(self._ready_timeout_s):
                     raise BrokenPipeError("it does not answer")
         except OSError as error:
             os.close(ours)
-            os.close(output_fd)
+            output.close()
             self.close()  # a late answer of it would be taken for another worker's
             raise LaunchError(f"the worker template could not fork a worker: {error}") from error
         finally:
             os.close(theirs)
-        return WorkerProcess(self, self._forked.pop(), Channel(ours), output_fd, progress)
+        return WorkerProcess(self, self._forked.pop(), Channel(ours), output, progress)
 
     def is_alive(self) -> bool:
         """Return whether the template still runs."""
@@ -179,14 +186,14 @@ class WorkerProcess:
     """One forked worker."""
 
     def __init__(
-        self, template: Template, pid: int, channel: Channel, output_fd: int,
+        self, template: Template, pid: int, channel: Channel, output: WorkerOutput,
         progress: SharedProgress,
     ) -> None:
         self.progress = progress
         self._template = template
         self._pid = pid
         self._channel = channel
-        self._output_fd = output_fd
+        self._output = output
         self._oom_kills = processes.oom_kills()
 
     def send(self, message: Message) -> None:
@@ -196,6 +203,7 @@ class WorkerProcess:
 
     def wait(self, timeout_s: float, bell: int | None = None) -> bool:
         """Sleep until the worker has answered or ended, or the bell was rung."""
+        self._output.tidy()
         return self._channel.wait(timeout_s, bell)
 
     def receive(self) -> Message | None:
@@ -226,19 +234,26 @@ class WorkerProcess:
 
     def stacks(self) -> str:
         """Ask for the stacks of all threads and return them, "" if none come."""
-        before = os.fstat(self._output_fd).st_size
+        before = self._output.size()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGUSR1)
         deadline = time.monotonic() + _STACK_WAIT_S
-        while time.monotonic() < deadline and os.fstat(self._output_fd).st_size == before:
+        while time.monotonic() < deadline and self._output.size() == before:
             time.sleep(0.01)
         time.sleep(0.01)  # the dump is several writes
-        size = os.fstat(self._output_fd).st_size - before
-        return _text(os.pread(self._output_fd, min(size, _STDERR_BYTES), before))
+        return _text(os.pread(self._output.fd, _STDERR_BYTES, before))
 
     def last_output(self) -> str:
         """Return the last lines the worker printed."""
-        return read_tail(self._output_fd, 4096)
+        return read_tail(self._output.fd, 4096)
+
+    def mark_output(self) -> None:
+        """Have `output_since_mark` return what is printed from now on."""
+        self._output.mark()
+
+    def output_since_mark(self) -> str:
+        """Return what was printed since, secrets not masked."""
+        return self._output.since_mark().decode(errors="replace")
 
     def leave(self, timeout_s: float) -> None:
         """Have it leave the process group and end; kill it if that takes too long."""
@@ -254,7 +269,7 @@ class WorkerProcess:
                 os.kill(self._pid, signal.SIGKILL)
             self._template.exit_code(self._pid, 5.0)
         self._channel.close()
-        os.close(self._output_fd)
+        self._output.close()
 
 
 def ending(code: int) -> str:

@@ -10,16 +10,21 @@ They say it in their log only, and only when asked:
   with ``UCX_LOG_LEVEL=info``: the transports of each connection (src/ucp/core/ucp_worker.c).
 
 What is printed for every call costs time in every call: such a case measures its own logging.
-gloo and MPI say nothing.
+gloo and MPI say nothing. What goes to a file of its own (``NCCL_DEBUG_FILE``) is not read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+LIBRARY = "library"
+"""The key of a record's detail that holds `LibraryChoices.to_json`, where anything was said."""
 UNKNOWN = "unknown"
+_AND = " + "
+_LONGEST_LINE = 4096
+"""Longer ones are nothing that a library says of itself (NCCL's and UCS's have up to 1024)."""
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 """NCCL's numbers (src/include/nccl_common.h and device.h), named as it names them since 2.24."""
@@ -52,7 +57,13 @@ class LibraryChoices:
 
     def to_json(self) -> dict[str, str]:
         """Return one text for each, ``unknown`` where nothing was said, ``A + B`` for several."""
-        return {name: " + ".join(getattr(self, name)) or UNKNOWN for name in self.__slots__}
+        return {name: _AND.join(getattr(self, name)) or UNKNOWN for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, str]) -> LibraryChoices:
+        """Rebuild what `to_json` gave."""
+        return cls(**{name: () if data[name] == UNKNOWN else tuple(data[name].split(_AND))
+                      for name in cls.__slots__})
 
 
 def read_choices(case_text: str, earlier: LibraryChoices | None = None) -> LibraryChoices:
@@ -62,14 +73,15 @@ def read_choices(case_text: str, earlier: LibraryChoices | None = None) -> Libra
     the same process group: connections are made once, by the first case that needs them.
     """
     earlier = earlier or LibraryChoices()
-    called = list(_calls(case_text))
+    said = "\n".join(line for line in case_text.split("\n") if len(line) <= _LONGEST_LINE)
+    called = list(_calls(said))
     used = _different(call.channels for call in called)
     return LibraryChoices(
         algorithm=_different(call.algorithm for call in called),
         protocol=_different(call.protocol for call in called),
-        channels=used or _made(case_text) or tuple(
+        channels=used or _made(said) or tuple(
             text for text in earlier.channels if text.startswith("up to")),
-        transport=_different([earlier.transport, _transports(case_text)]))
+        transport=_different([earlier.transport, _transports(said)]))
 
 
 def merged(choices: Iterable[LibraryChoices]) -> LibraryChoices:
@@ -115,6 +127,7 @@ def _transports(text: str) -> tuple[str, ...]:
 
 
 def _kind(said: str) -> str:
+    said = said.partition(" comm 0x")[0]  # RCCL names the communicator
     if network := _NETWORK.fullmatch(said):
         return network[1] + network[2]
     if said.startswith("P2P/indirect"):

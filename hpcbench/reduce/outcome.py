@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hpcbench.measure.library_log import LIBRARY, LibraryChoices, merged
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.derived import joined
@@ -145,8 +146,17 @@ def _result(case: Case, decisive: PassOutcome, outcomes: Outcomes) -> CaseResult
         case=case, status=decisive.status, reason=decisive.reason,
         blamed_rank=decisive.blamed_rank, device=devices[0] if devices else "",
         n_wrong=sum(checked) if checked else None, statistics=None,
-        detail={str(rank): dict(record.detail)
-                for rank, record in sorted(decisive.records.items()) if record.detail})
+        detail={str(rank): detail for rank, record in sorted(decisive.records.items())
+                if (detail := {key: value for key, value in record.detail.items()
+                               if key != LIBRARY})},
+        library=None if decisive.status in ("skipped", "not_run") else _library(every))
+
+
+def _library(records: Iterable[Record]) -> dict[str, str]:
+    """Return what libraries said of a case in any of its records; most ranks say the same."""
+    said = {tuple(record.detail[LIBRARY].items()): record.detail[LIBRARY]
+            for record in records if LIBRARY in record.detail}
+    return merged(LibraryChoices.from_json(item) for item in said.values()).to_json()
 
 
 def _by_pass(

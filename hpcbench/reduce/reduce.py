@@ -1,7 +1,7 @@
 """Rank 0's last step, or a laptop's: traces become ``results.h5``.
 
-The same traces always give the same results. Memory is bounded by a group of cases, whatever the
-number of ranks: each trace is opened once per group.
+The same traces always give the same results. Memory is bounded by two groups of cases, whatever the
+number of ranks: while one is judged, a thread reads the next one, opening each trace once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pathlib import Path
 from hpcbench import __version__
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.backend_used import backend_findings
 from hpcbench.reduce.canary import canary_findings, canary_of
 from hpcbench.reduce.clocks import RankClocks, clock_findings, rank_clocks
-from hpcbench.reduce.environments import environment_findings
+from hpcbench.reduce.environments import environment_findings, environment_hash
 from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
 from hpcbench.reduce.noise import noise_by_rank, noise_findings
 from hpcbench.reduce.order import ExecutedOrder, order_findings
@@ -109,6 +110,7 @@ def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding
             *unreadable, *intake.findings, *environment_findings(headers, plan),
             *noise_findings(noise_by_rank(sources), headers),
             *clock_findings(clocks, unbracketed), *of_cases,
+            *backend_findings(((i.case, i.library) for i in cases if i.library), headers),
             *check_totals(plan, cases), *order_findings(plan, executed), *_few_samples(cases),
             *_late_starts(cases), *canary_findings(canary)]
         results = Results(_run_info(plan, intake), plan, tuple(cases), tuple(findings),
@@ -239,4 +241,5 @@ def _run_info(plan: Plan, intake: Intake) -> RunInfo:
         versions=majority([dict(header.versions) for header in headers]) if headers else {},
         environment=dict(first.environment) if first else {},
         hpcbench_version=__version__,
+        environment_hash=environment_hash(first.environment) if first else None,
     )

@@ -114,6 +114,8 @@ class CaseResult:
 
     ``n_wrong`` is the sum over ranks, None where nothing was checked. ``detail`` maps what the
     ranks recorded beside the samples (first wrong element, stderr, stacks), by rank as text.
+    ``library`` is what libraries said of algorithm, protocol, channels and transport on any rank
+    in any pass (`measure.library_log.LibraryChoices.to_json`), None where nothing ran.
     """
 
     case: Case
@@ -125,6 +127,7 @@ class CaseResult:
     statistics: Statistics | None
     detail: Mapping[str, Any]
     timing: Timing | None = None
+    library: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,11 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What identifies and describes the run."""
+    """What identifies and describes the run.
+
+    ``environment`` is that of the first rank present, ``environment_hash`` what stays the same in
+    equal runs (`reduce.environments.environment_hash`), None where it was not recorded.
+    """
 
     name: str
     run_id: str
@@ -216,6 +223,7 @@ class RunInfo:
     versions: Mapping[str, str]
     environment: Mapping[str, Any]
     hpcbench_version: str
+    environment_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

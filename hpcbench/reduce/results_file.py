@@ -11,7 +11,7 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
               the statistics (NaN where there is none), ci_reliable (0 or 1), n_wrong and
               blamed_rank (-1 where there is none), sample_offset and the shape of its samples
               (sample_ranks, sample_iterations); JSON lines, one per case: detail (reason, device,
-              detail) and timing (Timing or null)
+              detail, library) and timing (Timing or null)
   /samples    one row per rank and sample: case (its index in the plan), rank, launch, pass_index,
               iteration, start_ns, end_ns, enqueue_ns, device_ns, flags; a case's rows are rank by
               rank. Rows with the flags WARMUP or SINGLE, and the first of a pass that timing counts
@@ -79,6 +79,7 @@ _PLACE = ("case", "rank", "launch", "pass_index", "iteration")
 _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
+_TEXTS = ("reason", "device", "detail", "library")
 _TIMES_1 = ("min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
 _TIMES = (*_TIMES_1, "ci_low_s", "ci_high_s")
 
@@ -122,8 +123,8 @@ class ResultsWriter:
         self._write_packed()
         for name, values in columns.items():
             column = self._columns[name]
-            chunks = column.take(values)
-            self._packing.append((column, self._pool.submit(column.pack, chunks)))
+            if chunks := column.take(values):
+                self._packing.append((column, self._pool.submit(column.pack, chunks)))
 
     def _write_packed(self) -> None:
         for column, packed in self._packing:
@@ -174,7 +175,7 @@ class ResultsWriter:
             times = [_number(getattr(item.statistics, name, None)) for item in cases]
             write_column(file, f"cases/{name}", np.array(times, dtype=np.float64), "s")
         write_text(file, "cases/detail", [
-            json.dumps({"reason": item.reason, "device": item.device, "detail": item.detail})
+            json.dumps({name: getattr(item, name) for name in _TEXTS})
             for item in cases])
         write_text(file, "cases/timing", [
             json.dumps(asdict(item.timing) if item.timing else None) for item in cases])

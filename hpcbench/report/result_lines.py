@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from hpcbench.analysis.bandwidth import bandwidth
+from hpcbench.measure.library_log import UNKNOWN
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.report.text import (
@@ -54,6 +55,7 @@ COLUMNS = (
     Column("time p50", "(us)"), Column("CI", "+-%"), Column("p95", "(us)"),
     Column("algbw", "(GB/s)"), Column("busbw", "(GB/s)"), Column("#wrong"), Column("n"),
     Column("status", words=True), Column("launches", "(p50, us)"), Column("flags", words=True),
+    Column("library", words=True),
 )
 ALWAYS = 14
 """So many of COLUMNS are shown although no row has anything in them."""
@@ -162,8 +164,16 @@ def _row(item: CaseResult) -> list[str]:
         format_gb_per_s(rates.algbw_bytes_per_s if rates else None),
         format_gb_per_s(rates.busbw_bytes_per_s if rates else None),
         _wrong_cell(item), str(stats.n) if stats else MISSING, item.status,
-        _launches_cell(item), flag_cell(item),
+        _launches_cell(item), flag_cell(item), _library_cell(item),
     ]
+
+
+def _library_cell(item: CaseResult) -> str:
+    """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: what libraries told of it, if they did."""
+    told = {name: text for name, text in (item.library or {}).items() if text != UNKNOWN}
+    call = " ".join(told[name] for name in ("algorithm", "protocol") if name in told)
+    channels = f"{told['channels']} channels" if "channels" in told else ""
+    return ", ".join(text for text in (call, channels, told.get("transport")) if text)
 
 
 def _launches_cell(item: CaseResult) -> str:

@@ -32,6 +32,7 @@ TIMING_FIELDS = (
     "imbalance_s", "enqueue_s", "device_s", "clock_bound_s", "quickest_rank", "quickest_share",
     "launch_medians_s",
 )
+LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
 FIELDS = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
     "env", "dtype", "op", "root", "in_place", "requested_bytes",
@@ -39,7 +40,7 @@ FIELDS = (
     "reason", "blamed_rank", "n_wrong",
     *STATISTIC_FIELDS, "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
     "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", "device_memory",
-    *TIMING_FIELDS,
+    *TIMING_FIELDS, *LIBRARY_FIELDS,
 )
 """The columns of summary.csv, and the keys of each of summary.json's ``cases``; those of schema
 version 1 come first. A list is a list in JSON, and text separated by spaces in CSV."""
@@ -89,6 +90,7 @@ def case_row(item: CaseResult) -> dict[str, Any]:
             "busbw_factor": busbw_factor(work.collective, case.group_size)}
     row |= {name: getattr(stats, name) if stats else None for name in STATISTIC_FIELDS}
     row |= {name: getattr(item.timing, name) if item.timing else None for name in TIMING_FIELDS}
+    row |= {name: item.library[name] if item.library else None for name in LIBRARY_FIELDS}
     row |= {"fold": fold_of(item) if stats else None, **_interval(stats)}
     rates = bandwidth(work, case.world_size, stats.median_s) if stats else None
     row["algbw_gb_per_s"] = to_gb_per_s(rates.algbw_bytes_per_s) if rates else None
@@ -113,7 +115,7 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
         "name": run.name, "world_size": run.world_size, "timestamp": run.started_at or None,
         "run_id": run.run_id, "plan_hash": run.plan_hash, "nodes": list(run.nodes),
         "ranks_present": list(run.ranks_present), "hpcbench_version": run.hpcbench_version,
-        "versions": dict(run.versions),
+        "versions": dict(run.versions), "environment_hash": run.environment_hash,
         "definitions": {
             "time": "median over the timed samples of the fold, seconds", "folds": dict(FOLDS),
             "interval": INTERVAL_TITLE,

@@ -24,7 +24,8 @@ def _ucc() -> None:
 def run(mpirun: MpiLauncher, np: int, *blocks: dict[str, Any]) -> Outcome:
     """Run the blocks; every case must be right or a skip that was known before anything started."""
     config = sweep(benchmarks=[{"kind": "collective", **block} for block in blocks])
-    outcome = read(mpirun.run(np, config=config, timeout=110).check().folder)
+    telling = {"UCC_COLL_TRACE": "info"}
+    outcome = read(mpirun.run(np, config=config, timeout=110, env=telling).check().folder)
     for item in outcome.results.cases:
         assert item.status in ("ok", "skipped"), (item.case.label, item.status, item.reason)
         assert item.status == "ok" or item.reason
@@ -48,6 +49,9 @@ def test_every_collective_on_ucc_is_right_or_a_skip_with_its_reason(mpirun: MpiL
          "size": "12KiB"},
         {"name": "layers", "collective": "all_reduce", "backend": ["ucc/tl/cuda", "ucc/tl/nccl"]})
     assert ran(outcome) >= EVERY_BUILD_HAS
+    carried = [item.library for item in outcome.results.cases
+               if item.status == "ok" and item.case.workload.collective == "all_reduce"]
+    assert carried and all(told and "TL_UCP" in told["transport"] for told in carried)
 
 
 def test_groups_and_parts_of_different_sizes_on_ucc(mpirun: MpiLauncher) -> None:

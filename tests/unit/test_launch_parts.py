@@ -22,7 +22,7 @@ from hpcbench.launch.bell import Bell
 from hpcbench.launch.channel import Channel, socket_pair
 from hpcbench.launch.probe import resolve
 from hpcbench.launch.session import check_launch
-from hpcbench.launch.setup import version_mix
+from hpcbench.launch.setup import most_rows, version_mix
 from hpcbench.launch.variables import split_by_load_time, worker_environment
 from hpcbench.measure.environment import recorded_variables
 from hpcbench.measure.hardware import described_hardware
@@ -132,6 +132,17 @@ def test_mixed_versions_are_refused_by_name() -> None:
     assert mix is not None
     assert mix.startswith("rank 1 on n2 has torch 2.12, rank 0 on n1 has 2.13: use one")
     assert version_mix([facts[0], facts[0]], places) is None
+
+
+@pytest.mark.parametrize(("iterations", "rows"), [(1, 3 + 20 + 2), (500, 4 + 500 + 2)])
+def test_the_stamps_of_the_longest_case_fit_and_those_of_the_canary(
+    iterations: int, rows: int,
+) -> None:
+    """A sweep of few iterations left too little memory for the canary's 23 rows."""
+    block = {"kind": "collective", "collective": "all_reduce", "mode": "pipelined"}
+    measure = {"warmup": 4, "iterations": iterations}
+    plan = make_plan(check_config({"measure": measure, "benchmarks": [block]}, "test"), 2)
+    assert most_rows(plan) == rows
 
 
 def test_one_node_meets_on_loopback_and_many_do_not() -> None:

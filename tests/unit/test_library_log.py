@@ -83,6 +83,8 @@ def test_calls_of_other_versions(
     ("Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/2(5)/GDRDMA/Shared", "NET/IB/GDRDMA/Shared"),
     ("Channel 00/0 : 1[1] -> 2[0] [send] via NET/AWS Libfabric/1/GDRDMA(PCI)",
      "NET/AWS Libfabric/GDRDMA(PCI)"),
+    ("Channel 00 : 0[c1000] -> 1[c6000] via P2P/direct pointer comm 0x7f31e0001040 nRanks 08",
+     "P2P/direct pointer"),  # RCCL
     ("CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA", "COLLNET/SHARP/GDRDMA"),
 ])
 def test_transports_of_nccl(via: str, kind: str) -> None:
@@ -107,6 +109,14 @@ def test_what_the_ranks_say_is_put_together() -> None:
         "transport": "P2P/CUMEM + NET/IB"}
     assert merged([other]).channels == ("up to 8",)
     assert merged([]) == LibraryChoices()
+    assert merged([LibraryChoices.from_json(item.to_json()) for item in (leader, other)]) == merged(
+        [leader, other])
+    assert LibraryChoices.from_json(NOTHING) == LibraryChoices()
+
+
+def test_one_endless_line_is_not_searched() -> None:
+    text = "NCCL INFO Channel " * 60_000 + "\n" + INIT_2_27
+    assert read_choices(text) == read_choices(INIT_2_27)
 
 
 @given(st.lists(st.sampled_from([
@@ -116,3 +126,4 @@ def test_what_the_ranks_say_is_put_together() -> None:
 def test_any_text_can_be_read(text: str) -> None:
     choices = read_choices(text, read_choices(text))
     assert all(value for value in choices.to_json().values())
+    assert LibraryChoices.from_json(choices.to_json()).to_json() == choices.to_json()

@@ -14,6 +14,7 @@ import pytest
 
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.measure.clock import ClockModel
+from hpcbench.measure.library_log import LIBRARY, LibraryChoices
 from hpcbench.plan.case import Case, Plan, plan_to_json
 from hpcbench.reduce.reduce import case_groups, exit_code, reduce_folder
 from hpcbench.reduce.results import Results
@@ -241,6 +242,49 @@ def test_a_recorded_status_stands_with_reason_blame_and_detail(
     assert (failed.reason, failed.blamed_rank, failed.statistics) == ("signal 9", 1, None)
     assert failed.detail == {"0": {"stderr": ["of 0"]}, "1": {"stderr": ["of 1"]}}
     assert exit_code(results) is code
+
+
+def test_what_libraries_told_on_any_rank_in_any_pass_is_told_once(tmp_path: Path) -> None:
+    plan = make_plan(n_cases=2, world_size=3, passes=2, backend="ucc/tl/cuda")
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        told = LibraryChoices(("RING",) if rank == 0 else (), (), ("8",) if rank == 0 else (),
+                              ("CL_BASIC/TL_UCP", "self") if record.pass_index else ())
+        detail = {"kept": rank, LIBRARY: told.to_json()}
+        first = record.case_id == plan.cases[0].case_id
+        yield replace(record, detail=detail) if first else record
+
+    write_synthetic_run(tmp_path / "run", plan, change=change)
+    results = reduce_folder(tmp_path / "run")
+    told, silent = results.cases
+    assert told.library == {"algorithm": "RING", "protocol": "unknown", "channels": "8",
+                            "transport": "CL_BASIC/TL_UCP + self"}
+    assert silent.library == dict.fromkeys(told.library, "unknown")
+    assert told.detail == {str(rank): {"kept": rank} for rank in range(3)} and not silent.detail
+    (finding,) = [item for item in results.findings if item.code == "HB131"]
+    assert "ucc/tl/cuda was asked for, UCC used CL_BASIC/TL_UCP (1 case" in finding.message
+    with open_results(tmp_path / "run") as file:
+        assert file.results == results
+
+
+def test_what_did_not_run_was_carried_by_nothing(tmp_path: Path) -> None:
+    plan = plan_of([make_case(), make_case(1, skip="no GPU")], world_size=2)
+    write_synthetic_run(tmp_path / "run", plan)
+    assert [item.library is None for item in reduce_folder(tmp_path / "run").cases] == [False, True]
+
+
+def test_the_environment_has_a_hash(tmp_path: Path) -> None:
+    def reduced(name: str, kernel: str, uptime_s: float) -> str | None:
+        write_synthetic_run(tmp_path / name, make_plan(), headers=lambda header: replace(
+            header, environment={"kernel": {"release": kernel}, "host": {"uptime_s": uptime_s}}))
+        results = reduce_folder(tmp_path / name)
+        with open_results(tmp_path / name) as file:
+            assert file.results.run.environment_hash == results.run.environment_hash
+        return results.run.environment_hash
+
+    first = reduced("first", "6.1", 5.0)
+    assert first is not None and len(first) == 16
+    assert reduced("again", "6.1", 9.0) == first != reduced("other", "6.2", 5.0)
 
 
 def test_one_failed_pass_fails_the_case(tmp_path: Path) -> None:

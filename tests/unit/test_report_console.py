@@ -69,6 +69,20 @@ def test_row_has_nccl_tests_columns(capsys: Capture, tmp_path: Path) -> None:
     assert "flags" not in text.split("block")[1].splitlines()[1]
 
 
+def test_what_libraries_told_is_a_column_only_if_any_did(capsys: Capture, tmp_path: Path) -> None:
+    unknown = dict.fromkeys(("algorithm", "protocol", "channels", "transport"), "unknown")
+    told = [{"algorithm": "RING", "protocol": "LL", "channels": "8", "transport": "P2P/CUMEM"},
+            {**unknown, "channels": "up to 24", "transport": "NET/IB"}, unknown]
+    cases = sweep(("all_reduce",), ("nccl",))
+    print_results(make_results(tuple(
+        ok(case, library=item) for case, item in zip(cases, told, strict=True))), tmp_path)
+    rows = [line for line in capsys.readouterr().out.splitlines() if "  fp32  " in line]
+    assert rows[0].endswith("  RING LL, 8 channels, P2P/CUMEM")
+    assert rows[1].endswith("  up to 24 channels, NET/IB") and rows[2].endswith("  ok")
+    print_results(make_results((ok(cases[0], library=unknown),)), tmp_path)
+    assert "library" not in capsys.readouterr().out
+
+
 def test_splits_and_groups_stand_above_their_rows(capsys: Capture, tmp_path: Path) -> None:
     cases = (shaped("even", 1, 0), shaped("linear", 1, 1), shaped("even", 2, 2))
     print_results(make_results(tuple(ok(case) for case in cases)), tmp_path)

@@ -91,6 +91,7 @@ def test_results_of_version_1_are_read() -> None:
     assert (failed.reason, failed.blamed_rank, failed.statistics) == (
         "rank 1: killed by signal 9", 1, None)
     assert failed.detail["1"] == {"stderr": ["last words é"]}
+    assert (ok.library, results.run.environment_hash) == (None, None)
     assert [item.code for item in results.findings] == ["HB134"]
     assert samples is not None and samples.ranks == (0, 1)
     assert samples.pass_index.tolist() == [0] * 7 + [1] * 7

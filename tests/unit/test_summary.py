@@ -16,7 +16,7 @@ from hpcbench.analysis.bandwidth import bandwidth
 from hpcbench.errors import FileError
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import Clocks
-from hpcbench.report.summary import FIELDS, TIMING_FIELDS, case_row, write_summary
+from hpcbench.report.summary import FIELDS, LIBRARY_FIELDS, TIMING_FIELDS, case_row, write_summary
 from results_factory import (
     as_version_1,
     flagged,
@@ -107,13 +107,27 @@ def test_the_run_says_how_often_in_which_order_and_how_it_drifted(tmp_path: Path
     assert document["canary"]["drift"] == pytest.approx(0.1)
 
 
+def test_what_libraries_told_is_a_field_unknown_where_they_did_not(tmp_path: Path) -> None:
+    told = {"algorithm": "RING", "protocol": "LL", "channels": "8", "transport": "P2P/CUMEM"}
+    results = (ok(make_case(), library=told),
+               ok(make_case(index=1), library=dict.fromkeys(told, "unknown")),
+               not_ok(make_case(index=2), "skipped", "no GPU"))
+    write_summary(make_results(results, environment_hash="0123456789abcdef"), tmp_path)
+    document = read_json(tmp_path)
+    rows = [{name: row[name] for name in LIBRARY_FIELDS} for row in document["cases"]]
+    assert rows == [told, dict.fromkeys(told, "unknown"), dict.fromkeys(told)]
+    assert [row["transport"] for row in read_csv(tmp_path)] == ["P2P/CUMEM", "unknown", ""]
+    assert document["environment_hash"] == "0123456789abcdef"
+
+
 def test_results_of_schema_version_1_have_the_old_numbers_and_no_new_ones(tmp_path: Path) -> None:
     write_summary(make_results((as_version_1(ok(make_case(), 1e-3)),)), tmp_path)
     document = read_json(tmp_path)
     row = document["cases"][0]
     assert (row["median_s"], row["fold"]) == (1e-3, "local_max")
-    assert all(row[name] is None for name in (*TIMING_FIELDS, "ci_low_s", "ci_level",
-                                              "ci_reliable"))
+    assert all(row[name] is None for name in (
+        *TIMING_FIELDS, *LIBRARY_FIELDS, "ci_low_s", "ci_level", "ci_reliable"))
+    assert document["environment_hash"] is None
     assert document["canary"] is document["clocks"] is None
     assert document["repeats"]["seed"] is None
 
