@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Optional
@@ -19,6 +18,7 @@ import typer
 from hpcbench import __version__
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.announced import announced_rank
+from hpcbench.masking import masked, print_traceback
 
 app = typer.Typer(
     name="hpcbench",
@@ -274,9 +274,9 @@ def main() -> None:
     try:
         app()
     except HpcbenchError as error:
-        print(f"hpcbench: {error}", file=sys.stderr)
+        print(f"hpcbench: {masked(str(error), os.environ)}", file=sys.stderr)
         sys.exit(int(error.exit_code))
     except Exception:
-        traceback.print_exc()
+        print_traceback(os.environ)
         print("hpcbench: internal error, please report the lines above", file=sys.stderr)
         sys.exit(int(ExitCode.INTERNAL))

@@ -9,6 +9,8 @@ an allow-list only.
 from __future__ import annotations
 
 import re
+import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -64,6 +66,11 @@ def masked_json(value: Any, environ: Mapping[str, str]) -> Any:
         return [within(part) for part in item] if isinstance(item, (list, tuple)) else item
 
     return within(value)
+
+
+def print_traceback(environ: Mapping[str, str]) -> None:
+    """Print the exception that is being handled as Python does, secrets masked."""
+    print(masked(traceback.format_exc(), environ), end="", file=sys.stderr, flush=True)
 
 
 def _masked(text: str, secrets: list[str]) -> str:

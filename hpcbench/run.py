@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from hpcbench.launch.setup import (
 )
 from hpcbench.launch.stop import StopRequests, stop_requests
 from hpcbench.launch.supervisor import Job, Report, supervise
+from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.noise import NOISE_NOTE, measure_noise
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -58,7 +58,7 @@ def run_command(config: Path | None, overrides: Overrides) -> int:
     except OSError as error:  # a full disk behind standard output
         return _alone(comm, str(error), ExitCode.USAGE)
     except Exception:
-        traceback.print_exc()
+        print_traceback(os.environ)
         return _alone(comm, "internal error, please report the lines above", ExitCode.INTERNAL)
 
 
@@ -76,7 +76,7 @@ def _alone(comm: Communicator | None, message: str, code: ExitCode) -> int:
 
 
 def _complain(message: str) -> None:
-    print(f"hpcbench: {message}", file=sys.stderr, flush=True)
+    print(f"hpcbench: {masked(message, os.environ)}", file=sys.stderr, flush=True)
 
 
 def run(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +24,7 @@ from hpcbench.backends.groups import Division, device_memory, open_fake_world, o
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
 from hpcbench.launch.communicator import InlineComms
+from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.clock import ClockModel
 from hpcbench.measure.control import Control
 from hpcbench.measure.faults import after_call, before_call, strays
@@ -73,7 +73,7 @@ class Worker:
         try:
             return {"outcome": "ok", **self._carry_out(message)}
         except Exception as error:  # the top level of the worker process
-            traceback.print_exc()
+            print_traceback(os.environ)
             return {"outcome": classify(error), "cause": one_line(error)}
 
     def _carry_out(self, message: Message) -> Message:
@@ -256,8 +256,12 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def one_line(error: Exception) -> str:
-    """Return the error's type and first line, memory errors by their plain name."""
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    """Return the error's type and first line, memory errors by their plain name.
+
+    Secrets are masked before the line is cut: of a part of one it is not known what it is.
+    """
+    lines = masked(str(error), os.environ).splitlines()
+    text = next((line.strip() for line in lines if line.strip()), "")
     name = "out of memory" if out_of_memory(error) else type(error).__name__
     return f"{name}: {text}"[:300]
 

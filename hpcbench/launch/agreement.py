@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 from hpcbench.errors import ExitCode, FileError, HpcbenchError
 from hpcbench.launch.communicator import Communicator
+from hpcbench.masking import masked
 
 
 class AgreedError(HpcbenchError):
@@ -57,4 +59,4 @@ def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]
 def _told(error: HpcbenchError | OSError) -> dict[str, Any]:
     """Return an error as JSON values; what the machine refuses is for the user to mend."""
     code = error.exit_code if isinstance(error, HpcbenchError) else FileError.exit_code
-    return {"error": str(error), "exit_code": int(code)}
+    return {"error": masked(str(error), os.environ), "exit_code": int(code)}

@@ -14,7 +14,7 @@ from hpcbench.launch.stop import StopRequests
 from hpcbench.launch.verdict import Evidence, Outcome, Verdict, judge
 from hpcbench.launch.watch import Sighting, Watch, watch
 from hpcbench.launch.workers import WorkerHandle
-from hpcbench.masking import masked_json
+from hpcbench.masking import masked, masked_json
 from hpcbench.measure.library_log import LIBRARY, LibraryChoices, read_choices
 from hpcbench.plan.case import Case, case_to_json
 from hpcbench.trace.schema import Samples, no_samples
@@ -150,7 +150,8 @@ class Crew:
             self._worker = self._hire()
         except (LaunchError, OSError) as error:
             self._comm.notify(number)
-            return Sighting(Evidence(self._comm.rank, Outcome.DIED, str(error)))
+            return Sighting(Evidence(self._comm.rank, Outcome.DIED,
+                                     masked(str(error), os.environ)))
         self._choices.clear()  # new groups, new connections
         self._worker.progress.begin(number)
         return Sighting(Evidence(self._comm.rank, Outcome.OK))

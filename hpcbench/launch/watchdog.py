@@ -20,6 +20,7 @@ from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.consultation import EXCHANGE_S
 from hpcbench.launch.verdict import Evidence, Outcome
 from hpcbench.launch.workers import WorkerHandle
+from hpcbench.masking import masked
 
 _LAST_WORD_S = 45.0
 
@@ -62,7 +63,8 @@ def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:
     answer, progress = worker.receive(), worker.progress
     outcome = Outcome(answer["outcome"]) if answer else Outcome.STUCK
     position = f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
-    cause = position if answer is None else answer.get("cause", "its part was done")
+    cause = position if answer is None else masked(
+        answer.get("cause", "its part was done"), os.environ)
     return Evidence(rank, outcome, cause, progress.iteration, int(progress.phase), expired=True)
 
 

@@ -111,3 +111,12 @@ def test_a_library_that_prints_a_secret(mpirun: MpiLauncher) -> None:
     case = read(job.folder).of_size(512)
     assert case.status == "failed" and "***" in case.reason
     assert any("***" in part["output"] for part in case.detail.values())
+
+
+def test_the_last_line_of_a_job_that_cannot_start(mpirun: MpiLauncher) -> None:
+    """The message names the interface that was asked for and that there is not."""
+    secrets = planted()
+    job = mpirun.run(2, "--set", f"launch.interface={secrets['HF_TOKEN']}", config=sweep("512"),
+                     env=secrets).check(2)
+    assert "hpcbench: " in job.stderr and "no interface '***'" in job.stderr
+    assert "planted" not in job.stdout + job.stderr

@@ -1,0 +1,85 @@
+"""Errors are told without the secrets in them, wherever they are told (see test_masking.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hpcbench import cli
+from hpcbench.errors import FileError
+from hpcbench.launch.agreement import AgreedError, on_all
+from hpcbench.launch.communicator import SoloCommunicator
+from hpcbench.launch.inline import InlineWorker
+from hpcbench.launch.verdict import Outcome
+from hpcbench.launch.watchdog import inline_evidence
+from hpcbench.measure.progress import SharedProgress
+from hpcbench.worker import one_line
+
+SECRET = "planted-s3cr3t-value"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+
+
+@pytest.fixture
+def worker() -> Iterator[InlineWorker]:
+    progress = SharedProgress.create(10)
+    yield InlineWorker((), progress, None)
+    progress.close()
+
+
+@pytest.mark.usefixtures("secret")
+@pytest.mark.parametrize("room", range(0, len(SECRET) + 1, 4))
+def test_a_secret_is_masked_before_its_line_is_cut(room: int) -> None:
+    """The line has 300 characters, the beginning of a secret is not known as one."""
+    text = "x" * (300 - len("RuntimeError: ") - room)
+    said = one_line(RuntimeError(f"{text}{SECRET} and more\nsecond line"))
+    assert said == f"RuntimeError: {text}*** and more"[:300]
+
+
+def test_a_secret_of_several_lines_is_masked_before_they_are_parted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_KEY", "a1\nb2\nc3")
+    assert one_line(ValueError("no key a1\nb2\nc3 here")) == "ValueError: no key *** here"
+
+
+@pytest.mark.usefixtures("secret")
+def test_an_answer_and_the_traceback_beside_it(worker: InlineWorker, capsys: Capture) -> None:
+    worker.send({"do": SECRET})
+    answer, printed = worker.receive(), capsys.readouterr().err
+    assert answer == {"outcome": "exception", "cause": "CaseError: unknown request '***'"}
+    assert printed.startswith("Traceback (most recent call last):\n")
+    assert printed.endswith("CaseError: unknown request '***'\n") and SECRET not in printed
+
+
+def test_the_evidence_of_a_watchdog(
+    worker: InlineWorker, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker.send({"do": SECRET})  # the worker does not know it as one
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    evidence = inline_evidence(0, worker)
+    assert (evidence.outcome, evidence.cause) == (
+        Outcome.EXCEPTION, "CaseError: unknown request '***'")
+
+
+@pytest.mark.usefixtures("secret")
+def test_what_a_rank_tells_the_others() -> None:
+    def fails() -> None:
+        raise FileError(f"{SECRET}/trace: no such folder")
+
+    with pytest.raises(AgreedError, match=r"rank 0: \*\*\*/trace: no such folder"):
+        on_all(SoloCommunicator(), "opening", fails)
+
+
+@pytest.mark.usefixtures("secret")
+def test_the_one_line_of_a_command(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("sys.argv", ["hpcbench", "reduce", f"/no/{SECRET}"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("hpcbench: /no/***: no such folder")
