@@ -63,7 +63,9 @@ def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:
     outcome = Outcome(answer["outcome"]) if answer else Outcome.STUCK
     position = f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
     cause = position if answer is None else answer.get("cause", "its part was done")
-    return Evidence(rank, outcome, cause, progress.iteration, int(progress.phase), expired=True)
+    return Evidence(
+        rank, outcome, cause, progress.iteration, int(progress.phase), expired=True,
+        stray=progress.stray_operation, stray_iteration=progress.stray_iteration)
 
 
 def set_last_word() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.measure.control import Control, Integers
-from hpcbench.measure.progress import SharedProgress
+from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import Clock
 from hpcbench.statistics.stopping import StopRule, decide, next_checkpoint
 from hpcbench.trace.schema import SAMPLE_COLUMNS, STOP_REASONS, Samples
@@ -64,6 +64,7 @@ class EnoughSamples:
         """Exchange what is new at a checkpoint; the same answer on every rank."""
         if count < self._next:
             return ""
+        self._progress.mark(Phase.CHECK, rows - 1)  # further than who still is in that sample
         new = self._progress.span(rows - (count - self._seen), rows)
         self._times.append(self._fold(new, self._control))
         self._seen = count
