@@ -147,6 +147,8 @@ class _Team:
     def run_all(self) -> str:
         """Run the generation's cases in this pass's order, a canary at either end."""
         measure, turn = self._job.plan.config["measure"], self._shift.turn
+        if self._members.bcast(self._clocks_due()):  # of ranks that have not run for long
+            self._job.clocks.sync(self._members)
         stop = self._run_canary()
         for case in shuffled(self._shift.generation.cases, measure["order"], measure["seed"],
                              turn.number):
@@ -164,8 +166,11 @@ class _Team:
 
     def _due(self) -> tuple[str, ...]:
         late = time.monotonic() - self._canary_at > _CANARY_S
-        wanted = (("clock", self._job.clocks.due()), ("canary", self._canary is not None and late))
+        wanted = (("clock", self._clocks_due()), ("canary", self._canary is not None and late))
         return tuple(name for name, is_due in wanted if is_due)
+
+    def _clocks_due(self) -> bool:
+        return self._job.clocks.due(self._members.size)
 
     def _run_case(self, case: Case) -> Hearing:
         """Run one case, record it, and wait until all members have."""

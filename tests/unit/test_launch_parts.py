@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import cast
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from hpcbench.launch.probe import resolve
 from hpcbench.launch.session import check_launch
 from hpcbench.launch.setup import most_rows, version_mix
 from hpcbench.launch.variables import split_by_load_time, worker_environment
+from hpcbench.launch.watchdog import inline_evidence
+from hpcbench.launch.workers import WorkerHandle
 from hpcbench.measure.environment import recorded_variables
 from hpcbench.measure.hardware import described_hardware
 from hpcbench.measure.progress import Phase, SharedProgress
@@ -227,6 +230,21 @@ def test_the_first_call_astray_stays_until_the_next_case() -> None:
     ours.begin(2)
     assert (ours.stray_operation, ours.case_number) == ("", 2)
     ours.close()
+
+
+def test_a_call_astray_is_in_the_watchdogs_evidence() -> None:
+    """Of backend mpi, too, the rank that called something else is told from those that wait."""
+    class Calling:
+        progress = SharedProgress.create(1)
+
+        def receive(self) -> None:
+            return None
+
+    worker = Calling()
+    worker.progress.begin(1)
+    worker.progress.stray("broadcast", 4)
+    found = inline_evidence(1, cast("WorkerHandle", worker))
+    assert (found.stray, found.stray_iteration, found.expired) == ("broadcast", 4, True)
 
 
 def test_a_process_dies_with_its_parent() -> None:
