@@ -128,6 +128,6 @@ def test_every_rank_compared_its_clock(mpirun: MpiLauncher) -> None:
     for rank in range(2):
         trace = open_trace(job.folder / "traces" / f"rank{rank:05d}.h5")
         models = [note.data for note in trace.notes if note.kind == "clock"]
-        assert len(models) == 2 and all(model["parent"] == -1 for model in models)
+        assert len(models) == 2 and all(model["model"]["parent"] == -1 for model in models)
     (item,) = read(job.folder).results.cases
     assert item.timing is not None and item.timing.clock_bound_s == 0
