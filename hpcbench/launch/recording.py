@@ -62,4 +62,5 @@ def canary_note(case: Case, turn: Turn, hearing: Hearing, rows: Samples) -> dict
     return {
         "case_id": case.case_id, "launch": turn.launch, "pass_index": turn.pass_index,
         "at_ns": int(rows[0, _START]) if len(rows) else 0, "status": hearing.verdict.status,
+        "reason": hearing.verdict.reason,
         "durations_ns": (timed[:, _END] - timed[:, _START]).tolist() if ran else []}

@@ -33,7 +33,8 @@ _GROUP_TIMEOUT_MARGIN_S = 300.0
 def open_pool(plan: Plan, topology: Topology) -> WorkerPool:
     """Start this rank's template process, with memory for the stamps of the longest case."""
     launch = plan.config["launch"]
-    rows = max((case.warmup + case.iterations for case in plan.cases), default=1) + SINGLE_CALLS
+    cases = (*plan.cases, canary_case(plan.world_size, launch["timeout_s"], launch["wakeup_s"]))
+    rows = max(case.warmup + case.iterations for case in cases) + SINGLE_CALLS
     env = worker_environment(os.environ, launch["pass_env"], _thread_env(topology))
     return WorkerPool(
         env, SharedProgress.create(rows),
