@@ -28,7 +28,8 @@ def test_every_collective_on_every_dtype_is_right(mpirun: MpiLauncher) -> None:
     checked = [item for item in outcome.results.cases if item.case.workload.collective != "barrier"]
     assert len(checked) == 6 * 7 * 2
     assert all(item.n_wrong == 0 for item in checked)
-    assert outcome.codes() == {"HB134"}  # three iterations: too few for p5 and p95
+    # three iterations: too few for p5 and p95; more ranks than free cores start late
+    assert outcome.codes() - {"HB125"} == {"HB134"}
     mpirun.assert_no_orphans()
 
 
@@ -71,9 +72,9 @@ def test_the_folder_is_complete_and_counts_are_exact(mpirun: MpiLauncher) -> Non
         warm = (samples.flags & Flag.WARMUP) != 0
         assert np.array_equal(warm.sum(axis=1), [6, 6, 6, 6])
         assert item.statistics is not None
-        durations = (samples.end_ns - samples.start_ns).max(axis=0)[~warm[0]]
+        times = (samples.end_ns.max(axis=0) - samples.start_ns.min(axis=0))[~warm[0]]
         assert item.statistics.n == 14
-        assert item.statistics.median_s == pytest.approx(np.median(durations) * 1e-9)
+        assert item.statistics.median_s == pytest.approx(np.median(times) * 1e-9)
     for name in ("config.json", "plan.json", "results.h5", "summary.json", "summary.csv",
                  "traces/rank00000.h5", "traces/rank00003.h5"):
         assert (job.folder / name).is_file(), name

@@ -10,6 +10,7 @@ import pytest
 from hpcbench.plan.order import shuffled
 from hpcbench.trace.schema import NO_COMMUNICATOR, SAMPLE_COLUMNS, UNTIMED, Flag, Record
 from hpcbench.trace.sealed import open_trace
+from hpcbench.trace.source import sync_records
 from launcher import EVERY_MPI, MpiLauncher
 from mpi.reading import ONCE, read, sweep
 
@@ -127,7 +128,8 @@ def test_every_rank_compared_its_clock(mpirun: MpiLauncher) -> None:
     assert job.folder is not None
     for rank in range(2):
         trace = open_trace(job.folder / "traces" / f"rank{rank:05d}.h5")
-        models = [note.data for note in trace.notes if note.kind == "clock"]
-        assert len(models) == 2 and all(model["model"]["parent"] == -1 for model in models)
+        syncs = sync_records(trace)
+        assert [(sync.n_clocks, sync.model.parent, sync.check) for sync in syncs] == [
+            (1, -1, None)] * 2
     (item,) = read(job.folder).results.cases
     assert item.timing is not None and item.timing.clock_bound_s == 0
