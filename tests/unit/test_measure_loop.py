@@ -281,11 +281,11 @@ def test_a_late_start_is_flagged_and_told_to_the_others(behind_ns: int, expected
 def test_slack_grows_with_late_starts_and_shrinks_without() -> None:
     control, ticks = Alone(other_was_late=1), itertools.count(0, 100)
     start = AgreedStart(control, ClockModel.identity(0), lambda: next(ticks), 2_000)
-    for _ in range(16):
+    for _ in range(8):
         start()
     assert start.slack_ns == 3_000
     control.other_was_late = 0
-    for _ in range(16 * 10):
+    for _ in range(8 * 10):
         start()
     assert start.slack_ns == 2_000
     ticks = itertools.count(0, MOST_SLACK_NS)
