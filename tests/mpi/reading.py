@@ -41,8 +41,8 @@ def read(folder: Path | None) -> Outcome:
         return Outcome(file.results, samples)
 
 
-ONCE = {"passes": 1, "canary": False, "noise_check_s": 0}
-"""Measured once, and nothing beside it: most tests are about something else."""
+ONCE = {"passes": 1, "order": "planned", "canary": False, "noise_check_s": 0}
+"""Measured once, in order, and nothing beside it: most tests are about something else."""
 
 
 def sweep(*sizes: str, **options: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.reduce.results import CaseResult
+from hpcbench.trace.sealed import open_trace
 from launcher import EVERY_MPI, MpiLauncher
 from mpi.reading import read, sweep
 
@@ -59,12 +60,17 @@ def test_each_fault_costs_one_case_and_names_its_rank(mpirun: MpiLauncher, ranks
 @EVERY_MPI
 def test_a_failure_wakes_the_ranks_that_sleep(mpirun: MpiLauncher) -> None:
     """Four ranks in a ring: not every worker sees its peer die, so its supervisor must be told."""
-    config = sweep("1024", "2048", block={"wakeup_s": [10.0]},
+    interval_s = 60.0
+    config = sweep("1024", "2048", block={"wakeup_s": [interval_s]}, launch={"timeout_s": 90},
                    fault=[{"case": "*", "rank": 1, "kind": "kill", "iteration": 2}])
-    job = mpirun.run(4, config=config).check(1)
-    assert job.duration_s < 10  # no supervisor slept its interval out
+    job = mpirun.run(4, config=config, timeout=110).check(1)
     outcome = read(job.folder)
     assert [item.blamed_rank for item in outcome.results.cases] == [1, 1]
+    assert job.folder is not None
+    for rank in range(4):
+        for record in open_trace(job.folder / "traces" / f"rank{rank:05d}.h5").records():
+            # start of the workers included; who is not told sleeps the interval out
+            assert record.end_ns - record.begin_ns < interval_s * 1e9
 
 
 def test_a_hang_shows_stacks_and_the_position_of_the_silent_rank(mpirun: MpiLauncher) -> None:

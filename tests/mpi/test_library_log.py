@@ -55,7 +55,7 @@ def job_of(mpirun: MpiLauncher, folder: Path, **options: Any) -> Any:
 
 
 def test_what_is_printed_reaches_the_tables(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    job = job_of(mpirun, tmp_path, measure={**ONCE, "passes": 2, "order": "planned"})
+    job = job_of(mpirun, tmp_path, measure={**ONCE, "passes": 2})
     outcome = read(job.folder)
     transport = "P2P/CUMEM + NET/IB token=***"
     assert outcome.of_size(512).library == {

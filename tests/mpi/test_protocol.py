@@ -51,7 +51,7 @@ def test_every_mode_on_both_kinds_of_workers(mpirun: MpiLauncher) -> None:
 
 
 def test_passes_are_shuffled_by_the_seed_and_the_group_is_opened_once(mpirun: MpiLauncher) -> None:
-    measure = {**ONCE, "passes": 4, "seed": 11, "iterations": 2, "warmup": 1}
+    measure = {**ONCE, "passes": 4, "order": "shuffled", "seed": 11, "iterations": 2, "warmup": 1}
     job = mpirun.run(2, config=sweep(*map(str, range(8, 72, 8)), measure=measure)).check()
     outcome = read(job.folder)
     plan = outcome.results.plan
