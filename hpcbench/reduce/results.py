@@ -183,8 +183,8 @@ class Canary:
 
 
 CANARY_QUALITIES = {
-    "drifting": "the canary changed by more than 3 % from its first run to its last, and by more than "
-                "runs usually differ",
+    "drifting": "the canary changed by more than 3 % from its first run to its last, and by "
+                "more than runs usually differ",
 }
 """Word -> what it says of the whole run (docs/method.md)."""
 

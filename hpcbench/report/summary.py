@@ -29,8 +29,8 @@ INTERVAL_FIELDS = ("ci_low_s", "ci_high_s", "ci_reliable")
 TIMING_FIELDS = (
     "calls", "n_warmup", "n_ramp", "n_surplus", "n_late", "n_outlier", "unflagged_n",
     "unflagged_median_s", "quality", "stop_reasons", "first_call_s", "communicator_s", "last_in_s",
-    "local_max_s", "imbalance_s", "enqueue_s", "device_s", "clock_bound_s", "quickest_rank", "quickest_share",
-    "launch_medians_s",
+    "local_max_s", "imbalance_s", "enqueue_s", "device_s", "clock_bound_s",
+    "quickest_rank", "quickest_share", "launch_medians_s",
 )
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
 FIELDS = (
