@@ -19,6 +19,7 @@ import argparse
 import ctypes
 import gc
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -55,7 +56,8 @@ def main() -> None:
         for number in range(given.launches):
             answer = Path(folder) / f"{number}.json"
             subprocess.run([mpirun, "-np", str(given.ranks), sys.executable, __file__,
-                            *sys.argv[1:], "--answer", answer], check=True)
+                            *sys.argv[1:], "--answer", answer], check=True,
+                           env={**os.environ, "OMP_NUM_THREADS": "1"})
             launches.append(json.loads(answer.read_text()))
     sys.exit(int(report(launches, given)))
 

@@ -111,7 +111,7 @@ class Measure(Section):
         default=0.01,
         description="auto: half-width of the 99 % interval of the median, over the median.")
     budget_s: Positive = Field(
-        default=40.0, description="auto: seconds for the timed loops of the whole job.")
+        default=30.0, description="auto: seconds for the timed loops of the whole job.")
     check: bool = Field(
         default=True, alias="validate", description="Check timed iterations' results.")
     mode: Mode = Field(default="isolated", description="How an iteration starts.")

@@ -60,6 +60,7 @@ class Clocks:
         self._identity = clock_identity() if identity is None else identity
         self._pace = pace or Pace()
         self.records: list[SyncRecord] = []
+        self._compared: list[tuple[int, int]] = []
 
     @property
     def model(self) -> ClockModel:
@@ -74,18 +75,26 @@ class Clocks:
     def sync(self, comm: Communicator) -> ClockModel:
         """Compare the clocks of all ranks of ``comm``, rank 0 being the job's; collective."""
         record = synchronise(comm, self._now_ns, self._identity, self._pace)
-        self.records.append(record)
-        self._note("clock", record.to_json())
+        self.keep(record, comm.size)
         return record.model
 
-    def due(self) -> bool:
-        """Return whether it is time; ranks differ by moments, so one of them has to decide.
+    def keep(self, record: SyncRecord, ranks: int) -> None:
+        """Put down what a comparison of the first ``ranks`` ranks left on this one."""
+        self.records.append(record)
+        self._compared.append((ranks, record.local_ns))
+        self._note("clock", record.to_json())
 
-        Never while all ranks have been found to share one clock.
+    def due(self, size: int) -> bool:
+        """Return whether it is time to compare the clocks of the first ``size`` ranks.
+
+        Ranks differ by moments, so one of them has to decide. Never while all ranks have been
+        found to share one clock. A comparison of fewer ranks leaves those of the others as old as
+        they were.
         """
         if all(record.n_clocks == 1 for record in self.records):
             return not self.records
-        return self._now_ns() - self.records[-1].local_ns >= self._every_s * 1e9
+        last_ns = max((at_ns for ranks, at_ns in self._compared if ranks >= size), default=None)
+        return last_ns is None or self._now_ns() - last_ns >= self._every_s * 1e9
 
 
 def synchronise(

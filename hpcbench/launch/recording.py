@@ -56,7 +56,7 @@ def record(
 
 
 def canary_note(case: Case, turn: Turn, hearing: Hearing, rows: Samples) -> dict[str, Any]:
-    """Return the note of one run of the canary: its durations on this rank, in ns."""
+    """Return the note of one run of the canary: its durations on this rank in ns, or why not."""
     timed = rows[(rows[:, _FLAGS] & UNTIMED) == 0]
     ran = hearing.verdict.status == "ok" and len(timed)
     return {

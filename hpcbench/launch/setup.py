@@ -33,13 +33,17 @@ _GROUP_TIMEOUT_MARGIN_S = 300.0
 def open_pool(plan: Plan, topology: Topology) -> WorkerPool:
     """Start this rank's template process, with memory for the stamps of the longest case."""
     launch = plan.config["launch"]
-    cases = (*plan.cases, canary_case(plan.world_size, launch["timeout_s"], launch["wakeup_s"]))
-    rows = max(case.warmup + case.iterations for case in cases) + SINGLE_CALLS
     env = worker_environment(os.environ, launch["pass_env"], _thread_env(topology))
     return WorkerPool(
-        env, SharedProgress.create(rows),
+        env, SharedProgress.create(most_rows(plan)),
         memory_limit_bytes=int((launch["memory_limit_gb"] or 0) * 1e9),
         ready_timeout_s=launch["init_timeout_s"])
+
+
+def most_rows(plan: Plan) -> int:
+    """Return how many rows a worker stamps in the longest case; the canary may be that."""
+    cases = (*plan.cases, canary_case(plan.world_size, timeout_s=0.0, wakeup_s=0.0))
+    return max(case.warmup + case.iterations for case in cases) + SINGLE_CALLS
 
 
 def job_rendezvous(comm: Communicator, topology: Topology, plan: Plan) -> Rendezvous:

@@ -24,6 +24,7 @@ from hpcbench.launch.stop import StopRequests
 from hpcbench.launch.watchdog import Watchdog, end_job, inline_evidence, set_last_word
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.estimate import within_timeout_s
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
 from hpcbench.trace.journal import Journal
 
@@ -146,6 +147,8 @@ class _Team:
     def run_all(self) -> str:
         """Run the generation's cases in this pass's order, a canary at either end."""
         measure, turn = self._job.plan.config["measure"], self._shift.turn
+        if self._members.bcast(self._clocks_due()):  # of ranks that have not run for long
+            self._job.clocks.sync(self._members)
         stop = self._run_canary()
         for case in shuffled(self._shift.generation.cases, measure["order"], measure["seed"],
                              turn.number):
@@ -163,8 +166,11 @@ class _Team:
 
     def _due(self) -> tuple[str, ...]:
         late = time.monotonic() - self._canary_at > _CANARY_S
-        wanted = (("clock", self._job.clocks.due()), ("canary", self._canary is not None and late))
+        wanted = (("clock", self._clocks_due()), ("canary", self._canary is not None and late))
         return tuple(name for name, is_due in wanted if is_due)
+
+    def _clocks_due(self) -> bool:
+        return self._job.clocks.due(self._members.size)
 
     def _run_case(self, case: Case) -> Hearing:
         """Run one case, record it, and wait until all members have."""
@@ -173,7 +179,7 @@ class _Team:
         faults = [fault for fault in job.faults
                   if fault["rank"] == members.rank and _matches(fault["case"], case)]
         hearing = self.crew.run(case, self._next_number(), self._terms(
-            job.resolution.devices[case.case_id], faults))
+            case, job.resolution.devices[case.case_id], faults))
         window = (began_ns, time.perf_counter_ns())
         job.journal.append(heard(
             case, self._shift.turn, self._position, hearing, self.crew.rows(), window))
@@ -185,18 +191,21 @@ class _Team:
 
     def _run_canary(self) -> str:
         """Run the canary, if there is one, and note it; return a wish to stop."""
-        if self._canary is None:
+        if (canary := self._canary) is None:
             return ""
-        hearing = self.crew.run(self._canary, self._next_number(), self._terms("cpu", []))
+        hearing = self.crew.run(canary, self._next_number(), self._terms(canary, "cpu", []))
         self._job.journal.note("canary", canary_note(
-            self._canary, self._shift.turn, hearing, self.crew.rows()))
+            canary, self._shift.turn, hearing, self.crew.rows()))
         self._canary_at = time.monotonic()
         return hearing.stop
 
-    def _terms(self, device: str, faults: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _terms(
+        self, case: Case, device: str, faults: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
         """Return what a worker needs beside the case."""
         return {"device": device, "faults": list(faults),
-                "clock": self._job.clocks.model.to_json(), "budget_s": self._job.budget_s,
+                "clock": self._job.clocks.model.to_json(),
+                "budget_s": within_timeout_s(self._job.budget_s, case.timeout_s),
                 "precision": self._job.plan.config["measure"]["precision"]}
 
     def _next_number(self) -> int:

@@ -138,7 +138,7 @@ def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:
     least = min(progress.values())
     behind = [rank for rank, value in progress.items() if value == least]
     if len(behind) == 1 or len(behind) < len(evidence) - len(behind):
-        rank = behind[0]
+        rank = min(behind)
         cause = next(item.cause for item in waiting if item.rank == rank)
         return Verdict("timeout", f"rank {rank}: least progress after {timeout_s:g} s ({cause})",
                        rank)

@@ -102,7 +102,8 @@ def _without_answer(
         how.comm.rank, outcome, cause, worker.progress.iteration, int(worker.progress.phase),
         expired=expired, stop=how.stop.any, stray=worker.progress.stray_operation,
         stray_iteration=worker.progress.stray_iteration)
-    kept = {"evidence": outcome.value, "cause": cause, "position": _position(worker),
+    place = f"{_position(worker)}, case number {worker.progress.case_number}"
+    kept = {"evidence": outcome.value, "cause": cause, "position": place,
             "output": worker.last_output(), **(detail or {})}
     return Sighting(evidence, {}, kept)
 
@@ -112,5 +113,5 @@ def _position(worker: WorkerHandle) -> str:
     progress = worker.progress
     stray = progress.stray_operation
     called = f", called {stray} in iteration {progress.stray_iteration}" if stray else ""
-    return (f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}, "
-            f"case number {progress.case_number}{called}")
+    return (f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
+            f"{called}")

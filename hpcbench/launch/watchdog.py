@@ -65,7 +65,9 @@ def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:
     position = f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
     cause = position if answer is None else masked(
         answer.get("cause", "its part was done"), os.environ)
-    return Evidence(rank, outcome, cause, progress.iteration, int(progress.phase), expired=True)
+    return Evidence(
+        rank, outcome, cause, progress.iteration, int(progress.phase), expired=True,
+        stray=progress.stray_operation, stray_iteration=progress.stray_iteration)
 
 
 def set_last_word() -> None:

@@ -22,7 +22,7 @@ LATE_NS = 10_000
 how long a rank takes to notice that the time has come."""
 MOST_SLACK_NS = 20_000_000
 _SPIN_NS = 30_000
-_WINDOW = 16
+_WINDOW = 8
 _PROBES = 20
 _PR_SET_TIMERSLACK = 29
 
@@ -55,7 +55,7 @@ def after_barrier(control: Control) -> Start:
 class AgreedStart:
     """The start of mode ``isolated``: one exchange fixes a time, then each waits for it alone.
 
-    The time lies ``slack_ns`` behind the moment at which the last rank was ready. Of every 16
+    The time lies ``slack_ns`` behind the moment at which the last rank was ready. Of every 8
     starts more than one late one makes the slack half as long again, none makes it shorter: all
     ranks see the same lateness and so keep the same slack.
     """

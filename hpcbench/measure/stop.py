@@ -12,12 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.measure.control import Control, Integers
-from hpcbench.measure.progress import SharedProgress
+from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import Clock
 from hpcbench.statistics.stopping import StopRule, decide, next_checkpoint
 from hpcbench.trace.schema import SAMPLE_COLUMNS, STOP_REASONS, Samples
 
 _START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
+
+_LOOK_EVERY = 64
+"""Samples after which the time is looked at between two checkpoints, which can be thousands apart:
+ranks that spin on cores they share become a hundred times slower from one moment to the next."""
 
 Fold = Callable[[Samples, Control], npt.NDArray[np.int64]]
 """Turns this rank's rows (row, column) into the times over all ranks, in ns; collective."""
@@ -63,7 +67,9 @@ class EnoughSamples:
     def after(self, count: int, rows: int) -> str:
         """Exchange what is new at a checkpoint; the same answer on every rank."""
         if count < self._next:
-            return ""
+            look = self._seen and (count - self._seen) % _LOOK_EVERY == 0
+            return self._out_of_time() if look else ""
+        self._progress.mark(Phase.CHECK, rows - 1)  # further than who still is in that sample
         new = self._progress.span(rows - (count - self._seen), rows)
         self._times.append(self._fold(new, self._control))
         self._seen = count
@@ -71,9 +77,17 @@ class EnoughSamples:
         code, self._next = self._control.maximum(np.array(said, dtype=np.int64)).tolist()
         return STOP_REASONS[code - 1] if code else ""
 
+    def _out_of_time(self) -> str:
+        """Return ``budget`` if that is used: samples may have become slower than foreseen."""
+        used = self._decides and self._elapsed_s() >= self._rule.budget_s
+        return "budget" if self._control.maximum(np.array([used], dtype=np.int64))[0] else ""
+
+    def _elapsed_s(self) -> float:
+        return (self._now_ns() - self._began_ns) / 1e9
+
     def _decision(self, count: int) -> list[int]:
         """Return the number of the reason (0: go on) and the next checkpoint."""
-        elapsed_s = (self._now_ns() - self._began_ns) / 1e9
+        elapsed_s = self._elapsed_s()
         reason = decide(self._rule, np.concatenate(self._times), elapsed_s).reason
         following = next_checkpoint(self._rule, count, elapsed_s)
         return [STOP_REASONS.index(reason) + 1 if reason else 0, following]

@@ -21,6 +21,9 @@ CHECKS = 2
 """Checked iterations of a case, each read once at CHECK_BYTES_PER_S."""
 CHECK_BYTES_PER_S = 5e8
 
+MOST_OF_TIMEOUT = 0.5
+"""Of a case's time limit for its timed loop: set-up, checks and a slow sample come on top."""
+
 _ALPHA_S: Mapping[str, float] = MappingProxyType({"cpu": 1e-3, "cuda": 1e-4})
 _BETA_BYTES_PER_S: Mapping[str, float] = MappingProxyType({"cpu": 3e8, "cuda": 1e10})
 
@@ -31,6 +34,11 @@ def case_budget_s(budget_s: float, runnable: int, passes: int, launches: int) ->
     ``budget_s`` of the job divided evenly; a case's least number of samples may take it longer.
     """
     return budget_s / max(runnable * passes * launches, 1)
+
+
+def within_timeout_s(budget_s: float, timeout_s: float) -> float:
+    """Return what a case may spend of its budget: a generous one must not be its time-out."""
+    return min(budget_s, MOST_OF_TIMEOUT * timeout_s)
 
 
 def estimate_case_s(

@@ -13,7 +13,7 @@ from hpcbench.config.names import unknown_name
 from hpcbench.config.schema import CollectiveBlock, Config, Hardware
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Case, Collective, Plan, case_id
-from hpcbench.plan.estimate import CASE_S, case_budget_s, estimate_case_s
+from hpcbench.plan.estimate import CASE_S, case_budget_s, estimate_case_s, within_timeout_s
 from hpcbench.plan.order import ordered
 from hpcbench.plan.points import Point, points, refuse_huge
 from hpcbench.plan.sizes import rank_bytes, rounded, smallest_bytes
@@ -57,7 +57,9 @@ def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:
     share_s = case_budget_s(config.measure.budget_s, runs, config.measure.passes,
                             config.measure.launches)
     return [case if case.skip or case.is_fixed else
-            replace(case, estimate_s=max(case.estimate_s, CASE_S + share_s)) for case in cases]
+            replace(case, estimate_s=max(
+                case.estimate_s, CASE_S + within_timeout_s(share_s, case.timeout_s)))
+            for case in cases]
 
 
 def _chosen_blocks(config: Config) -> list[tuple[str, CollectiveBlock]]:

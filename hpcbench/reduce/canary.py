@@ -16,6 +16,9 @@ from hpcbench.trace.source import TraceSource
 
 CANARY_NOTE = "canary"
 MOST_DRIFT = 0.03
+_RUNS_FOR_SCATTER = 5
+_SCATTER = 3
+"""From five runs on, a drift is larger than three usual steps from one run to the next."""
 
 
 class _Run(NamedTuple):
@@ -85,7 +88,15 @@ def _drifted(runs: Sequence[CanaryRun], drift: float) -> bool:
     first, last = sorted((runs[0], runs[-1]), key=lambda run: run.median_s)
     apart = (first.ci_high_s is not None and last.ci_low_s is not None
              and first.ci_high_s < last.ci_low_s)
-    return abs(drift) > MOST_DRIFT and apart
+    return abs(drift) > MOST_DRIFT and apart and not _is_scatter(runs)
+
+
+def _is_scatter(runs: Sequence[CanaryRun]) -> bool:
+    """Return whether runs differ as much from one to the next: intervals are within a run only."""
+    medians_s = np.array([run.median_s for run in runs])
+    usual_s = float(np.median(np.abs(np.diff(medians_s))))
+    change_s = abs(float(medians_s[-1] - medians_s[0]))
+    return len(runs) >= _RUNS_FOR_SCATTER and change_s <= _SCATTER * usual_s
 
 
 def canary_findings(canary: Canary | None) -> Iterator[Finding]:

@@ -1,11 +1,14 @@
 """The time of each sample, and which samples count.
 
 What the time of a sample is, its fold, follows from the timing mode (`results.FOLDS`). Of every
-pass the samples before the steady state are set aside; all others count, flagged or not.
+pass the samples before the steady state are set aside. Of the others, flagged or not, as many
+count from every pass: a pass that ends when its time is used takes the more samples the faster
+the machine just is, and would outweigh the slow ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +35,7 @@ class Folded:
         times_s: (sample,), of all samples.
         counted: (sample,), whether it counts in the statistics.
         n_ramp: samples before the steady state, which do not.
+        n_surplus: samples left out so that every pass counts alike.
         passes: where each pass lies among the samples.
         unsteady: the cut of a pass is the latest that is looked for.
         clock_unreliable: the fold of the mode would have been another.
@@ -41,6 +45,7 @@ class Folded:
     times_s: npt.NDArray[np.float64]
     counted: npt.NDArray[np.bool_]
     n_ramp: int
+    n_surplus: int
     passes: tuple[slice, ...]
     unsteady: bool
     clock_unreliable: bool
@@ -83,8 +88,20 @@ def _folded(
         cut = steady_from(times_s[places])
         counted[places[:cut]] = False
         unsteady |= 0 < cut == _latest_cut(places.size)
-    return Folded(fold, times_s, counted, int(timed.sum() - counted.sum()), passes, unsteady,
-                  clock_unreliable)
+    n_steady = int(counted.sum())
+    _level(counted, passes)
+    return Folded(fold, times_s, counted, int(timed.sum()) - n_steady,
+                  n_steady - int(counted.sum()), passes, unsteady, clock_unreliable)
+
+
+def _level(counted: npt.NDArray[np.bool_], passes: Sequence[slice]) -> None:
+    """Leave as many samples counted in each pass as in the shortest one, evenly spread over it."""
+    places = [part.start + np.flatnonzero(counted[part]) for part in passes]
+    least = min(found.size for found in places)
+    for found in places:
+        kept = ((np.arange(least) + 0.5) * found.size / least).astype(np.intp)
+        counted[found] = False
+        counted[found[kept]] = True
 
 
 def _latest_cut(n: int) -> int:

@@ -101,7 +101,7 @@ def _with_numbers(
     statistics, timing = measured(
         case, samples, {key: item.records for key, item in ran.items()},
         joined([item.common for item in ran.values()]))
-    timed = statistics.n + timing.n_ramp
+    timed = statistics.n + timing.n_ramp + timing.n_surplus
     planned = (case.min_iterations or case.iterations) * len(ran)
     notes = [timer_problem(samples, context.clock_resolution_ns),
              peak_problem(case, statistics.median_s, context.nodes, context.hardware)]

@@ -1,7 +1,7 @@
 """Rank 0's last step, or a laptop's: traces become ``results.h5``.
 
-The same traces always give the same results. Memory is bounded by a group of cases, whatever the
-number of ranks: each trace is opened once per group.
+The same traces always give the same results. Memory is bounded by two groups of cases, whatever the
+number of ranks: while one is judged, a thread reads the next one, opening each trace once.
 """
 
 from __future__ import annotations

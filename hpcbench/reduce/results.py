@@ -70,6 +70,7 @@ class Timing:
         quickest_rank, quickest_share: the rank whose own end - start is most often the shortest
             (the one the others waited for), and in which share of the samples.
         launch_medians_s: the median of each launch.
+        n_surplus: samples left out so that every pass counts alike.
     """
 
     fold: str
@@ -93,6 +94,7 @@ class Timing:
     quickest_rank: int | None
     quickest_share: float | None
     launch_medians_s: tuple[float, ...]
+    n_surplus: int = 0
 
 
 QUALITIES = {
@@ -181,7 +183,8 @@ class Canary:
 
 
 CANARY_QUALITIES = {
-    "drifting": "the canary changed by more than 3 % from its first run to its last",
+    "drifting": "the canary changed by more than 3 % from its first run to its last, and by "
+                "more than runs usually differ",
 }
 """Word -> what it says of the whole run (docs/method.md)."""
 

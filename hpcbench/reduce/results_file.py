@@ -123,8 +123,8 @@ class ResultsWriter:
         self._write_packed()
         for name, values in columns.items():
             column = self._columns[name]
-            chunks = column.take(values)
-            self._packing.append((column, self._pool.submit(column.pack, chunks)))
+            if chunks := column.take(values):
+                self._packing.append((column, self._pool.submit(column.pack, chunks)))
 
     def _write_packed(self) -> None:
         for column, packed in self._packing:

@@ -58,6 +58,7 @@ def measured(
     return statistics, Timing(
         fold=folded.fold, calls=case.batch,
         n_warmup=int(has_flag(samples, Flag.WARMUP).sum()), n_ramp=folded.n_ramp,
+        n_surplus=folded.n_surplus,
         n_late=int(late.sum()), n_outlier=int(outlier.sum()),
         unflagged_n=unflagged_s.size, unflagged_median_s=unflagged,
         quality=tuple(word for word in QUALITIES if word in words),

@@ -33,7 +33,7 @@ def quality_lines(results: Results) -> Iterator[Text]:
     if timed:
         yield Text()
         yield from _flag_lines([timing for _, timing in timed])
-        yield _sample_line(timed)
+        yield from _sample_lines(timed)
         yield from _launch_lines(timed)
         yield from _startup_lines(timed)
     yield from _canary_lines(results)
@@ -48,15 +48,17 @@ def _flag_lines(timings: Sequence[Timing]) -> Iterator[Text]:
                    style="yellow")
 
 
-def _sample_line(timed: Sequence[tuple[CaseResult, Timing]]) -> Text:
-    """Return how many samples there are of each sort: none is deleted."""
+def _sample_lines(timed: Sequence[tuple[CaseResult, Timing]]) -> Iterator[Text]:
+    """Yield how many samples there are of each sort: none is deleted."""
     sums = {name: sum(getattr(timing, name) for _, timing in timed)
-            for name in ("n_warmup", "n_ramp", "n_late", "n_outlier")}
+            for name in ("n_warmup", "n_ramp", "n_surplus", "n_late", "n_outlier")}
     counted = sum(item.statistics.n for item, _ in timed if item.statistics)
-    return Text(
+    yield Text(
         f"samples: {counted} counted ({sums['n_late']} late, {sums['n_outlier']} above median + "
-        f"10 MAD), kept but not counted: {sums['n_warmup']} warm-ups, {sums['n_ramp']} before "
-        "the steady state")
+        "10 MAD); kept but not counted:")
+    yield Text(
+        f"  {sums['n_warmup']} warm-ups, {sums['n_ramp']} before the steady state, "
+        f"{sums['n_surplus']} beyond what the shortest pass of their case has")
 
 
 def _launch_lines(timed: Sequence[tuple[CaseResult, Timing]]) -> Iterator[Text]:

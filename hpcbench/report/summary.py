@@ -27,10 +27,10 @@ SCHEMA_VERSION = 2
 STATISTIC_FIELDS = ("n", "min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
 INTERVAL_FIELDS = ("ci_low_s", "ci_high_s", "ci_reliable")
 TIMING_FIELDS = (
-    "calls", "n_warmup", "n_ramp", "n_late", "n_outlier", "unflagged_n", "unflagged_median_s",
-    "quality", "stop_reasons", "first_call_s", "communicator_s", "last_in_s", "local_max_s",
-    "imbalance_s", "enqueue_s", "device_s", "clock_bound_s", "quickest_rank", "quickest_share",
-    "launch_medians_s",
+    "calls", "n_warmup", "n_ramp", "n_surplus", "n_late", "n_outlier", "unflagged_n",
+    "unflagged_median_s", "quality", "stop_reasons", "first_call_s", "communicator_s", "last_in_s",
+    "local_max_s", "imbalance_s", "enqueue_s", "device_s", "clock_bound_s",
+    "quickest_rank", "quickest_share", "launch_medians_s",
 )
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
 FIELDS = (

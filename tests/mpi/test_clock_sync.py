@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launcher import EVERY_MPI, ROOT, Finished, MpiLauncher
+from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
 
@@ -113,6 +114,30 @@ def test_clocks_that_a_time_namespace_shifts(mpirun: MpiLauncher) -> None:
     seen_s = [(row["local_ns"] - row["realtime_ns"]) / 1e9 for row in found]
     assert abs(seen_s[1] - seen_s[0] - 1000) < 0.1, "CLOCK_REALTIME is not shifted"
     assert_right(other)
+    mpirun.assert_no_orphans()
+
+
+def test_a_sweep_over_two_clocks_has_global_times(mpirun: MpiLauncher) -> None:
+    """Ranks whose stamps are 1000 s apart: compared, corrected, and causal to the microsecond."""
+    _need_time_namespaces()
+    config = sweep("8", "4MiB", measure={"passes": 2, "iterations": 30})
+    command = ("sh", "-c", IN_A_TIME_NAMESPACE, "sh", mpirun.program("python"), "-m", "hpcbench",
+               "run", "config.json", "-o", "out")
+    done = mpirun.run(2, config=config, command=command, timeout=90).check()
+    outcome = read(mpirun.jobs[-1].home / "out" / "latest")
+    clocks = outcome.results.clocks
+    assert clocks is not None and (clocks.n_clocks, clocks.n_syncs) == (2, 2), str(done)
+    assert clocks.bound_s is not None and clocks.check_error_s is not None
+    assert 0 < clocks.bound_s < 1e-3 and clocks.drift_ppm is not None and clocks.drift_ppm < 200
+    assert not {"HB121", "HB122", "HB123", "HB124"} & outcome.codes()
+    for item in outcome.results.cases:
+        samples = outcome.samples[item.case.case_id]
+        assert item.status == "ok" and item.timing is not None and samples is not None
+        assert abs(samples.start_ns[1, -1] - samples.start_ns[0, -1]) > 999e9
+        assert item.timing.clock_bound_s is not None and item.timing.imbalance_s is not None
+        assert item.timing.clock_bound_s >= 0 and item.timing.imbalance_s < 1
+        if item.timing.fold == "local_max":  # so says a machine that is too busy
+            assert "clock_unreliable" in item.timing.quality
     mpirun.assert_no_orphans()
 
 

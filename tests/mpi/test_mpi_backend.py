@@ -82,7 +82,7 @@ def test_a_single_process_runs_it_too(mpirun: MpiLauncher) -> None:
 def _with_fault(kind: str, rank: int) -> dict[str, Any]:
     fault = {"case": "* mpi * 16B *", "rank": rank, "kind": kind, "iteration": 2, "seconds": 60}
     return sweep("8", "16", "32", block={"backend": ["gloo", "mpi"]}, launch={"timeout_s": 4},
-                 fault=[fault])
+                 measure={"order": "planned"}, fault=[fault])
 
 
 def _on(mpi: str, kind: str, blamed: int | None, status: str, words: str, *marks: Any) -> Any:

@@ -70,6 +70,15 @@ def test_passes_are_shuffled_by_the_seed_and_the_group_is_opened_once(mpirun: Mp
     assert not {"HB133", "HB135"} & outcome.codes()
 
 
+def test_a_generous_budget_is_not_a_time_out(mpirun: MpiLauncher) -> None:
+    """A case that never becomes precise ends by its budget before its time limit."""
+    measure = {**ONCE, "iterations": "auto", "precision": 1e-9, "budget_s": 600,
+               "max_iterations": 1_000_000}
+    job = mpirun.run(2, config=sweep("8", measure=measure, launch={"timeout_s": 4})).check()
+    (item,) = read(job.folder).results.cases
+    assert item.timing is not None and item.timing.stop_reasons == ("budget",)
+
+
 def test_launches_have_workers_of_their_own_and_all_count(mpirun: MpiLauncher) -> None:
     measure = {**ONCE, "passes": 2, "iterations": 3}
     job = mpirun.run(2, "--launches", "3", config=sweep("8", measure=measure)).check()

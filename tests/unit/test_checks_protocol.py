@@ -392,7 +392,9 @@ def test_hb145_the_machine_drifted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("medians", "quality"), [
-    ([100, 150, 102.9], ()), ([100, 96], ("drifting",)), ([100], ()), ([], ())])
+    ([100, 150, 102.9], ()), ([100, 96], ("drifting",)), ([100], ()), ([], ()),
+    ([100, 80, 115, 90, 110], ()), ([100, 102, 104, 106, 108], ("drifting",)),
+    ([100, 100.1, 120, 120.1, 120], ("drifting",))])
 def test_a_canary_that_came_back_did_not_drift(
     tmp_path: Path, medians: list[float], quality: tuple[str, ...]
 ) -> None:

@@ -38,7 +38,7 @@ def test_shorthands_hold_for_every_case(tmp_path: Path) -> None:
     assert "2 cases x 5 launches x 2 passes" in text
     assert "modes: 2 pipelined\n" in text
     assert "samples of a pass: 2 cases auto, 7 to 10000\n" in text
-    assert "99% interval is within +-1%, or a case has used its share of 40 s\n" in text
+    assert "99% interval is within +-1%, or a case has used its share of 30 s\n" in text
     assert "auto pipelined x20" in text
     assert ", by # among them\n" in text
     assert "exactly 9\n" in planned(tmp_path, "--iters", "9")

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import cast
 
 import numpy as np
 import pytest
@@ -22,8 +23,10 @@ from hpcbench.launch.bell import Bell
 from hpcbench.launch.channel import Channel, socket_pair
 from hpcbench.launch.probe import resolve
 from hpcbench.launch.session import check_launch
-from hpcbench.launch.setup import version_mix
+from hpcbench.launch.setup import most_rows, version_mix
 from hpcbench.launch.variables import split_by_load_time, worker_environment
+from hpcbench.launch.watchdog import inline_evidence
+from hpcbench.launch.workers import WorkerHandle
 from hpcbench.measure.environment import recorded_variables
 from hpcbench.measure.hardware import described_hardware
 from hpcbench.measure.progress import Phase, SharedProgress
@@ -134,6 +137,17 @@ def test_mixed_versions_are_refused_by_name() -> None:
     assert version_mix([facts[0], facts[0]], places) is None
 
 
+@pytest.mark.parametrize(("iterations", "rows"), [(1, 3 + 20 + 2), (500, 4 + 500 + 2)])
+def test_the_stamps_of_the_longest_case_fit_and_those_of_the_canary(
+    iterations: int, rows: int,
+) -> None:
+    """A sweep of few iterations left too little memory for the canary's 23 rows."""
+    block = {"kind": "collective", "collective": "all_reduce", "mode": "pipelined"}
+    measure = {"warmup": 4, "iterations": iterations}
+    plan = make_plan(check_config({"measure": measure, "benchmarks": [block]}, "test"), 2)
+    assert most_rows(plan) == rows
+
+
 def test_one_node_meets_on_loopback_and_many_do_not() -> None:
     assert rendezvous_address(["a"], None, None) == "127.0.0.1"
     assert rendezvous_address(["a", "b"], "10.0.0.7", None) == "10.0.0.7"
@@ -216,6 +230,21 @@ def test_the_first_call_astray_stays_until_the_next_case() -> None:
     ours.begin(2)
     assert (ours.stray_operation, ours.case_number) == ("", 2)
     ours.close()
+
+
+def test_a_call_astray_is_in_the_watchdogs_evidence() -> None:
+    """Of backend mpi, too, the rank that called something else is told from those that wait."""
+    class Calling:
+        progress = SharedProgress.create(1)
+
+        def receive(self) -> None:
+            return None
+
+    worker = Calling()
+    worker.progress.begin(1)
+    worker.progress.stray("broadcast", 4)
+    found = inline_evidence(1, cast("WorkerHandle", worker))
+    assert (found.stray, found.stray_iteration, found.expired) == ("broadcast", 4, True)
 
 
 def test_a_process_dies_with_its_parent() -> None:

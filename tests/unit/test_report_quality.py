@@ -65,8 +65,8 @@ def test_flags_stand_in_their_row_with_figures_and_a_legend(
     for word in ("late_starts", "fragile", "trend"):
         assert f"{FLAGS[word]:<8}  1 of 2 cases: {QUALITIES[word]}" in text
     assert QUALITIES["unsteady"] not in text
-    assert ("samples: 40 counted (5 late, 2 above median + 10 MAD), kept but not counted: "
-            "10 warm-ups, 7 before the steady state") in text
+    assert ("samples: 40 counted (5 late, 2 above median + 10 MAD); kept but not counted:\n"
+            "  10 warm-ups, 7 before the steady state, 0 beyond ") in text
 
 
 def test_a_case_of_which_all_samples_are_flagged_has_no_other_median(

@@ -164,6 +164,9 @@ def test_results_of_version_2_are_read() -> None:
         results, samples = file.results, file.samples(CASES_2[0])
     assert [item.status for item in results.cases] == ["ok", "ok", "timeout", "skipped"]
     assert (results.plan.launches, results.plan.passes) == (2, 2)
+    assert results.run.environment_hash == "4f53cda18c2baa0c"
+    assert [item.library and item.library["algorithm"] for item in results.cases] == [
+        "unknown", "unknown", "unknown", None]
     auto, pipelined, failed, skipped = results.cases
     assert auto.statistics is not None and auto.timing is not None
     assert (auto.statistics.n, auto.statistics.min_s, auto.statistics.ci_reliable) == (

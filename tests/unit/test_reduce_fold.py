@@ -1,0 +1,44 @@
+"""Every pass of a case counts alike, however many samples it took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hpcbench.reduce.fold import fold_samples
+from hpcbench.reduce.results import CaseSamples
+from synthetic import make_case
+
+
+def stacked(durations: list[np.ndarray[Any, Any]]) -> CaseSamples:
+    """Samples of one rank; each array is a pass of a launch of its own."""
+    times = np.concatenate(durations).astype(np.int64)
+    start = 10**12 + np.cumsum(times + 1000)
+    none = np.full((1, times.size), -1, dtype=np.int64)
+    launch = np.repeat(np.arange(len(durations)), [part.size for part in durations])
+    return CaseSamples(
+        ranks=(0,), launch=launch, pass_index=np.zeros_like(launch), start_ns=start[None],
+        end_ns=(start + times)[None], enqueue_ns=none, device_ns=none, flags=np.zeros_like(none))
+
+
+def test_as_many_samples_count_from_every_pass_evenly_spread() -> None:
+    case = make_case(world_size=1, mode="barrier_start")
+    passes = [np.full(n, 100.0) for n in (10, 40, 25)]
+    folded = fold_samples(case, stacked(passes), None)
+    assert [part.size for part in folded.by_pass()] == [10, 10, 10] and folded.n_surplus == 45
+    assert np.flatnonzero(folded.counted[10:50]).tolist() == list(range(2, 40, 4))
+
+
+def test_a_budget_does_not_lean_the_median_to_fast_passes() -> None:
+    """Passes that end when their time is used: fast ones have more samples."""
+    noise, case = np.random.default_rng(3), make_case(world_size=1, mode="barrier_start")
+    ratios = []
+    for _ in range(100):
+        speeds = 100_000 * np.exp(noise.normal(0, 0.25, 3))
+        passes = [noise.normal(speed, speed / 50, round(2e7 / speed)) for speed in speeds]
+        folded = fold_samples(case, stacked(passes), None)
+        middle = np.median([np.median(part) for part in passes])
+        ratios.append(float(np.median(folded.times_s[folded.counted]) * 1e9 / middle))
+        assert folded.counted.sum() + folded.n_surplus + folded.n_ramp == folded.counted.size
+    assert 0.99 < float(np.mean(ratios)) < 1.01
