@@ -54,7 +54,7 @@ OPENMPI_ENV = {
     "PRTE_MCA_hwloc_default_binding_policy": "none",
     "OMPI_MCA_btl": "^ofi",
 }
-TOKEN = "HPCBENCH_TEST_TOKEN"
+TOKEN = "HPCBENCH_TEST_JOB"
 SHARED_MEMORY = ("mpich_shm_*", "sm_segment.*")
 
 

@@ -20,8 +20,8 @@ AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 MAY_READ = ("--securebits=+no_setuid_fixup",  # else access(2), by which prterun looks, forgets it
             "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search")
 LITERAL = ("python", "-m", "hpcbench", "run")
-SMALL = {"benchmarks": [{"kind": "collective", "backend": "gloo", "collective": "all_reduce",
-                         "size": "64KiB"}]}
+SMALL = {"measure": {"budget_s": 1}, "benchmarks": [{
+    "kind": "collective", "backend": "gloo", "collective": "all_reduce", "size": "64KiB"}]}
 
 
 def as_ordinary_user(venv: Path) -> tuple[str, ...]:

@@ -20,12 +20,15 @@ import pytest
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
+from hpcbench.trace.journal import Journal
+from hpcbench.trace.sealed import open_trace, trace_path
 from launcher import EVERY_MPI, Finished, MpiLauncher
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
 
 SIZES = [str(16 << number) for number in range(8)]
+MANY = {"warmup": 1, "iterations": 300, "mode": "barrier_start"}
 ON_A_SMALL_DISK = """
 mkdir out && mount -t tmpfs -o "$1" tmpfs out || exit 99
 shift
@@ -69,6 +72,19 @@ def _run_on(mpirun: MpiLauncher, options: str, **config: object) -> tuple[Finish
     return done, mpirun.jobs[-1].home / "saved"
 
 
+def _bytes_before_sealing(folder: Path, scratch: Path) -> int:
+    """Return what the files of a job like this one take when its journals are complete."""
+    files = [folder / "config.json", folder / "plan.json"]
+    for rank in range(2):
+        trace = open_trace(trace_path(folder / "traces", rank))
+        files.append(scratch / f"{rank}.journal")
+        with Journal.create(files[-1], trace.header, trace.plan) as journal:
+            journal.append(*trace.records())
+            for note in trace.notes:
+                journal.note(note.kind, note.data)
+    return sum(-(-path.stat().st_size // 4096) * 4096 for path in files)
+
+
 def _acknowledged(done: Finished) -> list[int]:
     return [int(size) for size in re.findall(r"\d\] ok +all_reduce .* (\d+)B", done.stdout)]
 
@@ -84,7 +100,7 @@ def _ok_sizes(results: Results) -> set[int]:
 @EVERY_MPI
 @pytest.mark.mounts
 def test_a_disk_that_fills_up_while_cases_run(mpirun: MpiLauncher) -> None:
-    done, saved = _run_on(mpirun, "size=80k", measure={"warmup": 1, "iterations": 300})
+    done, saved = _run_on(mpirun, "size=80k", measure=MANY)
     done.check(2)
     assert re.search(r"rank \d: .*\.journal: cannot be written: No space left on device; \d+ "
                      r"records \(\d+ bytes\) before it are safe", done.stderr)
@@ -96,8 +112,14 @@ def test_a_disk_that_fills_up_while_cases_run(mpirun: MpiLauncher) -> None:
 
 
 @pytest.mark.mounts
-def test_a_disk_that_fills_up_while_traces_are_sealed(mpirun: MpiLauncher) -> None:
-    done, saved = _run_on(mpirun, "size=196k", measure={"warmup": 1, "iterations": 300})
+def test_a_disk_that_fills_up_while_traces_are_sealed(
+    mpirun: MpiLauncher, tmp_path: Path,
+) -> None:
+    before = mpirun.run(2, config=sweep(*SIZES, measure=MANY)).check().folder
+    assert before is not None
+    trace_bytes = trace_path(before / "traces", 1).stat().st_size
+    room = _bytes_before_sealing(before, tmp_path) + trace_bytes // 2
+    done, saved = _run_on(mpirun, f"size={room}", measure=MANY)
     done.check(2)
     assert "sealing the trace failed on" in done.stderr
     assert re.search(r"\.h5: cannot be written: No space left on device", done.stderr)
@@ -153,7 +175,7 @@ def test_a_read_only_disk(mpirun: MpiLauncher) -> None:
 
 @EVERY_MPI
 def test_a_folder_that_is_removed_while_cases_run(mpirun: MpiLauncher) -> None:
-    config = sweep(*SIZES, measure={"warmup": 1, "iterations": 300})
+    config = sweep(*SIZES, measure=MANY)
     with mpirun.start(2, config=config) as job:
         job.wait_for("[1/8]")
         assert job.folder is not None
