@@ -46,6 +46,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 MPIS = ("mpich", "openmpi")
 EVERY_MPI = pytest.mark.parametrize("mpirun", MPIS, indirect=True)
+EVERY_MPI_IF_ALL = pytest.mark.parametrize(
+    "mpirun", ["mpich", pytest.param("openmpi", marks=pytest.mark.soak)], indirect=True)
+"""For what takes long and hardly depends on the MPI: Open MPI with --all only."""
 OUTER_LAUNCH = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "SLURM_", "HYDRA_")
 OPENMPI_ENV = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",

@@ -23,7 +23,8 @@ def _block(**options: Any) -> dict[str, Any]:
     return {"kind": "collective", **options}
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [
+    2, pytest.param(3, marks=pytest.mark.soak), pytest.param(4, marks=pytest.mark.soak)])
 def test_reduce_gather_and_scatter_are_right_from_every_root(
     mpirun: MpiLauncher, ranks: int,
 ) -> None:
@@ -41,7 +42,8 @@ def test_reduce_gather_and_scatter_are_right_from_every_root(
     assert all(item.n_wrong == 0 for item in ran)
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [
+    2, 3, pytest.param(4, marks=pytest.mark.soak)])
 def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
     mpirun: MpiLauncher, ranks: int,
 ) -> None:
@@ -59,7 +61,8 @@ def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
     assert all(work.size_bytes % PART_BYTES == 0 for work in ran)
 
 
-@pytest.mark.parametrize(("ranks", "groups"), [(4, 2), (4, 4), (3, 3)])
+@pytest.mark.parametrize(("ranks", "groups"), [
+    (4, 2), pytest.param(4, 4, marks=pytest.mark.soak), (3, 3)])
 def test_several_groups_at_once_each_have_their_own_result(
     mpirun: MpiLauncher, ranks: int, groups: int,
 ) -> None:
@@ -95,7 +98,7 @@ def test_a_wrong_element_in_one_of_two_groups_shows(mpirun: MpiLauncher) -> None
     assert (found.status, found.n_wrong, found.blamed_rank) == ("wrong", 1, 3)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_a_rank_that_calls_another_collective_is_named_with_what_it_called(
     mpirun: MpiLauncher, ranks: int,
 ) -> None:

@@ -42,7 +42,7 @@ def _config(rank_of: dict[str, int]) -> dict[str, object]:
 
 
 @EVERY_MPI
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_each_fault_costs_one_case_and_names_its_rank(mpirun: MpiLauncher, ranks: int) -> None:
     rank_of = {kind: number % ranks for number, kind in enumerate(FAULTS)}
     job = mpirun.run(ranks, config=_config(rank_of), timeout=100).check(1)

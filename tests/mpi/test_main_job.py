@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hpcbench.trace.schema import Flag
-from launcher import EVERY_MPI, MpiLauncher
+from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, MpiLauncher
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -19,7 +19,7 @@ COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broa
 DTYPES = ["fp32", "fp64", "fp16", "bf16", "int32", "int64", "uint8"]
 
 
-@EVERY_MPI
+@EVERY_MPI_IF_ALL
 def test_every_collective_on_every_dtype_is_right(mpirun: MpiLauncher) -> None:
     block = {"collective": COLLECTIVES, "dtype": DTYPES}
     job = mpirun.run(4, config=sweep("4KiB", "100000", block=block), timeout=100).check()
@@ -33,7 +33,7 @@ def test_every_collective_on_every_dtype_is_right(mpirun: MpiLauncher) -> None:
     mpirun.assert_no_orphans()
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.soak)])
 def test_ops_roots_and_in_place(mpirun: MpiLauncher, ranks: int) -> None:
     config = sweep(benchmarks=[
         {"kind": "collective", "name": "ops", "collective": ["all_reduce", "reduce_scatter"],

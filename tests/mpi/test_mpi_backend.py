@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbench.reduce.reduce import reduce_folder
-from launcher import EVERY_MPI, MPIS, Finished, MpiLauncher
+from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, MPIS, Finished, MpiLauncher
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -20,13 +20,13 @@ MOVING = ["all_gather", "all_to_all", "broadcast", "send_recv", "barrier"]
 
 
 @EVERY_MPI
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [2, 3, pytest.param(4, marks=pytest.mark.soak)])
 def test_the_group_gives_what_gloo_gives(mpirun: MpiLauncher, ranks: int) -> None:
     done = _on_group(mpirun, ranks, "collectives")
     assert done.stdout.count("right") == ranks
 
 
-@EVERY_MPI
+@EVERY_MPI_IF_ALL
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_training_steps_have_one_process_gradients(mpirun: MpiLauncher, ranks: int) -> None:
     done = _on_group(mpirun, ranks, "training")
@@ -38,9 +38,9 @@ def _on_group(mpirun: MpiLauncher, ranks: int, what: str) -> Finished:
     return mpirun.run(ranks, command=command, timeout=90).check()
 
 
-@EVERY_MPI
+@EVERY_MPI_IF_ALL
 @pytest.mark.parametrize("ranks", [
-    pytest.param(2, marks=pytest.mark.soak), 3, pytest.param(4, marks=pytest.mark.soak)])
+    2, pytest.param(3, marks=pytest.mark.soak), pytest.param(4, marks=pytest.mark.soak)])
 def test_every_collective_dtype_and_op_is_right(mpirun: MpiLauncher, ranks: int) -> None:
     mpi = {"kind": "collective", "backend": "mpi", "dtype": DTYPES, "size": ["4KiB", "100000"]}
     config = sweep(benchmarks=[
