@@ -117,7 +117,8 @@ def wait_until(local_ns: int, now_ns: Callable[[], int]) -> None:
 def first_slack_ns(control: Control, now_ns: Callable[[], int]) -> int:
     """Return three times what an agreement takes plus 5 us, at most 2 ms.
 
-    What it takes is the median of 10, on the slowest rank. The factor is ReproMPI's. All ranks call this and get the same.
+    What it takes is the median of 10, on the slowest rank; the factor is ReproMPI's. All ranks call
+    this and get the same.
     """
     nothing = np.zeros(2, dtype=np.int64)
     times = []
