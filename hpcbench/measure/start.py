@@ -23,7 +23,8 @@ how long a rank takes to notice that the time has come."""
 MOST_SLACK_NS = 20_000_000
 _MOST_AT_FIRST_NS = 2_000_000
 """On cores that are shared, agreeing takes milliseconds whatever the slack."""
-_SPIN_NS = 30_000
+_LEAST_SPIN_NS = 30_000
+_MOST_SPIN_NS = 500_000
 _WINDOW = 8
 _PROBES = 10
 _PR_SET_TIMERSLACK = 29
@@ -57,9 +58,10 @@ def after_barrier(control: Control) -> Start:
 class AgreedStart:
     """The start of mode ``isolated``: one exchange fixes a time, then each waits for it alone.
 
-    The time lies ``slack_ns`` behind the moment at which the last rank was ready. Of every 8
-    starts more than one late one makes the slack half as long again, none makes it shorter: all
-    ranks see the same lateness and so keep the same slack.
+    The time lies ``slack_ns`` behind the moment at which the last rank was ready. If of every 8
+    times more than one had passed on some rank before it knew of it, the slack becomes half as
+    long again, if none had, shorter: all ranks see the same and so keep the same slack. A rank
+    that oversleeps is late for another reason: it sleeps less and spins longer from then on.
     """
 
     def __init__(
@@ -70,31 +72,36 @@ class AgreedStart:
         self._control = control
         self._clock = clock
         self._now_ns = now_ns
-        self._was_late = 0
-        _sleep_precisely()
+        self._spin_ns = _LEAST_SPIN_NS
+        self._missed = 0
         self._starts = 0
-        self._late = 0
+        self._any_missed = 0
+        _sleep_precisely()
 
     def __call__(self) -> Flag:
         """Agree, wait, and return LATE_START if this rank was not there in time."""
         ready_ns = self._clock.to_global(self._now_ns()) + self.slack_ns
-        agreed = self._control.maximum(np.array([ready_ns, self._was_late], dtype=np.int64))
+        agreed = self._control.maximum(np.array([ready_ns, self._missed], dtype=np.int64))
         start_ns = self._clock.to_local(int(agreed[0]))
-        wait_until(start_ns, self._now_ns)
-        self._was_late = int(self._now_ns() - start_ns > LATE_NS)
+        self._missed = int(self._now_ns() > start_ns)
         self._adapt(int(agreed[1]))
-        return Flag.LATE_START if self._was_late else Flag(0)
+        if wait_until(start_ns, self._now_ns, self._spin_ns):
+            self._spin_ns = min(2 * self._spin_ns, _MOST_SPIN_NS)
+        else:
+            self._spin_ns = max(self._spin_ns * 31 // 32, _LEAST_SPIN_NS)
+        return Flag.LATE_START if self._now_ns() - start_ns > LATE_NS else Flag(0)
 
-    def _adapt(self, any_was_late: int) -> None:
+    def _adapt(self, missed_before: int) -> None:
+        """Take in whether any rank learnt of the time before this one too late."""
         self._starts += 1
-        self._late += any_was_late
+        self._any_missed += missed_before
         if self._starts < _WINDOW:
             return
-        if self._late > 1:
+        if self._any_missed > 1:
             self.slack_ns = min(self.slack_ns * 3 // 2, MOST_SLACK_NS)
-        elif not self._late:
+        elif not self._any_missed:
             self.slack_ns = max(self.slack_ns * 9 // 10, self._least_ns)
-        self._starts = self._late = 0
+        self._starts = self._any_missed = 0
 
 
 def _sleep_precisely() -> None:
@@ -107,11 +114,18 @@ def _sleep_precisely() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
 
 
-def wait_until(local_ns: int, now_ns: Callable[[], int]) -> None:
-    """Sleep, and spin only the last 30 us: a rank that spins takes a core from another."""
-    while (left_ns := local_ns - now_ns()) > 0:
-        if left_ns > _SPIN_NS:
-            time.sleep((left_ns - _SPIN_NS) / 1e9)
+def wait_until(local_ns: int, now_ns: Callable[[], int], spin_ns: int) -> bool:
+    """Sleep, and spin only the last ``spin_ns``: a rank that spins takes a core from another.
+
+    Returns whether it slept beyond the time.
+    """
+    overslept = False
+    if (left_ns := local_ns - now_ns()) > spin_ns:
+        time.sleep((left_ns - spin_ns) / 1e9)
+        overslept = now_ns() > local_ns
+    while now_ns() < local_ns:
+        pass
+    return overslept
 
 
 def first_slack_ns(control: Control, now_ns: Callable[[], int]) -> int:

@@ -267,15 +267,32 @@ class Alone:
         return np.array([values[0], max(values[1], self.other_was_late)], dtype=np.int64)
 
 
-@pytest.mark.parametrize(("behind_ns", "expected"), [
-    (0, Flag(0)), (LATE_NS, Flag(0)), (LATE_NS + 1, Flag.LATE_START)])
-def test_a_late_start_is_flagged_and_told_to_the_others(behind_ns: int, expected: Flag) -> None:
-    readings = iter([1000, 1000 + 500 + behind_ns, 1000 + 500 + behind_ns, 9000, 90_000, 90_000])
+@pytest.mark.parametrize(("known_ns", "behind_ns", "expected"), [
+    (1400, 0, Flag(0)), (1400, LATE_NS, Flag(0)), (1400, LATE_NS + 1, Flag.LATE_START),
+    (1501, 1, Flag(0)), (1501, LATE_NS + 1, Flag.LATE_START)])
+def test_a_late_start_is_flagged_and_a_missed_one_is_told(
+    known_ns: int, behind_ns: int, expected: Flag
+) -> None:
+    """Agreed is 1500; the rank knows it at ``known_ns`` and starts ``behind_ns`` behind it."""
+    first = [1000, known_ns, known_ns, 1500 + behind_ns, 1500 + behind_ns]
+    readings = iter([*first, 9000, 9100, 9100, 90_000, 90_000])
     control = Alone()
     start = AgreedStart(control, ClockModel.identity(0), lambda: next(readings), 500)
     assert start() == expected
     start()
-    assert control.told == [0, int(bool(expected))]
+    assert control.told == [0, int(known_ns > 1500)]
+
+
+def test_who_oversleeps_spins_longer_and_who_does_not_shorter_again() -> None:
+    ticks = itertools.count(0, 60_000)
+    start = AgreedStart(Alone(), ClockModel.identity(0), lambda: next(ticks), 160_000)
+    start()
+    assert start._spin_ns == 60_000
+    fine = itertools.count(10**12, 100)
+    start._now_ns = lambda: next(fine)
+    for _ in range(100):
+        start()
+    assert start._spin_ns == 30_000
 
 
 def test_slack_grows_with_late_starts_and_shrinks_without() -> None:
@@ -298,7 +315,7 @@ def test_slack_grows_with_late_starts_and_shrinks_without() -> None:
 def test_waiting_never_ends_early() -> None:
     for ahead_ns in (-5, 0, 1_000, 200_000, 3_000_000):
         until = NOW() + ahead_ns
-        wait_until(until, NOW)
+        wait_until(until, NOW, 30_000)
         assert NOW() >= until
 
 
