@@ -81,7 +81,8 @@ def test_usr1_finishes_the_running_case(mpirun: MpiLauncher) -> None:
     assert "failed" not in statuses
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [
+    4, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
 def test_sigkill_of_everything_loses_no_acknowledged_case(
     mpirun: MpiLauncher, kills: int,
 ) -> None:
