@@ -70,26 +70,29 @@ def run(folder: Path, given: argparse.Namespace) -> None:
 
 def timed_rank(folder: Path) -> int:
     """Be one rank of the main job, with a stop watch around its parts; rank 0 keeps the times."""
+    Team = hpcbench.launch.supervisor._Team
     spent: dict[str, list[float]] = defaultdict(list)
     for owner, name in ((MpiCommunicator, "allgather"), (MpiCommunicator, "barrier"),
                         (Journal, "append"), (SharedProgress, "rows"),
-                        (hpcbench.launch.crew, "watch"), (hpcbench.launch.supervisor, "_run_case")):
+                        (hpcbench.launch.crew, "watch"), (Team, "_run_case")):
         setattr(owner, name, timed(getattr(owner, name), spent[name]))
-    inner = hpcbench.launch.supervisor._run_case
+    inner = Team._run_case
     cases: list[dict[str, float]] = []
 
-    def one_case(job: Any, *rest: Any) -> str:
+    def one_case(team: Any, case: Any) -> Any:
         for times in spent.values():
             times.clear()
         spent["report"] = []
-        told = timed(job.report, spent["report"])
-        stop = inner(replace(job, report=told), *rest)
+        job = team._job
+        team._job = replace(job, report=timed(job.report, spent["report"]))
+        hearing = inner(team, case)
+        team._job = job
         cases.append({name: sum(times) for name, times in spent.items()})
         if job.comm.rank == 0 and len(cases) == len(job.plan.cases):
             (folder / "spent.json").write_text(json.dumps(cases))
-        return stop
+        return hearing
 
-    hpcbench.launch.supervisor._run_case = one_case
+    Team._run_case = one_case
     return run_command(folder / "config.json", ())
 
 
