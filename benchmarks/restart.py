@@ -47,6 +47,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
     config = {
         "name": "restart", "output": {"plots": False},
         "measure": {"warmup": 1, "iterations": 4, "passes": 1, "canary": False,
+                    "order": "planned", "mode": "barrier_start",
                     "noise_check_s": 0},
         "launch": {"timeout_s": 30},
         "fault": [{"case": f"* {size}B *", "rank": number % given.ranks, "kind": given.kind,
