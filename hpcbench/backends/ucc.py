@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcbench.measure.libraries import loaded_libraries
+from hpcbench.measure.libraries import loaded_libraries, mapped_files
 
 _PLUGIN = "torch_ucc"
 _PROBE_TIMEOUT_S = 30.0
@@ -206,11 +206,7 @@ def _layers() -> list[str] | None:
 
 def _loaded(name: str) -> Path | None:
     """Return the path of a shared library of this process whose file name begins so."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        path = Path(line.split(maxsplit=5)[-1])
-        if path.name.startswith(name):
-            return path
-    return None
+    return next((path for path in mapped_files() if path.name.startswith(name)), None)
 
 
 def _line(error: Exception) -> str:

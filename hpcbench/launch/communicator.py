@@ -16,15 +16,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hpcbench.errors import RankLostError
 from hpcbench.launch.bell import Bell
 from hpcbench.launch.pair import Pair, open_pair
+from hpcbench.launch.waiting import FIRST_PAUSE_S, LONGEST_PAUSE_S, wait_quietly
 
 _SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
 _NOTICE_TAG = 77
 _POST_TAG = 78
-_FIRST_PAUSE_S = 20e-6
-_LONGEST_PAUSE_S = 2e-3
 _ARRIVAL_S = 0.02  # a ring may overtake the notice it announces
 IDLE_PAUSE_S = 0.2
 
@@ -42,10 +40,10 @@ class Communicator(Protocol):
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
         """Return every rank's value, by rank."""
 
-    def bcast(self, value: Any, pause_s: float = _LONGEST_PAUSE_S) -> Any:
+    def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
         """Return rank 0's value on every rank."""
 
-    def barrier(self, pause_s: float = _LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
+    def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
         """Return when every rank has called; look only every ``pause_s`` seconds at the end."""
 
     def first(self, count: int) -> Communicator | None:
@@ -181,7 +179,7 @@ class MpiCommunicator:
         return [json.loads(everything[offsets[rank]:offsets[rank + 1]].tobytes())
                 for rank in range(self.size)]
 
-    def bcast(self, value: Any, pause_s: float = _LONGEST_PAUSE_S) -> Any:
+    def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
         """Return rank 0's value on every rank."""
         data = json.dumps(value).encode() if self.rank == 0 else b""
         length = np.array([len(data)], dtype=np.int64)
@@ -191,7 +189,7 @@ class MpiCommunicator:
         self._wait(self._comm.Ibcast(buffer), pause_s)
         return json.loads(buffer.tobytes())
 
-    def barrier(self, pause_s: float = _LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
+    def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
         """Return when every rank has called."""
         self._wait(self._comm.Ibarrier(), pause_s, timeout_s)
 
@@ -232,7 +230,7 @@ class MpiCommunicator:
         deadline = time.monotonic() + _ARRIVAL_S if self._bell and self._bell.take() else 0.0
         self._take_notices()
         while number not in self._notices and time.monotonic() < deadline:
-            time.sleep(_FIRST_PAUSE_S)
+            time.sleep(FIRST_PAUSE_S)
             self._take_notices()
         return number in self._notices
 
@@ -283,15 +281,8 @@ class MpiCommunicator:
         self._sent = [(kept, read) for kept, read in self._sent if not kept.Test()]
 
     def _wait(
-        self, request: Any, pause_s: float = _LONGEST_PAUSE_S, timeout_s: float | None = None,
+        self, request: Any, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None,
     ) -> None:
         """Test ``request`` with pauses that grow to ``pause_s``. Raises RankLostError when late."""
-        began, pause = time.monotonic(), _FIRST_PAUSE_S
-        while not request.Test():
-            self._while_waiting()
-            if timeout_s is not None and time.monotonic() - began > timeout_s:
-                raise RankLostError(
-                    f"another rank has not answered for {timeout_s:.0f} s; its supervisor "
-                    "process is stopped, gone or cut off")
-            time.sleep(pause)
-            pause = min(pause * 1.5, pause_s)
+        wait_quietly(request, self._while_waiting, timeout_s, lost="another rank",
+                     longest_pause_s=pause_s)

@@ -10,15 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hpcbench.errors import RankLostError
+from hpcbench.launch.waiting import refuse_lateness, wait_quietly
 
 _TAG = 79
 _TESTS = 30
 """So many tests (about 3 us) before each further one yields the core: the other rank may be
 waiting for this very one."""
 _LOOK_EVERY = 256
-_FIRST_PAUSE_S = 20e-6
-_LONGEST_PAUSE_S = 2e-3
 
 
 class Pair(Protocol):
@@ -56,7 +54,7 @@ class _MpiPair:
     def __init__(
         self, comm: Any, rank: int, timeout_s: float, while_waiting: Callable[[], None],
     ) -> None:
-        self._rank = rank
+        self._other = f"rank {rank}"
         self._timeout_s = timeout_s
         self._while_waiting = while_waiting
         self._out = np.zeros(1, dtype=np.int64)
@@ -78,7 +76,8 @@ class _MpiPair:
             if tests > _TESTS:
                 give_way()
             if tests % _LOOK_EVERY == 0:
-                self._look(began, self._timeout_s)
+                self._while_waiting()
+                refuse_lateness(began, self._timeout_s, self._other)
         return int(self._in[0])
 
     def wait(self, timeout_s: float) -> int:
@@ -93,15 +92,4 @@ class _MpiPair:
         self._receiving.Free()
 
     def _wait_for(self, request: Any, timeout_s: float) -> None:
-        began, pause = time.monotonic(), _FIRST_PAUSE_S
-        while not request.Test():
-            self._look(began, timeout_s)
-            time.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
-
-    def _look(self, began: float, timeout_s: float) -> None:
-        self._while_waiting()
-        if time.monotonic() - began > timeout_s:
-            raise RankLostError(
-                f"rank {self._rank} has not answered for {timeout_s:.0f} s; its supervisor process "
-                "is stopped, gone or cut off")
+        wait_quietly(request, self._while_waiting, timeout_s, lost=self._other)

@@ -35,17 +35,20 @@ def loaded_libraries(files: KernelFiles | None = None) -> dict[str, dict[str, An
     ``id`` is ``build-id:`` or ``sample:`` and a hexadecimal number, None if the file is not there
     to be read any more. A second file of one name is called ``name (2)``.
     """
-    files = files or KernelFiles()
-    text = files.text("proc/self/maps", _MAPS_BYTES) or ""
-    paths = sorted({line.split(maxsplit=5)[5] for line in text.splitlines()
-                    if len(line.split(maxsplit=5)) == 6})
     found: dict[str, dict[str, Any]] = {}
-    for path in map(Path, paths):
+    for path in mapped_files(files):
         if ".so" in path.name and _NAMES.fullmatch(path.name):
             same = sum(name.partition(" (")[0] == path.name for name in found)
             name = f"{path.name} ({same + 1})" if same else path.name
             found[name] = {"path": str(path), **_identity(path)}
     return found
+
+
+def mapped_files(files: KernelFiles | None = None) -> list[Path]:
+    """Return the files that this process has mapped into its memory, in order of their paths."""
+    text = (files or KernelFiles()).text("proc/self/maps", _MAPS_BYTES) or ""
+    return [Path(path) for path in sorted({line.split(maxsplit=5)[5] for line in text.splitlines()
+                                           if len(line.split(maxsplit=5)) == 6})]
 
 
 def _identity(path: Path) -> dict[str, Any]:

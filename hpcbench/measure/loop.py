@@ -6,12 +6,11 @@ time: the calls and their completion. Outside: restoring inputs, lining up the r
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from hpcbench.measure.garbage import no_garbage_collection
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import Start
 from hpcbench.measure.stop import Stopping
@@ -104,7 +103,7 @@ def measure(
     loop = _Loop(workload, device, progress, around)
     apart = schedule.validate and schedule.batch > 1
     together = schedule.validate and not apart
-    with _no_garbage_collection():
+    with no_garbage_collection():
         if apart:
             loop.sample(1, Flag.WARMUP | Flag.SINGLE, check=True)
         for index in range(schedule.warmup):
@@ -175,14 +174,3 @@ def _repeated(run: Callable[[], None], batch: int) -> Callable[[], None]:
         for _ in range(batch):
             run()
     return repeated
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Keep Python's collector out of the timed loop."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -10,14 +10,14 @@ them at the same time, as they run the sweep; else ranks that share a core would
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+
+from hpcbench.measure.garbage import no_garbage_collection
 
 Clock = Callable[[], int]
 
@@ -92,7 +92,7 @@ def look_for_detours(seconds: float = 0.5, now_ns: Clock = time.perf_counter_ns)
 
     The threshold is 10 median steps of a short run before, at least 2 us.
     """
-    with _no_garbage_collection():
+    with no_garbage_collection():
         median_ns = _median_step_ns(now_ns)
         threshold_ns = max(float(MIN_DETOUR_NS), _DETOUR_STEPS * median_ns)
         gaps: list[int] = []
@@ -120,7 +120,7 @@ def repeat_fixed_work(
     work: Callable[[int], object] = add_up,
 ) -> FixedWork:
     """Time equal pieces of ``work`` for about ``seconds``, at least 20 of them."""
-    with _no_garbage_collection():
+    with no_garbage_collection():
         size = _work_size(now_ns, work)
         times_ns: list[int] = []
         end = now_ns() + round(seconds * 1e9)
@@ -151,14 +151,3 @@ def _work_size(now_ns: Clock, work: Callable[[int], object]) -> int:
         times_ns.append(now_ns() - begin)
     least, most = _WORK_SIZES
     return min(max(least, tried * _WORK_NS // max(min(times_ns), 1)), most)
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -6,12 +6,12 @@ right all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hpcbench.plan.case import Plan
-from hpcbench.plan.order import generations, shuffled
+from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
 from hpcbench.reduce.results import Finding
 from hpcbench.reduce.stack import PassKey
 from hpcbench.trace.schema import Record
@@ -47,26 +47,26 @@ def order_findings(plan: Plan, executed: ExecutedOrder) -> Iterator[Finding]:
     measure = plan.config.get("measure", {})
     if not executed.positions or "seed" not in measure:
         return
-    astray = [(launch, pass_index, label, position, expected)
-              for launch in range(plan.launches) for pass_index in range(plan.passes)
-              for label, position, expected in _astray(
-                  plan, executed, measure, PassKey(launch, pass_index))]
+    runnable = (case for case in plan.cases if case.case_id not in executed.skipped)
+    todo = generations(runnable)
+    astray = [(turn, *found) for turn in turns(plan.launches, plan.passes)
+              for found in _astray(todo, executed, measure, turn)]
     if astray:
-        launch, pass_index, label, position, expected = astray[0]
+        turn, label, position, expected = astray[0]
         yield Finding("HB135", "note", f"{len(astray)} times a case was not run in its place, "
-                      f"first {label} in launch {launch}, pass {pass_index}: as number {position} "
+                      f"first {label} in launch {turn.launch}, pass {turn.pass_index}: "
+                      f"as number {position} "
                       f"of its workers instead of {expected}: drift of the machine may meet some "
                       "cases only; run again, or set measure.order=planned to say so")
 
 
 def _astray(
-    plan: Plan, executed: ExecutedOrder, measure: Mapping[str, Any], key: PassKey
+    todo: Sequence[Generation], executed: ExecutedOrder, measure: Mapping[str, Any], turn: Turn
 ) -> Iterator[tuple[str, int, int]]:
     """Yield (label, position, expected position) of the cases run out of order in one pass."""
-    number = key.launch * plan.passes + key.pass_index
-    runnable = (case for case in plan.cases if case.case_id not in executed.skipped)
-    for generation in generations(runnable):
-        order = shuffled(generation.cases, measure["order"], measure["seed"], number)
+    key = PassKey(turn.launch, turn.pass_index)
+    for generation in todo:
+        order = shuffled(generation.cases, measure["order"], measure["seed"], turn.number)
         for expected, case in enumerate(order):
             position = executed.positions.get((case.case_id, key), expected)
             if position != expected:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpcbench.plan.case import Case
+from hpcbench.plan.order import turns
 from hpcbench.reduce.checks import Problem, check_records
 from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.derived import Edges, edges
@@ -45,8 +46,8 @@ class Context:
     @property
     def keys(self) -> list[PassKey]:
         """Return every planned pass of every planned launch, in order."""
-        return [PassKey(launch, pass_index) for launch in range(self.launches)
-                for pass_index in range(self.passes)]
+        return [PassKey(turn.launch, turn.pass_index)
+                for turn in turns(self.launches, self.passes)]
 
 
 @dataclass(frozen=True, slots=True)
