@@ -32,14 +32,16 @@ from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
-from hpcbench.plan.case import Case, case_from_json
+from hpcbench.plan.case import Case, Collective, Workload, case_from_json
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.schema import NO_COMMUNICATOR
 from hpcbench.workloads.collectives.check import Mismatch
 from hpcbench.workloads.collectives.operation import Operation, Place
 from hpcbench.workloads.collectives.table import make_operation, other_operation
+from hpcbench.workloads.primitives.operation import PrimitiveOperation
 
+AnyOperation = Operation | PrimitiveOperation
 _COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",
                   "timeout", "nccl error", "gloo/transport", "socket", "remote process",
                   "connection refused", "unhandled system error")
@@ -93,7 +95,7 @@ class Worker:
         """Set the case up and call it once, as rank 0 of a world that does not exist."""
         world = open_fake_world(case.world_size)
         place = Place(0, case.world_size, world, torch.device("cpu"))
-        operation = make_operation(case.workload, place)
+        operation = _operation(case.workload, place)
         operation.prepare()
         operation.run()
         return {}
@@ -137,7 +139,7 @@ class Worker:
         self._progress.mark(Phase.SETUP)
         device = self._device(message["device"])
         communicator_ns = self._open_group(case)
-        operation = make_operation(case.workload, self._place(case, device))
+        operation = _operation(case.workload, self._place(case, device))
         schedule = Schedule(case.warmup, case.batch, case.validate)
         measured = measure(operation, device, self._progress, schedule,
                            self._surroundings(case, operation, message))
@@ -177,7 +179,7 @@ class Worker:
             return MpiControl(self._mpi.control)
         return GlooControl()
 
-    def _surroundings(self, case: Case, operation: Operation, message: Message) -> Surroundings:
+    def _surroundings(self, case: Case, operation: AnyOperation, message: Message) -> Surroundings:
         """Return how this case starts and stops here, and the faults it was asked to have."""
         control, clock = self._control(case.backend), ClockModel.from_json(message["clock"])
         now_ns, faults = time.perf_counter_ns, message["faults"]
@@ -189,7 +191,7 @@ class Worker:
         return Surroundings(
             start=start, stopping=self._stopping(case, message, fold, control),
             finish=control.barrier, now_ns=now_ns, faults=before_call(faults),
-            spoilers=after_call(faults, getattr(operation, "output", None), operation.poison),
+            spoilers=after_call(faults, operation.spoil),
             strays=strays(faults, lambda: other_operation(case.workload, operation.place)))
 
     def _stopping(
@@ -222,6 +224,11 @@ class Worker:
         self._membership = None
         self._store = None
         self._groups.clear()
+
+
+def _operation(work: Workload, place: Place) -> AnyOperation:
+    return (make_operation(work, place) if isinstance(work, Collective) else
+            PrimitiveOperation(work, place))
 
 
 def _group_key(case: Case) -> tuple[str, int, str]:

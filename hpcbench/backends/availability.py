@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, Collective
 
 _DIVIDES_FIRST = "UCC_TL_UCP_REDUCE_AVG_PRE_OP"
 _UCS_FALSE = ("n", "no", "off", "0")  # ucs_config_sscanf_bool of UCX's parser.c
@@ -76,7 +76,11 @@ def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     """Return why the ucc of some rank cannot do this collective, op or dtype, or None."""
     if case.backend.partition("/")[0] != "ucc":
         return None
-    work = case.workload
+    reasons = (_lacks(case, work, device, ranks) for work in case.workload.collectives())
+    return next((reason for reason in reasons if reason), None)
+
+
+def _lacks(case: Case, work: Collective, device: str, ranks: Sequence[RankFacts]) -> str | None:
     asked = [work.collective, work.op]
     asked += [f"uneven {work.collective}"] if work.split != "even" else []
     for rank in ranks:
@@ -87,10 +91,10 @@ def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
         for name in asked:
             if said := ucc["lacks"].get(name):
                 return f"{ucc['source']} has no {name} that torch {torch_version} can call: {said}"
-    return _lacking_among_ranks(case, device)
+    return _lacking_among_ranks(case, work, device)
 
 
-def _lacking_among_ranks(case: Case, device: str) -> str | None:
+def _lacking_among_ranks(case: Case, work: Collective, device: str) -> str | None:
     """Return what UCC lacks as soon as there are 2 ranks, which the probe's one cannot tell.
 
     Sources, of UCC 1.10; both were run with 2 and 4 ranks. ec_cpu_reduce.c has no float16, and
@@ -99,7 +103,6 @@ def _lacking_among_ranks(case: Case, device: str) -> str | None:
     reduce_scatter_ring.c, the only algorithm that layer ucp takes, refuses avg unless it may
     divide last.
     """
-    work = case.workload
     if case.group_size == 1 or not work.op:
         return None
     if work.dtype == "fp16" and device == "cpu":

@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-KINDS = ("collective",)
-KIND_ALIASES: Mapping[str, str] = MappingProxyType({"comm": "collective"})
+KINDS = ("collective", "primitive")
+KIND_ALIASES: Mapping[str, str] = MappingProxyType({
+    "comm": "collective", "primitives": "primitive"})
 
 COLLECTIVES = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather",

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from hpcbench.config.blocks import BLOCKS
 from hpcbench.config.names import nearest, quote
 from hpcbench.config.schema import (
-    CollectiveBlock,
     Config,
     Fault,
     Hardware,
@@ -23,7 +23,7 @@ Location = tuple[int | str, ...]
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "hardware": Hardware, "launch": Launch, "measure": Measure, "output": Output,
-    "benchmarks": CollectiveBlock, "fault": Fault,
+    "fault": Fault,
 }
 _WANTED: Mapping[str, str] = {
     "int_type": "must be a whole number", "int_from_float": "must be a whole number",
@@ -42,8 +42,13 @@ _WANTED: Mapping[str, str] = {
 def problems(error: ValidationError, raw: Any) -> list[tuple[str, str]]:
     """Return (key path, message) of every problem pydantic found in the raw mapping."""
     details = error.errors(include_url=False)
-    return [(key_path(item["loc"], raw), _message(item))
+    return [(key_path(_in_file(item["loc"]), raw), _message(item))
             for item in details if not _echo(item)]
+
+
+def _in_file(location: Location) -> Location:
+    """Return a location without the kind that pydantic puts behind a block's number."""
+    return location[:2] + location[3:] if location[:1] == ("benchmarks",) else location
 
 
 def key_path(location: Iterable[int | str], raw: Any) -> str:
@@ -87,6 +92,8 @@ def keys_of(model: type[BaseModel]) -> list[str]:
 
 
 def _section(location: Location) -> type[BaseModel]:
+    if location[0] == "benchmarks" and len(location) > 2:
+        return BLOCKS[str(location[2])]
     return Config if len(location) == 1 else _SECTIONS[str(location[0])]
 
 
@@ -94,6 +101,7 @@ def _unknown_key(location: Location) -> str:
     key, allowed = str(location[-1]), keys_of(_section(location))
     guess = nearest(key, allowed)
     homes = [name for name, model in _SECTIONS.items() if key in keys_of(model)]
+    homes += ["benchmarks"] if any(key in keys_of(model) for model in BLOCKS.values()) else []
     if guess:
         hint = f' did you mean "{guess}"?'
     else:

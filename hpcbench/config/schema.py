@@ -1,52 +1,31 @@
-"""The sweep file as frozen, typed, range-checked objects; every key with its meaning.
-
-Field order of `CollectiveBlock` is the order of a block's axes: the last varies fastest.
-"""
+"""The sweep file as frozen, typed, range-checked objects; every key with its meaning."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from hpcbench.config import names
-from hpcbench.config.axes import (
-    Axis,
-    Environment,
-    Iterations,
-    OneOrMany,
-    Ports,
-    Sizes,
-    WorldSize,
-    named,
+from hpcbench.config.axes import Iterations, OneOrMany, Ports
+from hpcbench.config.blocks import AnyBlock
+from hpcbench.config.section import (
+    NAME_PATTERN,
+    Backend,
+    Count,
+    DeviceType,
+    Dtype,
+    FaultKind,
+    Kind,
+    Mode,
+    Order,
+    Positive,
+    Section,
+    Text,
+    Timeout,
+    Wakeup,
+    Warmup,
 )
-
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-
-Kind = Annotated[str, named(names.KINDS, names.KIND_ALIASES)]
-CollectiveName = Annotated[str, named(names.COLLECTIVES, names.COLLECTIVE_ALIASES)]
-Backend = Annotated[str, named(names.BACKENDS)]
-Device = Annotated[str, named(names.DEVICES)]
-DeviceType = Annotated[str, named(names.DEVICE_TYPES, {"metal": "mps"})]
-Dtype = Annotated[str, named(names.DTYPES, names.DTYPE_ALIASES)]
-Op = Annotated[str, named(names.OPS)]
-Split = Annotated[str, named(names.SPLITS)]
-Mode = Annotated[str, named(names.MODES)]
-Order = Annotated[str, named(names.ORDERS)]
-FaultKind = Annotated[str, named(names.FAULTS)]
-Text = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]+$")]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Timeout = Annotated[float, Field(gt=0, le=604_800)]
-Wakeup = Annotated[float, Field(ge=0.0005, le=60)]
-Warmup = Annotated[int, Field(ge=0, le=1_000_000)]
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
-
-
-class Section(BaseModel):
-    """Base of all sections: frozen, no unknown keys, no silent conversions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Hardware(Section):
@@ -148,45 +127,6 @@ class Output(Section):
     plots: bool = Field(default=True, description="Draw the plots at the end of the run.")
 
 
-class CollectiveBlock(Section):
-    """One sweep over collectives: the product of all lists."""
-
-    kind: Kind = Field(description="collective (or comm).")
-    name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = Field(
-        default=None, description="Title of the block's table; default: kind and number.")
-    collective: Axis[CollectiveName] = Field(description="What is measured.")
-    backend: Axis[Backend] = Field(default=("gloo",), description="Who does it.")
-    device: Axis[Device] = Field(
-        default=("auto",), description="Where the buffers are; auto: cpu for gloo, cuda for nccl.")
-    env: Environment = Field(default={}, description="Environment variables of the workers.")
-    world_size: Axis[WorldSize] = Field(
-        default=("all",), description="Run on the first k ranks of the job; all: on every rank.")
-    dtype: Axis[Dtype] = Field(default=("fp32",), description="Element type.")
-    op: Axis[Op] = Field(
-        default=("sum",), description="Reduction of all_reduce, reduce_scatter and reduce.")
-    root: Axis[Annotated[int, Field(ge=0)]] = Field(
-        default=(0,), description="Root of broadcast, reduce, gather and scatter, in its group.")
-    in_place: Axis[bool] | None = Field(
-        default=None, description="Send from the receive buffer; default: as the collective does.")
-    split: Axis[Split] = Field(
-        default=("even",),
-        description="How all_gather, reduce_scatter and all_to_all divide the data among ranks.")
-    groups: Axis[Annotated[int, Field(ge=1)]] = Field(
-        default=(1,), description="Equal groups of consecutive ranks that run it at once.")
-    mode: Axis[Mode] | None = Field(default=None, description="Instead of measure.mode.")
-    warmup: Axis[Warmup] | None = Field(default=None, description="Instead of measure.warmup.")
-    iterations: Axis[Iterations] | None = Field(
-        default=None, description="Instead of measure.iterations.")
-    check: Axis[bool] | None = Field(
-        default=None, alias="validate", description="Instead of measure.validate.")
-    size: Sizes = Field(
-        default=(2**20,),
-        description="Bytes, as nccl-tests' size column: 8, 64KiB, {from, to, factor}.")
-    wakeup_s: Axis[Wakeup] | None = Field(default=None, description="Instead of launch.wakeup_s.")
-    timeout_s: Timeout | None = Field(
-        default=None, description="Instead of launch.timeout_s; a limit, so no list.")
-
-
 class Fault(Section):
     """An error made on purpose, to test how a run deals with it. For testing only."""
 
@@ -214,7 +154,7 @@ class Config(Section):
     launch: Launch = Launch()
     measure: Measure = Measure()
     output: Output = Output()
-    benchmarks: Annotated[tuple[CollectiveBlock, ...], Field(min_length=1)] = Field(
+    benchmarks: Annotated[tuple[AnyBlock, ...], Field(min_length=1)] = Field(
         description="The sweeps, in order.")
     fault: tuple[Fault, ...] = Field(
         default=(), description="Errors made on purpose. For testing only.")

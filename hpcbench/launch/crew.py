@@ -100,7 +100,7 @@ class Crew:
                                **terms})
             sighting = watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s))
             return self._agree(self._with_choices(case, self._worker, sighting), case.timeout_s,
-                               case.workload.collective)
+                               case.workload.name)
 
     def close(self) -> None:
         """Have healthy workers leave their process group together."""

@@ -27,7 +27,7 @@ from hpcbench.launch.pool import ask_facts
 from hpcbench.launch.variables import worker_environment
 from hpcbench.launch.workers import Template, WorkerSettings
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.case import Case, Collective, Plan
 
 _READY_TIMEOUT_S = 120.0
 
@@ -91,7 +91,11 @@ def probe_here() -> dict[str, Any]:
 
 def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
     """Return a reason if a rank's torch is too old, or its MPI too poor, for the case."""
-    work = case.workload
+    reasons = (_lacks(case, work, ranks) for work in case.workload.collectives())
+    return next((reason for reason in reasons if reason), None)
+
+
+def _lacks(case: Case, work: Collective, ranks: Sequence[RankFacts]) -> str | None:
     if case.backend == "mpi" and work.op:
         for rank in ranks:
             if reason := rank.facts["mpi"]["lacks"].get(work.dtype):

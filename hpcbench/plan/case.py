@@ -13,6 +13,8 @@ STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 DEFAULT_MODE = "isolated"
 """The timing mode that labels do not name."""
 _TWO_FORMS = ("all_gather", "reduce_scatter")
+_REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
+Option = str | int | bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,87 @@ class Collective:
     count: int
     split: str = "even"
     groups: int = 1
+
+    @property
+    def name(self) -> str:
+        """Return what is called: ``all_reduce``."""
+        return self.collective
+
+    def collectives(self) -> tuple[Collective, ...]:
+        """Return the collectives that the workload calls: this one."""
+        return (self,)
+
+    def words(self, world_size: int) -> list[str]:
+        """Return what tells it from others, for labels; backend and device go behind the 1st."""
+        parts = [self.collective]
+        parts += [self.dtype] if self.collective != "barrier" else []
+        parts += [self.op] if self.op else []
+        parts += [f"root={self.root}"] if self.root else []
+        parts += [f"{self.size_bytes}B"] if self.collective != "barrier" else []
+        parts += ["in_place"] if self.in_place and self.collective in _TWO_FORMS else []
+        parts += [f"split={self.split}"] if self.split != "even" else []
+        parts += [f"n={world_size}"]
+        parts += [f"groups={self.groups}"] if self.groups != 1 else []
+        return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """One distributed primitive: communication and matrix products together (docs/primitives.md).
+
+    ``m``, ``n``, ``k`` are those of the global problem; ``shape`` says what they were derived from
+    (``llama3-8b mlp_up tp=8``), empty where they were given. ``order`` is which comes first,
+    communication or product. ``options`` are sorted by name: those of the implementation and of
+    the primitive. What follows is told by the primitive's own file when the plan is made, so that
+    results are read without it: ``flops`` of one call on the rank that has most to do,
+    ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call communicates as
+    nccl-tests' sizes, summed, and times their busbw factors; ``inputs`` and ``runner`` are
+    ``module:class`` of the inputs and of the implementation. ``calls`` names the collectives.
+    """
+
+    primitive: str
+    implementation: str
+    order: str
+    options: tuple[tuple[str, Option], ...]
+    dtype: str
+    m: int
+    n: int
+    k: int
+    shape: str
+    flops: int
+    total_flops: int
+    size_bytes: int
+    wire_bytes: int
+    calls: tuple[str, ...]
+    inputs: str
+    runner: str
+    groups: int = 1
+
+    @property
+    def name(self) -> str:
+        """Return what is called: ``tp_columnwise``."""
+        return self.primitive
+
+    def collectives(self) -> tuple[Collective, ...]:
+        """Return the collectives that the workload calls, without their sizes."""
+        split = str(dict(self.options).get("split", "even"))
+        return tuple(Collective(
+            collective=name, dtype=self.dtype, op="sum" if name in _REDUCTIONS else None,
+            root=None, in_place=name == "all_reduce", requested_bytes=0, size_bytes=0, count=0,
+            split=split if name == "all_to_all" else "even") for name in self.calls)
+
+    def option(self, name: str) -> Option:
+        """Return the value of an option. Raises KeyError."""
+        return dict(self.options)[name]
+
+    def words(self, world_size: int) -> list[str]:
+        """Return what tells it from others, for labels; backend and device go behind the 1st."""
+        return [f"{self.primitive} {self.implementation}", self.dtype,
+                f"m={self.m}", f"n={self.n}", f"k={self.k}", self.order,
+                *(f"{name}={value}" for name, value in self.options), f"n={world_size}"]
+
+
+Workload = Collective | Primitive
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +148,7 @@ class Case:
     validate: bool
     timeout_s: float
     wakeup_s: float
-    workload: Collective
+    workload: Workload
     skip: str | None
     needs: tuple[str, ...]
     estimate_s: float
@@ -86,19 +169,25 @@ class Case:
     @property
     def label(self) -> str:
         """Return a one-line name for progress lines and messages."""
-        work = self.workload
-        parts = [work.collective, self.backend, self.device]
-        parts += [work.dtype] if work.collective != "barrier" else []
-        parts += [work.op] if work.op else []
-        parts += [f"root={work.root}"] if work.root else []
-        parts += [f"{work.size_bytes}B"] if work.collective != "barrier" else []
-        parts += ["in_place"] if work.in_place and work.collective in _TWO_FORMS else []
-        parts += [f"split={work.split}"] if work.split != "even" else []
-        parts += [f"n={self.world_size}"]
-        parts += [f"groups={work.groups}"] if work.groups != 1 else []
+        title, *rest = self.workload.words(self.world_size)
+        parts = [title, self.backend, self.device, *rest]
         parts += [self.mode] if self.mode != DEFAULT_MODE else []
         parts += [f"{key}={value}" for key, value in self.env]
         return " ".join(parts)
+
+    @property
+    def collective(self) -> Collective:
+        """Return the workload of a collective. Raises TypeError of another kind."""
+        if not isinstance(self.workload, Collective):
+            raise TypeError(f"{self.label} is no collective")
+        return self.workload
+
+    @property
+    def primitive(self) -> Primitive:
+        """Return the workload of a primitive. Raises TypeError of another kind."""
+        if not isinstance(self.workload, Primitive):
+            raise TypeError(f"{self.label} is no primitive")
+        return self.workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,4 +234,11 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
     """Rebuild one `Case`."""
     env = tuple((str(key), str(value)) for key, value in data["env"])
     return Case(**{**data, "env": env, "needs": tuple(data["needs"]),
-                   "workload": Collective(**data["workload"])})
+                   "workload": _workload_from_json(data["workload"])})
+
+
+def _workload_from_json(data: Mapping[str, Any]) -> Workload:
+    if "primitive" not in data:
+        return Collective(**data)
+    options = tuple((str(name), value) for name, value in data["options"])
+    return Primitive(**{**data, "options": options, "calls": tuple(data["calls"])})

@@ -1,9 +1,9 @@
 """How long a plan may take: an assumption to size a job with, never a result.
 
 Time of an iteration = alpha x ceil(log2 n) + moved bytes / beta, and one more alpha term for the
-barrier it starts after. Alpha and beta are assumed, per device: for the CPU what gloo does with
-four ranks on two shared cores, so a real node is faster. `hardware.network_bandwidth_gbps`
-replaces beta if it is given.
+barrier it starts after; of a primitive also its flops / rate. Alpha, beta and the rate are
+assumed, per device: for the CPU what gloo does with four ranks on two shared cores, so a real node
+is faster. `hardware.network_bandwidth_gbps` replaces beta if it is given.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hpcbench.config.schema import Hardware
-from hpcbench.plan.case import Collective
+from hpcbench.plan.case import Collective, Primitive
 
 CASE_S = 0.03
 """Assumed: agreement, buffers, expected results, journal."""
@@ -25,6 +25,7 @@ MOST_OF_TIMEOUT = 0.5
 """Of a case's time limit for its timed loop: set-up, checks and a slow sample come on top."""
 
 _ALPHA_S: Mapping[str, float] = MappingProxyType({"cpu": 1e-3, "cuda": 1e-4})
+_FLOPS_PER_S: Mapping[str, float] = MappingProxyType({"cpu": 2e10, "cuda": 1e14})
 _BETA_BYTES_PER_S: Mapping[str, float] = MappingProxyType({"cpu": 3e8, "cuda": 1e10})
 
 
@@ -53,6 +54,14 @@ def estimate_case_s(
     iteration_s = 2 * _ALPHA_S[kind] * steps + _moved_bytes(work, world_size) / beta
     checks_s = CHECKS * work.size_bytes / CHECK_BYTES_PER_S if validate else 0.0
     return CASE_S + iterations * iteration_s + checks_s
+
+
+def estimate_primitive_s(work: Primitive, device: str, calls: int, validate: bool) -> float:
+    """Return the assumed seconds of one case: products, wire, and the fp64 reference on the CPU."""
+    kind = "cuda" if device == "cuda" else "cpu"
+    call_s = (work.flops / _FLOPS_PER_S[kind] + len(work.calls) * _ALPHA_S[kind]
+              + work.wire_bytes / _BETA_BYTES_PER_S[kind])
+    return CASE_S + calls * call_s + (work.total_flops / _FLOPS_PER_S["cpu"] if validate else 0.0)
 
 
 def _moved_bytes(work: Collective, world_size: int) -> float:

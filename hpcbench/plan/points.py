@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from hpcbench.config.schema import CollectiveBlock, Config
+from hpcbench.config.blocks import AnyBlock, CollectiveBlock, PrimitiveBlock
+from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
 
 MAX_POINTS = 200_000
 """Larger products are refused before they are written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What cases are planned for."""
+
+    config: Config
+    world_size: int
 
 
 class Point(NamedTuple):
@@ -65,7 +75,7 @@ def _variables(block: CollectiveBlock) -> list[list[tuple[str, str]]]:
     return [[(name, value) for value in block.env[name]] for name in sorted(block.env)]
 
 
-def refuse_huge(blocks: Sequence[CollectiveBlock], config: Config) -> None:
+def refuse_huge(blocks: Sequence[AnyBlock], config: Config) -> None:
     """Raise ConfigError if the blocks have more than MAX_POINTS points together."""
     lengths = [_lengths(block, config) for block in blocks]
     total = sum(math.prod(axes.values()) for axes in lengths)
@@ -77,6 +87,20 @@ def refuse_huge(blocks: Sequence[CollectiveBlock], config: Config) -> None:
                       f"shorten an axis of the largest block: {axes}")
 
 
-def _lengths(block: CollectiveBlock, config: Config) -> dict[str, int]:
+def _lengths(block: AnyBlock, config: Config) -> dict[str, int]:
+    if isinstance(block, PrimitiveBlock):
+        return _primitive_lengths(block)
     lengths = {name: len(values) for name, values in _axes(block, config).items() if name != "env"}
+    return lengths | {f"env.{name}": len(values) for name, values in block.env.items()}
+
+
+def _primitive_lengths(block: PrimitiveBlock) -> dict[str, int]:
+    """Return the axes' lengths; of implementations the sum over their sets of options."""
+    listed = ("primitive", "m", "n", "k", "dtype", "backend", "device", "world_size", "order",
+              "mode", "warmup", "iterations", "check", "wakeup_s")
+    lengths = {name: len(getattr(block, name) or (None,)) for name in listed}
+    lengths["implementations"] = sum(
+        math.prod(map(len, axes.values())) for sets in block.implementations.values()
+        for axes in sets)
+    lengths |= {f"options.{name}": len(values) for name, values in block.options.items()}
     return lengths | {f"env.{name}": len(values) for name, values in block.env.items()}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpcbench.analysis.bandwidth import bandwidth
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, Collective
 from hpcbench.reduce.checks import Problem
 from hpcbench.units import to_gb_per_s
 
@@ -21,7 +21,8 @@ def peak_problem(
 
     ``nodes`` maps each rank to its machine; ``hardware`` is the config's section.
     """
-    rates = bandwidth(case.workload, case.world_size, time_s)
+    work = case.workload
+    rates = bandwidth(work, case.world_size, time_s) if isinstance(work, Collective) else None
     peak = declared_peak(case, nodes, hardware)
     if rates is None or peak is None:
         return None

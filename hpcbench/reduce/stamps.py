@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, Collective
 from hpcbench.reduce.checks import AGAIN, Problem
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
 from hpcbench.reduce.derived import Edges, folded_waits_ns, overtaken_ns, waits_ns
@@ -112,7 +112,7 @@ def check_causality(
     cause = (f"the end was stamped before the work was complete; {AGAIN}" if same else
              "their clocks are not as close as their models say: global times are not used; "
              "run again")
-    yield Problem("HB124", f"rank {left} iteration {row}: left {case.workload.collective} "
+    yield Problem("HB124", f"rank {left} iteration {row}: left {case.workload.name} "
                   f"{excess_ns[group, row]:.0f} ns before rank {came} entered it, which its result "
                   f"depends on: {cause}", rejects=same)
 
@@ -123,7 +123,9 @@ def overtaking_ns(case: Case, found: Edges) -> npt.NDArray[np.float64]:
     Positive where it did. Nothing is said (-inf) of collectives in which some rank can do without
     another: rooted ones, send_recv, and those of which a rank's part is empty.
     """
-    known = case.workload.collective in _ALL_NEED_ALL and case.workload.split != "zero"
+    work = case.workload
+    known = isinstance(work, Collective) and (
+        work.collective in _ALL_NEED_ALL and work.split != "zero")
     return np.asarray(overtaken_ns(found) - (found.bound_ns if known else np.inf))
 
 

@@ -129,7 +129,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator
 
 
 def _case_row(case: Case) -> list[str]:
-    work = case.workload
+    work = case.collective
     return [
         str(case.index), _collective(case), _backend(case), case.device,
         str(case.world_size), type_cell(case), work.op or MISSING,
@@ -149,7 +149,7 @@ def _group_rows(cases: Sequence[Case]) -> list[list[str]]:
     return [
         [str(len(group)), collective, backend, device, str(ranks),
          distinct(type_cell(case) for case in group),
-         distinct(case.workload.op for case in group) or MISSING, size_range(group),
+         distinct(case.collective.op for case in group) or MISSING, size_range(group),
          f"{_samples(group)} {mode}", ",".join(needs) or MISSING,
          format_seconds(sum(case.estimate_s for case in group) or 0.0)]
         for (collective, backend, device, ranks, mode, needs), group in groups.items()
@@ -167,7 +167,7 @@ def _samples(cases: Sequence[Case]) -> str:
 
 def _collective(case: Case) -> str:
     form = form_text(case)
-    return f"{case.workload.collective} ({form})" if form else case.workload.collective
+    return f"{case.collective.collective} ({form})" if form else case.collective.collective
 
 
 def _backend(case: Case) -> str:

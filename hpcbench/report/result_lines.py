@@ -141,20 +141,20 @@ def block_lines(name: str, items: Sequence[CaseResult]) -> Iterator[Text]:
 
 def _group_title(item: CaseResult) -> str:
     case = item.case
-    parts = (case.workload.collective, f"{case.backend} ({device_type(item)})",
+    parts = (case.collective.collective, f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}",
              form_text(case), device_memory_text(item), env_text(case))
     return "  ".join(part for part in parts if part)
 
 
 def _row_order(item: CaseResult) -> tuple[str, str, int, bool, int, int]:
-    work = item.case.workload
+    work = item.case.collective
     return (work.dtype, work.op or "", work.root or 0, bool(work.in_place), work.size_bytes,
             item.case.index)
 
 
 def _row(item: CaseResult) -> list[str]:
-    case, work, stats = item.case, item.case.workload, item.statistics
+    case, work, stats = item.case, item.case.collective, item.statistics
     rates = bandwidth(work, case.world_size, stats.median_s) if stats else None
     return [
         str(work.size_bytes), str(work.count), type_cell(case), work.op or MISSING,
@@ -183,7 +183,7 @@ def _launches_cell(item: CaseResult) -> str:
 
 
 def _wrong_cell(item: CaseResult) -> str:
-    if item.case.workload.collective == "barrier":
+    if item.case.collective.collective == "barrier":
         return MISSING
     if item.n_wrong is not None:
         return str(item.n_wrong)

@@ -78,7 +78,7 @@ def _csv_cell(value: Any) -> Any:
 
 def case_row(item: CaseResult) -> dict[str, Any]:
     """Return one case's `FIELDS`; None where a case has no such number."""
-    case, work, stats = item.case, item.case.workload, item.statistics
+    case, work, stats = item.case, item.case.collective, item.statistics
     row = {**asdict(work), **{name: getattr(case, name) for name in (
         "case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
         "iterations", "validate", "batch")}}

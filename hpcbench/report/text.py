@@ -72,17 +72,17 @@ def format_number(value: float) -> str:
 
 def type_cell(case: Case) -> str:
     """Return the dtype; MISSING for barrier, which has no data."""
-    return MISSING if case.workload.collective == "barrier" else case.workload.dtype
+    return MISSING if case.collective.collective == "barrier" else case.collective.dtype
 
 
 def in_place_cell(case: Case) -> str:
     """Return ``in``, ``out`` or MISSING: whether it sends from the receive buffer."""
-    return {None: MISSING, True: "in", False: "out"}[case.workload.in_place]
+    return {None: MISSING, True: "in", False: "out"}[case.collective.in_place]
 
 
 def form_text(case: Case) -> str:
     """Return ``split linear, 2 groups``, or nothing for even parts and one group."""
-    work = case.workload
+    work = case.collective
     parts = [f"split {work.split}"] if work.split != "even" else []
     parts += [plural(work.groups, "group")] if work.groups != 1 else []
     return ", ".join(parts)
@@ -122,7 +122,7 @@ def env_text(case: Case) -> str:
 
 def size_range(cases: Iterable[Case]) -> str:
     """Return ``64KiB`` or ``8..64MiB``; MISSING where no case has a size."""
-    sizes = sorted({case.workload.size_bytes for case in cases} - {0})
+    sizes = sorted({case.collective.size_bytes for case in cases} - {0})
     if not sizes:
         return MISSING
     first, last = format_bytes(sizes[0]), format_bytes(sizes[-1])
@@ -135,8 +135,8 @@ def distinct(values: Iterable[object]) -> str:
 
 
 def _forms(cases: Sequence[Case]) -> str:
-    splits = distinct(sorted({case.workload.split for case in cases}))
-    groups = distinct(sorted({case.workload.groups for case in cases}))
+    splits = distinct(sorted({case.collective.split for case in cases}))
+    groups = distinct(sorted({case.collective.groups for case in cases}))
     parts = [f"split={splits}"] if splits != "even" else []
     return " ".join([*parts, *([f"groups={groups}"] if groups != "1" else [])])
 
@@ -144,7 +144,7 @@ def _forms(cases: Sequence[Case]) -> str:
 def summarise_cases(cases: Sequence[Case]) -> str:
     """Return one short line that tells what a set of cases has in common and spans."""
     parts = [
-        distinct(case.workload.collective for case in cases),
+        distinct(case.collective.collective for case in cases),
         _forms(cases),
         distinct(case.backend for case in cases),
         distinct(cell for case in cases if (cell := type_cell(case)) != MISSING),

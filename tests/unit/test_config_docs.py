@@ -6,18 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.config.blocks import CollectiveBlock
 from hpcbench.config.load import PACKAGED, check_config, json_schema, load_config
 from hpcbench.config.problems import keys_of
-from hpcbench.config.schema import (
-    CollectiveBlock,
-    Config,
-    Fault,
-    Hardware,
-    Launch,
-    Measure,
-    Output,
-    Section,
-)
+from hpcbench.config.schema import Config, Fault, Hardware, Launch, Measure, Output
+from hpcbench.config.section import Section
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs/config.md").read_text()

@@ -39,13 +39,13 @@ def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
     """
     found = [item for item in items if item.statistics is not None]
     return max(found, default=None, key=lambda item: (
-        item.case.workload.collective == "all_reduce", item.case.world_size,
-        item.case.workload.size_bytes, item.case.batch == 1, -item.case.index))
+        item.case.collective.collective == "all_reduce", item.case.world_size,
+        item.case.collective.size_bytes, item.case.batch == 1, -item.case.index))
 
 
 def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Figure:
     """Return the figure of one case. ``samples`` has at least one iteration."""
-    case, work = item.case, item.case.workload
+    case, work = item.case, item.case.collective
     size = "" if work.collective == "barrier" else f" of {size_label(work.size_bytes)}"
     parts = (case.backend, device_type(item), plural(case.world_size, "rank"), form_text(case),
              work.dtype, work.op or "", "in place" if work.in_place else "", env_text(case))
@@ -62,8 +62,8 @@ def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Fi
 def _caption(item: CaseResult, samples: CaseSamples) -> str:
     calls = f" of a sample of {item.case.batch} calls" if item.case.batch > 1 else ""
     text = f"Each cell: end - start{calls} on that rank's own clock."
-    if item.case.workload.collective not in _LEAVES_EARLY:
-        group = " of its group" if item.case.workload.groups > 1 else ""
+    if item.case.collective.collective not in _LEAVES_EARLY:
+        group = " of its group" if item.case.collective.groups > 1 else ""
         text += (f" No rank can finish before all{group} have arrived, so a row that is shorter "
                  "than the others is a rank that arrives late and is waited for.")
     if _pass_ends(samples).size:

@@ -56,7 +56,7 @@ class Chart:
     @property
     def sizes(self) -> list[int]:
         """Return the different sizes, ascending."""
-        return sorted({item.case.workload.size_bytes for item in self.items})
+        return sorted({item.case.collective.size_bytes for item in self.items})
 
 
 def charts(items: Iterable[CaseResult]) -> list[Chart]:
@@ -67,13 +67,13 @@ def charts(items: Iterable[CaseResult]) -> list[Chart]:
     by_collective: dict[str, dict[Key, list[CaseResult]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         if item.statistics is not None:
-            by_collective[item.case.workload.collective][_key(item)].append(item)
+            by_collective[item.case.collective.collective][_key(item)].append(item)
     return [chart for collective, lines in by_collective.items()
             for chart in _charts_of(collective, lines)]
 
 
 def _key(item: CaseResult) -> Key:
-    case, work = item.case, item.case.workload
+    case, work = item.case, item.case.collective
     in_place = {None: "", True: "in place", False: "out of place"}[work.in_place]
     return (
         f"wake-up {case.wakeup_s:g} s", "checked" if case.validate else "unchecked",
@@ -94,7 +94,7 @@ def _facets(
     keys: list[Key], lines: dict[Key, list[CaseResult]], facet: Key
 ) -> list[tuple[Key, list[Key]]]:
     """Return (what was split by, keys) of figures that are small enough to read."""
-    one_size = len({item.case.workload.size_bytes for key in keys for item in lines[key]}) == 1
+    one_size = len({item.case.collective.size_bytes for key in keys for item in lines[key]}) == 1
     if len(keys) <= (MAX_ROWS if one_size else MAX_LINES):
         return [(facet, keys)]
     axis = _varied(keys)[0]
@@ -123,7 +123,7 @@ def _chart(collective: str, facet: Key, lines: dict[Key, list[CaseResult]]) -> C
         collective=collective, subtitle=", ".join([*shared, *extra]), file_stem=_file_name(stem),
         lines=tuple(
             Line(label=_label(key, varied, common),
-                 items=tuple(sorted(items, key=lambda item: item.case.workload.size_bytes)))
+                 items=tuple(sorted(items, key=lambda item: item.case.collective.size_bytes)))
             for key, items in sorted(lines.items(), key=lambda pair: _line_order(keys, *pair))
         ),
     )

@@ -19,6 +19,9 @@ class Barrier(Operation):
         devices = [self.place.device.index] if self.place.device.type == "cuda" else None
         dist.barrier(group=self.place.group, device_ids=devices)
 
+    def spoil(self) -> None:
+        """Do nothing: there is no buffer."""
+
     def check(self) -> Mismatch | None:
         """Return None: a barrier has no result (the plan marks it as unchecked)."""
         return None

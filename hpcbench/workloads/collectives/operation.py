@@ -73,6 +73,11 @@ class Operation:
         """Issue the collective; on return it is complete, or ordered on the current stream."""
         raise NotImplementedError
 
+    def spoil(self) -> None:
+        """Make one element of the output wrong, for tests of the check."""
+        if self.output.numel():
+            self.output.reshape(-1)[-1] = self.poison
+
     def check(self) -> Mismatch | None:
         """Compare the buffer that was just timed with the expected result."""
         return compare(self.output, self.expected, ulps=AVG_ULPS if self.spec.op == "avg" else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpcbench.plan.case import Collective
+from hpcbench.plan.case import Collective, Workload
 from hpcbench.workloads.collectives.all_gather import AllGather
 from hpcbench.workloads.collectives.all_reduce import AllReduce
 from hpcbench.workloads.collectives.all_to_all import AllToAll
@@ -38,10 +38,12 @@ def make_operation(spec: Collective, place: Place) -> Operation:
     return operations[spec.collective](spec, place)
 
 
-def other_operation(spec: Collective, place: Place) -> Operation:
-    """Allocate another collective than ``spec``: a broadcast, or a barrier instead of one."""
-    if spec.collective == "broadcast":
-        return make_operation(replace(spec, collective="barrier", root=None), place)
-    return make_operation(replace(
-        spec, collective="broadcast", op=None, root=0, in_place=True, split="even",
-        count=max(spec.count, 1)), place)
+def other_operation(work: Workload, place: Place) -> Operation:
+    """Allocate another collective than is planned: a broadcast, or a barrier instead of one."""
+    count = max(work.count, 1) if isinstance(work, Collective) else 1
+    stray = Collective(
+        collective="broadcast", dtype=work.dtype, op=None, root=0, in_place=True,
+        requested_bytes=0, size_bytes=0, count=count)
+    if work.name == "broadcast":
+        stray = replace(stray, collective="barrier", root=None)
+    return make_operation(stray, place)

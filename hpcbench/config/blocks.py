@@ -1,0 +1,120 @@
+"""A block of a sweep file: one sweep over collectives, or over primitives.
+
+Every key that takes a list is an axis; a block is measured at each point of the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from hpcbench.config import names
+from hpcbench.config.axes import Axis, Environment, Iterations, Sizes, WorldSize
+from hpcbench.config.implementations import Implementations
+from hpcbench.config.section import (
+    NAME_PATTERN,
+    Backend,
+    CollectiveName,
+    Device,
+    Dtype,
+    Kind,
+    Mode,
+    Op,
+    Section,
+    Split,
+    Text,
+    Timeout,
+    Wakeup,
+    Warmup,
+)
+
+Extent = Annotated[int, Field(ge=1, le=2**31)]
+
+
+class Block(Section):
+    """What every sweep has: where it runs, and how its cases are measured."""
+
+    kind: Kind = Field(description="collective (or comm), or primitive.")
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = Field(
+        default=None, description="Title of the block's table; default: kind and number.")
+    backend: Axis[Backend] = Field(default=("gloo",), description="Who does it.")
+    device: Axis[Device] = Field(
+        default=("auto",), description="Where the buffers are; auto: cpu for gloo, cuda for nccl.")
+    env: Environment = Field(default={}, description="Environment variables of the workers.")
+    world_size: Axis[WorldSize] = Field(
+        default=("all",), description="Run on the first k ranks of the job; all: on every rank.")
+    dtype: Axis[Dtype] = Field(default=("fp32",), description="Element type.")
+    mode: Axis[Mode] | None = Field(default=None, description="Instead of measure.mode.")
+    warmup: Axis[Warmup] | None = Field(default=None, description="Instead of measure.warmup.")
+    iterations: Axis[Iterations] | None = Field(
+        default=None, description="Instead of measure.iterations.")
+    check: Axis[bool] | None = Field(
+        default=None, alias="validate", description="Instead of measure.validate.")
+    wakeup_s: Axis[Wakeup] | None = Field(default=None, description="Instead of launch.wakeup_s.")
+    timeout_s: Timeout | None = Field(
+        default=None, description="Instead of launch.timeout_s; a limit, so no list.")
+
+
+class CollectiveBlock(Block):
+    """One sweep over collectives: the product of all lists."""
+
+    collective: Axis[CollectiveName] = Field(description="What is measured.")
+    op: Axis[Op] = Field(
+        default=("sum",), description="Reduction of all_reduce, reduce_scatter and reduce.")
+    root: Axis[Annotated[int, Field(ge=0)]] = Field(
+        default=(0,), description="Root of broadcast, reduce, gather and scatter, in its group.")
+    in_place: Axis[bool] | None = Field(
+        default=None, description="Send from the receive buffer; default: as the collective does.")
+    split: Axis[Split] = Field(
+        default=("even",),
+        description="How all_gather, reduce_scatter and all_to_all divide the data among ranks.")
+    groups: Axis[Annotated[int, Field(ge=1)]] = Field(
+        default=(1,), description="Equal groups of consecutive ranks that run it at once.")
+    size: Sizes = Field(
+        default=(2**20,),
+        description="Bytes, as nccl-tests' size column: 8, 64KiB, {from, to, factor}.")
+
+
+class PrimitiveBlock(Block):
+    """One sweep over distributed primitives: the product of all lists and implementations."""
+
+    primitive: Axis[Text] = Field(description="What is measured; hpcbench list names them.")
+    implementations: Implementations = Field(
+        description="Who does it: names, or a mapping of names to options; lists are axes.")
+    order: Axis[Text] | None = Field(
+        default=None, description="Which comes first, communication or product; default: the "
+        "primitive's first. Orders of other primitives are dropped.")
+    options: Annotated[dict[str, Axis[str | int | bool]], Field()] = Field(
+        default={}, description="Options of primitives or implementations, for all of the block's.")
+    m: Axis[Extent] | None = Field(default=None, description="Rows: tokens of all ranks.")
+    n: Axis[Extent] | None = Field(default=None, description="Columns of the (first) weight.")
+    k: Axis[Extent] | None = Field(default=None, description="Inner extent of the product.")
+
+    @model_validator(mode="after")
+    def _shape_is_given(self) -> PrimitiveBlock:
+        missing = [name for name in ("m", "n", "k") if getattr(self, name) is None]
+        if missing:
+            raise PydanticCustomError(
+                "shape", "{names} missing; give m, n and k", {"names": ", ".join(missing)})
+        return self
+
+
+BLOCKS: Mapping[str, type[Block]] = {
+    "collective": CollectiveBlock, "primitive": PrimitiveBlock}
+"""Kind -> its block."""
+
+
+def _kind_of(value: Any) -> str:
+    """Return the tag of a raw block; one of no known kind is told so as a collective."""
+    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    kind = names.KIND_ALIASES.get(str(kind), str(kind))
+    return kind if kind in BLOCKS else "collective"
+
+
+AnyBlock = Annotated[
+    Annotated[CollectiveBlock, Tag("collective")] | Annotated[PrimitiveBlock, Tag("primitive")],
+    Discriminator(_kind_of),
+]

@@ -1,0 +1,70 @@
+"""The key ``implementations`` of a block of primitives: names, with options as axes.
+
+Written as one name, a list of names, or a mapping of a name to its options or to a list of several
+sets of options (as DDLB's files have it); each option is a value or a list, which is an axis.
+Which names and options there are is known when the plan is made: plug-ins may add some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from hpcbench.config.axes import Checked, JsonSchema, as_tuple
+from hpcbench.config.names import quote
+
+OptionAxes = dict[str, tuple[str | int | bool, ...]]
+
+
+def _check(value: Any) -> dict[str, tuple[OptionAxes, ...]]:
+    if isinstance(value, Mapping):
+        given = {_name(name): _sets(name, options) for name, options in value.items()}
+    else:
+        given = {_name(name): ({},) for name in as_tuple(value)}
+    if not given:
+        raise ValueError("no implementation is named; give at least one")
+    return given
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 100:
+        raise ValueError(f"{quote(value)} is not the name of an implementation")
+    return value
+
+
+def _sets(name: str, options: Any) -> tuple[OptionAxes, ...]:
+    sets = tuple(options) if isinstance(options, (list, tuple)) else (options or {},)
+    if not sets:
+        raise ValueError(f"{name}: the list is empty; give at least one mapping of options")
+    return tuple(_axes(name, one) for one in sets)
+
+
+def _axes(name: str, options: Any) -> OptionAxes:
+    if not isinstance(options, Mapping):
+        raise ValueError(f'{name}: {quote(options)} is not a mapping of options; write '
+                         '{"chunks": [2, 4]}')
+    return {str(option): _values(f"{name}.{option}", values) for option, values in options.items()}
+
+
+def _values(where: str, values: Any) -> tuple[str | int | bool, ...]:
+    found = as_tuple(values)
+    if not found:
+        raise ValueError(f"{where}: the list is empty; give at least one value")
+    for value in found:
+        if type(value) not in (str, int, bool):
+            raise ValueError(f"{where}: {quote(value)} is not text, a whole number, true or false")
+    return found
+
+
+def _schema() -> JsonSchema:
+    value: JsonSchema = {"type": ["string", "integer", "boolean"]}
+    axes: JsonSchema = {"type": "object", "additionalProperties": {
+        "anyOf": [value, {"type": "array", "minItems": 1, "items": value}]}}
+    sets: JsonSchema = {"anyOf": [axes, {"type": "array", "minItems": 1, "items": axes}]}
+    return {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1,
+                                           "items": {"type": "string"}},
+                      {"type": "object", "minProperties": 1, "additionalProperties": sets}]}
+
+
+Implementations = Annotated[dict[str, tuple[OptionAxes, ...]], Checked(_check, _schema)]
+"""Implementation -> its sets of options, each option with all its values."""

@@ -1,0 +1,36 @@
+"""The base of all sections of a sweep file, and the types of their values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hpcbench.config import names
+from hpcbench.config.axes import named
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+Kind = Annotated[str, named(names.KINDS, names.KIND_ALIASES)]
+CollectiveName = Annotated[str, named(names.COLLECTIVES, names.COLLECTIVE_ALIASES)]
+Backend = Annotated[str, named(names.BACKENDS)]
+Device = Annotated[str, named(names.DEVICES)]
+DeviceType = Annotated[str, named(names.DEVICE_TYPES, {"metal": "mps"})]
+Dtype = Annotated[str, named(names.DTYPES, names.DTYPE_ALIASES)]
+Op = Annotated[str, named(names.OPS)]
+Split = Annotated[str, named(names.SPLITS)]
+Mode = Annotated[str, named(names.MODES)]
+Order = Annotated[str, named(names.ORDERS)]
+FaultKind = Annotated[str, named(names.FAULTS)]
+Text = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]+$")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Timeout = Annotated[float, Field(gt=0, le=604_800)]
+Wakeup = Annotated[float, Field(ge=0.0005, le=60)]
+Warmup = Annotated[int, Field(ge=0, le=1_000_000)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, no unknown keys, no silent conversions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -1,0 +1,97 @@
+"""What cases of every kind have in common: where a point runs, how it is measured, its id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpcbench.config.blocks import Block
+from hpcbench.config.schema import Config, Hardware
+from hpcbench.plan.case import Case, Workload, case_id
+from hpcbench.plan.points import Job, Point
+from hpcbench.plan.primitive_points import PrimitivePoint
+from hpcbench.plan.support import BACKEND_TRAITS, needs
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a kind of workload adds to a point.
+
+    ``identity``: what makes the workload this workload; ``estimate_s``: of one pass, 0 if skipped.
+    """
+
+    workload: Workload
+    device: str
+    validate: bool
+    memory_bytes: int
+    skip: str | None
+    estimate_s: float
+    identity: Mapping[str, Any]
+
+
+def assemble(
+    title: str, block: Block, job: Job, point: Point | PrimitivePoint, draft: Draft,
+) -> Case:
+    """Return the case of a point."""
+    config = job.config
+    env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
+    least, most = sample_bounds(point, config)
+    skip = draft.skip or _contradiction(point)
+    return Case(
+        case_id=case_id(_identity(point, draft, env, config)), index=0, block=title,
+        kind=block.kind, backend=point.backend, device=draft.device,
+        world_size=point.world_size, env=env, mode=point.mode, warmup=point.warmup,
+        iterations=most, validate=draft.validate,
+        timeout_s=block.timeout_s or config.launch.timeout_s, wakeup_s=point.wakeup_s,
+        workload=draft.workload, skip=skip,
+        needs=() if skip else needs(point.backend, draft.device),
+        estimate_s=0.0 if skip else draft.estimate_s, memory_bytes=draft.memory_bytes,
+        min_iterations=least, batch=calls_of_sample(point, config))
+
+
+def sample_bounds(point: Point | PrimitivePoint, config: Config) -> tuple[int, int]:
+    """Return the least and the most timed samples of a pass; they are equal if fixed."""
+    if isinstance(point.iterations, str):
+        return config.measure.min_iterations, config.measure.max_iterations
+    return point.iterations, point.iterations
+
+
+def calls_of_sample(point: Point | PrimitivePoint, config: Config) -> int:
+    """Return how many calls one sample is."""
+    return config.measure.batch if point.mode == "pipelined" else 1
+
+
+def too_large(memory_bytes: int, device: str, hardware: Hardware) -> str | None:
+    """Return why the buffers do not fit the declared device, or None."""
+    limit = hardware.memory_per_device_gb
+    if limit is None or memory_bytes <= limit * 1e9 or hardware.device_type not in (None, device):
+        return None
+    return (f"needs {memory_bytes / 1e9:.3g} GB of memory per rank, more than "
+            f"hardware.memory_per_device_gb {limit:g}")
+
+
+def _contradiction(point: Point | PrimitivePoint) -> str | None:
+    """Return why the point's environment selects something else than its backend, or None."""
+    selected = dict(BACKEND_TRAITS[point.backend].env)
+    for name, value in point.env:
+        if selected.get(name, value) != value:
+            return f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
+    return None
+
+
+def _identity(
+    point: Point | PrimitivePoint, draft: Draft, env: tuple[tuple[str, str], ...], config: Config,
+) -> dict[str, Any]:
+    """Return what makes a case this case; limits and labels do not."""
+    identity: dict[str, Any] = {
+        **draft.identity,
+        "backend": point.backend, "device": draft.device, "world_size": point.world_size,
+        "env": dict(env), "mode": point.mode, "warmup": point.warmup,
+        "iterations": point.iterations, "validate": draft.validate,
+    }
+    if point.mode == "pipelined":
+        identity["batch"] = config.measure.batch
+    if point.wakeup_s != config.launch.wakeup_s:
+        identity["wakeup_s"] = point.wakeup_s
+    return identity

@@ -1,0 +1,93 @@
+"""The points of a block of primitives become cases, or skips with their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from hpcbench.config.blocks import PrimitiveBlock
+from hpcbench.plan.assemble import (
+    Draft,
+    assemble,
+    calls_of_sample,
+    sample_bounds,
+    too_large,
+)
+from hpcbench.plan.case import Case, Primitive
+from hpcbench.plan.estimate import estimate_primitive_s
+from hpcbench.plan.points import Job
+from hpcbench.plan.primitive_points import PrimitivePoint, primitive_points
+from hpcbench.plan.primitives.registry import Registry
+from hpcbench.plan.primitives.spec import Problem
+from hpcbench.plan.primitives.workload import absent_workload, make_workload
+from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+
+
+def primitive_cases(
+    title: str, block: PrimitiveBlock, job: Job, registry: Registry,
+) -> Iterator[Case]:
+    """Yield the case of every point. Raises ConfigError that lists every unknown name."""
+    for point in primitive_points(title, block, job, registry):
+        yield assemble(title, block, job, point, _draft(point, job))
+
+
+def _draft(point: PrimitivePoint, job: Job) -> Draft:
+    work, reason = _workload(point)
+    device = resolve_device(point.backend, point.device)
+    memory = _memory_bytes(work, point.world_size)
+    calls = (point.warmup + sample_bounds(point, job.config)[0]) * calls_of_sample(
+        point, job.config)
+    return Draft(
+        workload=work, device=device, validate=point.validate, memory_bytes=memory,
+        skip=(_unfit_world(point, job.world_size) or reason
+              or _unsupported(point, work, device)
+              or too_large(memory, device, job.config.hardware)),
+        estimate_s=estimate_primitive_s(work, device, calls, point.validate),
+        identity=_identity(work))
+
+
+def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
+    problem = Problem(point.m, point.n, point.k, point.dtype, point.world_size, point.order,
+                      dict(point.options))
+    if isinstance(point.implementation, str):
+        return absent_workload(point.primitive, point.implementation, problem, point.shape,
+                               point.absent)
+    return make_workload(point.primitive, point.implementation, problem, point.shape)
+
+
+def _unfit_world(point: PrimitivePoint, job_size: int) -> str | None:
+    if point.world_size > job_size:
+        return f"world_size {point.world_size} is more than the job's {job_size} ranks"
+    if point.world_size < BACKEND_TRAITS[point.backend].min_world_size:
+        return f"{point.backend} makes no group of {point.world_size} rank"
+    return None
+
+
+def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | None:
+    """Return why the device or the backend cannot do what the implementation calls, or None."""
+    if device != "auto" and not isinstance(point.implementation, str) and (
+            device not in point.implementation.devices):
+        return (f"{work.implementation} runs on {' or '.join(point.implementation.devices)} only, "
+                f"not on {device}")
+    traits = BACKEND_TRAITS[point.backend]
+    if device not in traits.devices:
+        return f"{point.backend} does not run on {device}, only on {' or '.join(traits.devices)}"
+    reasons = (unsupported(point.backend, device, call.collective, call.dtype, call.op, None,
+                           call.split) for call in work.collectives())
+    return next((reason for reason in reasons if reason), None)
+
+
+def _memory_bytes(work: Primitive, ranks: int) -> int:
+    """Return an upper estimate of a rank's operands, buffers and fp64 references, in bytes."""
+    layers = int(dict(work.options).get("layers", 1))
+    elements = work.m * work.k + work.k * work.n + work.m * work.n
+    return elements * layers * (8 + 8) + 2 * work.size_bytes
+
+
+def _identity(work: Primitive) -> dict[str, Any]:
+    """Return what makes it this primitive; what follows from that is left out."""
+    told = asdict(work)
+    kept = ("primitive", "implementation", "order", "dtype", "m", "n", "k")
+    return {"kind": "primitive", **{name: told[name] for name in kept},
+            "options": dict(work.options)}

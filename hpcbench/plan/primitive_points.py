@@ -1,0 +1,192 @@
+"""The points of a block of primitives: shapes, implementations and their options, multiplied out.
+
+Which names and options there are is known here and not before: plug-ins add to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+from hpcbench.config.blocks import PrimitiveBlock
+from hpcbench.config.implementations import OptionAxes
+from hpcbench.config.names import BACKENDS, quote, unknown_name
+from hpcbench.errors import ConfigError
+from hpcbench.plan.case import Option
+from hpcbench.plan.points import Job
+from hpcbench.plan.primitives.registry import Registry
+from hpcbench.plan.primitives.spec import ImplementationSpec, PrimitiveSpec, Values
+from hpcbench.plan.primitives.workload import options_of
+
+NO_PLUGIN = "no plug-in that is installed here offers it: see docs/plugins.md"
+_OF_POINTS = ("backend", "order")
+"""Keys of a set of options that are axes of every implementation."""
+
+
+class PrimitivePoint(NamedTuple):
+    """One value of every axis. ``implementation`` is a name where ``absent`` says why it is not."""
+
+    primitive: PrimitiveSpec
+    m: int
+    n: int
+    k: int
+    shape: str
+    dtype: str
+    backend: str
+    device: str
+    env: tuple[tuple[str, str], ...]
+    world_size: int
+    implementation: ImplementationSpec | str
+    absent: str
+    order: str
+    options: tuple[tuple[str, Option], ...]
+    mode: str
+    warmup: int
+    iterations: int | str
+    validate: bool
+    wakeup_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """One way to do a primitive: an implementation with one value for each of its options.
+
+    ``backend`` is None where the block's backends apply.
+    """
+
+    primitive: PrimitiveSpec
+    implementation: ImplementationSpec | str
+    absent: str
+    order: str
+    options: tuple[tuple[str, Option], ...]
+    backend: str | None
+
+
+def primitive_points(
+    title: str, block: PrimitiveBlock, job: Job, registry: Registry,
+) -> Iterator[PrimitivePoint]:
+    """Return the points of a block. Raises ConfigError that lists every unknown name or value."""
+    problems = list(_problems(block, registry))
+    if problems:
+        raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
+    return _points(block, job, registry)
+
+
+def _points(block: PrimitiveBlock, job: Job, registry: Registry) -> Iterator[PrimitivePoint]:
+    config = job.config
+    variables = product(*([(name, value) for value in block.env[name]]
+                          for name in sorted(block.env)))
+    sizes = (job.world_size if size == "all" else size for size in block.world_size)
+    outer = product(block.primitive, shapes(block), block.dtype, block.device, tuple(variables),
+                    tuple(sizes))
+    inner = tuple(product(
+        block.mode or (config.measure.mode,), block.warmup or (config.measure.warmup,),
+        block.iterations or (config.measure.iterations,), block.check or (config.measure.check,),
+        block.wakeup_s or (config.launch.wakeup_s,)))
+    for name, (m, n, k, shape), dtype, device, env, world_size in outer:
+        for choice in _choices(block, registry.primitives[name], registry):
+            backends = block.backend if choice.backend is None else (choice.backend,)
+            for backend, measured in product(backends, inner):
+                yield PrimitivePoint(
+                    choice.primitive, m, n, k, shape, dtype, backend, device, env,
+                    int(world_size), choice.implementation, choice.absent, choice.order,
+                    choice.options, *measured)
+
+
+def shapes(block: PrimitiveBlock) -> Iterator[tuple[int, int, int, str]]:
+    """Yield (m, n, k, where it comes from) of a block's shapes."""
+    for m, n, k in product(block.m or (), block.n or (), block.k or ()):
+        yield m, n, k, ""
+
+
+def _choices(
+    block: PrimitiveBlock, primitive: PrimitiveSpec, registry: Registry,
+) -> Iterator[_Choice]:
+    for name, sets in block.implementations.items():
+        found = registry.implementation(name, primitive.name)
+        known = (options_of(primitive, found) if found else
+                 {**primitive.options, **registry.elsewhere.get(name, {})})
+        for axes in sets:
+            own = {key: axes.get(key, block.options.get(key, (values.default,)))
+                   for key, values in known.items()}
+            orders = [order for order in axes.get("order", block.order or primitive.orders[:1])
+                      if order in primitive.orders] or primitive.orders[:1]
+            backends: Sequence[Option | None] = axes.get("backend", (None,))
+            for order, backend, values in product(orders, backends, product(*own.values())):
+                yield _Choice(
+                    primitive, found or registry.aliases.get(name, name),
+                    "" if found else _why_absent(name, primitive, registry), str(order),
+                    tuple(zip(own, values, strict=True)),
+                    None if backend is None else str(backend))
+
+
+def _why_absent(name: str, primitive: PrimitiveSpec, registry: Registry) -> str:
+    """Return why an implementation that is known has none of this primitive."""
+    specs = registry.implementations.get(registry.aliases.get(name, name), ())
+    said = [spec.absent[primitive.name] for spec in specs if primitive.name in spec.absent]
+    why = said[0] if said else NO_PLUGIN if not specs else "nobody has written it"
+    return f"no {name} of {primitive.name}: {why}"
+
+
+def _problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
+    """Yield what names nothing: primitives, implementations, orders, options, values."""
+    for name in block.primitive:
+        if name not in registry.primitives:
+            yield f"primitive: {unknown_name(name, registry.primitives)}"
+    primitives = [registry.primitives[name] for name in block.primitive
+                  if name in registry.primitives]
+    if not primitives:
+        return
+    every: dict[str, list[Values]] = {}
+    for name, sets in block.implementations.items():
+        where = f"implementations.{name}"
+        if not registry.is_known(name):
+            yield f"{where}: {unknown_name(name, registry.names())}{registry.broken_text()}"
+            continue
+        allowed = registry.options(name, primitives)
+        for option, values in allowed.items():
+            every.setdefault(option, []).extend(values)
+        for axes in sets:
+            yield from _bad_options(where, axes, allowed, primitives)
+    yield from _bad_options("options", block.options, every, primitives, of_points=False)
+    yield from _bad_orders("order", block.order or (), primitives)
+
+
+def _bad_options(
+    where: str, axes: OptionAxes | Mapping[str, tuple[Option, ...]],
+    allowed: Mapping[str, Sequence[Values]], primitives: Sequence[PrimitiveSpec], *,
+    of_points: bool = True,
+) -> Iterator[str]:
+    for option, values in axes.items():
+        if of_points and option == "order":
+            yield from _bad_orders(f"{where}.order", values, primitives)
+        elif of_points and option == "backend":
+            yield from (f"{where}.backend: {unknown_name(value, BACKENDS)}"
+                        for value in values if value not in BACKENDS)
+        elif option not in allowed:
+            yield f"{where}: {unknown_name(option, [*allowed, *(_OF_POINTS if of_points else ())])}"
+        else:
+            yield from (f"{where}.{option}: {_wanted(value, allowed[option])}" for value in values
+                        if not any(_fits(value, item) for item in allowed[option]))
+
+
+def _bad_orders(
+    where: str, orders: Sequence[Option], primitives: Sequence[PrimitiveSpec],
+) -> Iterator[str]:
+    known = dict.fromkeys(order for primitive in primitives for order in primitive.orders)
+    yield from (f"{where}: {unknown_name(order, known)}" for order in orders if order not in known)
+
+
+def _fits(value: Option, values: Values) -> bool:
+    if values.allowed:
+        return any(value == allowed and type(value) is type(allowed) for allowed in values.allowed)
+    return type(value) is int and value >= values.least
+
+
+def _wanted(value: Option, several: Sequence[Values]) -> str:
+    allowed = dict.fromkeys(item for values in several for item in values.allowed)
+    if allowed:
+        return unknown_name(value, [str(item) for item in allowed])
+    return f"{quote(value)} must be a whole number from {min(item.least for item in several)}"

@@ -1,0 +1,1 @@
+"""The distributed primitives as plans know them: shapes, traffic, flops. No torch."""

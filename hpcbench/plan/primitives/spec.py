@@ -1,0 +1,141 @@
+"""What a primitive and an implementation of it tell a plan (docs/primitives.md, docs/plugins.md).
+
+Both are plain data with pure functions, importable without torch: a plan is made, and results are
+read, where torch is not installed. What runs is named by a string, ``module:class``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from hpcbench.config.names import DTYPE_BYTES
+from hpcbench.plan.case import Option
+
+Part = Literal["both", "compute", "communicate"]
+NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What an option may be: one of ``allowed``, or, if there are none, a number from ``least``.
+
+    ``default`` is used where the sweep says nothing.
+    """
+
+    default: Option
+    allowed: tuple[Option, ...] = ()
+    least: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One point of a sweep: the global problem, and how it is to be done on ``ranks`` ranks."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    ranks: int
+    order: str
+    options: Mapping[str, Option]
+
+    @property
+    def element_bytes(self) -> int:
+        """Return the bytes of one element."""
+        return DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """One collective that a call makes ``times`` times.
+
+    ``size_bytes`` is its size as nccl-tests counts it. ``wire_bytes`` is what it stands for on
+    the wire: size times the busbw factor (`analysis.bandwidth.busbw_factor`).
+    """
+
+    collective: str
+    size_bytes: int
+    wire_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one call does: flops of the rank that has most, of all ranks, and what it sends.
+
+    A multiplication and an addition are two flops; activations and additions of partial results
+    are not counted.
+    """
+
+    flops: int
+    total_flops: int
+    traffic: tuple[Traffic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveSpec:
+    """A primitive: what is computed of what, and how it lies on the ranks.
+
+    Attributes:
+        name: as sweep files write it.
+        meaning: one line for people.
+        orders: what comes first, communication or product; the first is the default.
+        work: what one call does, by order and options.
+        unsharded: the same where every rank does all of the product and sends nothing; for
+            ``compute_only``, size ``unsharded``.
+        unfit: why a problem cannot be divided among its ranks, or None.
+        options: options that every implementation of it has.
+        inputs: ``module:class`` of the inputs on a rank (`workloads.primitives.inputs`).
+        layers: the kinds of layers of a model that it can take its shape from.
+    """
+
+    name: str
+    meaning: str
+    orders: tuple[str, ...]
+    work: Callable[[Problem], Work]
+    unsharded: Callable[[Problem], Work]
+    unfit: Callable[[Problem], str | None]
+    inputs: str
+    options: Mapping[str, Values] = field(default_factory=lambda: NO_OPTIONS)
+    layers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImplementationSpec:
+    """One way to do one or several primitives.
+
+    Attributes:
+        name: as sweep files write it.
+        meaning: one line for people.
+        runners: primitive -> ``module:class`` that runs it.
+        absent: primitive -> why there is none.
+        part: what it does of the primitive.
+        options: options of its own.
+        orders: (primitive, order) pairs that it has; None: all of them.
+        calls: collectives that it calls instead of those of the primitive's traffic; None: those.
+        devices: where it runs.
+        modules: Python modules that it needs beside torch.
+        unfit: why a problem does not suit it, or None.
+        overlaps: whether communication and product are meant to run at the same time.
+    """
+
+    name: str
+    meaning: str
+    runners: Mapping[str, str]
+    absent: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    part: Part = "both"
+    options: Mapping[str, Values] = field(default_factory=lambda: NO_OPTIONS)
+    orders: frozenset[tuple[str, str]] | None = None
+    calls: tuple[str, ...] | None = None
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    modules: tuple[str, ...] = ()
+    unfit: Callable[[str, Problem], str | None] = lambda _primitive, _problem: None
+    overlaps: bool = False
+
+
+def not_divided(ranks: int, **extents: int) -> str | None:
+    """Return why one of the extents cannot be divided evenly among the ranks, or None."""
+    bad = [f"{name}={extent}" for name, extent in extents.items() if extent % ranks]
+    return f"{', '.join(bad)} cannot be divided evenly among {ranks} ranks" if bad else None

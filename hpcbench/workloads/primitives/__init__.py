@@ -1,0 +1,1 @@
+"""The distributed primitives: inputs and expected results, and the implementations that run."""

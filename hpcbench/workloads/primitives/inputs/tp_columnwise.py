@@ -1,0 +1,53 @@
+"""Inputs and results of tp_columnwise (`plan.primitives.tp_columnwise` says what it is)."""
+
+from __future__ import annotations
+
+import torch
+
+from hpcbench.plan.case import Primitive
+from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.primitives.expected import Expected, product
+from hpcbench.workloads.primitives.inputs.base import Inputs
+from hpcbench.workloads.primitives.operands import magnitude, operand
+
+
+class Columnwise(Inputs):
+    """``rows`` (m / d, k) of A, and ``weight``: (k, n / d) of W, or all of it (k, n).
+
+    ``gather_first``: the order is AG_before. ``compute_only`` multiplies ``left`` by ``weight``;
+    ``comm_only`` gathers ``sent``.
+    """
+
+    def __init__(self, spec: Primitive, place: Place) -> None:
+        super().__init__(spec, place)
+        size = magnitude(spec.dtype, spec.k)
+        self._exact = size > 0
+        self._a = operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        weight = operand((spec.k, spec.n), spec.dtype, size, seed=2)
+        self.gather_first = spec.order == "AG_before"
+        sharded = self.gather_first and spec.option("weight") == "sharded"
+        self._weight = self.own(weight, 1) if sharded else weight
+        self.rows = self.here(self.own(self._a, 0))
+        self.weight = self.here(self._weight)
+        whole = spec.implementation == "compute_only" and spec.option("size") == "unsharded"
+        if whole:
+            self.weight = self.here(weight)
+            self._weight = weight
+        self._left = self._a if self.gather_first or whole else self.own(self._a, 0)
+
+    @property
+    def left(self) -> torch.Tensor:
+        """Return what the product alone multiplies: all of A, or this rank's rows."""
+        return self.here(self._left)
+
+    @property
+    def sent(self) -> torch.Tensor:
+        """Return what the communication alone gathers: rows of A, or of C."""
+        return self.rows if self.gather_first else self.rows @ self.weight
+
+    def expected(self, part: str) -> Expected:
+        """Return C or this rank's columns of it; its product; or what the gathering ends with."""
+        if part == "communicate" and self.gather_first:
+            return Expected(self._a.double())
+        left = self._left if part == "compute" else self._a
+        return product([(left, self._weight)], self.spec.dtype, exact=self._exact)
