@@ -67,7 +67,7 @@ def primitive_points(
     title: str, block: PrimitiveBlock, job: Job, registry: Registry,
 ) -> Iterator[PrimitivePoint]:
     """Return the points of a block. Raises ConfigError that lists every unknown name or value."""
-    problems = list(_problems(block, registry))
+    problems = dict.fromkeys(_problems(block, registry))
     if problems:
         raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
     return _points(block, job, registry)
