@@ -19,7 +19,7 @@ from hpcbench.plan.estimate import estimate_primitive_s
 from hpcbench.plan.points import Job
 from hpcbench.plan.primitive_points import PrimitivePoint, primitive_points
 from hpcbench.plan.primitive_shapes import Shape
-from hpcbench.plan.primitives.registry import Registry
+from hpcbench.plan.primitives.registry import Registry, is_ours
 from hpcbench.plan.primitives.spec import Problem
 from hpcbench.plan.primitives.workload import absent_workload, make_workload
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
@@ -56,7 +56,13 @@ def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
         return absent_workload(point.primitive, found, problem, shape.origin, point.absent)
     if shape.misfit:
         return absent_workload(point.primitive, found.name, problem, shape.origin, shape.misfit)
-    return make_workload(point.primitive, found, problem, shape.origin)
+    try:
+        return make_workload(point.primitive, found, problem, shape.origin)
+    except Exception as error:  # a plug-in's formulas can raise anything; it costs only its cases
+        if is_ours(point.primitive) and is_ours(found):
+            raise
+        return absent_workload(point.primitive, found.name, problem, shape.origin,
+                               f"its plug-in cannot plan it: {type(error).__name__}: {error}")
 
 
 def _unfit_world(point: PrimitivePoint, job_size: int) -> str | None:

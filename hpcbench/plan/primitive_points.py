@@ -22,7 +22,6 @@ from hpcbench.plan.primitives.registry import Registry
 from hpcbench.plan.primitives.spec import ImplementationSpec, PrimitiveSpec, Values
 from hpcbench.plan.primitives.workload import options_of
 
-NO_PLUGIN = "no plug-in that is installed here offers it: see docs/plugins.md"
 _OF_POINTS = ("backend", "order")
 """Keys of a set of options that are axes of every implementation."""
 
@@ -99,6 +98,7 @@ def _choices(
 ) -> Iterator[_Choice]:
     for name, sets in block.implementations.items():
         found = registry.implementation(name, primitive.name)
+        absent = registry.absent(name, primitive.name)
         known = (options_of(primitive, found) if found else
                  {**primitive.options, **registry.elsewhere.get(name, {})})
         for axes in sets:
@@ -110,18 +110,10 @@ def _choices(
             for order, backend, values in product(orders, backends, product(*own.values())):
                 yield _Choice(
                     primitive, found or registry.aliases.get(name, name),
-                    "" if found else _why_absent(name, primitive, registry), str(order),
+                    f"no {name} of {primitive.name}: {absent}" if absent else "", str(order),
                     tuple({**dict(zip(own, values, strict=True)),
                            **primitive.decided.get(str(order), {})}.items()),
                     None if backend is None else str(backend))
-
-
-def _why_absent(name: str, primitive: PrimitiveSpec, registry: Registry) -> str:
-    """Return why an implementation that is known has none of this primitive."""
-    specs = registry.implementations.get(registry.aliases.get(name, name), ())
-    said = [spec.absent[primitive.name] for spec in specs if primitive.name in spec.absent]
-    why = said[0] if said else NO_PLUGIN if not specs else "nobody has written it"
-    return f"no {name} of {primitive.name}: {why}"
 
 
 def _problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
