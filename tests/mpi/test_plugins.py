@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from reading import ONCE, read
 
 from launcher import ROOT, MpiLauncher
-from reading import ONCE, read
 
 SOURCE = ROOT / "tests/data/plugin"
 SWEEP = {
