@@ -100,7 +100,7 @@ def _with_numbers(
     case = result.case
     statistics, timing = measured(
         case, samples, {key: item.records for key, item in ran.items()},
-        joined([item.common for item in ran.values()]))
+        joined([item.common for item in ran.values()]), context.keys)
     timed = statistics.n + timing.n_ramp + timing.n_surplus
     planned = (case.min_iterations or case.iterations) * len(ran)
     notes = [timer_problem(samples, context.clock_resolution_ns),
