@@ -16,6 +16,8 @@ import torch.distributed as dist
 
 from hpcbench.workloads.primitives.implementations.base import AnyInputs, Implementation
 from hpcbench.workloads.primitives.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
+from hpcbench.workloads.primitives.inputs.tp_mlp import Mlp as MlpInputs
+from hpcbench.workloads.primitives.inputs.tp_rowwise import Rowwise as RowwiseInputs
 
 
 class _Ring(Implementation[AnyInputs]):
@@ -91,3 +93,83 @@ class Columnwise(_Ring[ColumnwiseInputs]):
             if step < self.ranks:
                 torch.mm(self._rows[step], self.inputs.weight, out=made[step])
             _finish(travelling)
+
+
+class Rowwise(_Ring[RowwiseInputs]):
+    """The sum of a block of C travels round, and each rank adds its product when it comes.
+
+    A block starts behind its owner and ends with it; while the sum of one travels, the product
+    of the next is formed.
+    """
+
+    def __init__(self, inputs: RowwiseInputs) -> None:
+        super().__init__(inputs)
+        rows, n = inputs.spec.m // self.ranks, inputs.spec.n
+        self.output = self.empty(rows, n)
+        self._columns = [inputs.columns.chunk(self.ranks)[self.owner(step + 1)]
+                         for step in range(self.ranks)]
+        spare = [self.empty(rows, n) for _ in range(min(2, self.ranks - 1))]
+        self._sums = [*(spare[step % 2] for step in range(self.ranks - 1)), self.output]
+        self._arrived = self.empty(rows, n)
+        self._hops = [self.hop(total, self._arrived) for total in self._sums[:-1]]
+
+    def run(self) -> None:
+        """Multiply, and add what arrives, block by block; the own one last."""
+        travelling: Sequence[Any] = ()
+        for step, (columns, total) in enumerate(zip(self._columns, self._sums, strict=True)):
+            torch.mm(columns, self.inputs.weight, out=total)
+            _finish(travelling)
+            if step:
+                total.add_(self._arrived)
+            travelling = _start(self._hops[step] if step < self.ranks - 1 else ())
+
+
+class Mlp(_Ring[MlpInputs]):
+    """Tokens travel round as in Columnwise, sums of results one step behind as in Rowwise.
+
+    The own block is the first that is there and the last whose sum comes: its first product is
+    formed while the tokens make their first hop, its second while the sums make their last.
+    """
+
+    def __init__(self, inputs: MlpInputs) -> None:
+        super().__init__(inputs)
+        rows, k = inputs.tokens.shape
+        last = self.ranks - 1
+        self.output = self.empty(rows, k)
+        self._hidden = self.empty(rows, inputs.up.shape[1])
+        self._own_hidden = self.empty(rows, inputs.up.shape[1])
+        passing = [self.empty(rows, k) for _ in range(min(2, last))]
+        spare = [self.empty(rows, k) for _ in range(min(2, last))]
+        self._tokens = [inputs.tokens, *(passing[step % 2] for step in range(last))]
+        self._sums = [spare[step % 2] for step in range(last)]
+        self._arrived = self.empty(rows, k)
+        self._hops = [list(self._hops_of_step(step)) for step in range(self.ranks + 1)]
+
+    def _hops_of_step(self, step: int) -> Iterator[dist.P2POp]:
+        """Yield what travels under a step: the next step's tokens, the last one's sums."""
+        if step < self.ranks - 1:
+            yield from self.hop(self._tokens[step], self._tokens[step + 1])
+        if step >= 2:
+            yield from self.hop(self._sums[step - 2], self._arrived)
+
+    def run(self) -> None:
+        """Take block after block through both products, and add what arrives."""
+        for step, tokens in enumerate(self._tokens):
+            travelling = _start(self._hops[step])
+            self._multiply(step, tokens)
+            _finish(travelling)
+            if step >= 2:
+                self._sums[step - 1].add_(self._arrived)
+        travelling = _start(self._hops[self.ranks])
+        torch.mm(self._own_hidden, self.inputs.down, out=self.output)
+        _finish(travelling)
+        if travelling:
+            self.output.add_(self._arrived)
+
+    def _multiply(self, step: int, tokens: torch.Tensor) -> None:
+        """Take the own tokens, of step 0, through one product, all others through both."""
+        hidden = self._hidden if step else self._own_hidden
+        torch.mm(tokens, self.inputs.up, out=hidden)
+        self.inputs.activate(hidden)
+        if step:
+            torch.mm(hidden, self.inputs.down, out=self._sums[step - 1])
