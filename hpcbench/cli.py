@@ -36,7 +36,8 @@ ConfigOption = Annotated[
     Optional[Path], typer.Option("--config", "-c", help="The same, as an option.")
 ]
 BenchmarkOption = Annotated[
-    Optional[str], typer.Option(help="Run only the blocks of this kind: collective (or comm).")
+    Optional[str],
+    typer.Option(help="Run only the blocks of this kind: collective (or comm), primitive."),
 ]
 WarmupOption = Annotated[
     Optional[int], typer.Option(help="Warm-up iterations of every case: measure.warmup.")
@@ -253,7 +254,7 @@ def list_(
         bool, typer.Option("--probe/--no-probe", help="Ask this machine which backends it has.")
     ] = True,
 ) -> None:
-    """List collectives, dtypes, ops and backends, with what is available here."""
+    """List collectives, primitives, plug-ins and backends, with what is available here."""
     from hpcbench.report.listing import print_listing
 
     print_listing(probe=probe)

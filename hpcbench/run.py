@@ -177,6 +177,8 @@ def _progress(
             f"hpcbench {__version__}: {comm.size} rank(s) on {len(topology.nodes)} node(s), "
             f"{len(todo)} cases to run, {len(resolution.skips)} cannot run here")
         progress.message(f"results in {folder.path}")
+        for note in plan.config["notes"]:
+            progress.message(f"note: {note}")
         if plan.config["launch"]["inline"]:
             progress.message("workers run inline, in the MPI processes: a crash ends the job, a "
                              "hang is not survived")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
 
+from hpcbench.config.dialects.ddlb import DdlbFile, is_ddlb, translated
 from hpcbench.config.problems import problems
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError, FileError
 
 PACKAGED = Path(__file__).with_name("default.json")
+AnyFile = TypeVar("AnyFile", Config, DdlbFile)
 _YAML = (".yaml", ".yml")
 _OF_EVERY_CASE = {"measure.warmup": "warmup", "measure.iterations": "iterations",
                   "measure.validate": "validate", "measure.mode": "mode"}
@@ -38,10 +40,11 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     """Return the checked configuration; overrides are (key path, value) and win over the file.
 
     An override of measure.warmup, .iterations, .validate or .mode holds for every block.
+    A file of DDLB is translated first: overrides are of our keys.
     Raises ConfigError that lists every problem, FileError if the file cannot be read.
     """
     file = find_config(path)
-    raw = read_config(file)
+    raw = _in_our_words(read_config(file), str(file))
     for key, value in overrides:
         _override(raw, key, value)
     return check_config(raw, str(file), [key for key, _ in overrides])
@@ -49,15 +52,26 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
 
 def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Config:
     """Return the configuration in a plain mapping. Raises ConfigError that lists every problem."""
+    return _checked(Config, raw, source, overridden)
+
+
+def _in_our_words(raw: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return the raw mapping of a file, translated if it is another tool's."""
+    return translated(_checked(DdlbFile, raw, source)) if is_ddlb(raw) else raw
+
+
+def _checked(
+    root: type[AnyFile], raw: Any, source: str, overridden: Sequence[str] = (),
+) -> AnyFile:
     try:
         text = json.dumps(raw, default=str)
     except (ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{source}: cannot be written as JSON: {error}") from None
     try:
-        return Config.model_validate_json(text)
+        return root.model_validate_json(text)
     except ValidationError as error:
         lines = [_line(source, overridden, key, message)
-                 for key, message in problems(error, raw)]
+                 for key, message in problems(error, raw, root)]
         raise ConfigError("\n".join(lines)) from None
 
 

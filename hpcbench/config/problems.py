@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from hpcbench.config.blocks import BLOCKS
+from hpcbench.config.dialects.ddlb import DdlbBenchmark, DdlbFile
 from hpcbench.config.names import nearest, quote
 from hpcbench.config.schema import (
     Config,
@@ -39,10 +40,12 @@ _WANTED: Mapping[str, str] = {
 }
 
 
-def problems(error: ValidationError, raw: Any) -> list[tuple[str, str]]:
-    """Return (key path, message) of every problem pydantic found in the raw mapping."""
+def problems(
+    error: ValidationError, raw: Any, root: type[BaseModel] = Config,
+) -> list[tuple[str, str]]:
+    """Return (key path, message) of every problem pydantic found in a raw mapping of a ``root``."""
     details = error.errors(include_url=False)
-    return [(key_path(_in_file(item["loc"]), raw), _message(item))
+    return [(key_path(_in_file(item["loc"]), raw), _message(item, root))
             for item in details if not _echo(item)]
 
 
@@ -70,12 +73,12 @@ def _echo(item: ErrorDetails) -> bool:
     return item["type"] == "too_short" and bool(item["input"])
 
 
-def _message(item: ErrorDetails) -> str:
+def _message(item: ErrorDetails, root: type[BaseModel]) -> str:
     kind = item["type"]
     if kind == "extra_forbidden":
-        return _unknown_key(item["loc"])
+        return _unknown_key(item["loc"], root)
     if kind == "missing":
-        return _missing_key(item["loc"])
+        return _missing_key(item["loc"], root)
     if kind == "too_short":
         return "the list is empty; give at least one value"
     if kind == "value_error":
@@ -91,26 +94,33 @@ def keys_of(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _section(location: Location) -> type[BaseModel]:
+def _section(location: Location, root: type[BaseModel]) -> type[BaseModel]:
+    if len(location) == 1:
+        return root
+    if root is DdlbFile:
+        return DdlbBenchmark
     if location[0] == "benchmarks" and len(location) > 2:
         return BLOCKS[str(location[2])]
-    return Config if len(location) == 1 else _SECTIONS[str(location[0])]
+    return _SECTIONS[str(location[0])]
 
 
-def _unknown_key(location: Location) -> str:
-    key, allowed = str(location[-1]), keys_of(_section(location))
-    guess = nearest(key, allowed)
+def _unknown_key(location: Location, root: type[BaseModel]) -> str:
+    key, allowed = str(location[-1]), keys_of(_section(location, root))
+    if root is DdlbFile:
+        return f"unknown key of a file of DDLB;{_guess(key, allowed)} allowed: {', '.join(allowed)}"
     homes = [name for name, model in _SECTIONS.items() if key in keys_of(model)]
     homes += ["benchmarks"] if any(key in keys_of(model) for model in BLOCKS.values()) else []
-    if guess:
-        hint = f' did you mean "{guess}"?'
-    else:
-        hint = f" it belongs to {' or '.join(homes)};" if homes else ""
+    hint = _guess(key, allowed) or (f" it belongs to {' or '.join(homes)};" if homes else "")
     return f"unknown key;{hint} allowed: {', '.join(allowed)}"
 
 
-def _missing_key(location: Location) -> str:
+def _guess(key: str, allowed: Iterable[str]) -> str:
+    guess = nearest(key, allowed)
+    return f' did you mean "{guess}"?' if guess else ""
+
+
+def _missing_key(location: Location, root: type[BaseModel]) -> str:
     key = str(location[-1])
-    fields = _section(location).model_fields.items()
+    fields = _section(location, root).model_fields.items()
     about = [field.description for name, field in fields if key == (field.alias or name)]
     return f"missing; {about[0]}" if about and about[0] else "missing"

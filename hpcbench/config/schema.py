@@ -146,6 +146,8 @@ class Config(Section):
     name: Annotated[str, Field(pattern=NAME_PATTERN)] = Field(
         default="default", description="Name of the results folder: letters, digits and . _ -")
     benchmark: Kind | None = Field(default=None, description="Run only the blocks of this kind.")
+    notes: Annotated[tuple[Text, ...], OneOrMany()] = Field(
+        default=(), description="Lines for people, printed with the plan and kept with it.")
     only: Text | None = Field(
         default=None, description="Run only cases whose label matches this pattern.")
     require: Annotated[tuple[Backend, ...], OneOrMany()] = Field(

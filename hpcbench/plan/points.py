@@ -96,8 +96,8 @@ def _lengths(block: AnyBlock, config: Config) -> dict[str, int]:
 
 def _primitive_lengths(block: PrimitiveBlock) -> dict[str, int]:
     """Return the axes' lengths; of implementations the sum over their sets of options."""
-    listed = ("primitive", "m", "n", "k", "dtype", "backend", "device", "world_size", "order",
-              "mode", "warmup", "iterations", "check", "wakeup_s")
+    listed = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "dtype", "backend",
+              "device", "world_size", "order", "mode", "warmup", "iterations", "check", "wakeup_s")
     lengths = {name: len(getattr(block, name) or (None,)) for name in listed}
     lengths["implementations"] = sum(
         math.prod(map(len, axes.values())) for sets in block.implementations.values()

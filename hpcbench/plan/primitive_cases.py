@@ -18,7 +18,8 @@ from hpcbench.plan.case import Case, Primitive
 from hpcbench.plan.estimate import estimate_primitive_s
 from hpcbench.plan.points import Job
 from hpcbench.plan.primitive_points import PrimitivePoint, primitive_points
-from hpcbench.plan.primitives.registry import Registry
+from hpcbench.plan.primitive_shapes import Shape
+from hpcbench.plan.primitives.registry import Registry, is_ours
 from hpcbench.plan.primitives.spec import Problem
 from hpcbench.plan.primitives.workload import absent_workload, make_workload
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
@@ -44,16 +45,24 @@ def _draft(point: PrimitivePoint, job: Job) -> Draft:
               or _unsupported(point, work, device)
               or too_large(memory, device, job.config.hardware)),
         estimate_s=estimate_primitive_s(work, device, calls, point.validate),
-        identity=_identity(work))
+        identity=_identity(work, point.shape))
 
 
 def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
-    problem = Problem(point.m, point.n, point.k, point.dtype, point.world_size, point.order,
+    shape, found = point.shape, point.implementation
+    problem = Problem(shape.m, shape.n, shape.k, point.dtype, point.world_size, point.order,
                       dict(point.options))
-    if isinstance(point.implementation, str):
-        return absent_workload(point.primitive, point.implementation, problem, point.shape,
-                               point.absent)
-    return make_workload(point.primitive, point.implementation, problem, point.shape)
+    if isinstance(found, str):
+        return absent_workload(point.primitive, found, problem, shape.origin, point.absent)
+    if shape.misfit:
+        return absent_workload(point.primitive, found.name, problem, shape.origin, shape.misfit)
+    try:
+        return make_workload(point.primitive, found, problem, shape.origin)
+    except Exception as error:  # a plug-in's formulas can raise anything; it costs only its cases
+        if is_ours(point.primitive) and is_ours(found):
+            raise
+        return absent_workload(point.primitive, found.name, problem, shape.origin,
+                               f"its plug-in cannot plan it: {type(error).__name__}: {error}")
 
 
 def _unfit_world(point: PrimitivePoint, job_size: int) -> str | None:
@@ -85,9 +94,12 @@ def _memory_bytes(work: Primitive, ranks: int) -> int:
     return elements * layers * (8 + 8) + 2 * work.size_bytes
 
 
-def _identity(work: Primitive) -> dict[str, Any]:
-    """Return what makes it this primitive; what follows from that is left out."""
+def _identity(work: Primitive, shape: Shape) -> dict[str, Any]:
+    """Return what makes it this primitive; what follows from that is left out.
+
+    A misfit has no shape of its own: its origin keeps it from passing for a case that has one.
+    """
     told = asdict(work)
     kept = ("primitive", "implementation", "order", "dtype", "m", "n", "k")
     return {"kind": "primitive", **{name: told[name] for name in kept},
-            "options": dict(work.options)}
+            "options": dict(work.options), **({"misfit": shape.origin} if shape.misfit else {})}

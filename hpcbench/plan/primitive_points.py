@@ -15,12 +15,13 @@ from hpcbench.config.implementations import OptionAxes
 from hpcbench.config.names import BACKENDS, quote, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Option
+from hpcbench.plan.model_shapes import LAYERS, MODELS
 from hpcbench.plan.points import Job
+from hpcbench.plan.primitive_shapes import Shape, shapes
 from hpcbench.plan.primitives.registry import Registry
 from hpcbench.plan.primitives.spec import ImplementationSpec, PrimitiveSpec, Values
 from hpcbench.plan.primitives.workload import options_of
 
-NO_PLUGIN = "no plug-in that is installed here offers it: see docs/plugins.md"
 _OF_POINTS = ("backend", "order")
 """Keys of a set of options that are axes of every implementation."""
 
@@ -29,10 +30,7 @@ class PrimitivePoint(NamedTuple):
     """One value of every axis. ``implementation`` is a name where ``absent`` says why it is not."""
 
     primitive: PrimitiveSpec
-    m: int
-    n: int
-    k: int
-    shape: str
+    shape: Shape
     dtype: str
     backend: str
     device: str
@@ -68,7 +66,7 @@ def primitive_points(
     title: str, block: PrimitiveBlock, job: Job, registry: Registry,
 ) -> Iterator[PrimitivePoint]:
     """Return the points of a block. Raises ConfigError that lists every unknown name or value."""
-    problems = list(_problems(block, registry))
+    problems = dict.fromkeys(_problems(block, registry))
     if problems:
         raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
     return _points(block, job, registry)
@@ -76,29 +74,23 @@ def primitive_points(
 
 def _points(block: PrimitiveBlock, job: Job, registry: Registry) -> Iterator[PrimitivePoint]:
     config = job.config
-    variables = product(*([(name, value) for value in block.env[name]]
-                          for name in sorted(block.env)))
-    sizes = (job.world_size if size == "all" else size for size in block.world_size)
-    outer = product(block.primitive, shapes(block), block.dtype, block.device, tuple(variables),
-                    tuple(sizes))
+    variables = tuple(product(*([(name, value) for value in block.env[name]]
+                                for name in sorted(block.env))))
+    sizes = [job.world_size if size == "all" else int(size) for size in block.world_size]
     inner = tuple(product(
         block.mode or (config.measure.mode,), block.warmup or (config.measure.warmup,),
         block.iterations or (config.measure.iterations,), block.check or (config.measure.check,),
         block.wakeup_s or (config.launch.wakeup_s,)))
-    for name, (m, n, k, shape), dtype, device, env, world_size in outer:
-        for choice in _choices(block, registry.primitives[name], registry):
-            backends = block.backend if choice.backend is None else (choice.backend,)
-            for backend, measured in product(backends, inner):
-                yield PrimitivePoint(
-                    choice.primitive, m, n, k, shape, dtype, backend, device, env,
-                    int(world_size), choice.implementation, choice.absent, choice.order,
-                    choice.options, *measured)
-
-
-def shapes(block: PrimitiveBlock) -> Iterator[tuple[int, int, int, str]]:
-    """Yield (m, n, k, where it comes from) of a block's shapes."""
-    for m, n, k in product(block.m or (), block.n or (), block.k or ()):
-        yield m, n, k, ""
+    for spec in (registry.primitives[name] for name in block.primitive):
+        for asked, dtype, device, env, ranks in product(
+                shapes(block, spec), block.dtype, block.device, variables, sizes):
+            for choice in _choices(block, spec, registry):
+                backends = block.backend if choice.backend is None else (choice.backend,)
+                for backend, measured in product(backends, inner):
+                    yield PrimitivePoint(
+                        spec, asked.on(spec, ranks), dtype, backend, device, env, ranks,
+                        choice.implementation, choice.absent, choice.order, choice.options,
+                        *measured)
 
 
 def _choices(
@@ -106,6 +98,7 @@ def _choices(
 ) -> Iterator[_Choice]:
     for name, sets in block.implementations.items():
         found = registry.implementation(name, primitive.name)
+        absent = registry.absent(name, primitive.name)
         known = (options_of(primitive, found) if found else
                  {**primitive.options, **registry.elsewhere.get(name, {})})
         for axes in sets:
@@ -117,17 +110,10 @@ def _choices(
             for order, backend, values in product(orders, backends, product(*own.values())):
                 yield _Choice(
                     primitive, found or registry.aliases.get(name, name),
-                    "" if found else _why_absent(name, primitive, registry), str(order),
-                    tuple(zip(own, values, strict=True)),
+                    f"no {name} of {primitive.name}: {absent}" if absent else "", str(order),
+                    tuple({**dict(zip(own, values, strict=True)),
+                           **primitive.decided.get(str(order), {})}.items()),
                     None if backend is None else str(backend))
-
-
-def _why_absent(name: str, primitive: PrimitiveSpec, registry: Registry) -> str:
-    """Return why an implementation that is known has none of this primitive."""
-    specs = registry.implementations.get(registry.aliases.get(name, name), ())
-    said = [spec.absent[primitive.name] for spec in specs if primitive.name in spec.absent]
-    why = said[0] if said else NO_PLUGIN if not specs else "nobody has written it"
-    return f"no {name} of {primitive.name}: {why}"
 
 
 def _problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
@@ -139,6 +125,7 @@ def _problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
                   if name in registry.primitives]
     if not primitives:
         return
+    yield from _bad_shapes(block, primitives)
     every: dict[str, list[Values]] = {}
     for name, sets in block.implementations.items():
         where = f"implementations.{name}"
@@ -152,6 +139,15 @@ def _problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
             yield from _bad_options(where, axes, allowed, primitives)
     yield from _bad_options("options", block.options, every, primitives, of_points=False)
     yield from _bad_orders("order", block.order or (), primitives)
+
+
+def _bad_shapes(block: PrimitiveBlock, primitives: Sequence[PrimitiveSpec]) -> Iterator[str]:
+    for key, known in (("model", MODELS), ("layer", LAYERS)):
+        yield from (f"{key}: {unknown_name(name, known)}" for name in getattr(block, key) or ()
+                    if name not in known)
+    if block.model is not None:
+        yield from (f"model: {primitive.name} takes its shape from no layer; give m, n and k"
+                    for primitive in primitives if not primitive.layers)
 
 
 def _bad_options(

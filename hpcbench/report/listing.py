@@ -9,11 +9,13 @@ from typing import Any
 from rich.text import Text
 
 from hpcbench.config.names import BACKENDS, COLLECTIVES, DTYPE_BYTES, OPS, ORDERS, SPLITS
+from hpcbench.plan.primitives.registry import load_registry
+from hpcbench.report.primitive_listing import primitive_lines
 from hpcbench.report.terminal import open_console
 from hpcbench.report.timing import MODES, USUAL_FOLDS
 
 NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
-LATER = ("primitives", "implementations", "models", "strategies")
+LATER = ("training models", "strategies")
 
 
 def print_listing(*, probe: bool) -> None:
@@ -38,6 +40,8 @@ def _lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
     for title, names in (("collectives", COLLECTIVES), ("dtypes", dtypes), ("ops", OPS),
                          ("splits", SPLITS), ("orders", ORDERS)):
         yield Text(f"{title:<17}{', '.join(names)}")
+    yield Text()
+    yield from primitive_lines(load_registry())
     yield Text()
     yield Text("timing modes", style="bold")
     for name, meaning in MODES.items():

@@ -62,6 +62,7 @@ def plan_header(plan: Plan) -> Iterator[Text]:
     yield from (Text(line) for line in _measure_lines(plan))
     yield Text(_order_line(plan))
     yield Text(_estimate_line(plan))
+    yield from (Text(f"note: {note}", style="yellow") for note in plan.config.get("notes", ()))
     patterns = (*ALLOWED, *plan.config.get("launch", {}).get("pass_env", ()))
     inherited = f"workers inherit only variables that match: {' '.join(patterns)}"
     for line in textwrap.wrap(inherited, HEADER_COLUMNS, subsequent_indent="  "):

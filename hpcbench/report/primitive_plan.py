@@ -6,7 +6,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from hpcbench.plan.case import Case
-from hpcbench.report.text import MISSING, Column, distinct, env_text, options_text, span_text
+from hpcbench.report.text import (
+    MISSING,
+    Column,
+    distinct,
+    env_text,
+    format_number,
+    options_text,
+    span_text,
+)
 from hpcbench.report.timing import batch_text, samples_text
 from hpcbench.units import format_seconds
 
@@ -16,8 +24,10 @@ _COST = (Column("samples", words=True), Column("needs", words=True),
 CASE_COLUMNS = (
     Column("#"), Column("primitive", words=True), Column("implementation", words=True),
     Column("order", words=True), Column("options", words=True), Column("backend", words=True),
-    Column("device", words=True), *_PROBLEM, Column("model", words=True), *_COST,
+    Column("device", words=True), *_PROBLEM, Column("model", words=True),
+    Column("flops", "(1e9)"), Column("wire", "(B)"), *_COST,
 )
+"""Flops and bytes are one call's, of the rank that has most to do."""
 GROUP_COLUMNS = (
     Column("cases"), Column("primitive", words=True), Column("implementation", words=True),
     Column("orders", words=True), Column("backend", words=True), Column("device", words=True),
@@ -45,7 +55,9 @@ def _case_row(case: Case) -> list[str]:
     return [
         str(case.index), work.primitive, work.implementation, work.order,
         options_text(work.options), _backend(case), case.device, str(case.world_size), work.dtype,
-        str(work.m), str(work.n), str(work.k), work.shape, *_cost([case])]
+        str(work.m), str(work.n), str(work.k), work.shape,
+        format_number(work.flops / 1e9) if work.flops else MISSING,
+        str(work.wire_bytes) if work.wire_bytes else MISSING, *_cost([case])]
 
 
 def _group_row(cases: Sequence[Case]) -> list[str]:

@@ -16,7 +16,10 @@ _NVFUSER = {
     "s": Values(8), "offset_stream_indexing_by_rank": Values(True, (True, False)),
     "multicast_protocol": Values("default", ("default", "memcpy", "multimem", "batch_memcpy")),
     "inter_stream_synchronization": Values(False, (True, False)),
+    "communicator": Values("group", ("group", "cuda")),
 }
+"""DDLB's options, and its backend ``cuda`` as ``communicator``: nvFuser's own copies between GPUs
+instead of the process group of the case's backend."""
 ELSEWHERE: Mapping[str, Mapping[str, Values]] = MappingProxyType({
     "fuser": _NVFUSER, "transformer_engine": {}, "jax": {},
 })

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
-from hpcbench.errors import ConfigError
 from hpcbench.plan.primitives import (
     dp_allreduce,
     ep_all_to_all,
@@ -17,6 +16,8 @@ from hpcbench.plan.primitives import (
 from hpcbench.plan.primitives.implementations import ALIASES, ELSEWHERE, IMPLEMENTATIONS
 from hpcbench.plan.primitives.spec import ImplementationSpec, PrimitiveSpec, Values
 
+NO_PLUGIN = "no plug-in that is installed here offers it: see docs/plugins.md"
+NOBODY = "nobody has written it"
 ENTRY_POINTS = "hpcbench.primitives"
 """The group of entry points; each is a PrimitiveSpec, an ImplementationSpec, or a list of them."""
 PRIMITIVES = tuple(module.SPEC for module in (
@@ -24,19 +25,31 @@ PRIMITIVES = tuple(module.SPEC for module in (
 
 
 @dataclass(frozen=True, slots=True)
+class Plugin:
+    """One entry point: its name, its distribution and version, and what it offers, in words.
+
+    ``problem`` is why it offers nothing, or empty.
+    """
+
+    name: str
+    origin: str
+    offers: tuple[str, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Registry:
     """Everything that can be named in a block of primitives, by name.
 
     ``aliases`` are other tools' names of implementations, ``elsewhere`` the implementations with
-    their options that only a plug-in can bring; ``broken`` are plug-ins that could not be loaded,
-    with the reason.
+    their options that only a plug-in can bring.
     """
 
     primitives: Mapping[str, PrimitiveSpec]
     implementations: Mapping[str, tuple[ImplementationSpec, ...]]
     aliases: Mapping[str, str]
     elsewhere: Mapping[str, Mapping[str, Values]]
-    broken: Mapping[str, str]
+    plugins: tuple[Plugin, ...] = ()
 
     def is_known(self, name: str) -> bool:
         """Return whether somebody offers an implementation of this name, or another tool has it."""
@@ -48,8 +61,8 @@ class Registry:
 
     def broken_text(self) -> str:
         """Return which plug-ins could not be loaded, for the end of a message; else nothing."""
-        said = [f"{name}: {reason}" for name, reason in self.broken.items()]
-        return f"; plug-ins that cannot be loaded: {'; '.join(said)}" if said else ""
+        said = [f"{item.name}: {item.problem}" for item in self.plugins if item.problem]
+        return f"; plug-ins that cannot be used: {'; '.join(said)}" if said else ""
 
     def options(
         self, name: str, primitives: Sequence[PrimitiveSpec],
@@ -68,39 +81,86 @@ class Registry:
         specs = self.implementations.get(self.aliases.get(name, name), ())
         return next((spec for spec in specs if primitive in spec.runners), None)
 
+    def absent(self, name: str, primitive: str) -> str | None:
+        """Return why a known implementation has none of this primitive; None if it has one."""
+        if self.implementation(name, primitive):
+            return None
+        specs = self.implementations.get(self.aliases.get(name, name), ())
+        said = [spec.absent[primitive] for spec in specs if primitive in spec.absent]
+        return said[0] if said else NOBODY if specs else NO_PLUGIN
+
 
 def load_registry() -> Registry:
-    """Return our own and every plug-in's. Raises ConfigError if two plug-ins take one name."""
-    broken: dict[str, str] = {}
-    found = [*PRIMITIVES, *IMPLEMENTATIONS, *_plugins(broken)]
-    primitives: dict[str, PrimitiveSpec] = {}
-    implementations: dict[str, list[ImplementationSpec]] = {}
-    for spec in found:
+    """Return our own and every plug-in's."""
+    table = _Table({}, {})
+    for spec in (*PRIMITIVES, *IMPLEMENTATIONS):
+        table.add(spec)
+    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value))
+    plugins = tuple(_load(point, table) for point in points)
+    return Registry(
+        table.primitives, {name: tuple(specs) for name, specs in table.implementations.items()},
+        ALIASES, ELSEWHERE, plugins)
+
+
+def is_ours(spec: PrimitiveSpec | ImplementationSpec) -> bool:
+    """Return whether a specification is of this package, not a plug-in's."""
+    return any(spec is own for own in (*PRIMITIVES, *IMPLEMENTATIONS))
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What there is so far; an implementation's name may stand for several primitives' specs."""
+
+    primitives: dict[str, PrimitiveSpec]
+    implementations: dict[str, list[ImplementationSpec]]
+
+    def add(self, spec: PrimitiveSpec | ImplementationSpec) -> None:
+        """Add a specification whose name is not `taken`."""
         if isinstance(spec, PrimitiveSpec):
-            if spec.name in primitives:
-                raise ConfigError(f"two primitives are named {spec.name}; uninstall one plug-in")
-            primitives[spec.name] = spec
+            self.primitives[spec.name] = spec
         else:
-            others = implementations.setdefault(spec.name, [])
-            twice = sorted({name for other in others for name in other.runners} & set(spec.runners))
-            if twice:
-                raise ConfigError(f"two implementations of {twice[0]} are named {spec.name}; "
-                                  "uninstall one plug-in")
-            others.append(spec)
-    return Registry(primitives, {name: tuple(specs) for name, specs in implementations.items()},
-                    ALIASES, ELSEWHERE, broken)
+            self.implementations.setdefault(spec.name, []).append(spec)
+
+    def taken(self, spec: PrimitiveSpec | ImplementationSpec) -> str | None:
+        """Return why its name cannot be used, or None."""
+        if isinstance(spec, PrimitiveSpec):
+            return (f"there is a primitive {spec.name} already" if spec.name in self.primitives
+                    else None)
+        others = self.implementations.get(spec.name, [])
+        twice = sorted({name for other in others for name in other.runners} & set(spec.runners))
+        return f"there is a {spec.name} of {', '.join(twice)} already" if twice else None
 
 
-def _plugins(broken: dict[str, str]) -> Iterator[PrimitiveSpec | ImplementationSpec]:
-    """Yield what plug-ins offer; one that cannot be loaded is put into ``broken``."""
-    for point in entry_points(group=ENTRY_POINTS):
-        try:
-            offered = point.load()
-        except Exception as error:  # a plug-in's import can raise anything; it costs only itself
-            broken[point.name] = f"{type(error).__name__}: {error}"
-            continue
-        for spec in offered if isinstance(offered, (list, tuple)) else (offered,):
-            if isinstance(spec, (PrimitiveSpec, ImplementationSpec)):
-                yield spec
-            else:
-                broken[point.name] = f"offers a {type(spec).__name__}, no specification"
+def _load(point: EntryPoint, table: _Table) -> Plugin:
+    """Put what a plug-in offers into the table: all of it, or nothing if any of it is wrong."""
+    origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+    try:
+        offered = point.load()
+    except (Exception, SystemExit) as error:  # an import can raise anything; it costs only itself
+        return Plugin(point.name, origin, (), f"{type(error).__name__}: {error}")
+    specs = tuple(offered) if isinstance(offered, (list, tuple)) else (offered,)
+    problem = next(filter(None, (_unusable(spec) or table.taken(spec) for spec in specs)), "")
+    if problem:
+        return Plugin(point.name, origin, (), problem)
+    for spec in specs:
+        table.add(spec)
+    return Plugin(point.name, origin, tuple(_offer(spec) for spec in specs))
+
+
+def _unusable(spec: object) -> str | None:
+    """Return why what a plug-in offers cannot be used, or None."""
+    if not isinstance(spec, (PrimitiveSpec, ImplementationSpec)):
+        return f"offers a {type(spec).__name__}, no PrimitiveSpec or ImplementationSpec"
+    places = [spec.inputs] if isinstance(spec, PrimitiveSpec) else list(spec.runners.values())
+    bad = [place for place in places if not all(place.partition(":"))]
+    if bad:
+        return f'{spec.name}: "{bad[0]}" is not written as module:class'
+    if isinstance(spec, PrimitiveSpec) and not spec.orders:
+        return f"{spec.name} has no order"
+    return None
+
+
+def _offer(spec: PrimitiveSpec | ImplementationSpec) -> str:
+    if isinstance(spec, PrimitiveSpec):
+        return f"primitive {spec.name}"
+    return f"{spec.name} of {', '.join(spec.runners)}"

@@ -88,7 +88,11 @@ class PrimitiveSpec:
         unfit: why a problem cannot be divided among its ranks, or None.
         options: options that every implementation of it has.
         inputs: ``module:class`` of the inputs on a rank (`workloads.primitives.inputs`).
-        layers: the kinds of layers of a model that it can take its shape from.
+        layers: the kinds of layers of a model that it can take its shape from
+            (`plan.model_shapes.LAYERS`).
+        divides_layer: whether the ranks divide such a layer among themselves (tensor
+            parallelism); else each has all of it.
+        decided: order -> options of the primitive that the order leaves no choice of.
     """
 
     name: str
@@ -100,6 +104,9 @@ class PrimitiveSpec:
     inputs: str
     options: Mapping[str, Values] = field(default_factory=lambda: NO_OPTIONS)
     layers: tuple[str, ...] = ()
+    divides_layer: bool = False
+    decided: Mapping[str, Mapping[str, Option]] = field(
+        default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,4 +45,5 @@ SPEC = PrimitiveSpec(
     orders=("AG_before", "AG_after"), work=work, unsharded=unsharded, unfit=unfit,
     inputs="hpcbench.workloads.primitives.inputs.tp_columnwise:Columnwise",
     options={"weight": Values("sharded", ("sharded", "replicated"))},
-    layers=("attention_qkv", "mlp_up"))
+    layers=("attention_qkv", "mlp_up"), divides_layer=True,
+    decided={"AG_after": {"weight": "replicated"}})

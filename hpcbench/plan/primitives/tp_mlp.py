@@ -39,4 +39,5 @@ SPEC = PrimitiveSpec(
     name="tp_mlp", meaning="column-wise product, activation, row-wise product: Y = act(X W1) W2",
     orders=("sequence_parallel", "AR_after"), work=work, unsharded=unsharded, unfit=unfit,
     inputs="hpcbench.workloads.primitives.inputs.tp_mlp:Mlp",
-    options={"activation": Values("relu", ("relu", "gelu"))}, layers=("mlp",))
+    options={"activation": Values("relu", ("relu", "gelu"))}, layers=("mlp",),
+    divides_layer=True)

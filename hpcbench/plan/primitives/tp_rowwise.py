@@ -37,4 +37,4 @@ SPEC = PrimitiveSpec(
     name="tp_rowwise", meaning="matrix product + reduction: C = A W, columns of A on the ranks",
     orders=("RS_after", "AR_after"), work=work, unsharded=unsharded, unfit=unfit,
     inputs="hpcbench.workloads.primitives.inputs.tp_rowwise:Rowwise",
-    layers=("attention_out", "mlp_down"))
+    layers=("attention_out", "mlp_down"), divides_layer=True)

@@ -1,0 +1,111 @@
+"""Sweep files of DDLB (github.com/samnordmann/ddlb, keys as of commit 0b92726), as they are.
+
+What such a file means there is kept: the whole weight on every rank, nccl where no backend is
+named, the product of all lists. docs/primitives.md has the differences that remain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from hpcbench.config.axes import Axis, named
+from hpcbench.config.blocks import Extent
+from hpcbench.config.implementations import Implementations, OptionAxes
+from hpcbench.config.section import Dtype, Section, Text, Warmup
+
+Clock = Annotated[str, named(("cpu_clock", "cuda_event"))]
+Calls = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class DdlbBenchmark(Section):
+    """The one section of such a file; defaults are those of DDLB's command line."""
+
+    primitive: Text = Field(description="What is measured.")
+    m: Axis[Extent] = Field(description="Rows of A: a number or a list.")
+    n: Axis[Extent] = Field(description="Columns of W: a number or a list.")
+    k: Axis[Extent] = Field(description="Inner extent: a number or a list.")
+    dtype: Dtype = Field(default="fp16", description="Element type.")
+    check: bool = Field(default=True, alias="validate", description="Check the results.")
+    num_iterations: Calls = Field(default=50, description="Timed calls.")
+    num_warmups: Warmup = Field(default=5, description="Calls before them.")
+    output_csv: str | None = Field(default=None, description="Accepted, with a note.")
+    time_measurement_backend: Clock | None = Field(
+        default=None, description="Accepted, with a note.")
+    barrier_at_each_iteration: bool = Field(
+        default=True, description="Start each call after a barrier, or all of them back to back.")
+    implementations: Implementations = Field(description="Mapping of names to lists of options.")
+
+
+class DdlbFile(Section):
+    """A whole sweep file of DDLB."""
+
+    benchmark: DdlbBenchmark
+
+
+def is_ddlb(raw: Mapping[str, Any]) -> bool:
+    """Return whether a raw file is DDLB's: there ``benchmark`` is a mapping, in ours a kind."""
+    return isinstance(raw.get("benchmark"), Mapping)
+
+
+def translated(file: DdlbFile) -> dict[str, Any]:
+    """Return the same sweep as a raw mapping of ours."""
+    asked = file.benchmark
+    columnwise = asked.primitive == "tp_columnwise"
+    block = {
+        "kind": "primitive", "primitive": asked.primitive, "backend": "nccl",
+        "m": list(asked.m), "n": list(asked.n), "k": list(asked.k), "dtype": asked.dtype,
+        "options": {"weight": "replicated"} if columnwise else {},
+        "implementations": {
+            name: [axes for one in sets for axes in _sets(name, one, columnwise=columnwise)]
+            for name, sets in asked.implementations.items()},
+    }
+    return {"name": "ddlb", "notes": list(_notes(asked)), "measure": _measure(asked),
+            "benchmarks": [block]}
+
+
+def _measure(asked: DdlbBenchmark) -> dict[str, Any]:
+    """Return section measure. Calls back to back are one sample of as many calls."""
+    if asked.barrier_at_each_iteration:
+        return {"mode": "barrier_start", "iterations": asked.num_iterations,
+                "warmup": asked.num_warmups, "validate": asked.check}
+    return {"mode": "pipelined", "batch": asked.num_iterations,
+            "warmup": math.ceil(asked.num_warmups / asked.num_iterations),
+            "validate": asked.check}
+
+
+def _sets(name: str, axes: OptionAxes, *, columnwise: bool) -> Iterator[dict[str, Any]]:
+    """Yield the sets of options of ours that one of DDLB's stands for.
+
+    DDLB's sharded ``compute_only`` multiplies a rank's rows by the whole weight: what stands
+    before the all-gather of AG_after. nvFuser's backend ``cuda`` is no process group's, so it
+    becomes an option.
+    """
+    options = {option: list(values) for option, values in axes.items()}
+    if name == "compute_only" and columnwise:
+        options.setdefault("order", ["AG_after"])
+    if name != "fuser" or "cuda" not in options.get("backend", ()):
+        yield options
+        return
+    groups = [value for value in options["backend"] if value != "cuda"]
+    if groups:
+        yield {**options, "backend": groups}
+    alone = {option: values for option, values in options.items() if option != "backend"}
+    yield {**alone, "communicator": ["cuda"]}
+
+
+def _notes(asked: DdlbBenchmark) -> Iterator[str]:
+    if asked.output_csv is not None:
+        yield (f"output_csv {asked.output_csv[:200]}: not written; every results folder has a "
+               "summary.csv")
+    if asked.time_measurement_backend is not None:
+        yield (f"time_measurement_backend {asked.time_measurement_backend}: no choice here; the "
+               "host's clock is always recorded, and the time between CUDA events wherever there "
+               "is a GPU")
+    if not asked.barrier_at_each_iteration:
+        yield (f"barrier_at_each_iteration false: a sample is num_iterations = "
+               f"{asked.num_iterations} calls back to back; how many samples there are is decided "
+               "by measure.iterations")

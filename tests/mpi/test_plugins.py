@@ -1,0 +1,108 @@
+"""A package of somebody else's, installed beside hpcbench: listed, planned, run and validated."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from reading import ONCE, read
+
+from launcher import ROOT, MpiLauncher
+
+SOURCE = ROOT / "tests/data/plugin"
+SWEEP = {
+    "measure": {**ONCE, "warmup": 1, "iterations": 3}, "output": {"plots": False},
+    "launch": {"timeout_s": 30}, "benchmarks": [
+        {"kind": "primitive", "primitive": ["tp_columnwise", "fsdp_forward"],
+         "m": 64, "n": 32, "k": 16, "order": "AG_before",
+         "implementations": {"torch": {}, "broadcasts": {"ahead": [True, False]}}},
+        {"kind": "primitive", "primitive": "tp_columnwise", "m": 64, "n": 32, "k": 16,
+         "implementations": ["brittle", "miscounted"]},
+        {"kind": "primitive", "primitive": "fsdp_forward", "model": "gpt2", "tokens": 8,
+         "layer": "attention_out", "implementations": "torch"},
+    ]}
+BRITTLE = """
+from hpcbench.plan.primitives.spec import ImplementationSpec
+SPECS = [
+    ImplementationSpec("brittle", "no class", {"tp_columnwise": "brittle:NoSuchClass"}),
+    ImplementationSpec("miscounted", "1 / 0", {"tp_columnwise": "brittle:NoSuchClass"},
+                       unfit=lambda primitive, problem: 1 / 0),
+]
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for PYTHONPATH with the built package, and with others that are broken."""
+    folder = tmp_path_factory.mktemp("plugins")
+    shutil.copytree(SOURCE, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
+    target = folder / "target"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index",
+           "--no-build-isolation", "--disable-pip-version-check", "--target", str(target)]
+    done = subprocess.run([*pip, str(folder / "source")], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    (target / "brittle.py").write_text(BRITTLE)
+    facts = target / "broken-0.1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 0.1\n")
+    (facts / "entry_points.txt").write_text(
+        "[hpcbench.primitives]\nbrittle = brittle:SPECS\nbroken = no_such_module:SPEC\n"
+        "thief = hpcbench.plan.primitives.tp_mlp:SPEC\nodd = os.path:sep\n")
+    return target
+
+
+def path_with(folder: Path) -> dict[str, str]:
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+
+
+def hpcbench(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "hpcbench", *words], text=True, capture_output=True, timeout=60,
+        env={**os.environ, **path_with(folder)})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_they_are_listed_and_a_broken_one_costs_only_itself(installed: Path) -> None:
+    told = hpcbench(installed, "list", "--no-probe")
+    row = next(line.split() for line in told.splitlines() if line.startswith("  broadcasts   ")
+               and "AG_before" in line)
+    assert row == ["broadcasts", "AG_before", "-", "-", "-", "-", "-"]
+    assert "no broadcasts of tp_rowwise: partial sums must be added" in told
+    assert ("example             hpcbench-example 1.0: primitive fsdp_forward; "
+            "torch of fsdp_forward; broadcasts of tp_columnwise") in told
+    assert "broken 0.1: cannot be used: ModuleNotFoundError: No module named" in told
+    assert "broken 0.1: cannot be used: there is a primitive tp_mlp already" in told
+    assert "broken 0.1: cannot be used: offers a str, no PrimitiveSpec" in told
+
+
+@pytest.mark.mpi
+def test_they_are_planned_run_and_validated(mpirun: MpiLauncher, installed: Path) -> None:
+    job = mpirun.run(2, config=SWEEP, env=path_with(installed)).check(1)
+    planned = hpcbench(installed, "plan", job.command[-3], "--world-size", "2")
+    assert "8 cases" in planned and "nobody has written it" in planned
+    outcome = read(job.folder)
+    found = {(item.case.primitive.primitive, item.case.primitive.implementation,
+              item.case.primitive.k, dict(item.case.primitive.options).get("ahead")):
+             (item.status, item.reason) for item in outcome.results.cases}
+    absent = ("skipped", "no broadcasts of fsdp_forward: nobody has written it")
+    (brittle,) = [item for item in outcome.results.cases
+                  if item.case.primitive.implementation == "brittle"]
+    assert brittle.status == "failed"
+    assert "brittle:NoSuchClass cannot be loaded: module 'brittle' has no" in brittle.reason
+    assert found == {
+        ("tp_columnwise", "torch", 16, None): ("ok", ""),
+        ("tp_columnwise", "broadcasts", 16, True): ("ok", ""),
+        ("tp_columnwise", "broadcasts", 16, False): ("ok", ""),
+        ("fsdp_forward", "torch", 16, None): ("ok", ""),
+        ("fsdp_forward", "broadcasts", 16, None): absent,
+        ("fsdp_forward", "torch", 768, None): ("ok", ""),
+        ("tp_columnwise", "brittle", 16, None): ("failed", brittle.reason),
+        ("tp_columnwise", "miscounted", 16, None): (
+            "skipped", "its plug-in cannot plan it: ZeroDivisionError: division by zero"),
+    }
+    assert {item.n_wrong for item in outcome.results.cases if item.status == "ok"} == {0}
