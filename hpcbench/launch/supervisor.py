@@ -190,13 +190,19 @@ class _Team:
         return hearing
 
     def _run_canary(self) -> str:
-        """Run the canary, if there is one, and note it; return a wish to stop."""
+        """Run the canary, if there is one, and note it; return a wish to stop.
+
+        One that was not ok is not run again in this pass of the generation: it would cost new
+        workers each time, and is a finding already.
+        """
         if (canary := self._canary) is None:
             return ""
         hearing = self.crew.run(canary, self._next_number(), self._terms(canary, "cpu", []))
         self._job.journal.note("canary", canary_note(
             canary, self._shift.turn, hearing, self.crew.rows()))
         self._canary_at = time.monotonic()
+        if hearing.verdict.status != "ok":
+            self._canary = None
         return hearing.stop
 
     def _terms(

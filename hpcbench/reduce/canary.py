@@ -100,7 +100,11 @@ def _is_scatter(runs: Sequence[CanaryRun]) -> bool:
 
 
 def canary_findings(canary: Canary | None) -> Iterator[Finding]:
-    """Yield HB145 if the canary drifted."""
+    """Yield HB145 if the canary drifted, HB147 if it was not always ok."""
+    if canary is not None and canary.n_not_ok:
+        yield Finding("HB147", "note", f"{canary.n_not_ok} of {canary.n_not_ok + len(canary.runs)} "
+                      f"runs of the canary ({canary.label}) were not ok on every rank: what the "
+                      "machine did around them is unknown; see the traces' notes")
     if canary is None or "drifting" not in canary.quality or canary.drift is None:
         return
     first, last = canary.runs[0], canary.runs[-1]

@@ -406,6 +406,12 @@ def test_a_canary_that_came_back_did_not_drift(
         assert (canary.drift is None) == (len(medians) == 1)
 
 
+def test_hb147_a_canary_that_failed(tmp_path: Path) -> None:
+    write_synthetic_run(tmp_path / "run", PLAN, notes=canary_notes(
+        [100, 100, 100], lambda rank, run: "failed" if (rank, run) == (1, 2) else "ok"))
+    assert_noted(reduce_folder(tmp_path / "run"), "HB147", "1 of 3 runs of the canary")
+
+
 def test_a_canary_run_that_some_rank_lost_has_no_time(tmp_path: Path) -> None:
     write_synthetic_run(tmp_path / "run", PLAN, notes=canary_notes(
         [100, 110, 120, 130], lambda rank, run: "failed" if (rank, run) == (1, 2) else "ok"))
