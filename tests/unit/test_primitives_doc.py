@@ -1,0 +1,102 @@
+"""docs/primitives.md and docs/plugins.md say what the code has: tables, options, whole files."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from hpcbench.config.load import check_config
+from hpcbench.plan.model_shapes import LAYERS, MODELS
+from hpcbench.plan.primitives.registry import load_registry
+from hpcbench.report.primitive_listing import cells, reasons
+from launcher import ROOT
+
+DOC = (ROOT / "docs/primitives.md").read_text()
+PLUGINS = (ROOT / "docs/plugins.md").read_text()
+PLUGIN = ROOT / "tests/data/plugin"
+REGISTRY = load_registry()
+OURS = [name for name in cells(REGISTRY) if name in REGISTRY.implementations]
+
+
+def between(marker: str) -> str:
+    found = re.search(rf"<!-- {marker} -->\n(.*?)\n?<!-- /{marker} -->", DOC, re.DOTALL)
+    assert found, marker
+    return found[1]
+
+
+def matrix() -> str:
+    """Return the table of implementations and primitives in Markdown."""
+    names = list(REGISTRY.primitives)
+    lines = ["| | " + " | ".join(f"`{name}`" for name in names) + " |", "|---" * 6 + "|"]
+    for name in OURS:
+        row = (cell if cell in ("yes", "-") else
+               ", ".join(f"`{order}`" for order in cell.split(", "))
+               for cell in cells(REGISTRY)[name].values())
+        lines.append(f"| `{name}` | " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def empty_cells() -> str:
+    """Return a line for each reason why implementations of ours lack primitives."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for (name, primitive), reason in reasons(REGISTRY).items():
+        if name in OURS:
+            grouped.setdefault((name, reason), []).append(f"`{primitive}`")
+    return "\n".join(f"- `{name}` of {', '.join(primitives)}: {reason}"
+                     for (name, reason), primitives in grouped.items())
+
+
+@pytest.mark.parametrize("marker", ["matrix", "reasons"])
+def test_the_matrix_and_its_empty_cells_are_those_of_the_code(marker: str) -> None:
+    """Where this fails, what it expects is what belongs between the markers of the page."""
+    assert between(marker) == {"matrix": matrix, "reasons": empty_cells}[marker]()
+
+
+def test_every_empty_cell_has_a_reason_of_its_own() -> None:
+    assert all(reason and "nobody" not in reason for (name, _), reason in reasons(REGISTRY).items()
+               if name in OURS)
+
+
+def test_every_primitive_order_option_and_implementation_is_described() -> None:
+    rows = [line.split(" | ") for line in DOC.splitlines() if line.startswith("|")]
+    for name, spec in REGISTRY.primitives.items():
+        at = next(i for i, row in enumerate(rows) if row[0] == f"| `{name}`")
+        own = [row[1] for row in rows[at:at + len(spec.orders)]]
+        assert own == [f"`{order}`" for order in spec.orders]
+        for option, values in spec.options.items():
+            described(rows, option, [str(item) for item in values.allowed])
+    for name in OURS:
+        assert any(row[0].startswith(f"| `{name}`") for row in rows)
+        for spec_of in REGISTRY.implementations[name]:
+            for option, values in spec_of.options.items():
+                described(rows, option, [str(item) for item in values.allowed])
+
+
+def described(rows: list[list[str]], option: str, allowed: list[str]) -> None:
+    found = [row for row in rows if row[0] == f"| `{option}`" and len(row) == 3]
+    assert found and all(f"`{value}`" in found[0][2] for value in allowed), option
+
+
+def test_models_and_layers_are_described() -> None:
+    assert all(f"`{name}`" in DOC for name in (*MODELS, *LAYERS))
+    for layer in LAYERS:
+        row = next(line for line in DOC.splitlines() if line.startswith(f"| `{layer}` |"))
+        takers = [name for name, spec in REGISTRY.primitives.items() if layer in spec.layers]
+        assert re.findall(r"`(\w+)`", row.split(" | ")[-1]) == takers
+
+
+def test_examples_load() -> None:
+    texts = re.findall(r"```json\n(.*?)```", DOC + PLUGINS, re.DOTALL)
+    assert len(texts) == 2
+    for text in texts:
+        check_config(json.loads(text), "docs")
+
+
+@pytest.mark.parametrize("name", [
+    "pyproject.toml", *(f"hpcbench_example/{name}.py"
+                        for name in ("__init__", "broadcasts", "fsdp_forward"))])
+def test_the_page_on_plug_ins_has_the_tested_files_whole(name: str) -> None:
+    found = re.search(rf"^`{re.escape(name)}`:\n\n```\w+\n(.*?)```", PLUGINS, re.DOTALL | re.M)
+    assert found and found[1] == (PLUGIN / name).read_text()
