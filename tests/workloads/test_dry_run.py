@@ -13,6 +13,7 @@ from hpcbench.config.names import COLLECTIVES
 from hpcbench.dry_run import trials
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
+from hpcbench.plan.primitives.registry import PRIMITIVES
 
 
 def plan(world_size: int = 64) -> Plan:
@@ -25,6 +26,18 @@ def test_every_collective_is_accepted_in_a_world_that_does_not_exist() -> None:
     found = list(trials(plan()))
     assert [trial.case.case_id for trial in found] == [case.case_id for case in plan().cases]
     assert {trial.outcome for trial in found} == {"accepted"}, found
+
+
+def test_every_primitive_is_accepted_in_a_world_that_does_not_exist() -> None:
+    names = ("compute_only", "comm_only", "torch", "functional", "dtensor", "chunked_pipeline",
+             "p2p_ring")
+    block = {"kind": "primitive", "m": 128, "n": 64, "k": 64, "implementations": list(names),
+             "primitive": [spec.name for spec in PRIMITIVES], "options": {"chunks": 2},
+             "order": list(dict.fromkeys(order for spec in PRIMITIVES for order in spec.orders))}
+    found = list(trials(make_plan(check_config({"benchmarks": [block]}, "test"), 64)))
+    tried = {trial.case.primitive.implementation for trial in found if trial.outcome == "accepted"}
+    assert tried == set(names)
+    assert all(trial.outcome == "accepted" or trial.case.skip for trial in found), found
 
 
 def test_a_refused_case_is_told_and_the_next_one_goes_on() -> None:

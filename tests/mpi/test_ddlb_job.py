@@ -1,0 +1,32 @@
+"""A sweep file of DDLB under mpirun, with the command line's overrides."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from reading import read
+
+from launcher import ROOT, MpiLauncher
+
+GLOO = "benchmarks.0.implementations.pytorch.0.backend"
+
+
+@pytest.mark.mpi
+def test_it_runs_unchanged_but_for_what_the_command_line_says(mpirun: MpiLauncher) -> None:
+    config = json.loads((ROOT / "tests/data/ddlb.json").read_text())
+    words = ["--benchmark", "primitive", "--warmup", "1", "--iters", "3"]
+    for key, value in {"measure.passes": 1, "measure.canary": "false", "measure.noise_check_s": 0,
+                       "output.plots": "false", "benchmarks.0.m": 64, "benchmarks.0.n": 32,
+                       "benchmarks.0.backend": "gloo", GLOO: '["gloo", "nccl"]'}.items():
+        words += ["--set", f"{key}={value}"]
+    job = mpirun.run(2, *words, config=config).check()
+    outcome = read(job.folder)
+    assert {(item.case.primitive.implementation, item.case.primitive.order, item.case.backend):
+            item.status for item in outcome.results.cases if item.case.backend == "gloo"} == {
+        ("compute_only", "AG_after", "gloo"): "ok", ("torch", "AG_before", "gloo"): "ok",
+        ("torch", "AG_after", "gloo"): "ok"}
+    cases = [item.case for item in outcome.results.cases]
+    assert {(case.iterations, case.mode, case.validate) for case in cases} == {
+        (3, "barrier_start", True)}
+    assert len(cases) == 5
