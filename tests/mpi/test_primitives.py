@@ -31,11 +31,11 @@ SHORT = {"warmup": 1, "iterations": 2}
 def test_every_primitive_order_and_option_is_right(mpirun: MpiLauncher, ranks: int) -> None:
     config = sweep(measure=SHORT, benchmarks=[
         _block(name="exact", dtype=["fp32", "bf16"], options={
-            "weight": ["sharded", "replicated"], "split": ["even", "linear", "one_heavy", "zero"],
+            "weight": ["sharded", "replicated"], "split": ["even", "linear", "one_heavy"],
             "layers": 3}),
         _block(name="gelu", primitive="tp_mlp", dtype=["fp32", "bf16"],
                order=["sequence_parallel", "AR_after"], options={"activation": "gelu"}),
-        _block(name="long", m=512, n=16, k=512, dtype=["bf16", "fp16"],
+        _block(name="long", m=512, n=16, k=512, dtype="bf16",
                implementations={"comm_only": {}, "torch": {}}),
     ])
     outcome = read(mpirun.run(ranks, config=config, timeout=100).check().folder)
@@ -46,8 +46,8 @@ def test_every_primitive_order_and_option_is_right(mpirun: MpiLauncher, ranks: i
             item.case.workload.implementation) for item in outcome.results.cases}
     assert ran == {(spec.name, order, name) for spec in PRIMITIVES for order in spec.orders
                    for name in BASIC}
-    per_dtype = 2 * 2 * 4 + 2 * 4 + 2 * 4 + 4 + 4 * 4
-    assert len(outcome.results.cases) == 2 * per_dtype + 2 * 2 * 4 + 2 * 8 * 2
+    per_dtype = 2 * 2 * 4 + 2 * 4 + 2 * 4 + 4 + 3 * 4
+    assert len(outcome.results.cases) == 2 * per_dtype + 2 * 2 * 4 + 2 * 8
 
 
 def test_a_wrong_element_of_a_primitive_shows_and_its_rank_is_blamed(mpirun: MpiLauncher) -> None:
