@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hpcbench.plan.case import Case, Collective, Primitive
+from hpcbench.plan.case import Case, Collective, Option, Primitive
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import format_bytes
 
@@ -65,8 +65,8 @@ def format_gb_per_s(bytes_per_s: float | None) -> str:
 
 def format_number(value: float) -> str:
     """Return a plain decimal, never an exponent, with at least three significant digits."""
-    magnitude = math.floor(math.log10(value)) if value > 0 else 0
-    decimals = 2 - magnitude if magnitude < 0 else (2 if value < 1000 else 1)
+    magnitude = math.floor(math.log10(abs(value))) if value else 0
+    decimals = 2 - magnitude if magnitude < 0 else (2 if abs(value) < 1000 else 1)
     return f"{value:.{decimals}f}"
 
 
@@ -160,6 +160,12 @@ def problem_text(work: Primitive) -> str:
     return " ".join([f"m={work.m} n={work.n} k={work.k}", *([work.shape] if work.shape else [])])
 
 
+def options_text(options: Sequence[tuple[str, Option]]) -> str:
+    """Return ``chunks=4 weight=sharded``, or nothing."""
+    return " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+                    for name, value in options)
+
+
 def span_text(numbers: Iterable[int]) -> str:
     """Return ``64``, or ``64..8192``: the least and the most of at least one number."""
     found = sorted(set(numbers))
@@ -174,7 +180,8 @@ def summarise_cases(cases: Sequence[Case]) -> str:
         distinct(case.backend for case in cases),
         distinct(cell for case in cases if (cell := type_cell(case)) != MISSING),
         size_range(cases),
-        "n=" + distinct(sorted({case.world_size for case in cases})),
+        ("ranks=" if any(case.kind == "primitive" for case in cases) else "n=")
+        + distinct(sorted({case.world_size for case in cases})),
         distinct(env_text(case) or None for case in cases),
     ]
     return " ".join(part for part in parts if part not in ("", MISSING))
