@@ -131,7 +131,7 @@ def _row(item: CaseResult, common: Options, told: Comparison) -> list[str]:
         _tflops_cell(flops.busiest_rank_flops_per_s if flops else None),
         _tflops_cell(flops.all_ranks_flops_per_s if flops else None), format_gb_per_s(busbw),
         format_us(told.exposed_s.median if told.exposed_s else None),
-        range_cell(told.efficiency, lambda value: f"{100 * value:.0f}"),
+        range_cell(told.efficiency, lambda value: str(round(100 * value))),
         f"{told.times_longest.median:.2f}" if told.times_longest else MISSING,
         range_cell(told.speedup, lambda value: f"{value:.2f}"),
         wrong_cell(item), str(stats.n) if stats else MISSING, item.status, flag_cell(item),
