@@ -90,5 +90,5 @@ def _cannot_compile(variable: str, compiler: str, language: str, *options: str) 
             return f"the compiler {compiler} does not run: {error}"
     if done.returncode == 0:
         return None
-    lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-    return f"the compiler {compiler} fails: {(lines or done.stderr.splitlines() or ['?'])[0]}"
+    said = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
+    return f"the compiler {compiler} fails: {(said or [f'exit code {done.returncode}'])[0]}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from reading import ONCE, read
 
 from launcher import MpiLauncher
-from reading import ONCE, read
 
 pytestmark = pytest.mark.mpi
 
