@@ -20,7 +20,7 @@ from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.variables import worker_environment
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.plan.case import Case, Plan, case_to_json
+from hpcbench.plan.case import Case, Plan, Primitive, case_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.dry_run_lines import Trial, print_trials
 
@@ -53,6 +53,10 @@ def _not_tried(case: Case) -> Trial | None:
     """Return why the case is not even tried, or None."""
     if case.skip:
         return Trial(case, "skipped", case.skip)
+    work = case.workload
+    if isinstance(work, Primitive) and "cpu" not in work.devices:
+        return Trial(case, "not tried", f"{work.implementation} runs on "
+                                        f"{' or '.join(work.devices)} only")
     available = psutil.virtual_memory().available
     if case.memory_bytes > available:
         return Trial(case, "not tried", f"rank 0 needs {case.memory_bytes} bytes, {available} "

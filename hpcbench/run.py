@@ -13,6 +13,7 @@ from typing import Any
 from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts
 from hpcbench.backends.mpi_facts import gather_mpi_facts
+from hpcbench.backends.tools import wanted_tools
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.agreement import AgreedError, on_all, on_root
 from hpcbench.launch.announced import announced_rank
@@ -119,7 +120,7 @@ def _probe(
 ) -> list[RankFacts]:
     """Return what every rank's machine has; refuse ranks whose software differs."""
     facts = on_all(comm, "probing the machine",
-                   lambda: {**pool.facts(), "mpi": gather_mpi_facts()})
+                   lambda: {**pool.facts(wanted_tools(plan.cases)), "mpi": gather_mpi_facts()})
     places = comm.allgather([topology.hostname, topology.local_rank, topology.mpi])
     mixed = None if plan.config["launch"]["allow_mixed"] else version_mix(facts, places)
     if mixed:

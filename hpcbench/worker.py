@@ -80,7 +80,7 @@ class Worker:
 
     def _carry_out(self, message: Message) -> Message:
         if message["do"] == "facts":
-            return {"facts": gather_facts()}
+            return {"facts": gather_facts(message["tools"])}
         if message["do"] == "listen":
             return self._listen(message["ports"], message["timeout_s"])
         if message["do"] == "join":

@@ -30,6 +30,11 @@ def unavailable(backend: str, device: str, ranks: Sequence[RankFacts]) -> str | 
     reasons = [_unavailable_on(backend, device, rank) for rank in ranks]
     if device == "cuda" and not any(reasons) and (shared := _shared_gpu(ranks)):
         return shared
+    return first_reason(ranks, reasons)
+
+
+def first_reason(ranks: Sequence[RankFacts], reasons: Sequence[str | None]) -> str | None:
+    """Return the first rank's reason, with the rank's name unless all ranks have the same."""
     bad = [(rank, reason) for rank, reason in zip(ranks, reasons, strict=True) if reason]
     if not bad:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import psutil
@@ -12,18 +12,20 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.gpus import gpu_details, opened_nvml
+from hpcbench.backends.tools import tool_facts
 from hpcbench.backends.ucc import ucc_facts
 from hpcbench.measure.libraries import loaded_libraries
 
 
-def gather_facts() -> dict[str, Any]:
+def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}, ``gloo_without_avg`` (what gloo says to avg, or
     None), ``gloo_without_reduce_scatter`` (what it says to lists of tensors, or None), ``ucc``
     (`backends.ucc.ucc_facts`), ``cuda`` {available, names, uuids, memory_bytes, details, reason}
     (``details``: `backends.gpus.gpu_details`), ``mps``, ``host_memory_bytes``, ``versions``,
-    ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child).
+    ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child),
+    ``tools`` (`backends.tools.tool_facts` of those asked for).
     """
     ucc = ucc_facts()  # first: it forks, and gloo below starts threads
     return {
@@ -38,6 +40,7 @@ def gather_facts() -> dict[str, Any]:
         "host_memory_bytes": psutil.virtual_memory().available,
         "versions": {**_versions(), **ucc["versions"]},
         "libraries": {**ucc["libraries"], **loaded_libraries()},
+        "tools": tool_facts(tools),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -59,16 +59,18 @@ class WorkerPool:
         self._template.close()
         self._template = Template(self._env, self._ready_timeout_s)
 
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
         """Return what this machine has, asked in a process that ends afterwards."""
-        return ask_facts(lambda: self.hire((), limited=False), self._ready_timeout_s)
+        return ask_facts(lambda: self.hire((), limited=False), self._ready_timeout_s, tools)
 
 
-def ask_facts(hire: Callable[[], WorkerHandle], timeout_s: float) -> Mapping[str, Any]:
+def ask_facts(
+    hire: Callable[[], WorkerHandle], timeout_s: float, tools: Sequence[str],
+) -> Mapping[str, Any]:
     """Return `backends.facts.gather_facts` of a new worker. Raises LaunchError with the reason."""
     worker = hire()
     try:
-        worker.send({"do": "facts"})
+        worker.send({"do": "facts", "tools": list(tools)})
         late: dict[str, Any] = {"cause": "no answer in time"}
         answer = worker.receive() if worker.wait(timeout_s) else late
         if answer is None:

@@ -22,6 +22,7 @@ from hpcbench.backends.availability import (
     unavailable,
 )
 from hpcbench.backends.mpi_facts import no_mpi
+from hpcbench.backends.tools import untooled, wanted_tools
 from hpcbench.errors import LaunchError
 from hpcbench.launch.pool import ask_facts
 from hpcbench.launch.variables import worker_environment
@@ -49,7 +50,8 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
         device = resolve_device(case.backend, case.device, members)
         reason = (case.skip or unavailable(case.backend, device, members)
                   or lacking(case, device, members)
-                  or _lacks_op(case, members) or _too_large(case, device, members))
+                  or _lacks_op(case, members) or untooled(case, device, members)
+                  or _too_large(case, device, members))
         if reason:
             skips[case.case_id] = reason
         else:
@@ -59,7 +61,7 @@ def resolve(plan: Plan, ranks: Sequence[RankFacts]) -> Resolution:
 
 def resolve_here(plan: Plan) -> Plan:
     """Return the plan with this machine's skips, as if it had all ranks."""
-    facts = _facts_here()
+    facts = _facts_here(wanted_tools(plan.cases))
     ranks = [RankFacts(rank, socket.gethostname(), rank, facts)
              for rank in range(plan.world_size)]
     found = resolve(plan, ranks)
@@ -77,7 +79,7 @@ def probe_here() -> dict[str, Any]:
     """
     from hpcbench.config.names import BACKENDS
 
-    facts = _facts_here()
+    facts = _facts_here([])
     here = [RankFacts(0, socket.gethostname(), 0, facts)]
     natural = {"nccl": "cuda", "gloo": "cpu", "mpi": "cpu"}
     return {
@@ -126,14 +128,14 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
     return None
 
 
-def _facts_here() -> Mapping[str, Any]:
+def _facts_here(tools: Sequence[str]) -> Mapping[str, Any]:
     """Ask this machine in a process of its own."""
     if importlib.util.find_spec("torch") is None:
         raise LaunchError("torch is not installed here: pip install 'hpcbench[run]'")
     env = worker_environment(os.environ, (), {})
     with _progress() as progress, Template(env, _READY_TIMEOUT_S) as template:
         facts = ask_facts(
-            lambda: template.fork(WorkerSettings({}, 0), progress), _READY_TIMEOUT_S)
+            lambda: template.fork(WorkerSettings({}, 0), progress), _READY_TIMEOUT_S, tools)
     return {**facts, "mpi": _mpi_facts_here(env)}
 
 

@@ -15,7 +15,7 @@ ALLOWED = (
     "OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "MALLOC_*", "THP_*",
     "CUDA_*", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_*",
     "NCCL_*", "RCCL_*", "UCC_*", "UCX_*", "GLOO_*", "FI_*", "TORCH_*", "PYTORCH_*", "TRITON_*",
-    "HPCBENCH_*",
+    "TORCHINDUCTOR_*", "CC", "CXX", "HPCBENCH_*",
 )
 """Shell patterns; ``launch.pass_env`` adds to them."""
 

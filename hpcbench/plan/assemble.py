@@ -45,7 +45,7 @@ def assemble(
         iterations=most, validate=draft.validate,
         timeout_s=block.timeout_s or config.launch.timeout_s, wakeup_s=point.wakeup_s,
         workload=draft.workload, skip=skip,
-        needs=() if skip else needs(point.backend, draft.device),
+        needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.needs()),
         estimate_s=0.0 if skip else draft.estimate_s, memory_bytes=draft.memory_bytes,
         min_iterations=least, batch=calls_of_sample(point, config))
 

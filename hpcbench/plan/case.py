@@ -50,6 +50,10 @@ class Collective:
         """Return the collectives that the workload calls: this one."""
         return (self,)
 
+    def needs(self) -> tuple[str, ...]:
+        """Return what it needs of a machine beside backend and device: nothing."""
+        return ()
+
     def words(self, world_size: int) -> list[str]:
         """Return what tells it from others, for labels; backend and device go behind the 1st."""
         parts = [self.collective]
@@ -76,6 +80,8 @@ class Primitive:
     ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call communicates as
     nccl-tests' sizes, summed, and times their busbw factors; ``inputs`` and ``runner`` are
     ``module:class`` of the inputs and of the implementation. ``calls`` names the collectives.
+    The implementation runs on ``devices`` only, needs Python ``modules`` beside torch, and a
+    compiler if it ``compiles`` when it is set up.
     """
 
     primitive: str
@@ -95,6 +101,9 @@ class Primitive:
     inputs: str
     runner: str
     groups: int = 1
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    modules: tuple[str, ...] = ()
+    compiles: bool = False
 
     @property
     def name(self) -> str:
@@ -108,6 +117,10 @@ class Primitive:
             collective=name, dtype=self.dtype, op="sum" if name in _REDUCTIONS else None,
             root=None, in_place=name == "all_reduce", requested_bytes=0, size_bytes=0, count=0,
             split=split if name == "all_to_all" else "even") for name in self.calls)
+
+    def needs(self) -> tuple[str, ...]:
+        """Return what it needs of a machine beside backend and device: modules, a compiler."""
+        return (*self.modules, *(("compiler",) if self.compiles else ()))
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""
@@ -131,7 +144,8 @@ class Case:
     ``min_iterations`` is smaller: then the case stops when it is precise enough or its budget is
     used. A sample is ``batch`` calls (more than one in mode ``pipelined`` only).
     ``skip`` is the reason why it can run nowhere as asked, known without a machine; ``needs``
-    names what only the machine can tell (``"nccl"``, ``"cuda"``). ``device`` may be ``"auto"``.
+    names what only the machine can tell (``"nccl"``, ``"cuda"``, ``"compiler"``). ``device`` may
+    be ``"auto"``.
     """
 
     case_id: str
@@ -241,4 +255,5 @@ def _workload_from_json(data: Mapping[str, Any]) -> Workload:
     if "primitive" not in data:
         return Collective(**data)
     options = tuple((str(name), value) for name, value in data["options"])
-    return Primitive(**{**data, "options": options, "calls": tuple(data["calls"])})
+    several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
+    return Primitive(**{**data, **several, "options": options})

@@ -13,10 +13,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hpcbench.config.schema import Hardware
-from hpcbench.plan.case import Collective, Primitive
+from hpcbench.plan.case import Collective, Primitive, Workload
 
 CASE_S = 0.03
 """Assumed: agreement, buffers, expected results, journal."""
+COMPILE_S = 10.0
+"""Assumed of a case that compiles when it is set up: torch.compile of a few operations."""
 CHECKS = 2
 """Checked iterations of a case, each read once at CHECK_BYTES_PER_S."""
 CHECK_BYTES_PER_S = 5e8
@@ -61,7 +63,13 @@ def estimate_primitive_s(work: Primitive, device: str, calls: int, validate: boo
     kind = "cuda" if device == "cuda" else "cpu"
     call_s = (work.flops / _FLOPS_PER_S[kind] + len(work.calls) * _ALPHA_S[kind]
               + work.wire_bytes / _BETA_BYTES_PER_S[kind])
-    return CASE_S + calls * call_s + (work.total_flops / _FLOPS_PER_S["cpu"] if validate else 0.0)
+    check_s = work.total_flops / _FLOPS_PER_S["cpu"] if validate else 0.0
+    return setup_s(work) + calls * call_s + check_s
+
+
+def setup_s(work: Workload) -> float:
+    """Return the assumed seconds of a case outside its timed loop and its checks."""
+    return CASE_S + (COMPILE_S if isinstance(work, Primitive) and work.compiles else 0.0)
 
 
 def _moved_bytes(work: Collective, world_size: int) -> float:

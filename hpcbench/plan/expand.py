@@ -15,7 +15,7 @@ from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.collective_cases import collective_cases
-from hpcbench.plan.estimate import CASE_S, case_budget_s, within_timeout_s
+from hpcbench.plan.estimate import case_budget_s, setup_s, within_timeout_s
 from hpcbench.plan.order import ordered
 from hpcbench.plan.points import Job, refuse_huge
 from hpcbench.plan.primitive_cases import primitive_cases
@@ -55,7 +55,8 @@ def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:
                             config.measure.launches)
     return [case if case.skip or case.is_fixed else
             replace(case, estimate_s=max(
-                case.estimate_s, CASE_S + within_timeout_s(share_s, case.timeout_s)))
+                case.estimate_s,
+                setup_s(case.workload) + within_timeout_s(share_s, case.timeout_s)))
             for case in cases]
 
 

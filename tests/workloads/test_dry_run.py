@@ -69,3 +69,11 @@ def test_the_command_says_what_it_is_and_leaves_nothing_behind(tmp_path: Path) -
                     "0 not tried")
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.json"]
     assert subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=60).returncode == 2
+
+
+def test_what_runs_on_gpus_only_is_not_tried() -> None:
+    block = {"kind": "primitive", "primitive": "tp_columnwise", "m": 16, "n": 8, "k": 8,
+             "implementations": ["symm_mem", "symm_mem_fallback"], "backend": "nccl"}
+    job = make_plan(check_config({"benchmarks": [block]}, "test"), 4)
+    assert [(trial.outcome, trial.reason) for trial in trials(job)] == [
+        ("not tried", "symm_mem runs on cuda only"), ("accepted", "")]

@@ -52,6 +52,19 @@ def _whole_chunks(primitive: str, problem: Problem) -> str | None:
     return f"{extent} {what} cannot be cut into {chunks} equal chunks" if extent % chunks else None
 
 
+_FUSED = frozenset({("tp_columnwise", "AG_before"), ("tp_rowwise", "RS_after"),
+                    ("tp_mlp", "sequence_parallel")})
+_NOT_FUSED = MappingProxyType({name: "torch fuses all-gathers and reduce-scatters with a product "
+                                     "only" for name in ("dp_allreduce", "ep_all_to_all")})
+
+
+def _unfit_for_triton(primitive: str, problem: Problem) -> str | None:
+    """Return why the kernel cannot take a problem, or None."""
+    if problem.dtype == "fp64":
+        return "the kernel accumulates in fp32, which is too little for fp64"
+    return _whole_chunks(primitive, problem)
+
+
 IMPLEMENTATIONS = (
     ImplementationSpec(
         "compute_only", "the product alone, on operands that are already in place",
@@ -83,4 +96,25 @@ IMPLEMENTATIONS = (
         absent={"dp_allreduce": "a ring of whole gradients is what all_reduce does itself",
                 "ep_all_to_all": "all ranks exchange with all: a ring would carry tokens past "
                                  "ranks that do not need them"}),
+    ImplementationSpec(
+        "symm_mem", "torch's fused operators over symmetric memory, on GPUs",
+        _runners("symm_mem", *TENSOR_PARALLEL), calls=(), orders=_FUSED, devices=("cuda",),
+        absent=_NOT_FUSED, overlaps=True),
+    ImplementationSpec(
+        "symm_mem_fallback", "what torch does in their place without symmetric memory, unfused",
+        _runners("symm_mem_fallback", *TENSOR_PARALLEL), orders=_FUSED, absent=_NOT_FUSED),
+    ImplementationSpec(
+        "compiled", "torch.compile of functional collectives and products",
+        _runners("compiled", *EVERY), compiles=True),
+    ImplementationSpec(
+        "compiled_async_tp", "torch.compile, fusing as symm_mem does (async tensor parallelism)",
+        _runners("compiled_async_tp", *TENSOR_PARALLEL), calls=(), orders=_FUSED,
+        devices=("cuda",), modules=("triton",), compiles=True, absent=_NOT_FUSED, overlaps=True),
+    ImplementationSpec(
+        "triton", "a kernel that multiplies chunks of the all-gather as they arrive, on GPUs",
+        _runners("triton_gather", "tp_columnwise"), options={"chunks": Values(4)},
+        orders=frozenset({("tp_columnwise", "AG_before")}), devices=("cuda",),
+        modules=("triton",), compiles=True, unfit=_unfit_for_triton, overlaps=True,
+        absent={name: "only the all-gather before a product is written" for name in EVERY
+                if name != "tp_columnwise"}),
 )

@@ -124,6 +124,7 @@ class ImplementationSpec:
         calls: collectives that it calls instead of those of the primitive's traffic; None: those.
         devices: where it runs.
         modules: Python modules that it needs beside torch.
+        compiles: whether setting a case up generates code, which needs a compiler on every rank.
         unfit: why a problem does not suit it, or None.
         overlaps: whether communication and product are meant to run at the same time.
     """
@@ -138,6 +139,7 @@ class ImplementationSpec:
     calls: tuple[str, ...] | None = None
     devices: tuple[str, ...] = ("cpu", "cuda")
     modules: tuple[str, ...] = ()
+    compiles: bool = False
     unfit: Callable[[str, Problem], str | None] = lambda _primitive, _problem: None
     overlaps: bool = False
 

@@ -40,7 +40,9 @@ def make_workload(
         flops=work.flops, total_flops=work.total_flops,
         size_bytes=sum(traffic.size_bytes for traffic in work.traffic),
         wire_bytes=sum(traffic.wire_bytes for traffic in work.traffic), calls=calls,
-        inputs=primitive.inputs, runner=implementation.runners[primitive.name]), skip
+        inputs=primitive.inputs, runner=implementation.runners[primitive.name],
+        devices=implementation.devices, modules=implementation.modules,
+        compiles=implementation.compiles), skip
 
 
 def absent_workload(

@@ -1,0 +1,94 @@
+"""What implementations need of a machine beside devices: Python modules, and compilers.
+
+Asked only where a plan has an implementation that needs it: trying a compiler takes 0.3 s.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hpcbench.backends.availability import RankFacts, first_reason
+from hpcbench.plan.case import Case, Primitive
+
+COMPILER = "compiler"
+"""The need of implementations that compile; every other need is a module (`Primitive.needs`)."""
+_TRIAL_TIMEOUT_S = 60.0
+_SOURCE = "#include <Python.h>\nint main(void) { return 0; }\n"
+
+
+def wanted_tools(cases: Iterable[Case]) -> list[str]:
+    """Return what the machine must be asked for these cases: modules, and ``compiler``."""
+    return sorted({need for case in cases if not case.skip for need in case.workload.needs()})
+
+
+def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
+    """Return why each tool cannot be used here, or None if it can, as plain JSON values.
+
+    A module: the reason; ``compiler``: {"cpu": reason, "cuda": reason}, what torch.compile and
+    Triton start for code of that device. A module is looked for, not imported.
+    """
+    return {name: _compilers() if name == COMPILER else _no_module(name) for name in wanted}
+
+
+def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
+    """Return why the implementation cannot run on ``device`` on these ranks, or None if it can."""
+    work = case.workload
+    if not isinstance(work, Primitive):
+        return None
+    if device not in work.devices:
+        return f"{work.implementation} runs on {' or '.join(work.devices)} only, not on {device}"
+    for need in work.needs():
+        reasons = [_said(rank.facts["tools"], need, device) for rank in ranks]
+        if reason := first_reason(ranks, reasons):
+            return f"{work.implementation}: {reason}"
+    return None
+
+
+def _said(tools: Mapping[str, Any], need: str, device: str) -> str | None:
+    reason: str | None = tools[need][device] if need == COMPILER else tools[need]
+    return reason
+
+
+def _no_module(name: str) -> str | None:
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:  # of a package around it
+        return f"the Python module {name} cannot be found: {error}"
+    return None if found else f"the Python module {name} is not installed: pip install {name}"
+
+
+def _compilers() -> dict[str, str | None]:
+    """Return what is wrong with the compilers of code for each device.
+
+    For the CPU torch.compile starts $CXX, else g++ (torch._inductor.config, ``cpp.cxx``). For CUDA
+    it generates Triton, and Triton starts $CC, else gcc or clang (triton.runtime.build).
+    """
+    missing = _no_module("triton")
+    c_compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or "gcc"
+    return {"cpu": _cannot_compile("CXX", os.environ.get("CXX") or "g++", "c++", "-fopenmp"),
+            "cuda": missing or _cannot_compile("CC", c_compiler, "c")}
+
+
+def _cannot_compile(variable: str, compiler: str, language: str, *options: str) -> str | None:
+    """Build a shared library against Python's headers; return what went wrong, or None."""
+    with tempfile.TemporaryDirectory(prefix="hpcbench-compiler-") as folder:
+        command = [compiler, "-x", language, "-", "-shared", "-fPIC", *options,
+                   f"-I{sysconfig.get_path('include')}", "-o", f"{folder}/trial.so"]
+        try:
+            done = subprocess.run(command, input=_SOURCE, text=True, capture_output=True,
+                                  timeout=_TRIAL_TIMEOUT_S, check=False)
+        except FileNotFoundError:
+            return f"there is no compiler {compiler}: install one, or set {variable}"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"the compiler {compiler} does not run: {error}"
+    if done.returncode == 0:
+        return None
+    said = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
+    return f"the compiler {compiler} fails: {(said or [f'exit code {done.returncode}'])[0]}"

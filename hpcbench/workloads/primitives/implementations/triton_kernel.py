@@ -1,0 +1,101 @@
+"""A matrix product in Triton that starts before all of its left operand is there.
+
+Chunks of the operand's rows are gathered one after the other; behind each the same stream raises a
+flag. The product is one kernel on another stream: a tile waits for the flag of its chunk.
+
+- Tiles are taken in the order of the chunks by as many programs as fit beside the communication
+  (``programs``), so those that run never wait for a tile that does not.
+- The flag is raised by an atomic with release, behind the chunk on its stream, and read by an
+  atomic with acquire (PTX memory model; triton.language.atomic_xchg, atomic_cas): what is read
+  after it is the chunk, not what a cache held before. The barrier spreads that over the program.
+- Products are IEEE fp32 or of the dtype (never TF32), accumulated in fp32.
+
+Block sizes are usual ones, not tuned. Its arithmetic is tested in Triton's interpreter, with the
+flags raised; it has never run on a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+_BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How gathered rows lie: (chunks, ranks, part) rows of chunks, to (ranks, chunks, part) of A.
+
+    ``part`` is the number of rows that each rank has in one chunk.
+    """
+
+    chunks: int
+    ranks: int
+    part: int
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _raise_flag(flag: Any) -> None:
+    tl.atomic_xchg(flag, 1, sem="release", scope="gpu")
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _multiply(
+    gathered: Any, weight: Any, output: Any, flags: Any,
+    chunks: Any, ranks: Any, part: Any, columns: Any, inner: Any,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+) -> None:
+    """Compute output[row of A, columns] = gathered @ weight, a tile at a time."""
+    chunk_rows = ranks * part
+    column_tiles = tl.cdiv(columns, BLOCK_N)
+    chunk_tiles = tl.cdiv(chunk_rows, BLOCK_M) * column_tiles
+    for tile in range(tl.program_id(0), chunks * chunk_tiles, tl.num_programs(0)):
+        chunk = tile // chunk_tiles
+        while tl.atomic_cas(flags + chunk, 1, 1, sem="acquire", scope="gpu") == 0:
+            pass
+        tl.debug_barrier()
+        own = tile % chunk_tiles
+        row = (own // column_tiles) * BLOCK_M + tl.arange(0, BLOCK_M)
+        column = (own % column_tiles) * BLOCK_N + tl.arange(0, BLOCK_N)
+        rows = (chunk * chunk_rows + row).to(tl.int64)[:, None]
+        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for start in range(0, inner, BLOCK_K):
+            depth = start + tl.arange(0, BLOCK_K)
+            left = tl.load(gathered + rows * inner + depth[None, :],
+                           mask=(row[:, None] < chunk_rows) & (depth[None, :] < inner), other=0.0)
+            right = tl.load(weight + depth.to(tl.int64)[:, None] * columns + column[None, :],
+                            mask=(depth[:, None] < inner) & (column[None, :] < columns), other=0.0)
+            total = tl.dot(left, right, total, input_precision="ieee")
+        target = ((row // part) * chunks + chunk) * part + row % part
+        tl.store(output + target.to(tl.int64)[:, None] * columns + column[None, :],
+                 total.to(output.dtype.element_ty),
+                 mask=(row[:, None] < chunk_rows) & (column[None, :] < columns))
+
+
+def raise_flag(flag: torch.Tensor) -> None:
+    """Set an int32 flag on the current stream, behind all that it has been given."""
+    _raise_flag[(1,)](flag)
+
+
+def multiply(
+    gathered: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, flags: torch.Tensor,
+    layout: Layout, programs: int,
+) -> None:
+    """Multiply gathered rows (m, k) by ``weight`` (k, n) into ``output`` (m, n), as they arrive.
+
+    All are contiguous and of one dtype: fp32, fp16 or bf16. ``gathered`` and ``output`` are ordered
+    as ``layout`` says; ``flags`` are int32, one a chunk, 1 where the chunk is there. ``programs``
+    is the most that may run at once.
+    """
+    inner, columns = weight.shape
+    depth = 32 if weight.element_size() == 4 else 64
+    rows = layout.ranks * layout.part
+    tiles = layout.chunks * triton.cdiv(rows, _BLOCK) * triton.cdiv(columns, _BLOCK)
+    _multiply[(min(programs, tiles),)](
+        gathered, weight, output, flags, layout.chunks, layout.ranks, layout.part, columns, inner,
+        BLOCK_M=_BLOCK, BLOCK_N=_BLOCK, BLOCK_K=depth, num_warps=8, num_stages=3)
+

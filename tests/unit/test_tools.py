@@ -1,0 +1,69 @@
+"""What implementations need of a machine: modules and compilers, asked before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hpcbench.backends.availability import RankFacts
+from hpcbench.backends.tools import tool_facts, untooled, wanted_tools
+from hpcbench.config.load import check_config
+from hpcbench.plan.case import Case, case_from_json, case_to_json
+from hpcbench.plan.expand import make_plan
+
+
+def case_of(implementation: str, backend: str, device: str = "auto") -> Case:
+    """Return the case of one implementation of tp_columnwise on 2 ranks."""
+    block = {"kind": "primitive", "primitive": "tp_columnwise", "m": 16, "n": 8, "k": 8,
+             "implementations": implementation, "backend": backend, "device": device}
+    plan = make_plan(check_config({"benchmarks": [block]}, "test"), 2)
+    return plan.cases[0]
+
+
+def ranks(*tools: dict[str, Any]) -> list[RankFacts]:
+    """Return ranks on hosts of their own, with these facts about tools."""
+    return [RankFacts(rank, f"host{rank}", 0, {"tools": own}) for rank, own in enumerate(tools)]
+
+
+def test_a_plan_asks_for_what_its_cases_need_and_no_more() -> None:
+    assert wanted_tools([case_of("torch", "gloo")]) == []
+    triton, compiled = case_of("triton", "nccl"), case_of("compiled", "gloo")
+    assert wanted_tools([triton, compiled]) == ["compiler", "triton"]
+    assert wanted_tools([replace(triton, skip="why")]) == []
+    assert triton.needs == ("nccl", "cuda", "triton", "compiler")
+    assert case_from_json(case_to_json(triton)) == triton
+    assert compiled.estimate_s > case_of("torch", "gloo").estimate_s + 5
+
+
+def test_a_tool_that_a_rank_lacks_is_told_with_the_rank() -> None:
+    case = case_of("triton", "nccl")
+    here = {"triton": None, "compiler": {"cpu": "no g++", "cuda": None}}
+    assert untooled(case, "cuda", ranks(here, here)) is None
+    missing = tool_facts(["triton", "no_such_module"])["no_such_module"]
+    assert missing == (
+        "the Python module no_such_module is not installed: pip install no_such_module")
+    assert untooled(case, "cuda", ranks(here, {**here, "triton": missing})) == (
+        f"triton: rank 1 on host1: {missing}")
+    compiled = case_of("compiled", "gloo")
+    assert untooled(compiled, "cpu", ranks(here, here)) == "compiled: no g++"
+    assert untooled(compiled, "cuda", ranks(here, here)) is None
+
+
+def test_an_implementation_has_its_devices() -> None:
+    assert case_of("symm_mem", "gloo").skip == "symm_mem runs on cuda only, not on cpu"
+    machine_decides = case_of("symm_mem", "ucc")
+    assert machine_decides.skip is None
+    assert untooled(machine_decides, "cpu", ranks({}, {})) == (
+        "symm_mem runs on cuda only, not on cpu")
+
+
+def test_a_compiler_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert tool_facts(["compiler"])["compiler"]["cpu"] == (
+        "there is no compiler no-such-compiler: install one, or set CXX")
+    monkeypatch.setenv("CXX", "false")
+    assert tool_facts(["compiler"])["compiler"]["cpu"] == "the compiler false fails: exit code 1"
+    monkeypatch.delenv("CXX")
+    assert tool_facts(["compiler"])["compiler"]["cpu"] is None
