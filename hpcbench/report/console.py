@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
 from rich.text import Text
 
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.results import Results
+from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.plan_lines import case_table, plan_header, skip_lines
+from hpcbench.report.primitive_lines import primitive_lines
 from hpcbench.report.quality_lines import quality_lines
 from hpcbench.report.result_lines import (
     block_lines,
@@ -31,11 +32,17 @@ def print_results(results: Results, folder: Path) -> None:
     """Print a run's tables, their quality, what was not ok and why, totals and files."""
     blocks = dict.fromkeys(item.case.block for item in results.cases)
     tables = (
-        block_lines(block, [item for item in results.cases if item.case.block == block])
+        _table(block, [item for item in results.cases if item.case.block == block])
         for block in blocks
     )
     _print(chain(run_lines(results), *tables, quality_lines(results), outcome_lines(results),
                  finding_lines(results), closing_lines(results, folder)))
+
+
+def _table(block: str, items: Sequence[CaseResult]) -> Iterator[Text]:
+    """Return the lines of a block, whose cases are all of one kind."""
+    is_primitive = items[0].case.kind == "primitive"
+    return primitive_lines(block, items) if is_primitive else block_lines(block, items)
 
 
 def _print(lines: Iterable[Text]) -> None:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from hpcbench.launch.variables import ALLOWED
 from hpcbench.plan.case import Case, Plan
+from hpcbench.report.primitive_plan import case_rows, group_rows
 from hpcbench.report.text import (
     MISSING,
     Column,
@@ -26,7 +27,7 @@ from hpcbench.report.text import (
     type_cell,
     without_empty,
 )
-from hpcbench.report.timing import iterations_text, repeats_text
+from hpcbench.report.timing import batch_text, iterations_text, repeats_text, samples_text
 from hpcbench.units import format_bytes, format_seconds
 
 LISTED_CASES = 60
@@ -111,13 +112,20 @@ def case_table(plan: Plan) -> Iterator[Text]:
     runs = [case for case in plan.cases if case.skip is None]
     blocks = dict.fromkeys(case.block for case in runs)
     listed = len(runs) <= LISTED_CASES
-    columns = CASE_COLUMNS if listed else GROUP_COLUMNS
     for block in blocks:
         cases = [case for case in runs if case.block == block]
-        rows = [_case_row(case) for case in cases] if listed else _group_rows(cases)
         yield Text()
         yield Text(f"block {block}", style="bold")
-        yield from _table(*without_empty(columns, rows))
+        yield from _table(*without_empty(*_rows(cases, listed=listed)))
+
+
+def _rows(cases: Sequence[Case], *, listed: bool) -> tuple[Sequence[Column], list[list[str]]]:
+    """Return columns and rows of a block, whose cases are all of one kind."""
+    if cases[0].kind == "primitive":
+        return case_rows(cases) if listed else group_rows(cases)
+    if listed:
+        return CASE_COLUMNS, [_case_row(case) for case in cases]
+    return GROUP_COLUMNS, _group_rows(cases)
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
@@ -134,7 +142,7 @@ def _case_row(case: Case) -> list[str]:
         str(case.index), _collective(case), _backend(case), case.device,
         str(case.world_size), type_cell(case), work.op or MISSING,
         MISSING if work.root is None else str(work.root), in_place_cell(case),
-        str(work.size_bytes), str(work.count), f"{_samples([case])} {_mode(case)}",
+        str(work.size_bytes), str(work.count), f"{samples_text([case])} {batch_text(case)}",
         ",".join(case.needs) or MISSING,
         format_seconds(case.estimate_s) if case.estimate_s else MISSING,
     ]
@@ -143,26 +151,17 @@ def _case_row(case: Case) -> list[str]:
 def _group_rows(cases: Sequence[Case]) -> list[list[str]]:
     groups: dict[tuple[str, str, str, int, str, tuple[str, ...]], list[Case]] = defaultdict(list)
     for case in cases:
-        key = (_collective(case), _backend(case), case.device, case.world_size, _mode(case),
+        key = (_collective(case), _backend(case), case.device, case.world_size, batch_text(case),
                case.needs)
         groups[key].append(case)
     return [
         [str(len(group)), collective, backend, device, str(ranks),
          distinct(type_cell(case) for case in group),
          distinct(case.collective.op for case in group) or MISSING, size_range(group),
-         f"{_samples(group)} {mode}", ",".join(needs) or MISSING,
+         f"{samples_text(group)} {mode}", ",".join(needs) or MISSING,
          format_seconds(sum(case.estimate_s for case in group) or 0.0)]
         for (collective, backend, device, ranks, mode, needs), group in groups.items()
     ]
-
-
-def _mode(case: Case) -> str:
-    return f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
-
-
-def _samples(cases: Sequence[Case]) -> str:
-    """Return ``20``, ``auto``, or what there is of both."""
-    return distinct(str(case.iterations) if case.is_fixed else "auto" for case in cases)
 
 
 def _collective(case: Case) -> str:

@@ -12,6 +12,7 @@ from hpcbench.analysis.bandwidth import bandwidth
 from hpcbench.measure.library_log import UNKNOWN
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
+from hpcbench.report.tables import STYLES, TABLED
 from hpcbench.report.text import (
     MISSING,
     Column,
@@ -42,9 +43,6 @@ from hpcbench.report.timing import (
 )
 from hpcbench.units import format_seconds
 
-STYLES = {"ok": "", "wrong": "bold red", "failed": "red", "timeout": "red", "skipped": "yellow",
-          "not_run": "yellow"}
-TABLED = ("ok", "wrong", "failed", "timeout")
 LABELS_SHOWN = 5
 EVIDENCE_LINES = 6
 SHOWN_FINDINGS = 3

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
-from hpcbench.plan.case import STATUSES, Plan
+from hpcbench.plan.case import STATUSES, Collective, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.text import device_memory_how, env_text
@@ -78,8 +78,8 @@ def _csv_cell(value: Any) -> Any:
 
 def case_row(item: CaseResult) -> dict[str, Any]:
     """Return one case's `FIELDS`; None where a case has no such number."""
-    case, work, stats = item.case, item.case.collective, item.statistics
-    row = {**asdict(work), **{name: getattr(case, name) for name in (
+    case, work, stats = item.case, item.case.workload, item.statistics
+    row = {**dict.fromkeys(FIELDS), **asdict(work), **{name: getattr(case, name) for name in (
         "case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
         "iterations", "validate", "batch")}}
     row["min_iterations"] = case.iterations if case.is_fixed else case.min_iterations
@@ -87,12 +87,14 @@ def case_row(item: CaseResult) -> dict[str, Any]:
             "device_memory": device_memory_how(item),
             "status": item.status,
             "reason": item.reason, "blamed_rank": item.blamed_rank, "n_wrong": item.n_wrong,
-            "busbw_factor": busbw_factor(work.collective, case.group_size)}
+            "busbw_factor": (busbw_factor(work.collective, case.group_size)
+                             if isinstance(work, Collective) else None)}
     row |= {name: getattr(stats, name) if stats else None for name in STATISTIC_FIELDS}
     row |= {name: getattr(item.timing, name) if item.timing else None for name in TIMING_FIELDS}
     row |= {name: item.library[name] if item.library else None for name in LIBRARY_FIELDS}
     row |= {"fold": fold_of(item) if stats else None, **_interval(stats)}
-    rates = bandwidth(work, case.world_size, stats.median_s) if stats else None
+    rates = (bandwidth(work, case.world_size, stats.median_s)
+             if stats and isinstance(work, Collective) else None)
     row["algbw_gb_per_s"] = to_gb_per_s(rates.algbw_bytes_per_s) if rates else None
     row["busbw_gb_per_s"] = to_gb_per_s(rates.busbw_bytes_per_s) if rates else None
     return {name: row[name] for name in FIELDS}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hpcbench.plan.case import Case
+from hpcbench.plan.case import Case, Collective, Primitive
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import format_bytes
 
@@ -72,7 +72,7 @@ def format_number(value: float) -> str:
 
 def type_cell(case: Case) -> str:
     """Return the dtype; MISSING for barrier, which has no data."""
-    return MISSING if case.collective.collective == "barrier" else case.collective.dtype
+    return MISSING if case.workload.name == "barrier" else case.workload.dtype
 
 
 def in_place_cell(case: Case) -> str:
@@ -82,7 +82,9 @@ def in_place_cell(case: Case) -> str:
 
 def form_text(case: Case) -> str:
     """Return ``split linear, 2 groups``, or nothing for even parts and one group."""
-    work = case.collective
+    work = case.workload
+    if isinstance(work, Primitive):
+        return ""
     parts = [f"split {work.split}"] if work.split != "even" else []
     parts += [plural(work.groups, "group")] if work.groups != 1 else []
     return ", ".join(parts)
@@ -122,7 +124,8 @@ def env_text(case: Case) -> str:
 
 def size_range(cases: Iterable[Case]) -> str:
     """Return ``64KiB`` or ``8..64MiB``; MISSING where no case has a size."""
-    sizes = sorted({case.collective.size_bytes for case in cases} - {0})
+    sizes = sorted({case.workload.size_bytes for case in cases
+                    if isinstance(case.workload, Collective)} - {0})
     if not sizes:
         return MISSING
     first, last = format_bytes(sizes[0]), format_bytes(sizes[-1])
@@ -134,18 +137,40 @@ def distinct(values: Iterable[object]) -> str:
     return ",".join(dict.fromkeys(str(value) for value in values if value is not None))
 
 
-def _forms(cases: Sequence[Case]) -> str:
-    splits = distinct(sorted({case.collective.split for case in cases}))
-    groups = distinct(sorted({case.collective.groups for case in cases}))
-    parts = [f"split={splits}"] if splits != "even" else []
-    return " ".join([*parts, *([f"groups={groups}"] if groups != "1" else [])])
+def _forms(cases: Sequence[Case]) -> list[str]:
+    works = [case.workload for case in cases if isinstance(case.workload, Collective)]
+    splits = distinct(sorted({work.split for work in works}))
+    groups = distinct(sorted({work.groups for work in works}))
+    parts = [f"split={splits}"] if splits not in ("", "even") else []
+    return [*parts, *([f"groups={groups}"] if groups not in ("", "1") else [])]
+
+
+def _problems(cases: Sequence[Case]) -> list[str]:
+    """Return the implementations of primitives, and which problems they were to solve."""
+    works = [case.workload for case in cases if isinstance(case.workload, Primitive)]
+    if not works:
+        return []
+    return [distinct(work.implementation for work in works), distinct(work.order for work in works),
+            *(f"{name}={span_text(getattr(work, name) for work in works)}"
+              for name in ("m", "n", "k"))]
+
+
+def problem_text(work: Primitive) -> str:
+    """Return ``m=64 n=64 k=32``, and what model it comes from, if it comes from one."""
+    return " ".join([f"m={work.m} n={work.n} k={work.k}", *([work.shape] if work.shape else [])])
+
+
+def span_text(numbers: Iterable[int]) -> str:
+    """Return ``64``, or ``64..8192``: the least and the most of at least one number."""
+    found = sorted(set(numbers))
+    return str(found[0]) if len(found) == 1 else f"{found[0]}..{found[-1]}"
 
 
 def summarise_cases(cases: Sequence[Case]) -> str:
     """Return one short line that tells what a set of cases has in common and spans."""
     parts = [
-        distinct(case.collective.collective for case in cases),
-        _forms(cases),
+        distinct(case.workload.name for case in cases),
+        *_problems(cases), *_forms(cases),
         distinct(case.backend for case in cases),
         distinct(cell for case in cases if (cell := type_cell(case)) != MISSING),
         size_range(cases),

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics, Timing
 from hpcbench.reduce.timing import CI_LEVEL
-from hpcbench.report.text import MISSING, format_us, plural
+from hpcbench.report.text import MISSING, distinct, format_us, plural
 from hpcbench.units import format_seconds
 
 MODES: Mapping[str, str] = MappingProxyType({
@@ -108,6 +108,16 @@ def iterations_text(cases: Sequence[Case]) -> str:
     least = min((case.min_iterations or case.iterations for case in cases), default=0)
     most = max((case.iterations for case in cases), default=0)
     return str(most) if least == most else f"{least} to {most}"
+
+
+def samples_text(cases: Iterable[Case]) -> str:
+    """Return ``20``, ``auto``, or what there is of both."""
+    return distinct(str(case.iterations) if case.is_fixed else "auto" for case in cases)
+
+
+def batch_text(case: Case) -> str:
+    """Return the mode, and how many calls a sample is where that is more than one."""
+    return f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
 
 
 def repeats_text(plan: Plan) -> str:

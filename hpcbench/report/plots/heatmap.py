@@ -11,6 +11,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from hpcbench.plan.case import Collective, Primitive
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.report.plots.style import (
     GREY,
@@ -23,7 +24,8 @@ from hpcbench.report.plots.style import (
     size_label,
     timing_text,
 )
-from hpcbench.report.text import device_type, env_text, form_text, plural
+from hpcbench.report.primitive_plan import options_text
+from hpcbench.report.text import device_type, env_text, form_text, plural, problem_text
 from hpcbench.trace.schema import UNTIMED, Flag
 
 Matrix = npt.NDArray[np.float64]
@@ -35,21 +37,24 @@ _LEAVES_EARLY = ("broadcast", "reduce", "gather", "scatter", "send_recv")
 def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
     """Return the ok case to map: all_reduce if there is one, most ranks, largest size, first.
 
+    A primitive is mapped only where no collective is ok.
+
     A case whose samples are single calls goes before one with several calls a sample.
     """
     found = [item for item in items if item.statistics is not None]
     return max(found, default=None, key=lambda item: (
-        item.case.collective.collective == "all_reduce", item.case.world_size,
-        item.case.collective.size_bytes, item.case.batch == 1, -item.case.index))
+        item.case.kind == "collective", item.case.workload.name == "all_reduce",
+        item.case.world_size, item.case.workload.size_bytes, item.case.batch == 1,
+        -item.case.index))
 
 
 def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Figure:
     """Return the figure of one case. ``samples`` has at least one iteration."""
-    case, work = item.case, item.case.collective
-    size = "" if work.collective == "barrier" else f" of {size_label(work.size_bytes)}"
+    case, work = item.case, item.case.workload
+    what = _primitive_words(work) if isinstance(work, Primitive) else _collective_words(work)
     parts = (case.backend, device_type(item), plural(case.world_size, "rank"), form_text(case),
-             work.dtype, work.op or "", "in place" if work.in_place else "", env_text(case))
-    figure = new_figure(f"{work.collective}{size}: time in the call, by rank and iteration",
+             work.dtype, *what[1:], env_text(case))
+    figure = new_figure(f"{what[0]}: time in the call, by rank and iteration",
                         ", ".join(part for part in parts if part))
     axes = figure.add_axes((0.075, 0.22, 0.8, 0.6))
     _draw_matrix(figure, axes, samples)
@@ -59,11 +64,23 @@ def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Fi
     return figure
 
 
+def _collective_words(work: Collective) -> list[str]:
+    """Return what is called, and how."""
+    size = "" if work.collective == "barrier" else f" of {size_label(work.size_bytes)}"
+    return [f"{work.collective}{size}", work.op or "", "in place" if work.in_place else ""]
+
+
+def _primitive_words(work: Primitive) -> list[str]:
+    """Return what is called, and how."""
+    return [f"{work.primitive} by {work.implementation}", work.order, options_text(work),
+            problem_text(work)]
+
+
 def _caption(item: CaseResult, samples: CaseSamples) -> str:
     calls = f" of a sample of {item.case.batch} calls" if item.case.batch > 1 else ""
     text = f"Each cell: end - start{calls} on that rank's own clock."
-    if item.case.collective.collective not in _LEAVES_EARLY:
-        group = " of its group" if item.case.collective.groups > 1 else ""
+    if item.case.kind == "collective" and item.case.workload.name not in _LEAVES_EARLY:
+        group = " of its group" if item.case.workload.groups > 1 else ""
         text += (f" No rank can finish before all{group} have arrived, so a row that is shorter "
                  "than the others is a rank that arrives late and is waited for.")
     if _pass_ends(samples).size:

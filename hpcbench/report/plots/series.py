@@ -60,13 +60,13 @@ class Chart:
 
 
 def charts(items: Iterable[CaseResult]) -> list[Chart]:
-    """Return the figures to draw for the cases that have statistics.
+    """Return the figures to draw for the collectives that have statistics.
 
     Blocks do not matter here: a case that two blocks ask for belongs to both.
     """
     by_collective: dict[str, dict[Key, list[CaseResult]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
-        if item.statistics is not None:
+        if item.statistics is not None and item.case.kind == "collective":
             by_collective[item.case.collective.collective][_key(item)].append(item)
     return [chart for collective, lines in by_collective.items()
             for chart in _charts_of(collective, lines)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 
 from hpcbench.plan.case import Collective
+from hpcbench.workloads.calls import all_gather_tensor
 from hpcbench.workloads.collectives.data import moved
 from hpcbench.workloads.collectives.operation import Operation, Place
 
@@ -24,8 +24,6 @@ class AllGather(Operation):
         self.output = self.empty(spec.count * place.world_size)
         own = self.output[place.rank * spec.count:(place.rank + 1) * spec.count]
         self.part = own if spec.in_place else self.source
-        # torch 2.13 renamed all_gather_into_tensor and deprecates the old name
-        self.gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
     def prepare(self) -> None:
         """Wipe the output; in place, put this rank's part back into its slot."""
@@ -35,4 +33,4 @@ class AllGather(Operation):
 
     def run(self) -> None:
         """Gather all parts."""
-        self.gather(self.output, self.part, group=self.place.group)
+        all_gather_tensor(self.output, self.part, group=self.place.group)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import torch.distributed as dist
-
 from hpcbench.plan.case import Collective
+from hpcbench.workloads.calls import reduce_scatter_tensor
 from hpcbench.workloads.collectives.data import contributed, reduced
 from hpcbench.workloads.collectives.operation import Operation, Place, reduce_op
 
@@ -26,8 +25,6 @@ class ReduceScatter(Operation):
         self.input = self.empty(total) if spec.in_place else self.source
         self.output = (self.input[start:start + spec.count] if spec.in_place
                        else self.empty(spec.count))
-        # torch 2.13 renamed reduce_scatter_tensor and deprecates the old name
-        self.scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
     def prepare(self) -> None:
         """Restore the input that an in-place call overwrote, or wipe the output."""
@@ -38,4 +35,4 @@ class ReduceScatter(Operation):
 
     def run(self) -> None:
         """Reduce, and keep this rank's part."""
-        self.scatter(self.output, self.input, self.op, group=self.place.group)
+        reduce_scatter_tensor(self.output, self.input, self.op, group=self.place.group)

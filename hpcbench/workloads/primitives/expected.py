@@ -8,7 +8,9 @@ Exact operands leave no tolerance. For others the bound is derived, element by e
   probability below 2 exp(-LAMBDA^2 / 2) for each operation;
 - each partial sum rounded to the dtype: u |P|;
 - the sum of d partial sums in any order, rounded to the dtype after each of d - 1 additions:
-  (d - 1) u (sum of |P|).
+  (d - 1) u (sum of |P|), with no terms of higher order: Jeannerod and Rump, Improved Error Bounds
+  for Inner Products in Floating-Point Arithmetic, SIAM J. Matrix Anal. Appl. 34 (2013);
+- below the dtype's normal numbers a rounding is off by u times the smallest of them.
 
 u is the unit roundoff of the dtype concerned.
 """
@@ -22,7 +24,11 @@ from dataclasses import dataclass
 import torch
 
 from hpcbench.workloads.collectives.check import Mismatch
-from hpcbench.workloads.primitives.operands import unit_roundoff
+from hpcbench.workloads.primitives.operands import (
+    DTYPES,
+    accumulated_roundoff,
+    unit_roundoff,
+)
 
 LAMBDA = 8.0
 _PIECE = 2**18  # elements compared at a time
@@ -35,32 +41,49 @@ class Expected:
     value: torch.Tensor
     bound: torch.Tensor | None = None
 
+    def flat(self) -> Expected:
+        """Return the same in one dimension."""
+        bound = None if self.bound is None else self.bound.reshape(-1)
+        return Expected(self.value.reshape(-1), bound)
+
+
+def joined(items: Sequence[Expected]) -> Expected:
+    """Return several results, one after the other along the first dimension."""
+    value = torch.cat([item.value for item in items])
+    if all(item.bound is None for item in items):
+        return Expected(value)
+    return Expected(value, torch.cat([
+        torch.zeros_like(item.value) if item.bound is None else item.bound for item in items]))
+
 
 def product(
     parts: Sequence[tuple[torch.Tensor, torch.Tensor]], dtype: str, *, exact: bool,
-    roundings: int | None = None, error: torch.Tensor | None = None,
+    error: torch.Tensor | None = None,
 ) -> Expected:
     """Return the sum of the products of ``parts``, each formed on a rank and rounded there.
 
-    ``roundings`` is how often sums of them are rounded, by default one less than there are parts.
-    ``error`` (rows, inner) is how far the left operands, side by side, may already be off.
+    ``parts`` are (..., rows, inner) and (inner, columns). ``error`` (rows, all inners) is how far
+    the left operands, side by side, may already be off.
     """
-    partial = [left.double() @ right.double() for left, right in parts]
-    value = torch.stack(partial).sum(0) if len(partial) > 1 else partial[0]
+    values, absolute, magnitudes = torch.zeros(()).double(), torch.zeros(()), torch.zeros(())
+    for left, right in parts:
+        partial = left.double() @ right.double()
+        values = values + partial
+        if not exact:
+            absolute = absolute + partial.abs()
+            magnitudes = magnitudes + left.double().abs() @ right.double().abs()
     if exact:
-        return Expected(value)
-    absolute = torch.stack([part.abs() for part in partial]).sum(0)
-    magnitudes = sum((left.double().abs() @ right.double().abs() for left, right in parts),
-                     torch.zeros_like(value))
-    inner = parts[0][0].shape[1]
-    additions = len(parts) - 1 if roundings is None else roundings
-    accumulated = unit_roundoff("fp64" if dtype == "fp64" else "fp32")
-    bound = (LAMBDA * math.sqrt(inner) * accumulated * magnitudes
-             + (1 + additions) * unit_roundoff(dtype) * absolute)
+        return Expected(values)
+    # the reference's own products are rounded, too
+    accumulated = LAMBDA * math.sqrt(parts[0][0].shape[-1]) * (
+        accumulated_roundoff(dtype) + unit_roundoff("fp64"))
+    rounded = len(parts) * unit_roundoff(dtype)
+    smallest = torch.finfo(DTYPES[dtype]).smallest_normal
+    bound = accumulated * magnitudes + rounded * (absolute + smallest)
     if error is not None:
         weights = torch.cat([right for _, right in parts]).double().abs()
-        bound = bound + error @ weights
-    return Expected(value, bound)
+        bound = bound + (1 + accumulated + rounded) * (error @ weights)
+    return Expected(values, bound)
 
 
 def compare(got: torch.Tensor, expected: Expected) -> Mismatch | None:

@@ -22,15 +22,16 @@ DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16,
           "bf16": torch.bfloat16}
 
 
-def magnitude(dtype: str, inner: int, growth: int = 1) -> int:
+def magnitude(dtype: str, *inner: int) -> int:
     """Return the largest magnitude of integer operands with exact results; 0 if there is none.
 
-    ``inner`` is the extent that sums run over, on all ranks together; ``growth`` the factor by
-    which an earlier product has raised one of the operands, for each unit of magnitude.
+    ``inner`` are the extents that sums run over, on all ranks together: one for a product, two for
+    a product of a product. Of s as the magnitude, a product's results are up to K s^2, and those
+    of the product of them with a third operand up to N K s^3.
     """
     limit = 2 ** SIGNIFICAND_BITS[dtype]
-    return next((size for size in _MAGNITUDES if inner * growth * size ** (2 + (growth > 1)) <=
-                 limit), 0)
+    return next((size for size in _MAGNITUDES
+                 if math.prod(inner) * size ** (len(inner) + 1) <= limit), 0)
 
 
 def operand(shape: tuple[int, ...], dtype: str, size: int, seed: int) -> torch.Tensor:
@@ -48,3 +49,8 @@ def operand(shape: tuple[int, ...], dtype: str, size: int, seed: int) -> torch.T
 def unit_roundoff(dtype: str) -> float:
     """Return half the distance from 1 to the next number of the dtype."""
     return math.ldexp(1.0, -SIGNIFICAND_BITS[dtype])
+
+
+def accumulated_roundoff(dtype: str) -> float:
+    """Return the unit roundoff that torch computes in: fp32's for shorter dtypes."""
+    return unit_roundoff("fp64" if dtype == "fp64" else "fp32")

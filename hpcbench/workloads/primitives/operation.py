@@ -25,9 +25,10 @@ class PrimitiveOperation:
         self._expected: Expected | None = None
 
     def prepare(self) -> None:
-        """Wipe every buffer that the next call fills."""
+        """Wipe every buffer that the next call fills; put back what it changes in place."""
         for buffer in self._implementation.scratch:
             buffer.fill_(float("nan"))
+        self._implementation.restore()
 
     def run(self) -> None:
         """Do it once."""
@@ -36,7 +37,8 @@ class PrimitiveOperation:
     def spoil(self) -> None:
         """Make one element of the output wrong, for tests of the check."""
         output = self._implementation.output
-        output[(-1,) * output.dim()] = float("nan")
+        if output.numel():
+            output[(-1,) * output.dim()] = float("nan")
 
     def check(self) -> Mismatch | None:
         """Compare the output of the last call with the reference, which is made the first time."""

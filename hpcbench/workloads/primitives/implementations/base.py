@@ -36,6 +36,9 @@ class Implementation(Generic[AnyInputs]):
         """Do it; on return ``output`` is complete, or ordered on the current stream."""
         raise NotImplementedError
 
+    def restore(self) -> None:
+        """Put back into buffers what a call starts from and overwrites; before each call."""
+
     def empty(self, *shape: int) -> torch.Tensor:
         """Return a buffer on the device that is wiped before each call."""
         buffer = torch.empty(shape, dtype=self.inputs.dtype, device=self.inputs.place.device)

@@ -13,13 +13,15 @@ from hpcbench.workloads.primitives.operands import DTYPES
 class Inputs:
     """The operands of a primitive on one rank; subclasses name them.
 
-    Every operand is on the place's device and contiguous, and nothing changes it.
+    Every operand is on the place's device and contiguous, and nothing changes it. ``unsharded``:
+    a rank multiplies everything (compute_only, size unsharded).
     """
 
     def __init__(self, spec: Primitive, place: Place) -> None:
         self.spec = spec
         self.place = place
         self.dtype = DTYPES[spec.dtype]
+        self.unsharded = dict(spec.options).get("size") == "unsharded"
 
     def expected(self, part: str) -> Expected:
         """Return what this rank must end with after ``both``, ``compute`` or ``communicate``.
@@ -34,4 +36,8 @@ class Inputs:
 
     def own(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
         """Return this rank's even part of a global tensor along a dimension."""
-        return tensor.chunk(self.place.world_size, dim)[self.place.rank]
+        return self.parts(tensor, dim)[self.place.rank]
+
+    def parts(self, tensor: torch.Tensor, dim: int) -> list[torch.Tensor]:
+        """Return every rank's even part of a global tensor along a dimension."""
+        return list(tensor.chunk(self.place.world_size, dim))

@@ -25,15 +25,12 @@ class Columnwise(Inputs):
         self._a = operand((spec.m, spec.k), spec.dtype, size, seed=1)
         weight = operand((spec.k, spec.n), spec.dtype, size, seed=2)
         self.gather_first = spec.order == "AG_before"
-        sharded = self.gather_first and spec.option("weight") == "sharded"
+        sharded = (self.gather_first and spec.option("weight") == "sharded"
+                   and not self.unsharded)
         self._weight = self.own(weight, 1) if sharded else weight
         self.rows = self.here(self.own(self._a, 0))
         self.weight = self.here(self._weight)
-        whole = spec.implementation == "compute_only" and spec.option("size") == "unsharded"
-        if whole:
-            self.weight = self.here(weight)
-            self._weight = weight
-        self._left = self._a if self.gather_first or whole else self.own(self._a, 0)
+        self._left = self._a if self.gather_first or self.unsharded else self.own(self._a, 0)
 
     @property
     def left(self) -> torch.Tensor:
