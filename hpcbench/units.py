@@ -49,6 +49,11 @@ def to_us(seconds: float) -> float:
     return seconds * 1e6
 
 
+def to_tflop_per_s(flops_per_s: float) -> float:
+    """Return TFLOP/s, with TFLOP = 1e12 FLOP."""
+    return flops_per_s / 1e12
+
+
 def to_gb_per_s(bytes_per_s: float) -> float:
     """Return GB/s, with GB = 1e9 B."""
     return bytes_per_s / 1e9

@@ -16,7 +16,7 @@ from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.derived import joined
 from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
-from hpcbench.reduce.peaks import peak_problem
+from hpcbench.reduce.peaks import peak_problems
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import PassKey, stack_samples
 from hpcbench.reduce.stamps import timer_problem
@@ -100,11 +100,11 @@ def _with_numbers(
     case = result.case
     statistics, timing = measured(
         case, samples, {key: item.records for key, item in ran.items()},
-        joined([item.common for item in ran.values()]))
+        joined([item.common for item in ran.values()]), context.keys)
     timed = statistics.n + timing.n_ramp + timing.n_surplus
     planned = (case.min_iterations or case.iterations) * len(ran)
     notes = [timer_problem(samples, context.clock_resolution_ns),
-             peak_problem(case, statistics.median_s, context.nodes, context.hardware)]
+             *peak_problems(case, statistics.median_s, context.nodes, context.hardware)]
     if timed < planned:
         notes.append(Problem("HB134", f"{timed} timed iterations of {planned} planned: the case "
                              "stopped early; raise its time limit for all of them",

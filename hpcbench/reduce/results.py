@@ -71,6 +71,8 @@ class Timing:
             (the one the others waited for), and in which share of the samples.
         launch_medians_s: the median of each launch.
         n_surplus: samples left out so that every pass counts alike.
+        pass_medians_s: the median of each planned pass of each launch, in order; None where it was
+            not run. Empty in results written before there were any.
     """
 
     fold: str
@@ -95,6 +97,7 @@ class Timing:
     quickest_share: float | None
     launch_medians_s: tuple[float, ...]
     n_surplus: int = 0
+    pass_medians_s: tuple[float | None, ...] = ()
 
 
 QUALITIES = {

@@ -121,7 +121,8 @@ def overtaking_ns(case: Case, found: Edges) -> npt.NDArray[np.float64]:
     """Return by how much a rank certainly left before the last one came, (group, sample).
 
     Positive where it did. Nothing is said (-inf) of collectives in which some rank can do without
-    another: rooted ones, send_recv, and those of which a rank's part is empty.
+    another: rooted ones, send_recv, and those of which a rank's part is empty. Nor of primitives:
+    a rank that only computes needs no other, and what an implementation calls is its own affair.
     """
     work = case.workload
     known = isinstance(work, Collective) and (

@@ -39,12 +39,14 @@ Passes = Mapping[PassKey, Pass]
 
 
 def measured(
-    case: Case, samples: CaseSamples, passes: Passes, common: Edges | None
+    case: Case, samples: CaseSamples, passes: Passes, common: Edges | None,
+    planned: Sequence[PassKey],
 ) -> tuple[Statistics, Timing]:
     """Return the statistics of an ok case and how they came about.
 
     ``passes`` are the records that the samples were stacked from, each with a timed sample;
-    ``common`` are the samples on the global clock, None if there is none.
+    ``common`` are the samples on the global clock, None if there is none; ``planned`` are all
+    passes, also those that were not run.
     """
     folded = fold_samples(case, samples, common)
     counted, times_s = folded.counted, folded.times_s[folded.counted]
@@ -71,7 +73,16 @@ def measured(
         clock_bound_s=None if common is None else common.bound_ns / 1e9,
         quickest_rank=rank, quickest_share=share,
         launch_medians_s=tuple(
-            median(times_s[launches == launch]) for launch in np.unique(launches)))
+            median(times_s[launches == launch]) for launch in np.unique(launches)),
+        pass_medians_s=_pass_medians_s(folded, passes, planned))
+
+
+def _pass_medians_s(
+    folded: Folded, passes: Passes, planned: Sequence[PassKey]
+) -> tuple[float | None, ...]:
+    """Return the median of each planned pass, so that cases can be compared pass by pass."""
+    found = dict(zip(sorted(passes), map(median, folded.by_pass()), strict=True))
+    return tuple(found.get(key) for key in planned)
 
 
 def summarise(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from hpcbench.plan.case import Case, Collective, Plan, case_id
+from hpcbench.plan.case import Case, Collective, Option, Plan, Primitive, case_id
+from hpcbench.plan.primitives.registry import Registry, load_registry
+from hpcbench.plan.primitives.spec import Problem
+from hpcbench.plan.primitives.workload import make_workload as plan_workload
+from hpcbench.plan.primitives.workload import options_of
 from hpcbench.reduce.results import (
     Canary,
     CanaryRun,
@@ -42,8 +47,45 @@ def make_workload(
     )
 
 
+@lru_cache(maxsize=1)
+def registry() -> Registry:
+    return load_registry()
+
+
+def make_primitive(
+    implementation: str = "torch", primitive: str = "tp_columnwise", order: str = "",
+    mnk: tuple[int, int, int] = (4096, 1024, 512), dtype: str = "fp32", world_size: int = 4,
+    shape: str = "", **options: Option,
+) -> Primitive:
+    """Return the workload that a plan has for this implementation, defaults filled in."""
+    spec = registry().primitives[primitive]
+    found = registry().implementation(implementation, primitive)
+    assert found is not None
+    defaults = {name: values.default for name, values in options_of(spec, found).items()}
+    problem = Problem(*mnk, dtype, world_size, order or spec.orders[0], {**defaults, **options})
+    workload, skip = plan_workload(spec, found, problem, shape)
+    assert skip is None, skip
+    return workload
+
+
+def make_primitive_case(
+    workload: Primitive | None = None, *, index: int = 0, **changes: Any
+) -> Case:
+    """Return an isolated case of a primitive on 4 ranks with gloo."""
+    return make_case(workload or make_primitive(), index=index, kind="primitive",
+                     block=changes.pop("block", "primitives"), **changes)
+
+
+def in_passes(case: Case, *medians_s: float | None, **changes: Any) -> CaseResult:
+    """Return an ok result whose passes have these medians."""
+    known = sorted(median for median in medians_s if median is not None)
+    result = ok(case, known[len(known) // 2])
+    assert result.timing is not None
+    return replace(result, timing=replace(result.timing, pass_medians_s=medians_s, **changes))
+
+
 def make_case(
-    workload: Collective | None = None, *, index: int = 0, block: str = "quick",
+    workload: Collective | Primitive | None = None, *, index: int = 0, block: str = "quick",
     backend: str = "gloo", device: str = "cpu", world_size: int = 4, **changes: Any,
 ) -> Case:
     workload = workload or make_workload(world_size=world_size)

@@ -283,6 +283,9 @@ def test_hb141_pass_that_was_not_run(tmp_path: Path) -> None:
     assert "pass 1 of 2 was not run" in finding.message
     assert [item.status for item in results.cases] == ["ok", "ok"]
     assert [item.statistics.n for item in results.cases if item.statistics] == [40, 20]
+    known = [[median is not None for median in item.timing.pass_medians_s]
+             for item in results.cases if item.timing]
+    assert known == [[True, True], [True, False]]
     assert exit_code(results) is ExitCode.INCOMPLETE
 
 

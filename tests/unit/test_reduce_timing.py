@@ -178,6 +178,9 @@ def test_passes_and_launches_all_count_and_have_medians_of_their_own(tmp_path: P
                 for launch in range(3)]
     assert statistics.n == 120
     assert timing.launch_medians_s == pytest.approx(expected)
+    assert timing.pass_medians_s == pytest.approx([
+        np.median([duration_ns(0, number, 2, row, launch) for row in range(2, 22)]) / 1e9
+        for launch in range(3) for number in range(2)])
     assert timing.stop_reasons == ("fixed",) * 6
     with open_results(tmp_path / "run") as file:
         assert file.results == results

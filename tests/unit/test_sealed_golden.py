@@ -178,6 +178,7 @@ def test_results_of_version_2_are_read() -> None:
     assert (timing.quality, timing.stop_reasons) == (("ci_unreliable",), ("converged",) * 4)
     assert (timing.first_call_s, timing.communicator_s) == (1.21e-05, 2_000_001 / 1e9)
     assert timing.launch_medians_s == (1.06275e-05, 1.2147e-05)
+    assert timing.pass_medians_s == ()  # files of version 2 had none at first
     assert pipelined.timing is not None
     assert (pipelined.timing.fold, pipelined.timing.calls) == ("per_call", 10)
     assert failed.timing is skipped.timing is None and failed.blamed_rank == 1

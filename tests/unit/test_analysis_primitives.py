@@ -1,0 +1,209 @@
+"""The numbers of a primitive: rates, and how much of its communication is hidden, pass by pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.analysis.partners import NOTHING, Comparison, compare
+from hpcbench.analysis.primitives import (
+    OverPasses,
+    communication_rates,
+    exposed_communication_s,
+    flop_rates,
+    over_passes,
+    overlap_efficiency,
+    speedup,
+    times_longest_part,
+)
+from hpcbench.reduce.results import CaseResult
+from results_factory import in_passes, make_primitive, make_primitive_case, not_ok
+
+TIMES = st.lists(st.floats(1e-7, 1e3), min_size=3, max_size=3)
+TRIPLES = st.lists(TIMES, min_size=1, max_size=7)
+
+
+def compared(*items: CaseResult) -> list[Comparison]:
+    """Return the comparison of each case; NOTHING where there is none."""
+    found = compare(items)
+    return [found.get(item.case.case_id, NOTHING) for item in items]
+
+
+def sweep(
+    *implementations: tuple[str, tuple[float, ...]], **workload: Any
+) -> list[CaseResult]:
+    return [in_passes(make_primitive_case(make_primitive(name, **workload), index=index), *times)
+            for index, (name, times) in enumerate(implementations)]
+
+
+def test_flops_of_the_busiest_rank_and_of_all_are_apart() -> None:
+    work = make_primitive("torch", mnk=(4096, 1024, 512))
+    rates = flop_rates(work, 1e-3)
+    assert rates is not None
+    assert rates.busiest_rank_flops_per_s == 2 * 4096 * 1024 * 512 / 4 / 1e-3
+    assert rates.all_ranks_flops_per_s == 4 * rates.busiest_rank_flops_per_s
+    heavy = make_primitive("torch", "ep_all_to_all", split="one_heavy")
+    uneven = flop_rates(heavy, 1e-3)
+    assert uneven is not None
+    assert uneven.all_ranks_flops_per_s < 4 * uneven.busiest_rank_flops_per_s
+
+
+def test_who_computes_nothing_has_no_flops_and_who_computes_no_bandwidth() -> None:
+    work = make_primitive("comm_only", mnk=(4096, 1024, 512))
+    assert flop_rates(work, 1e-3) is None
+    rates = communication_rates(work, 1e-3)
+    assert rates is not None
+    assert rates.algbw_bytes_per_s == 4096 * 512 * 4 / 1e-3
+    assert rates.busbw_bytes_per_s == rates.algbw_bytes_per_s * 3 / 4
+    assert communication_rates(make_primitive("torch"), 1e-3) is None
+    assert communication_rates(make_primitive("compute_only"), 1e-3) is None
+    assert flop_rates(make_primitive("torch"), 0.0) is communication_rates(work, 0.0) is None
+
+
+def test_the_bytes_of_several_collectives_are_summed_before_the_rate() -> None:
+    work = make_primitive("comm_only", "tp_mlp", mnk=(64, 128, 32))
+    rates = communication_rates(work, 1.0)
+    assert rates is not None and rates.algbw_bytes_per_s == 2 * 64 * 32 * 4
+
+
+def test_overlap_is_what_intels_benchmarks_call_so() -> None:
+    """Products 6 ms, communication 4 ms: in 10 ms nothing, in 6 ms all, in 8 ms half is hidden."""
+    for both, share, longest in ((10e-3, 0.0, 10 / 6), (6e-3, 1.0, 1.0), (8e-3, 0.5, 8 / 6)):
+        efficiency = overlap_efficiency([both], [6e-3], [4e-3])
+        distance = times_longest_part([both], [6e-3], [4e-3])
+        exposed = exposed_communication_s([both], [6e-3])
+        assert efficiency is not None and distance is not None and exposed is not None
+        assert efficiency.median == pytest.approx(share, abs=1e-12)
+        assert distance.median == pytest.approx(longest)
+        assert exposed.median == pytest.approx(both - 6e-3)
+
+
+def test_what_is_slower_than_both_parts_is_told_as_it_is() -> None:
+    efficiency = overlap_efficiency([12e-3], [6e-3], [4e-3])
+    assert efficiency is not None and efficiency.median == pytest.approx(-0.5)
+    quicker = overlap_efficiency([5e-3], [6e-3], [4e-3])
+    assert quicker is not None and quicker.median == pytest.approx(1.25)
+    exposed = exposed_communication_s([5e-3], [6e-3])
+    assert exposed is not None and exposed.median == pytest.approx(-1e-3)
+
+
+def test_drift_that_hits_all_cases_of_a_pass_cancels() -> None:
+    slow = [1.0, 3.0, 0.5]
+    efficiency = overlap_efficiency(*[[time * factor for factor in slow] for time in (8, 6, 4)])
+    assert efficiency is not None and efficiency.passes == 3
+    assert efficiency.least == efficiency.median == efficiency.greatest == pytest.approx(0.5)
+
+
+def test_only_passes_that_all_have_count() -> None:
+    assert over_passes(lambda a, b: a / b, [1.0, None, 9.0], [1.0, 2.0, None]) == OverPasses(
+        1.0, 1.0, 1.0, 1)
+    assert speedup([None, 1.0], [1.0, None]) is None
+    assert speedup([], [1.0]) is None
+    assert speedup([0.0], [1.0]) is None  # a time of 0 has no ratio
+
+
+@given(TRIPLES)
+def test_the_median_lies_in_its_range_and_perfect_overlap_is_the_bound(
+    triples: list[list[float]]
+) -> None:
+    both, compute, communicate = zip(*triples, strict=True)
+    efficiency = overlap_efficiency(both, compute, communicate)
+    longest = times_longest_part(both, compute, communicate)
+    assert efficiency is not None and longest is not None
+    assert efficiency.passes == len(triples)
+    for found in (efficiency, longest):
+        assert found.least <= found.median <= found.greatest
+    for row in triples:
+        one, bound = (formula(*([time] for time in row))
+                      for formula in (overlap_efficiency, times_longest_part))
+        assert one is not None and bound is not None
+        if abs(bound.median - 1) > 1e-6:
+            assert (one.median > 1) == (bound.median < 1)
+
+
+def test_a_fused_case_is_compared_with_its_parts_and_with_torch() -> None:
+    items = sweep(("compute_only", (6e-3, 12e-3)), ("comm_only", (4e-3, 8e-3)),
+                  ("torch", (10e-3, 20e-3)), ("chunked_pipeline", (8e-3, 16e-3)))
+    compute, communicate, torch, fused = compared(*items)
+    assert fused.efficiency == OverPasses(*[pytest.approx(0.5)] * 3, 2)
+    assert fused.exposed_s is not None and fused.exposed_s.greatest == pytest.approx(4e-3)
+    assert fused.speedup is not None and fused.speedup.median == pytest.approx(1.25)
+    assert (fused.compute_s, fused.communicate_s, fused.missing) == (12e-3, 8e-3, ())
+    assert torch.speedup == OverPasses(1.0, 1.0, 1.0, 2)
+    assert torch.efficiency is not None and torch.efficiency.median == pytest.approx(0, abs=1e-12)
+    assert compute.efficiency is communicate.efficiency is None
+    assert compute.missing == communicate.missing == ()
+    assert compute.communication is None and communicate.communication is not None
+    assert compute.flops is not None and communicate.flops is None
+
+
+@pytest.mark.parametrize("other", [
+    {"order": "AG_after"}, {"mnk": (4096, 1024, 1024)}, {"dtype": "fp64"},
+    {"weight": "replicated"}])
+def test_parts_of_another_problem_are_no_parts(other: dict[str, Any]) -> None:
+    parts = sweep(("compute_only", (6e-3,)), ("comm_only", (4e-3,)), ("torch", (9e-3,)), **other)
+    fused = in_passes(make_primitive_case(make_primitive("p2p_ring"), index=9), 8e-3)
+    comparison = compared(*parts, fused)[-1]
+    assert comparison.efficiency is comparison.exposed_s is comparison.speedup is None
+    assert comparison.missing == tuple(
+        f"{name} of the same problem is not in the sweep"
+        for name in ("compute_only", "comm_only", "torch"))
+
+
+@pytest.mark.parametrize("change", [
+    {"backend": "mpi"}, {"world_size": 2}, {"env": (("GLOO_X", "1"),)}, {"mode": "barrier_start"},
+    {"device": "cuda"}])
+def test_parts_that_ran_in_another_way_are_no_parts(change: dict[str, Any]) -> None:
+    part = in_passes(make_primitive_case(make_primitive("compute_only"), index=1, **change), 6e-3)
+    fused = in_passes(make_primitive_case(make_primitive("p2p_ring")), 8e-3)
+    assert compared(part, fused)[1].exposed_s is None
+
+
+def test_the_unsharded_product_is_no_part() -> None:
+    unsharded = make_primitive_case(make_primitive("compute_only", size="unsharded"), index=1)
+    fused = in_passes(make_primitive_case(make_primitive("p2p_ring")), 8e-3)
+    rates = compared(in_passes(unsharded, 9e-3), fused)
+    assert rates[1].exposed_s is None
+    assert rates[0].flops is not None
+    assert rates[0].flops.busiest_rank_flops_per_s == 2 * 4096 * 1024 * 512 / 9e-3
+
+
+def test_equal_extents_of_models_with_other_names_are_the_same_problem() -> None:
+    part = in_passes(make_primitive_case(make_primitive("compute_only"), index=1), 6e-3)
+    named = make_primitive("p2p_ring", shape="llama3-8b mlp_up tp=4")
+    assert compared(part, in_passes(make_primitive_case(named), 8e-3))[1].exposed_s is not None
+
+
+def test_of_several_parts_the_one_that_was_measured_alike_is_taken() -> None:
+    work = make_primitive("compute_only")
+    others = [in_passes(make_primitive_case(work, index=index, **change), 6e-3 + index * 1e-3)
+              for index, change in enumerate((
+                  {"iterations": 7}, {"block": "elsewhere"}, {"validate": False}, {}))]
+    fused = in_passes(make_primitive_case(make_primitive("p2p_ring"), index=9), 20e-3)
+    exposed = compared(*others, fused)[-1].exposed_s
+    assert exposed is not None and exposed.median == pytest.approx(11e-3)
+
+
+def test_why_there_is_no_comparison_is_told() -> None:
+    failed = not_ok(make_primitive_case(make_primitive("compute_only"), index=1), "failed", "x")
+    local = in_passes(make_primitive_case(make_primitive("comm_only"), index=2), 4e-3,
+                      fold="local_max")
+    other_pass = in_passes(make_primitive_case(make_primitive("torch"), index=3), None, 9e-3)
+    fused = in_passes(make_primitive_case(make_primitive("p2p_ring"), index=4), 8e-3, None)
+    assert compared(failed, local, other_pass, fused)[-1].missing == (
+        "compute_only of the same problem is failed",
+        "the time of comm_only has fold local_max, not global",
+        "there is no pass in which torch was run, too")
+
+
+def test_results_without_medians_of_passes_have_rates_only() -> None:
+    items = sweep(("compute_only", (6e-3,)), ("comm_only", (4e-3,)), ("torch", (9e-3,)))
+    old = [replace(item, timing=item.timing and replace(item.timing, pass_medians_s=()))
+           for item in items]
+    comparison = compared(*old)[-1]
+    assert comparison.flops is not None and comparison.efficiency is None
+    assert "there is no pass in which compute_only was run, too" in comparison.missing
