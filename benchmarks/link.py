@@ -24,7 +24,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-VIRTUAL_HOSTS = Path(__file__).resolve().parents[1] / "tests" / "virtual_hosts.sh"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from virtual_hosts import SCRIPT, inside  # noqa: E402
+
 PORT, BLOCK_BYTES, STREAM_BYTES = 5077, 1 << 20, 200 << 20
 GOAL_MB_S = (110.0, 123.0)
 GO, SECONDS = b"go", struct.Struct("d")
@@ -70,7 +72,7 @@ def main() -> None:
 def measured_link(rate: str) -> list[Stream]:
     """Return the streams over a link of this rate, between two new hosts that end with them."""
     done = subprocess.run(
-        [VIRTUAL_HOSTS, "run", "2", "--rate", rate, sys.executable, __file__, "--end", "vh1"],
+        [*inside(2, rate), sys.executable, __file__, "--end", "vh1"],
         capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"no virtual hosts (root, ip, tc with tbf and nsenter are needed):\n{done.stderr}")
@@ -81,7 +83,7 @@ def first_end() -> list[Stream]:
     """Start the other end and measure each direction with it."""
     found = []
     with (socket.create_server(("vh1", PORT)) as server,
-          subprocess.Popen([VIRTUAL_HOSTS, "vh2", sys.executable, __file__, "--end", "vh2"])):
+          subprocess.Popen([SCRIPT, "vh2", sys.executable, __file__, "--end", "vh2"])):
         server.settimeout(20)
         connection, _ = server.accept()
         with connection:
