@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
 from rich.text import Text
 
+from hpcbench.analysis.partners import compare
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.plan_lines import case_table, plan_header, skip_lines
@@ -30,19 +32,21 @@ def print_plan(plan: Plan) -> None:
 
 def print_results(results: Results, folder: Path) -> None:
     """Print a run's tables, their quality, what was not ok and why, totals and files."""
-    blocks = dict.fromkeys(item.case.block for item in results.cases)
-    tables = (
-        _table(block, [item for item in results.cases if item.case.block == block])
-        for block in blocks
-    )
-    _print(chain(run_lines(results), *tables, quality_lines(results), outcome_lines(results),
-                 finding_lines(results), closing_lines(results, folder)))
+    _print(chain(run_lines(results), _table_lines(results), quality_lines(results),
+                 outcome_lines(results), finding_lines(results), closing_lines(results, folder)))
 
 
-def _table(block: str, items: Sequence[CaseResult]) -> Iterator[Text]:
-    """Return the lines of a block, whose cases are all of one kind."""
-    is_primitive = items[0].case.kind == "primitive"
-    return primitive_lines(block, items) if is_primitive else block_lines(block, items)
+def _table_lines(results: Results) -> Iterator[Text]:
+    """Yield the tables of all blocks, the cases of each of which are all of one kind."""
+    blocks: dict[str, list[CaseResult]] = defaultdict(list)
+    for item in results.cases:
+        blocks[item.case.block].append(item)
+    comparisons = compare(results.cases)
+    for block, items in blocks.items():
+        if items[0].case.kind == "primitive":
+            yield from primitive_lines(block, items, comparisons)
+        else:
+            yield from block_lines(block, items)
 
 
 def _print(lines: Iterable[Text]) -> None:

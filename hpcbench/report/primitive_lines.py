@@ -1,38 +1,63 @@
-"""The results tables of primitives."""
+"""The results tables of primitives, and what their columns mean."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.text import Text
 
+from hpcbench.analysis.partners import COMMUNICATE, COMPUTE, NOTHING, Comparison
+from hpcbench.analysis.primitives import OverPasses
+from hpcbench.plan.case import Option, Primitive
 from hpcbench.reduce.results import CaseResult
-from hpcbench.report.primitive_plan import options_text
-from hpcbench.report.tables import STYLES, TABLED
+from hpcbench.report.tables import STYLES, TABLED, wrong_cell
 from hpcbench.report.text import (
     MISSING,
     Column,
     column_widths,
+    device_memory_text,
     device_type,
     env_text,
+    format_gb_per_s,
+    format_number,
     format_us,
     header_lines,
+    options_text,
     plural,
     problem_text,
     row_line,
-    without_empty,
 )
 from hpcbench.report.timing import flag_cell, fold_of, interval_cell
+from hpcbench.units import to_tflop_per_s, to_us
 
+DEFINITIONS = (
+    "TFLOP/s (1e12) from time p50: of the rank that has most to do, and of all ranks together;",
+    "  busbw of comm_only = its collectives' sizes x nccl-tests' factors / time p50",
+    "exposed = t - t(compute_only); overlap = (t(compute_only) + t(comm_only) - t) / the shorter "
+    "of these two;",
+    "  x longest = t / the longer of them, 1 is perfect; x torch = t(torch) / t, above 1 is faster",
+    "  each of the same problem and order within one pass: the median over passes (least..greatest "
+    "pass);",
+    "  nothing is clipped: negative overlap is slower than one after the other",
+)
 COLUMNS = (
     Column("implementation", words=True), Column("order", words=True),
     Column("options", words=True), Column("time p50", "(us)"), Column("CI", "+-%"),
+    Column("a rank", "(TFLOP/s)"), Column("all ranks", "(TFLOP/s)"), Column("busbw", "(GB/s)"),
+    Column("exposed", "(us)"), Column("overlap", "%"), Column("x longest"), Column("x torch"),
     Column("#wrong"), Column("n"), Column("status", words=True), Column("flags", words=True),
 )
+_IF_ANY = ("options", "flags")
+"""Columns that are left out where no row has anything in them."""
+_PARTS_FIRST = (COMPUTE, COMMUNICATE)
+Comparisons = Mapping[str, Comparison]
+Options = frozenset[tuple[str, Option]]
 
 
-def primitive_lines(name: str, items: Sequence[CaseResult]) -> Iterator[Text]:
+def primitive_lines(
+    name: str, items: Sequence[CaseResult], comparisons: Comparisons
+) -> Iterator[Text]:
     """Yield one block's table: a group of rows per problem, backend, device, ranks and mode."""
     groups: dict[str, list[CaseResult]] = defaultdict(list)
     for item in items:
@@ -40,33 +65,98 @@ def primitive_lines(name: str, items: Sequence[CaseResult]) -> Iterator[Text]:
             groups[_group_title(item)].append(item)
     if not groups:
         return
-    rows = [_row(item) for group in groups.values() for item in group]
-    columns, rows = without_empty(COLUMNS, rows)
+    common = {title: common_options(group) for title, group in groups.items()}
+    orders = _in_order_of_appearance(items)
+    listed = [(title, item) for title, group in groups.items()
+              for item in sorted(group, key=lambda item: _row_order(item, orders))]
+    columns, rows = _shown([_row(item, common[title], comparisons.get(item.case.case_id, NOTHING))
+                            for title, item in listed])
     widths = column_widths(columns, rows)
-    lines = iter(rows)
     yield Text()
     yield Text(f"block {name}", style="bold")
     for line in header_lines(columns, widths):
         yield Text(line, style="dim")
-    for title, group in groups.items():
-        yield Text(title, style="cyan")
-        for item in group:
-            yield Text(row_line(columns, widths, next(lines)), style=STYLES[item.status])
+    last = ""
+    for (title, item), row in zip(listed, rows, strict=True):
+        if title != last:
+            options = options_text(tuple(sorted(common[title])))
+            yield Text(f"{title}  {options}".rstrip(), style="cyan")
+        yield Text(row_line(columns, widths, row), style=STYLES[item.status])
+        last = title
+    yield from _missing_lines([comparisons.get(item.case.case_id, NOTHING) for _, item in listed])
+
+
+def common_options(items: Sequence[CaseResult]) -> Options:
+    """Return the options that all of several cases have: they need no column."""
+    if len(items) == 1:
+        return frozenset()
+    return frozenset.intersection(*(frozenset(item.case.primitive.options) for item in items))
+
+
+def _in_order_of_appearance(items: Sequence[CaseResult]) -> list[str]:
+    return list(dict.fromkeys(item.case.primitive.order for item in items))
+
+
+def _row_order(item: CaseResult, orders: Sequence[str]) -> tuple[int, int, int]:
+    """Return a sort key: within an order the parts alone first, then as planned."""
+    work = item.case.primitive
+    part = (_PARTS_FIRST.index(work.implementation) if work.implementation in _PARTS_FIRST
+            else len(_PARTS_FIRST))
+    return orders.index(work.order), part, item.case.index
+
+
+def _shown(rows: Sequence[list[str]]) -> tuple[list[Column], list[list[str]]]:
+    """Return columns and rows without those of _IF_ANY that are empty."""
+    kept = [at for at, column in enumerate(COLUMNS)
+            if column.title not in _IF_ANY or any(row[at] for row in rows)]
+    return [COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def _group_title(item: CaseResult) -> str:
     case, work = item.case, item.case.primitive
     parts = (work.primitive, f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}",
-             work.dtype, problem_text(work), env_text(case))
+             work.dtype, problem_text(work), device_memory_text(item), env_text(case))
     return "  ".join(part for part in parts if part)
 
 
-def _row(item: CaseResult) -> list[str]:
-    work, stats = item.case.primitive, item.statistics
+def _row(item: CaseResult, common: Options, told: Comparison) -> list[str]:
+    work, stats, flops = item.case.primitive, item.statistics, told.flops
+    busbw = told.communication.busbw_bytes_per_s if told.communication else None
     return [
-        work.implementation, work.order, options_text(work),
+        work.implementation, work.order, own_options_text(work, common),
         format_us(stats.median_s if stats else None), interval_cell(stats),
-        MISSING if item.n_wrong is None else str(item.n_wrong),
-        str(stats.n) if stats else MISSING, item.status, flag_cell(item),
+        _tflops_cell(flops.busiest_rank_flops_per_s if flops else None),
+        _tflops_cell(flops.all_ranks_flops_per_s if flops else None), format_gb_per_s(busbw),
+        range_cell(told.exposed_s, lambda value: format_number(to_us(value))),
+        range_cell(told.efficiency, lambda value: f"{100 * value:.0f}"),
+        range_cell(told.times_longest, lambda value: f"{value:.2f}"),
+        range_cell(told.speedup, lambda value: f"{value:.2f}"),
+        wrong_cell(item), str(stats.n) if stats else MISSING, item.status, flag_cell(item),
     ]
+
+
+def own_options_text(work: Primitive, common: Options) -> str:
+    """Return the options that tell a case from its neighbours."""
+    return options_text(tuple(option for option in work.options if option not in common))
+
+
+def range_cell(found: OverPasses | None, show: Callable[[float], str]) -> str:
+    """Return ``0.45 (0.30..0.61)``: the median over passes, and where there are several its range.
+    """
+    if found is None:
+        return MISSING
+    if found.passes == 1:
+        return show(found.median)
+    return f"{show(found.median)} ({show(found.least)}..{show(found.greatest)})"
+
+
+def _tflops_cell(flops_per_s: float | None) -> str:
+    return MISSING if flops_per_s is None else format_number(to_tflop_per_s(flops_per_s))
+
+
+def _missing_lines(comparisons: Sequence[Comparison]) -> Iterator[Text]:
+    """Yield why rows have no comparison."""
+    counts = Counter(reason for told in comparisons for reason in told.missing)
+    for reason, count in counts.items():
+        yield Text(f"  {plural(count, 'row')} not compared: {reason}", style="dim")

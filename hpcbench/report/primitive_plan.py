@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from hpcbench.plan.case import Case, Primitive
-from hpcbench.report.text import MISSING, Column, distinct, env_text, span_text
+from hpcbench.plan.case import Case
+from hpcbench.report.text import MISSING, Column, distinct, env_text, options_text, span_text
 from hpcbench.report.timing import batch_text, samples_text
 from hpcbench.units import format_seconds
 
@@ -40,20 +40,11 @@ def group_rows(cases: Sequence[Case]) -> Table:
     return GROUP_COLUMNS, [_group_row(group) for group in groups.values()]
 
 
-def options_text(work: Primitive) -> str:
-    """Return ``chunks=4 weight=sharded``, or nothing."""
-    return " ".join(f"{name}={_value(value)}" for name, value in work.options)
-
-
-def _value(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _case_row(case: Case) -> list[str]:
     work = case.primitive
     return [
-        str(case.index), work.primitive, work.implementation, work.order, options_text(work),
-        _backend(case), case.device, str(case.world_size), work.dtype,
+        str(case.index), work.primitive, work.implementation, work.order,
+        options_text(work.options), _backend(case), case.device, str(case.world_size), work.dtype,
         str(work.m), str(work.n), str(work.k), work.shape, *_cost([case])]
 
 

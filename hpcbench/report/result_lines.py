@@ -12,7 +12,8 @@ from hpcbench.analysis.bandwidth import bandwidth
 from hpcbench.measure.library_log import UNKNOWN
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
-from hpcbench.report.tables import STYLES, TABLED
+from hpcbench.report.primitive_lines import DEFINITIONS
+from hpcbench.report.tables import STYLES, TABLED, wrong_cell
 from hpcbench.report.text import (
     MISSING,
     Column,
@@ -84,7 +85,11 @@ def _definitions(results: Results) -> Iterator[str]:
     yield f"CI = {INTERVAL_TITLE}: its farther end, in % of the median;"
     yield ("  - where there is none (n < 6), ? where it is not sound (n < 20, dependent samples, "
            "passes that differ)")
-    yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
+    kinds = {item.case.kind for item in ran}
+    if "collective" in kinds:
+        yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
+    if "primitive" in kinds:
+        yield from DEFINITIONS
     order = _order_text(results)
     yield clock_text(results, ran) + _clock_checks(results) + (f"; {order}" if order else "")
 
@@ -161,7 +166,7 @@ def _row(item: CaseResult) -> list[str]:
         format_us(stats.p95_s if stats else None),
         format_gb_per_s(rates.algbw_bytes_per_s if rates else None),
         format_gb_per_s(rates.busbw_bytes_per_s if rates else None),
-        _wrong_cell(item), str(stats.n) if stats else MISSING, item.status,
+        wrong_cell(item), str(stats.n) if stats else MISSING, item.status,
         _launches_cell(item), flag_cell(item), _library_cell(item),
     ]
 
@@ -178,14 +183,6 @@ def _launches_cell(item: CaseResult) -> str:
     """Return the least and the greatest median of a launch; nothing for a single launch."""
     medians = item.timing.launch_medians_s if item.timing else ()
     return f"{format_us(min(medians))}..{format_us(max(medians))}" if len(medians) > 1 else ""
-
-
-def _wrong_cell(item: CaseResult) -> str:
-    if item.case.collective.collective == "barrier":
-        return MISSING
-    if item.n_wrong is not None:
-        return str(item.n_wrong)
-    return MISSING if item.case.validate else "unchecked"
 
 
 def outcome_lines(results: Results) -> Iterator[Text]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hpcbench.plan.case import Case, Collective, Primitive
+from hpcbench.plan.case import Case, Collective, Option, Primitive
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import format_bytes
 
@@ -158,6 +158,12 @@ def _problems(cases: Sequence[Case]) -> list[str]:
 def problem_text(work: Primitive) -> str:
     """Return ``m=64 n=64 k=32``, and what model it comes from, if it comes from one."""
     return " ".join([f"m={work.m} n={work.n} k={work.k}", *([work.shape] if work.shape else [])])
+
+
+def options_text(options: Sequence[tuple[str, Option]]) -> str:
+    """Return ``chunks=4 weight=sharded``, or nothing."""
+    return " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+                    for name, value in options)
 
 
 def span_text(numbers: Iterable[int]) -> str:

@@ -24,8 +24,14 @@ from hpcbench.report.plots.style import (
     size_label,
     timing_text,
 )
-from hpcbench.report.primitive_plan import options_text
-from hpcbench.report.text import device_type, env_text, form_text, plural, problem_text
+from hpcbench.report.text import (
+    device_type,
+    env_text,
+    form_text,
+    options_text,
+    plural,
+    problem_text,
+)
 from hpcbench.trace.schema import UNTIMED, Flag
 
 Matrix = npt.NDArray[np.float64]
@@ -72,7 +78,7 @@ def _collective_words(work: Collective) -> list[str]:
 
 def _primitive_words(work: Primitive) -> list[str]:
     """Return what is called, and how."""
-    return [f"{work.primitive} by {work.implementation}", work.order, options_text(work),
+    return [f"{work.primitive} by {work.implementation}", work.order, options_text(work.options),
             problem_text(work)]
 
 

@@ -8,7 +8,7 @@ from hpcbench.plan.case import Primitive
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.expected import Expected, product
 from hpcbench.workloads.primitives.inputs.base import Inputs
-from hpcbench.workloads.primitives.operands import magnitude, operand
+from hpcbench.workloads.primitives.operands import left_operand, magnitude, right_operand
 
 
 class Gradients(Inputs):
@@ -24,8 +24,8 @@ class Gradients(Inputs):
         self.layers = int(spec.option("layers"))
         size = magnitude(spec.dtype, spec.m)
         self._exact = size > 0
-        self._x = operand((spec.m, spec.k), spec.dtype, size, seed=1)
-        self._d = operand((self.layers, spec.m, spec.n), spec.dtype, size, seed=2)
+        self._x = right_operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        self._d = left_operand((self.layers, spec.m, spec.n), spec.dtype, size, seed=2)
         self._tokens = self._x if self.unsharded else self.own(self._x, 0)
         self._gradients = self._d if self.unsharded else self.own(self._d, 1)
         self.tokens = self.here(self._tokens)

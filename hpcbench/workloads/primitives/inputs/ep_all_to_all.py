@@ -9,7 +9,7 @@ from hpcbench.plan.primitives.ep_all_to_all import tokens_of_experts
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.expected import Expected, joined, product
 from hpcbench.workloads.primitives.inputs.base import Inputs
-from hpcbench.workloads.primitives.operands import magnitude, operand
+from hpcbench.workloads.primitives.operands import left_operand, magnitude, right_operand
 
 
 class Experts(Inputs):
@@ -28,8 +28,8 @@ class Experts(Inputs):
         ranks = place.world_size
         size = magnitude(spec.dtype, spec.k)
         self._exact = size > 0
-        self._x = operand((spec.m, spec.k), spec.dtype, size, seed=1)
-        self._experts = operand((ranks, spec.k, spec.n), spec.dtype, size, seed=2)
+        self._x = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        self._experts = right_operand((ranks, spec.k, spec.n), spec.dtype, size, seed=2)
         self.counts = list(
             tokens_of_experts(str(spec.option("split")), ranks, spec.m // ranks))
         self.received = [self.counts[place.rank]] * ranks

@@ -8,7 +8,7 @@ from hpcbench.plan.case import Primitive
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.expected import Expected, product
 from hpcbench.workloads.primitives.inputs.base import Inputs
-from hpcbench.workloads.primitives.operands import magnitude, operand
+from hpcbench.workloads.primitives.operands import left_operand, magnitude, right_operand
 
 
 class Columnwise(Inputs):
@@ -22,11 +22,12 @@ class Columnwise(Inputs):
         super().__init__(spec, place)
         size = magnitude(spec.dtype, spec.k)
         self._exact = size > 0
-        self._a = operand((spec.m, spec.k), spec.dtype, size, seed=1)
-        weight = operand((spec.k, spec.n), spec.dtype, size, seed=2)
+        self._a = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
         self.gather_first = spec.order == "AG_before"
         sharded = (self.gather_first and spec.option("weight") == "sharded"
                    and not self.unsharded)
+        parts = place.world_size if sharded else 1
+        weight = right_operand((spec.k, spec.n), spec.dtype, size, seed=2, parts=parts)
         self._weight = self.own(weight, 1) if sharded else weight
         self.rows = self.here(self.own(self._a, 0))
         self.weight = self.here(self._weight)

@@ -11,7 +11,7 @@ from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.activations import IN_PLACE, Activation, activated
 from hpcbench.workloads.primitives.expected import Expected, joined, product
 from hpcbench.workloads.primitives.inputs.base import Inputs
-from hpcbench.workloads.primitives.operands import magnitude, operand
+from hpcbench.workloads.primitives.operands import left_operand, magnitude, right_operand
 
 
 class Mlp(Inputs):
@@ -32,16 +32,19 @@ class Mlp(Inputs):
         self._name = str(spec.option("activation"))
         size = magnitude(spec.dtype, spec.k, spec.n) if self._name == "relu" else 0
         self._exact = size > 0
-        self._x = operand((spec.m, spec.k), spec.dtype, size, seed=1)
-        self._up = operand((spec.k, spec.n), spec.dtype, size, seed=2)
+        self._x = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        self._up = right_operand((spec.k, spec.n), spec.dtype, size, seed=2,
+                                 parts=place.world_size)
         if not self._exact:
             self._up = self._up / math.sqrt(spec.k)
-        self._down = operand((spec.n, spec.k), spec.dtype, size, seed=3)
+        self._down = right_operand((spec.n, spec.k), spec.dtype, size, seed=3)
         self.sequence_parallel = spec.order == "sequence_parallel"
         self.activate: Activation = IN_PLACE[self._name]
         self.tokens = self.here(self.own(self._x, 0) if self.sequence_parallel else self._x)
-        self.up = self.here(self._up if self.unsharded else self.own(self._up, 1))
-        self.down = self.here(self._down if self.unsharded else self.own(self._down, 0))
+        self._own_up = self._up if self.unsharded else self.own(self._up, 1)
+        self._own_down = self._down if self.unsharded else self.own(self._down, 0)
+        self.up = self.here(self._own_up)
+        self.down = self.here(self._own_down)
 
     @property
     def left(self) -> torch.Tensor:
@@ -56,8 +59,7 @@ class Mlp(Inputs):
     def expected(self, part: str) -> Expected:
         """Return Y or this rank's rows; this rank's products; or what communication ends with."""
         if part == "compute":
-            ups, downs = [self.up.cpu()], [self.down.cpu()]
-            return self._through(self._x, ups, downs)
+            return self._through(self._x, [self._own_up], [self._own_down])
         rows = self.own(self._x, 0) if self.sequence_parallel else self._x
         reduced = self._through(rows, self.parts(self._up, 1), self.parts(self._down, 0))
         if part == "communicate" and self.sequence_parallel:

@@ -8,7 +8,7 @@ from hpcbench.plan.case import Primitive
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.expected import Expected, product
 from hpcbench.workloads.primitives.inputs.base import Inputs
-from hpcbench.workloads.primitives.operands import magnitude, operand
+from hpcbench.workloads.primitives.operands import left_operand, magnitude, right_operand
 
 
 class Rowwise(Inputs):
@@ -23,8 +23,8 @@ class Rowwise(Inputs):
         super().__init__(spec, place)
         size = magnitude(spec.dtype, spec.k)
         self._exact = size > 0
-        self._a = operand((spec.m, spec.k), spec.dtype, size, seed=1)
-        self._w = operand((spec.k, spec.n), spec.dtype, size, seed=2)
+        self._a = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        self._w = right_operand((spec.k, spec.n), spec.dtype, size, seed=2)
         self.scatter = spec.order == "RS_after"
         self._columns = self._a if self.unsharded else self.own(self._a, 1)
         self._weight = self._w if self.unsharded else self.own(self._w, 0)

@@ -1,0 +1,241 @@
+"""A right result of a primitive passes its check, and a wrong one does not, at any size."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbench.workloads.primitives.expected import Expected, compare
+from hpcbench.workloads.primitives.operands import DTYPES
+from hpcbench.workloads.primitives.operation import PrimitiveOperation
+from workloads.primitive_ranks import (
+    ORDERS,
+    REGISTRY,
+    Shape,
+    place_of,
+    ranks_of,
+    result,
+    swap_shards,
+    workload_of,
+)
+
+ALL = pytest.mark.parametrize(("primitive", "order"), ORDERS)
+DTYPE = pytest.mark.parametrize("dtype", DTYPES)
+TINY = [Shape(m * ranks, n * ranks, k * ranks, ranks) for ranks in (2, 4)
+        for m, n, k in ((1, 2, 1), (1, 2, 2), (2, 2, 1), (2, 2, 2))]
+SHAPES = [*TINY, Shape(6, 4, 8, 2), Shape(4, 12, 8, 4), Shape(8, 8, 12, 4), Shape(33, 9, 3, 3),
+          Shape(64, 32, 128, 4), Shape(128, 48, 16, 8), Shape(96, 160, 512, 2)]
+LARGE = Shape(64, 48, 4096, 4)
+
+
+def exact_cases(primitive: str, order: str, dtype: str) -> Iterator[tuple[Shape, list[Any]]]:
+    """Yield the shapes whose results are exact, with the inputs of all ranks."""
+    for shape in SHAPES:
+        ranks = ranks_of(primitive, order, dtype, shape)
+        if ranks[0].expected("both").bound is None:
+            yield shape, ranks
+
+
+def next_number(result: torch.Tensor, index: int) -> torch.Tensor:
+    """Return a copy in which one element is the dtype's next number above what it was."""
+    changed = result.clone()
+    flat = changed.reshape(-1)
+    flat[index] = torch.nextafter(flat[index], torch.tensor(torch.inf, dtype=flat.dtype))
+    return changed
+
+
+@ALL
+@DTYPE
+def test_the_exact_reference_is_the_integer_result(
+    primitive: str, order: str, dtype: str,
+) -> None:
+    shapes = []
+    for shape, ranks in exact_cases(primitive, order, dtype):
+        shapes.append(shape)
+        for me, own in enumerate(ranks):
+            expected = own.expected("both")
+            assert torch.equal(expected.value.long(), result(ranks, me, torch.int64)), shape
+            assert torch.equal(expected.value.long().double(), expected.value), shape
+            assert compare(result(ranks, me, DTYPES[dtype]), expected) is None, shape
+    assert len(shapes) >= (len(SHAPES) if dtype in ("fp32", "fp64") else 7)
+
+
+@ALL
+@DTYPE
+def test_every_fault_in_an_exact_result_is_found(primitive: str, order: str, dtype: str) -> None:
+    for shape, ranks in exact_cases(primitive, order, dtype):
+        swapped = ranks_of(primitive, order, dtype, shape)
+        swap_shards(swapped)
+        noticed = []
+        for me, own in enumerate(ranks):
+            expected = own.expected("both")
+            right = result(ranks, me, DTYPES[dtype])
+            dropped = result(ranks, me, DTYPES[dtype], dropped=True)
+            assert compare(right * 1.01, expected), (shape, me)
+            assert compare(dropped, expected), (shape, me)
+            for index in (0, right.numel() // 2, right.numel() - 1):
+                found = compare(next_number(right, index), expected)
+                assert found and (found.n_wrong, found.first_index) == (1, index), (shape, me)
+            noticed.append(compare(result(swapped, me, DTYPES[dtype]), expected) is not None)
+        assert any(noticed), shape
+
+
+@given(case=st.sampled_from(ORDERS), dtype=st.sampled_from(sorted(DTYPES)),
+       ranks=st.integers(1, 5), extents=st.tuples(*[st.integers(1, 9)] * 3), data=st.data())
+@settings(deadline=None, max_examples=150)
+def test_no_shape_hides_a_scaled_a_lost_or_a_changed_part(
+    case: tuple[str, str], dtype: str, ranks: int, extents: tuple[int, int, int],
+    data: st.DataObject,
+) -> None:
+    shape = Shape(*(extent * ranks for extent in extents), ranks)
+    inputs = ranks_of(*case, dtype, shape)
+    me = data.draw(st.integers(0, ranks - 1))
+    expected, right = inputs[me].expected("both"), result(inputs, me, DTYPES[dtype])
+    assert compare(right, expected) is None
+    if expected.bound is not None:
+        return
+    assert torch.equal(expected.value.long(), result(inputs, me, torch.int64))
+    assert compare(right * 1.01, expected)
+    if ranks > 1:
+        assert compare(result(inputs, me, DTYPES[dtype], dropped=True), expected)
+    changed = next_number(right, data.draw(st.integers(0, right.numel() - 1)))
+    found = compare(changed, expected)
+    assert found and found.n_wrong == 1
+
+
+def bounded_cases() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """Yield what has no exact result: long sums in short dtypes, and gelu in every dtype."""
+    for (primitive, order), dtype in itertools.product(ORDERS, ("bf16", "fp16")):
+        yield primitive, order, dtype, {}
+    for order, dtype in itertools.product(("sequence_parallel", "AR_after"), DTYPES):
+        yield "tp_mlp", order, dtype, {"activation": "gelu"}
+
+
+def long_sums(primitive: str) -> Shape:
+    """Return a shape with 4096 terms in every sum, over 4 ranks."""
+    return Shape(4096, 48, 64, 4) if primitive == "dp_allreduce" else LARGE
+
+
+@pytest.mark.parametrize(("primitive", "order", "dtype", "options"), list(bounded_cases()))
+def test_an_inexact_result_is_right_within_its_bound_and_wrong_beyond_twice_it(
+    primitive: str, order: str, dtype: str, options: dict[str, Any],
+) -> None:
+    ranks = ranks_of(primitive, order, dtype, long_sums(primitive), **options)
+    for me in (0, 3):
+        expected = ranks[me].expected("both")
+        right = result(ranks, me, DTYPES[dtype])
+        assert expected.bound is not None and compare(right, expected) is None
+        assert (expected.bound > 0).all()
+        wide = right.double()
+        index = wide.numel() // 3
+        wide.view(-1)[index] += 2.001 * expected.bound.view(-1)[index]
+        found = compare(wide, expected)
+        assert found and (found.n_wrong, found.first_index) == (1, index)
+
+
+@pytest.mark.parametrize(("primitive", "order", "dtype", "options"), list(bounded_cases()))
+def test_faults_of_a_tenth_are_found_in_an_inexact_result(
+    primitive: str, order: str, dtype: str, options: dict[str, Any],
+) -> None:
+    """Bounds are of 4 ranks' worst roundings: in bf16 4 / 256 of the sum of partial sums."""
+    shape = long_sums(primitive)
+    ranks = ranks_of(primitive, order, dtype, shape, **options)
+    swapped = ranks_of(primitive, order, dtype, shape, **options)
+    swap_shards(swapped)
+    for me in (0, 3):
+        expected = ranks[me].expected("both")
+        assert compare(result(ranks, me, DTYPES[dtype]) * 1.1, expected)
+        assert compare(result(ranks, me, DTYPES[dtype], dropped=True), expected)
+    assert any(compare(result(swapped, me, DTYPES[dtype]), ranks[me].expected("both"))
+               for me in range(4))
+
+
+@DTYPE
+@pytest.mark.parametrize("order", ["sequence_parallel", "AR_after"])
+def test_another_activation_is_no_gelu(order: str, dtype: str) -> None:
+    """relu shows in every dtype, the tanh form of gelu where the dtype is fine enough."""
+    ranks = ranks_of("tp_mlp", order, dtype, Shape(16, 32, 64, 2), activation="gelu")
+    expected = ranks[1].expected("both")
+    assert compare(result(ranks, 1, DTYPES[dtype]), expected) is None
+    others = [torch.relu]
+    if dtype in ("fp32", "fp64"):
+        others.append(torch.nn.GELU(approximate="tanh"))
+    for other in others:
+        for rank in ranks:
+            rank.activate = other
+        assert compare(result(ranks, 1, DTYPES[dtype]), expected)
+
+
+def options_of_products(primitive: str) -> Iterator[dict[str, Any]]:
+    """Yield every combination of the options of compute_only."""
+    spec = REGISTRY.primitives[primitive]
+    known = {**spec.options, "size": REGISTRY.implementations["compute_only"][0].options["size"]}
+    for values in itertools.product(*(value.allowed or (3,) for value in known.values())):
+        yield dict(zip(known, values, strict=True))
+
+
+@ALL
+@DTYPE
+def test_the_product_alone_is_checked_in_all_its_forms(
+    primitive: str, order: str, dtype: str,
+) -> None:
+    for options, shape in itertools.product(
+            options_of_products(primitive), (Shape(18, 9, 12, 3), Shape(48, 60, 360, 3))):
+        workload = workload_of(primitive, order, dtype, shape, "compute_only", **options)
+        operation = PrimitiveOperation(workload, place_of(1, 3))
+        operation.prepare()
+        operation.run()
+        assert operation.check() is None, (options, shape)
+        operation.spoil()
+        found = operation.check()
+        assert found and found.n_wrong == 1, (options, shape)
+        operation.prepare()
+        found = operation.check()
+        assert found and found.n_wrong == found.n_elements, (options, shape)
+
+
+@pytest.mark.parametrize("split", ["even", "linear", "one_heavy", "zero"])
+def test_tokens_of_uneven_experts_each_meet_their_own_expert(split: str) -> None:
+    ranks = ranks_of("ep_all_to_all", "dispatch_combine", "fp32", Shape(30, 4, 8, 3), split=split)
+    assert sum(ranks[0].counts) == 10
+    assert sum(rank.arriving for rank in ranks) == 30
+    for me, own in enumerate(ranks):
+        expected = own.expected("both")
+        assert torch.equal(expected.value.long(), result(ranks, me, torch.int64))
+        right = result(ranks, me, torch.float32)
+        assert compare(right, expected) is None
+        assert compare(right.roll(1, 0), expected)
+
+
+def test_what_is_communicated_is_compared_whole() -> None:
+    """The gathered tokens and the reduced results of an MLP; the dispatched tokens of experts."""
+    shape = Shape(8, 4, 6, 2)
+    mlp = ranks_of("tp_mlp", "sequence_parallel", "fp32", shape)
+    gathered = mlp[1].expected("communicate").value
+    assert torch.equal(gathered[:8].long(), torch.cat([rank.tokens for rank in mlp]).long())
+    assert torch.equal(gathered[8:].long(), result(mlp, 1, torch.int64))
+    experts = ranks_of("ep_all_to_all", "dispatch_combine", "fp32", shape)
+    arrived = torch.cat([rank.tokens.split(rank.counts)[1] for rank in experts])
+    exchanged = experts[1].expected("communicate").value
+    assert torch.equal(exchanged[:arrived.numel()].long(), arrived.reshape(-1).long())
+    assert torch.equal(exchanged[arrived.numel():].long(),
+                       result(experts, 1, torch.int64).reshape(-1))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_no_number_or_has_another_shape_is_wrong(value: float) -> None:
+    right = torch.ones(3, 2)
+    for bound in (None, torch.full((3, 2), 1e9).double()):
+        expected = Expected(right.double(), bound)
+        assert compare(right, expected) is None
+        broken = right.clone()
+        broken[1, 1] = value
+        found = compare(broken, expected)
+        assert found and (found.n_wrong, found.first_index) == (1, 3)
+        assert compare(right.T, expected) and compare(right[:2], expected)
