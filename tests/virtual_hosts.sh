@@ -2,8 +2,11 @@
 # Hosts on one machine, for root: each with network, host name, IPC and /dev/shm of its own, on one
 # switch. All of it goes when the last process inside ends.
 #
-#   virtual_hosts.sh run N COMMAND...             COMMAND on the first of the hosts vh1 ... vhN
+#   virtual_hosts.sh run N [--rate R] COMMAND...  COMMAND on the first of the hosts vh1 ... vhN
 #   virtual_hosts.sh [OPTIONS] HOST COMMAND...    what mpirun calls in place of ssh
+#
+# R limits each host's link, each direction for itself, in the units of tc(8): 1gbit. A token bucket
+# of the kernel (sch_tbf) does it, which costs next to no CPU time and drops nothing.
 set -eu
 hosts=/run/netns
 
@@ -15,6 +18,11 @@ fi
 if [ "$1" = inside ]; then
     count=$2
     shift 2
+    rate=
+    if [ "$1" = --rate ]; then
+        rate=$2
+        shift 2
+    fi
     mkdir -p $hosts
     mount -t tmpfs tmpfs $hosts
     touch $hosts/switch
@@ -31,6 +39,12 @@ if [ "$1" = inside ]; then
         ip -n "vh$i" address add "10.77.0.$i/24" dev eth0
         ip -n "vh$i" link set eth0 up
         ip -n "vh$i" link set lo up
+        if [ "$rate" ]; then
+            # Just over one packet of 64 KiB, as the kernel hands them on: a larger burst lets whole
+            # messages through at full speed. to$i sends to the host, its eth0 sends from it.
+            tc qdisc add dev "to$i" root tbf rate "$rate" burst 70kb latency 50ms
+            tc -n "vh$i" qdisc add dev eth0 root tbf rate "$rate" burst 70kb latency 50ms
+        fi
         touch "$hosts/uts.vh$i" "$hosts/ipc.vh$i"
         unshare --uts="$hosts/uts.vh$i" --ipc="$hosts/ipc.vh$i" hostname "vh$i"
         mkdir "$hosts/shm.vh$i"

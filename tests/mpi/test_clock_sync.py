@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from launcher import EVERY_MPI, ROOT, Finished, MpiLauncher
+import virtual_hosts
+from launcher import EVERY_MPI, Finished, MpiLauncher
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
 
 ON_CLOCKS = Path(__file__).with_name("on_clocks.py")
-VIRTUAL_HOSTS = ROOT / "tests" / "virtual_hosts.sh"
 AT_SYNC_NS, AFTER_3_S_NS = 5_000, 25_000
 """Goals for more ranks than free cores. A machine may be too busy for them, and then has to say so:
 an error may be larger only if the bound is, too."""
@@ -153,17 +153,12 @@ def test_a_rank_that_stops_is_found_out(mpirun: MpiLauncher) -> None:
 def test_clocks_of_virtual_hosts(mpirun: MpiLauncher) -> None:
     """Four hosts with a network between them, and a shifted clock each."""
     _need_time_namespaces()
-    if why := _cannot(str(VIRTUAL_HOSTS), "run", "1", "true"):
+    if why := virtual_hosts.why_not():
         pytest.skip(f"no virtual hosts: {why}")
-    over_network = {
-        "mpich": ("-launcher", "rsh", "-launcher-exec", str(VIRTUAL_HOSTS), "-ppn", "1",
-                  "-hosts", "vh1,vh2,vh3,vh4"),
-        "openmpi": ("--host", "vh1:1,vh2:1,vh3:1,vh4:1"),
-    }[mpirun.mpi]
     found = rows(on_clocks(
-        mpirun, 4, "namespaces", (*over_network, "sh", "-c", IN_A_TIME_NAMESPACE, "sh"),
-        before=(str(VIRTUAL_HOSTS), "run", "4"),
-        env={"PRTE_MCA_plm_ssh_agent": str(VIRTUAL_HOSTS)}).check())["namespaces"]
+        mpirun, 4, "namespaces",
+        (*virtual_hosts.one_rank_each(4, mpirun.mpi), "sh", "-c", IN_A_TIME_NAMESPACE, "sh"),
+        before=virtual_hosts.inside(4), env=virtual_hosts.OPENMPI_ENV).check())["namespaces"]
     assert [row["shifted_s"] for row in found] == [0, 1000, 2000, 3000]
     assert [row["model"]["parent"] for row in found] == [-1, 0, 0, 2]
     for row in found:

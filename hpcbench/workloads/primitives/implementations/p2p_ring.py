@@ -28,12 +28,16 @@ class _Ring(Implementation[AnyInputs]):
         return (self.rank - hops) % self.ranks
 
     def hop(self, sent: torch.Tensor, received: torch.Tensor) -> list[dist.P2POp]:
-        """Return the two messages that pass a block on and bring the next one."""
+        """Return the two messages that bring the next block and pass this one on.
+
+        In this order: gloo tells its peer that it may send in the stream that carries its own
+        data, so behind a large message the permission comes late, and the link works one way only.
+        """
         place = self.inputs.place
         after = place.global_rank((self.rank + 1) % self.ranks)
         before = place.global_rank((self.rank - 1) % self.ranks)
-        return [dist.P2POp(dist.isend, sent, after, self.group),
-                dist.P2POp(dist.irecv, received, before, self.group)]
+        return [dist.P2POp(dist.irecv, received, before, self.group),
+                dist.P2POp(dist.isend, sent, after, self.group)]
 
 
 def _start(messages: Sequence[dist.P2POp]) -> Sequence[Any]:
