@@ -1,19 +1,38 @@
-"""The Triton kernel without a GPU: its arithmetic, and which gathered row goes where."""
+"""The Triton kernel without a GPU: its arithmetic, which row goes where, and the code for a GPU."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-SCRIPT = Path(__file__).with_name("on_triton_kernel.py")
+HERE = Path(__file__).parent
+
+
+def output_of(script: str, *words: str, **variables: str) -> Any:
+    """Run a script in a process of its own and return the JSON that it prints."""
+    env = {**os.environ, **variables, "PYTHONPATH": str(HERE.parents[1])}
+    done = subprocess.run([sys.executable, str(HERE / script), *words], env=env, text=True,
+                          capture_output=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_the_product_of_gathered_chunks_is_exact_in_the_interpreter() -> None:
-    env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(SCRIPT.parents[2])}
-    done = subprocess.run([sys.executable, str(SCRIPT)], env=env, text=True, capture_output=True,
-                          timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [True] * 5
+    assert output_of("on_triton_kernel.py", TRITON_INTERPRET="1") == [True] * 5
+
+
+def test_in_code_for_a_gpu_a_chunk_is_read_behind_its_flag(tmp_path: Path) -> None:
+    code = output_of("on_triton_compiler.py", "bf16", "fp32", TRITON_CACHE_DIR=str(tmp_path))
+    reads = re.compile(r"ld\.global|cp\.async\.c[ag]\.shared\.global|atom\.|bar\.sync")
+    for dtype, ptx in code.items():
+        told = [found.group() for found in reads.finditer(ptx)]
+        flag = told.index("atom.")
+        assert "atom.global.acquire.gpu.cas" in ptx
+        assert set(told[:flag]) <= {"bar.sync"}, dtype
+        assert told[flag + 1] == "bar.sync", dtype
+        assert "tf32" not in ptx
