@@ -137,9 +137,11 @@ def test_a_plan_lists_its_primitives(capsys: Capture) -> None:
     first = lines.index("block primitives") + 1
     assert lines[first].split()[:7] == ["#", "primitive", "implementation", "order", "options",
                                         "backend", "device"]
-    assert lines[first + 3].split() == [
+    row = lines[first + 3].split()
+    assert row[:13] == [
         "1", "tp_columnwise", "chunked_pipeline", "AG_before", "chunks=8", "weight=sharded", "gloo",
-        "cpu", "4", "fp32", "4096", "1024", "512", "20", "isolated", "500", "ms"]
+        "cpu", "4", "fp32", "4096", "1024", "512"]
+    assert row[-4:] == ["20", "isolated", "500", "ms"]
     assert "block quick" in lines
 
 
