@@ -117,7 +117,7 @@ class Primitive:
         """Return what tells it from others, for labels; backend and device go behind the 1st."""
         return [f"{self.primitive} {self.implementation}", self.dtype,
                 f"m={self.m}", f"n={self.n}", f"k={self.k}", self.order,
-                *(f"{name}={value}" for name, value in self.options), f"n={world_size}"]
+                *(f"{name}={value}" for name, value in self.options), f"ranks={world_size}"]
 
 
 Workload = Collective | Primitive

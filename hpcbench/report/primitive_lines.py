@@ -29,22 +29,24 @@ from hpcbench.report.text import (
     row_line,
 )
 from hpcbench.report.timing import flag_cell, fold_of, interval_cell
-from hpcbench.units import to_tflop_per_s, to_us
+from hpcbench.units import to_tflop_per_s
 
 DEFINITIONS = (
-    "TFLOP/s (1e12) from time p50: of the rank that has most to do, and of all ranks together;",
+    "rank = TFLOP/s (1e12) of the rank that has most to do, all ranks = of all together, from time "
+    "p50;",
     "  busbw of comm_only = its collectives' sizes x nccl-tests' factors / time p50",
     "exposed = t - t(compute_only); overlap = (t(compute_only) + t(comm_only) - t) / the shorter "
-    "of these two;",
-    "  x longest = t / the longer of them, 1 is perfect; x torch = t(torch) / t, above 1 is faster",
-    "  each of the same problem and order within one pass: the median over passes (least..greatest "
-    "pass);",
-    "  nothing is clipped: negative overlap is slower than one after the other",
+    "of these two,",
+    "  100 % where all of it is hidden, negative where it is slower than one after the other;",
+    "  x longest = t / the longer of the two, 1 is perfect; x torch = t(torch) / t, above 1 is "
+    "faster than torch",
+    "  (all of the same problem in the same pass; shown is the median over passes, and from the "
+    "least to the greatest)",
 )
 COLUMNS = (
     Column("implementation", words=True), Column("order", words=True),
     Column("options", words=True), Column("time p50", "(us)"), Column("CI", "+-%"),
-    Column("a rank", "(TFLOP/s)"), Column("all ranks", "(TFLOP/s)"), Column("busbw", "(GB/s)"),
+    Column("rank", "(TFLOP/s)"), Column("all ranks", "(TFLOP/s)"), Column("busbw", "(GB/s)"),
     Column("exposed", "(us)"), Column("overlap", "%"), Column("x longest"), Column("x torch"),
     Column("#wrong"), Column("n"), Column("status", words=True), Column("flags", words=True),
 )
@@ -128,9 +130,9 @@ def _row(item: CaseResult, common: Options, told: Comparison) -> list[str]:
         format_us(stats.median_s if stats else None), interval_cell(stats),
         _tflops_cell(flops.busiest_rank_flops_per_s if flops else None),
         _tflops_cell(flops.all_ranks_flops_per_s if flops else None), format_gb_per_s(busbw),
-        range_cell(told.exposed_s, lambda value: format_number(to_us(value))),
-        range_cell(told.efficiency, lambda value: f"{100 * value:.0f}"),
-        range_cell(told.times_longest, lambda value: f"{value:.2f}"),
+        format_us(told.exposed_s.median if told.exposed_s else None),
+        range_cell(told.efficiency, lambda value: str(round(100 * value))),
+        f"{told.times_longest.median:.2f}" if told.times_longest else MISSING,
         range_cell(told.speedup, lambda value: f"{value:.2f}"),
         wrong_cell(item), str(stats.n) if stats else MISSING, item.status, flag_cell(item),
     ]
@@ -142,13 +144,11 @@ def own_options_text(work: Primitive, common: Options) -> str:
 
 
 def range_cell(found: OverPasses | None, show: Callable[[float], str]) -> str:
-    """Return ``0.45 (0.30..0.61)``: the median over passes, and where there are several its range.
-    """
+    """Return ``0.45 (0.30..0.61)``: the median over passes, and their range if they differ."""
     if found is None:
         return MISSING
-    if found.passes == 1:
-        return show(found.median)
-    return f"{show(found.median)} ({show(found.least)}..{show(found.greatest)})"
+    middle, least, greatest = map(show, (found.median, found.least, found.greatest))
+    return middle if least == greatest else f"{middle} ({least}..{greatest})"
 
 
 def _tflops_cell(flops_per_s: float | None) -> str:

@@ -15,9 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
+from hpcbench.analysis.partners import NOTHING, Comparison, compare
 from hpcbench.plan.case import STATUSES, Collective, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.reduce.timing import CI_LEVEL
+from hpcbench.report.primitive_summary import (
+    PRIMITIVE_FIELDS,
+    listed_primitives,
+    primitive_fields,
+)
 from hpcbench.report.text import device_memory_how, env_text
 from hpcbench.report.timing import INTERVAL_TITLE, fold_of
 from hpcbench.trace.files import whole_file
@@ -40,10 +46,11 @@ FIELDS = (
     "reason", "blamed_rank", "n_wrong",
     *STATISTIC_FIELDS, "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
     "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", "device_memory",
-    *TIMING_FIELDS, *LIBRARY_FIELDS,
+    *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s", *PRIMITIVE_FIELDS,
 )
 """The columns of summary.csv, and the keys of each of summary.json's ``cases``; those of schema
-version 1 come first. A list is a list in JSON, and text separated by spaces in CSV."""
+version 1 come first. A list is a list in JSON, and text separated by spaces in CSV, with - for
+null (``not_compared``, whose entries are sentences: by semicolons)."""
 COMMUNICATION_NAMES = {
     "all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reduce_scatter",
     "send_recv": "p2p", "all_to_all": "all_to_all", "broadcast": "broadcast", "reduce": "reduce",
@@ -55,11 +62,13 @@ COMMUNICATION_FIELDS = (
     "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s", "mode", "fold",
     "ci_low_s", "ci_high_s", "ci_reliable", "device_memory",
 )
+NOT_MEASURED = "this version measures collectives and primitives only"
 
 
 def write_summary(results: Results, folder: Path) -> list[Path]:
     """Write both files into ``folder`` and return their paths. Raises FileError."""
-    rows = [case_row(item) for item in results.cases]
+    comparisons = compare(results.cases)
+    rows = [case_row(item, comparisons.get(item.case.case_id, NOTHING)) for item in results.cases]
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
     document = summary_document(results, rows)
     with whole_file(json_path) as part:
@@ -68,36 +77,48 @@ def write_summary(results: Results, folder: Path) -> list[Path]:
     with whole_file(csv_path) as part, part.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, FIELDS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _csv_cell(row[name]) for name in FIELDS} for row in rows)
+        writer.writerows({name: _csv_cell(name, row[name]) for name in FIELDS} for row in rows)
     return [json_path, csv_path]
 
 
-def _csv_cell(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+def _csv_cell(name: str, value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        return value
+    return ("; " if name == "not_compared" else " ").join(
+        "-" if item is None else str(item) for item in value)
 
 
-def case_row(item: CaseResult) -> dict[str, Any]:
+def case_row(item: CaseResult, told: Comparison = NOTHING) -> dict[str, Any]:
     """Return one case's `FIELDS`; None where a case has no such number."""
     case, work, stats = item.case, item.case.workload, item.statistics
-    row = {**dict.fromkeys(FIELDS), **asdict(work), **{name: getattr(case, name) for name in (
+    row = {**dict.fromkeys(FIELDS), **{name: getattr(case, name) for name in (
         "case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
         "iterations", "validate", "batch")}}
+    row |= {"dtype": work.dtype, "size_bytes": work.size_bytes, "groups": work.groups}
     row["min_iterations"] = case.iterations if case.is_fixed else case.min_iterations
     row |= {"env": env_text(case), "device": item.device or case.device,
             "device_memory": device_memory_how(item),
             "status": item.status,
-            "reason": item.reason, "blamed_rank": item.blamed_rank, "n_wrong": item.n_wrong,
-            "busbw_factor": (busbw_factor(work.collective, case.group_size)
-                             if isinstance(work, Collective) else None)}
+            "reason": item.reason, "blamed_rank": item.blamed_rank, "n_wrong": item.n_wrong}
     row |= {name: getattr(stats, name) if stats else None for name in STATISTIC_FIELDS}
-    row |= {name: getattr(item.timing, name) if item.timing else None for name in TIMING_FIELDS}
+    row |= {name: getattr(item.timing, name) if item.timing else None
+            for name in (*TIMING_FIELDS, "pass_medians_s")}
     row |= {name: item.library[name] if item.library else None for name in LIBRARY_FIELDS}
     row |= {"fold": fold_of(item) if stats else None, **_interval(stats)}
-    rates = (bandwidth(work, case.world_size, stats.median_s)
-             if stats and isinstance(work, Collective) else None)
-    row["algbw_gb_per_s"] = to_gb_per_s(rates.algbw_bytes_per_s) if rates else None
-    row["busbw_gb_per_s"] = to_gb_per_s(rates.busbw_bytes_per_s) if rates else None
+    row |= (_collective_fields(work, case.world_size, stats) if isinstance(work, Collective)
+            else primitive_fields(work, told))
     return {name: row[name] for name in FIELDS}
+
+
+def _collective_fields(
+    work: Collective, world_size: int, stats: Statistics | None
+) -> dict[str, Any]:
+    """Return what only collectives have, and their rates."""
+    rates = bandwidth(work, world_size, stats.median_s) if stats else None
+    return {
+        **asdict(work), "busbw_factor": busbw_factor(work.collective, world_size // work.groups),
+        "algbw_gb_per_s": to_gb_per_s(rates.algbw_bytes_per_s) if rates else None,
+        "busbw_gb_per_s": to_gb_per_s(rates.busbw_bytes_per_s) if rates else None}
 
 
 def _interval(stats: Statistics | None) -> dict[str, Any]:
@@ -130,10 +151,9 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
         "config": _config(rows, results.plan),
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},
         "results": {
-            "communication": _communication(rows),
+            "communication": _communication(rows), "primitives": listed_primitives(rows),
             "training": None, "memory": None,
-            "not_measured": {"training": "this version measures collectives only",
-                             "memory": "this version measures collectives only"},
+            "not_measured": dict.fromkeys(("training", "memory"), NOT_MEASURED),
         },
         "cases": rows,
         "findings": [asdict(finding) for finding in results.findings],

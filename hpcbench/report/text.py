@@ -65,8 +65,8 @@ def format_gb_per_s(bytes_per_s: float | None) -> str:
 
 def format_number(value: float) -> str:
     """Return a plain decimal, never an exponent, with at least three significant digits."""
-    magnitude = math.floor(math.log10(value)) if value > 0 else 0
-    decimals = 2 - magnitude if magnitude < 0 else (2 if value < 1000 else 1)
+    magnitude = math.floor(math.log10(abs(value))) if value else 0
+    decimals = 2 - magnitude if magnitude < 0 else (2 if abs(value) < 1000 else 1)
     return f"{value:.{decimals}f}"
 
 
@@ -180,7 +180,8 @@ def summarise_cases(cases: Sequence[Case]) -> str:
         distinct(case.backend for case in cases),
         distinct(cell for case in cases if (cell := type_cell(case)) != MISSING),
         size_range(cases),
-        "n=" + distinct(sorted({case.world_size for case in cases})),
+        ("ranks=" if any(case.kind == "primitive" for case in cases) else "n=")
+        + distinct(sorted({case.world_size for case in cases})),
         distinct(env_text(case) or None for case in cases),
     ]
     return " ".join(part for part in parts if part not in ("", MISSING))

@@ -16,12 +16,16 @@ from hpcbench.analysis.bandwidth import bandwidth
 from hpcbench.errors import FileError
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import Clocks
+from hpcbench.report.primitive_summary import PRIMITIVE_FIELDS
 from hpcbench.report.summary import FIELDS, LIBRARY_FIELDS, TIMING_FIELDS, case_row, write_summary
 from results_factory import (
     as_version_1,
     flagged,
+    in_passes,
     make_canary,
     make_case,
+    make_primitive,
+    make_primitive_case,
     make_results,
     make_workload,
     mixed_results,
@@ -161,6 +165,54 @@ def test_a_case_without_statistics_has_no_numbers(tmp_path: Path) -> None:
     assert read_csv(tmp_path)[1]["median_s"] == ""
 
 
+def test_primitives_have_their_problem_their_rates_and_what_they_are_compared_with(
+    tmp_path: Path,
+) -> None:
+    names = ("compute_only", "comm_only", "torch", "chunked_pipeline")
+    times = ((6e-3, 12e-3), (4e-3, 8e-3), (10e-3, 20e-3), (8e-3, 18e-3))
+    items = [in_passes(make_primitive_case(make_primitive(name), index=index), *medians)
+             for index, (name, medians) in enumerate(zip(names, times, strict=True))]
+    write_summary(make_results((*items, ok(make_case(index=4)))), tmp_path)
+    document, flat = read_json(tmp_path), read_csv(tmp_path)
+    compute, communicate, torch, fused, collective = document["cases"]
+    assert (fused["primitive"], fused["implementation"], fused["order"]) == (
+        "tp_columnwise", "chunked_pipeline", "AG_before")
+    assert fused["options"] == ["chunks=4", "weight=sharded"]
+    assert (fused["problem_m"], fused["problem_n"], fused["problem_k"]) == (4096, 1024, 512)
+    assert fused["flops"] * 4 == fused["total_flops"] == 2 * 4096 * 1024 * 512
+    assert fused["busiest_rank_tflop_per_s"] == fused["flops"] / fused["median_s"] / 1e12
+    assert fused["all_ranks_tflop_per_s"] == pytest.approx(4 * fused["busiest_rank_tflop_per_s"])
+    assert [fused[f"overlap_efficiency{end}"] for end in ("", "_least", "_greatest")] == (
+        pytest.approx([0.375, 0.25, 0.5]))
+    assert fused["exposed_s"] == pytest.approx(4e-3)
+    assert fused["times_longest_part_greatest"] == pytest.approx(1.5)
+    assert fused["speedup_over_torch"] == pytest.approx((10 / 8 + 20 / 18) / 2)
+    assert (fused["compute_only_s"], fused["comm_only_s"]) == (12e-3, 8e-3)
+    assert fused["busbw_gb_per_s"] is fused["busbw_factor"] is fused["collective"] is None
+    assert communicate["busbw_gb_per_s"] == pytest.approx(
+        communicate["wire_bytes"] / communicate["median_s"] / 1e9)
+    assert communicate["busiest_rank_tflop_per_s"] is None
+    assert compute["overlap_efficiency"] is None and torch["speedup_over_torch"] == 1.0
+    assert all(collective[name] is None for name in PRIMITIVE_FIELDS)
+    assert (flat[3]["options"], flat[3]["pass_medians_s"]) == (
+        "chunks=4 weight=sharded", "0.008 0.018")
+    listed = document["results"]["primitives"]["tp_columnwise"]
+    assert [row["implementation"] for row in listed] == list(names)
+    assert listed[3]["overlap_efficiency"] == fused["overlap_efficiency"]
+
+
+def test_what_a_primitive_is_not_compared_with_is_said(tmp_path: Path) -> None:
+    alone = in_passes(make_primitive_case(), None, 1e-3)
+    skipped = not_ok(make_primitive_case(make_primitive("comm_only"), index=1), "skipped", "none")
+    write_summary(make_results((alone, skipped)), tmp_path)
+    row, same = read_json(tmp_path)["cases"][0], read_csv(tmp_path)[0]
+    reasons = ["compute_only of the same problem is not in the sweep",
+               "comm_only of the same problem is skipped"]
+    assert row["not_compared"] == reasons and same["not_compared"] == "; ".join(reasons)
+    assert row["pass_medians_s"] == [None, 1e-3] and same["pass_medians_s"] == "- 0.001"
+    assert len(read_json(tmp_path)["results"]["primitives"]["tp_columnwise"]) == 1
+
+
 def test_fields_of_other_tools_are_there(tmp_path: Path) -> None:
     cases = sweep(("all_reduce", "all_gather", "reduce_scatter", "send_recv", "barrier"), ("gloo",))
     write_summary(make_results(tuple(ok(case) for case in cases)), tmp_path)
@@ -198,7 +250,9 @@ def test_what_was_not_measured_is_said_not_invented(tmp_path: Path) -> None:
     write_summary(mixed_results(), tmp_path)
     found = read_json(tmp_path)["results"]
     assert found["training"] is found["memory"] is None
-    assert set(found["not_measured"]) == {"training", "memory"}
+    assert found["not_measured"] == dict.fromkeys(
+        ("training", "memory"), "this version measures collectives and primitives only")
+    assert found["primitives"] == {}
 
 
 def test_no_environment_and_no_stderr_reaches_the_files(tmp_path: Path) -> None:

@@ -143,13 +143,22 @@ def test_an_inexact_result_is_right_within_its_bound_and_wrong_beyond_twice_it(
 def test_faults_of_a_tenth_are_found_in_an_inexact_result(
     primitive: str, order: str, dtype: str, options: dict[str, Any],
 ) -> None:
-    """Bounds are of 4 ranks' worst roundings: in bf16 4 / 256 of the sum of partial sums."""
+    """Bounds are of 4 ranks' worst roundings: in bf16 4 / 256 of the sum of partial sums.
+
+    That is 3 % of a usual result, and 10 % where two products follow each other; in fp16 1 to 2 %,
+    in fp32 gelu 0.4 %.
+    """
     shape = long_sums(primitive)
     ranks = ranks_of(primitive, order, dtype, shape, **options)
     swapped = ranks_of(primitive, order, dtype, shape, **options)
     swap_shards(swapped)
     for me in (0, 3):
         expected = ranks[me].expected("both")
+        assert expected.bound is not None
+        usual = expected.value.square().mean().sqrt()
+        share = {"bf16": 0.03 if primitive != "tp_mlp" else 0.11, "fp16": 0.02, "fp32": 0.004,
+                 "fp64": 1e-10}[dtype]
+        assert expected.bound.median() < share * usual
         assert compare(result(ranks, me, DTYPES[dtype]) * 1.1, expected)
         assert compare(result(ranks, me, DTYPES[dtype], dropped=True), expected)
     assert any(compare(result(swapped, me, DTYPES[dtype]), ranks[me].expected("both"))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hpcbench.analysis.partners import compare
 from hpcbench.errors import FileError, UsageError
 from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.plots.canary import FEWEST_RUNS, draw_canary
 from hpcbench.report.plots.curves import draw_chart
 from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
+from hpcbench.report.plots.problems import problem_charts
+from hpcbench.report.plots.roofline import draw_problem
 from hpcbench.report.plots.series import charts
 from hpcbench.report.plots.style import save
 
@@ -39,10 +42,13 @@ def plot_results(
     """Write every figure into ``folder`` and return their paths; none where no case is ok.
 
     One figure of latency and bus bandwidth per collective (several where one would hold too many
-    lines), the rank x iteration map of the most telling case, and the canary if it ran often
-    enough. Raises FileError.
+    lines), one of all implementations per problem of a primitive, the rank x iteration map
+    of the most telling case, and the canary if it ran often enough. Raises FileError.
     """
     drawings = [(chart.file_stem, draw_chart(chart, results)) for chart in charts(results.cases)]
+    comparisons = compare(results.cases)
+    drawings += [(chart.file_stem, draw_problem(chart, comparisons, results))
+                 for chart in problem_charts(results.cases)]
     telling = most_telling(results.cases)
     samples = source.samples(telling.case.case_id) if telling else None
     if telling and samples is not None and samples.start_ns.size:

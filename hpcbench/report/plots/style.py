@@ -32,11 +32,11 @@ MOST_TICKS = 8
 DPI = 120
 
 
-def new_figure(title: str, subtitle: str) -> Figure:
-    """Return an empty figure with its headings."""
-    figure = Figure(figsize=SIZE_INCHES, dpi=DPI, facecolor="white")
-    figure.text(0.02, 0.955, title, fontsize=TITLE, fontweight="bold", va="center")
-    figure.text(0.02, 0.905, subtitle, fontsize=TEXT, color=GREY, va="center")
+def new_figure(title: str, subtitle: str, height: float = SIZE_INCHES[1]) -> Figure:
+    """Return an empty figure with its headings; ``height`` is in inches."""
+    figure = Figure(figsize=(SIZE_INCHES[0], height), dpi=DPI, facecolor="white")
+    figure.text(0.02, 1 - 0.26 / height, title, fontsize=TITLE, fontweight="bold", va="center")
+    figure.text(0.02, 1 - 0.55 / height, subtitle, fontsize=TEXT, color=GREY, va="center")
     return figure
 
 
@@ -113,8 +113,9 @@ def footer(figure: Figure, results: Results, *, caption: str, timing: str) -> No
     lines = [(line, color) for text, color in ((caption, "black"), (timing, "black"),
                                                (origin, GREY))
              for line in textwrap.wrap(text, FOOTER_CHARACTERS)]
+    inches = figure.get_figheight()
     for row, (line, color) in enumerate(lines, start=1):
-        height = 0.022 + 0.029 * (len(lines) - row)
+        height = (0.128 + 0.168 * (len(lines) - row)) / inches
         figure.text(0.02, height, line, fontsize=SMALL, color=color, va="center")
 
 

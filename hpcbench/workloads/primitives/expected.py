@@ -1,16 +1,20 @@
 """What a matrix product must be: one fp64 reference on the CPU, and how far a result may be off.
 
-Exact operands leave no tolerance. For others the bound is derived, element by element:
+Exact operands leave no tolerance. For others the bound is derived, element by element, from that
+right operands are normally distributed, so that the K terms of a sum have random signs:
 
-- products accumulated over K terms in fp32 (what torch does for fp32, fp16 and bf16; in fp64 for
-  fp64) differ by at most LAMBDA sqrt(K) u |A| |W|: Higham and Mary, A New Approach to Probabilistic
-  Rounding Error Analysis, SIAM J. Sci. Comput. 41 (2019), Theorem 2.4; a result beyond it has a
-  probability below 2 exp(-LAMBDA^2 / 2) for each operation;
-- each partial sum rounded to the dtype: u |P|;
-- the sum of d partial sums in any order, rounded to the dtype after each of d - 1 additions:
+- The sum of any of the terms t is within LAMBDA ||t||, and so are the sums that are rounded on the
+  way: in fp32 (what torch does for fp32, fp16 and bf16; in fp64 for fp64). K roundings of that
+  size, independent and of mean 0, add up to LAMBDA^2 sqrt(K) u ||t|| at most: Higham and Mary,
+  Sharper Probabilistic Backward Error Analysis for Basic Linear Algebra Kernels with Random Data,
+  SIAM J. Sci. Comput. 42 (2020). Hoeffding's inequality: each of them is exceeded with a
+  probability of 2 exp(-LAMBDA^2 / 2) = 3e-14.
+- An error e of the left operand becomes LAMBDA ||e w||, for the same reason.
+- Each partial sum is rounded to the dtype: u |P|.
+- The sum of d partial sums in any order is rounded to the dtype after each of d - 1 additions:
   (d - 1) u (sum of |P|), with no terms of higher order: Jeannerod and Rump, Improved Error Bounds
-  for Inner Products in Floating-Point Arithmetic, SIAM J. Matrix Anal. Appl. 34 (2013);
-- below the dtype's normal numbers a rounding is off by u times the smallest of them.
+  for Inner Products in Floating-Point Arithmetic, SIAM J. Matrix Anal. Appl. 34 (2013).
+- Below the dtype's normal numbers a rounding is off by u times the smallest of them.
 
 u is the unit roundoff of the dtype concerned.
 """
@@ -18,7 +22,7 @@ u is the unit roundoff of the dtype concerned.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -58,32 +62,45 @@ def joined(items: Sequence[Expected]) -> Expected:
 
 def product(
     parts: Sequence[tuple[torch.Tensor, torch.Tensor]], dtype: str, *, exact: bool,
-    error: torch.Tensor | None = None,
+    errors: Sequence[torch.Tensor | None] | None = None,
 ) -> Expected:
     """Return the sum of the products of ``parts``, each formed on a rank and rounded there.
 
-    ``parts`` are (..., rows, inner) and (inner, columns). ``error`` (rows, all inners) is how far
-    the left operands, side by side, may already be off.
+    ``parts`` are (..., rows, inner) and (inner, columns). ``errors`` (..., rows, inner) are how far
+    the left operands may already be off.
     """
-    values, absolute, magnitudes = torch.zeros(()).double(), torch.zeros(()), torch.zeros(())
-    for left, right in parts:
-        partial = left.double() @ right.double()
-        values = values + partial
-        if not exact:
-            absolute = absolute + partial.abs()
-            magnitudes = magnitudes + left.double().abs() @ right.double().abs()
-    if exact:
-        return Expected(values)
-    # the reference's own products are rounded, too
-    accumulated = LAMBDA * math.sqrt(parts[0][0].shape[-1]) * (
-        accumulated_roundoff(dtype) + unit_roundoff("fp64"))
-    rounded = len(parts) * unit_roundoff(dtype)
-    smallest = torch.finfo(DTYPES[dtype]).smallest_normal
-    bound = accumulated * magnitudes + rounded * (absolute + smallest)
-    if error is not None:
-        weights = torch.cat([right for _, right in parts]).double().abs()
-        bound = bound + (1 + accumulated + rounded) * (error @ weights)
-    return Expected(values, bound)
+    value = _summed(left.double() @ right.double() for left, right in parts)
+    return Expected(value, None if exact else _bound(parts, dtype, errors or [None] * len(parts)))
+
+
+def _bound(
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]], dtype: str,
+    errors: Sequence[torch.Tensor | None],
+) -> torch.Tensor:
+    """Return how far the sum of products may be off, as the module's text derives it."""
+    absolute = _summed((left.double() @ right.double()).abs() for left, right in parts)
+    spread, passed = torch.zeros_like(absolute), torch.zeros_like(absolute)
+    for (left, right), error in zip(parts, errors, strict=True):
+        largest, squares = left.double().abs(), right.double().square()
+        if error is not None:
+            largest = largest + error
+            passed += error.square() @ squares
+        spread += (largest.square() @ squares).sqrt()
+    passed = LAMBDA * passed.sqrt()
+    # the reference's own sums are rounded, too
+    roundoff = accumulated_roundoff(dtype) + unit_roundoff("fp64")
+    accumulated = LAMBDA**2 * math.sqrt(parts[0][0].shape[-1]) * roundoff * spread
+    stored = len(parts) * unit_roundoff(dtype) * (
+        absolute + passed + torch.finfo(DTYPES[dtype]).smallest_normal)
+    return accumulated + stored + passed
+
+
+def _summed(terms: Iterator[torch.Tensor]) -> torch.Tensor:
+    """Return the sum of at least one tensor, holding one of them at a time."""
+    total = next(terms).clone()
+    for term in terms:
+        total += term
+    return total
 
 
 def compare(got: torch.Tensor, expected: Expected) -> Mismatch | None:

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hpcbench.workloads.calls import all_gather_tensor, reduce_scatter_tensor
 from hpcbench.workloads.primitives.implementations.base import AnyInputs, Implementation
 from hpcbench.workloads.primitives.implementations.blocks import multiply_blocks
-from hpcbench.workloads.primitives.implementations.renamed import all_gather, reduce_scatter
 from hpcbench.workloads.primitives.inputs.dp_allreduce import Gradients as GradientsInputs
 from hpcbench.workloads.primitives.inputs.ep_all_to_all import Experts as ExpertsInputs
 from hpcbench.workloads.primitives.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
@@ -73,8 +73,8 @@ class Columnwise(_Chunked[ColumnwiseInputs]):
             multiply_blocks(self._between[chunk], self.inputs.weight, placed[:, chunk])
 
     def _gather_rows(self, chunk: int) -> Any:
-        return all_gather(self._between[chunk].flatten(0, 1), self._rows[chunk],
-                          group=self.group, async_op=True)
+        return all_gather_tensor(self._between[chunk].flatten(0, 1), self._rows[chunk],
+                                 group=self.group, async_op=True)
 
     def _multiply_first(self) -> None:
         """Gather into a list: the chunks of different ranks lie apart in C."""
@@ -108,8 +108,8 @@ class Rowwise(_Chunked[RowwiseInputs]):
         columns, leaving = self.blocks(self.inputs.columns), []
         for chunk, partial in enumerate(self._partial):
             multiply_blocks(columns[:, chunk], self.inputs.weight, partial)
-            leaving.append(reduce_scatter(self._placed[chunk], partial.flatten(0, 1),
-                                          group=self.group, async_op=True))
+            leaving.append(reduce_scatter_tensor(self._placed[chunk], partial.flatten(0, 1),
+                                                 group=self.group, async_op=True))
         _wait(leaving)
 
     def _reduce(self) -> None:
@@ -149,13 +149,13 @@ class Mlp(_Chunked[MlpInputs]):
             if chunk + 1 < self.chunks:
                 arriving = self._gather(chunk + 1)
             self._multiply(self._gathered[chunk], self._partial[chunk])
-            leaving.append(reduce_scatter(self._placed[chunk], self._partial[chunk],
-                                          group=self.group, async_op=True))
+            leaving.append(reduce_scatter_tensor(self._placed[chunk], self._partial[chunk],
+                                                 group=self.group, async_op=True))
         _wait(leaving)
 
     def _gather(self, chunk: int) -> Any:
-        return all_gather(self._gathered[chunk], self._tokens[chunk], group=self.group,
-                          async_op=True)
+        return all_gather_tensor(self._gathered[chunk], self._tokens[chunk], group=self.group,
+                                 async_op=True)
 
     def _reduce(self) -> None:
         leaving = []
@@ -178,13 +178,13 @@ class Gradients(_Chunked[GradientsInputs]):
         self.output = self.empty(inputs.layers, inputs.spec.n, inputs.spec.k)
         self._buckets = self.output.chunk(self.chunks)
         self._gradients = inputs.gradients.mT.chunk(self.chunks)
-        self._tokens = inputs.tokens.expand(inputs.layers // self.chunks, -1, -1)
 
     def run(self) -> None:
         """Multiply, and reduce, bucket by bucket."""
         leaving = []
         for gradients, bucket in zip(self._gradients, self._buckets, strict=True):
-            torch.bmm(gradients, self._tokens, out=bucket)
+            for transposed, weight in zip(gradients, bucket, strict=True):
+                torch.mm(transposed, self.inputs.tokens, out=weight)
             leaving.append(dist.all_reduce(bucket, group=self.group, async_op=True))
         _wait(leaving)
 

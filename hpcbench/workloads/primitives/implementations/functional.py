@@ -9,29 +9,31 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.distributed._functional_collectives import all_reduce, all_to_all_single, wait_tensor
+import torch.distributed._functional_collectives as functional
 
 from hpcbench.workloads.primitives.implementations.base import Implementation
-from hpcbench.workloads.primitives.implementations.renamed import (
-    functional_all_gather,
-    functional_reduce_scatter,
-)
 from hpcbench.workloads.primitives.inputs.dp_allreduce import Gradients as GradientsInputs
 from hpcbench.workloads.primitives.inputs.ep_all_to_all import Experts as ExpertsInputs
 from hpcbench.workloads.primitives.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
 from hpcbench.workloads.primitives.inputs.tp_mlp import Mlp as MlpInputs
 from hpcbench.workloads.primitives.inputs.tp_rowwise import Rowwise as RowwiseInputs
 
+# torch 2.13 renamed two and deprecates the old names
+_all_gather: Any = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
+_reduce_scatter: Any = (
+    getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor)
+
 
 def _gathered(rows: torch.Tensor, group: Any) -> torch.Tensor:
     """Return all ranks' rows, in rank order."""
-    return wait_tensor(functional_all_gather(rows, 0, group))
+    return functional.wait_tensor(_all_gather(rows, 0, group))
 
 
 def _reduced(partial: torch.Tensor, group: Any, *, scatter: bool) -> torch.Tensor:
     """Return the sum of all ranks' partial results, or this rank's rows of it."""
-    return wait_tensor(functional_reduce_scatter(partial, "sum", 0, group) if scatter else
-                       all_reduce(partial, "sum", group))
+    return functional.wait_tensor(
+        _reduce_scatter(partial, "sum", 0, group) if scatter else
+        functional.all_reduce(partial, "sum", group))
 
 
 class Columnwise(Implementation[ColumnwiseInputs]):
@@ -93,8 +95,8 @@ class Gradients(Implementation[GradientsInputs]):
 
     def run(self) -> None:
         """Multiply, and reduce."""
-        tokens = self.inputs.tokens.expand(self.inputs.layers, -1, -1)
-        torch.bmm(self.inputs.gradients.mT, tokens, out=self._partial)
+        for gradients, weight in zip(self.inputs.gradients, self._partial, strict=True):
+            torch.mm(gradients.T, self.inputs.tokens, out=weight)
         self.output = _reduced(self._partial, self.group, scatter=False)
 
 
@@ -108,6 +110,8 @@ class Experts(Implementation[ExpertsInputs]):
     def run(self) -> None:
         """Send tokens to their experts, multiply what arrives, and send the results back."""
         counts, received = self.inputs.counts, self.inputs.received
-        arrived = wait_tensor(all_to_all_single(self.inputs.tokens, received, counts, self.group))
+        arrived = functional.wait_tensor(
+            functional.all_to_all_single(self.inputs.tokens, received, counts, self.group))
         torch.mm(arrived, self.inputs.weight, out=self._made)
-        self.output = wait_tensor(all_to_all_single(self._made, counts, received, self.group))
+        self.output = functional.wait_tensor(
+            functional.all_to_all_single(self._made, counts, received, self.group))

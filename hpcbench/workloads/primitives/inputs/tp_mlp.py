@@ -73,7 +73,6 @@ class Mlp(Inputs):
         dtype = self.spec.dtype
         inner = [activated(product([(rows, up)], dtype, exact=self._exact), self._name, dtype)
                  for up in ups]
-        error = None if self._exact else torch.cat(
-            [item.bound for item in inner if item.bound is not None], 1)
         parts = [(item.value, down) for item, down in zip(inner, downs, strict=True)]
-        return product(parts, dtype, exact=self._exact, error=error)
+        return product(parts, dtype, exact=self._exact,
+                       errors=[item.bound for item in inner])

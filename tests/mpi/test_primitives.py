@@ -1,0 +1,76 @@
+"""All primitives with the three basic implementations in real jobs, and faults in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpcbench.plan.primitives.registry import PRIMITIVES
+from launcher import MpiLauncher
+from mpi.reading import read, sweep
+
+pytestmark = pytest.mark.mpi
+
+BASIC: dict[str, Any] = {
+    "compute_only": {"size": ["sharded", "unsharded"]}, "comm_only": {}, "torch": {}}
+ORDERS = list(dict.fromkeys(order for spec in PRIMITIVES for order in spec.orders))
+
+
+def _block(**options: Any) -> dict[str, Any]:
+    return {"kind": "primitive", "primitive": [spec.name for spec in PRIMITIVES],
+            "m": 48, "n": 24, "k": 40, "dtype": "fp32", "order": ORDERS,
+            "implementations": BASIC, "backend": "gloo", **options}
+
+
+SHORT = {"warmup": 1, "iterations": 2}
+"""Three calls: the first, the first timed one and the last are checked."""
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_every_primitive_order_and_option_is_right(mpirun: MpiLauncher, ranks: int) -> None:
+    config = sweep(measure=SHORT, benchmarks=[
+        _block(name="exact", dtype=["fp32", "bf16"], options={
+            "weight": ["sharded", "replicated"], "split": ["even", "linear", "one_heavy"],
+            "layers": 3}),
+        _block(name="gelu", primitive="tp_mlp", dtype=["fp32", "bf16"],
+               order=["sequence_parallel", "AR_after"], options={"activation": "gelu"}),
+        _block(name="long", m=512, n=16, k=512, dtype="bf16",
+               implementations={"comm_only": {}, "torch": {}}),
+    ])
+    outcome = read(mpirun.run(ranks, config=config, timeout=100).check().folder)
+    mpirun.assert_no_orphans()
+    for item in outcome.results.cases:
+        assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
+    ran = {(item.case.workload.primitive, item.case.workload.order,
+            item.case.workload.implementation) for item in outcome.results.cases}
+    assert ran == {(spec.name, order, name) for spec in PRIMITIVES for order in spec.orders
+                   for name in BASIC}
+    per_dtype = 2 * 2 * 4 + 2 * 4 + 2 * 4 + 4 + 3 * 4
+    assert len(outcome.results.cases) == 2 * per_dtype + 2 * 2 * 4 + 2 * 8
+
+
+def test_a_wrong_element_of_a_primitive_shows_and_its_rank_is_blamed(mpirun: MpiLauncher) -> None:
+    config = sweep(benchmarks=[_block(order=["AG_before", "RS_after"])], measure=SHORT,
+                   fault=[{"rank": 1, "kind": "wrong", "iteration": 1}])
+    found = read(mpirun.run(2, config=config).check(1).folder).results.cases
+    assert len(found) == 5 * 4
+    for item in found:
+        assert (item.status, item.n_wrong, item.blamed_rank) == ("wrong", 1, 1), item.case.label
+
+
+def test_a_rank_that_calls_something_else_than_the_primitive_is_named(
+    mpirun: MpiLauncher,
+) -> None:
+    config = sweep(
+        measure=SHORT, launch={"timeout_s": 2},
+        benchmarks=[_block(implementations="torch", primitive=["tp_rowwise", "dp_allreduce"],
+                           order="AR_after")],
+        fault=[{"case": "tp_rowwise *", "rank": 1, "kind": "desync", "iteration": 1}])
+    job = mpirun.run(2, config=config).check(1)
+    mpirun.assert_no_orphans()
+    rowwise, gradients = read(job.folder).results.cases
+    assert rowwise.status in ("timeout", "failed"), rowwise.reason
+    assert rowwise.blamed_rank == 1
+    assert "rank 1 called broadcast in iteration 1" in rowwise.reason
+    assert gradients.status == "ok"

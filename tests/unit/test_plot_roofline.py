@@ -1,0 +1,174 @@
+"""The figure of a problem: which cases share one, its rows, its lines, and what it says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from figure_texts import texts_of
+from hpcbench.analysis.partners import compare
+from hpcbench.reduce.results import CaseResult
+from hpcbench.report.plots import plot_results
+from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
+from hpcbench.report.plots.problems import MOST_ROWS, problem_charts
+from hpcbench.report.plots.roofline import BOUND, TOGETHER, draw_problem
+from results_factory import (
+    MemorySamples,
+    all_ok,
+    in_passes,
+    make_case,
+    make_primitive,
+    make_primitive_case,
+    make_results,
+    make_samples,
+    make_workload,
+    not_ok,
+    ok,
+)
+
+NAMES = ("torch", "comm_only", "chunked_pipeline", "compute_only")
+MEDIANS = {"compute_only": (6e-3, 12e-3), "comm_only": (4e-3, 8e-3), "torch": (10e-3, 20e-3),
+           "chunked_pipeline": (8e-3, 18e-3), "p2p_ring": (9e-3, 18e-3)}
+
+
+def problem(
+    *names: str, first: int = 0, case: dict[str, Any] | None = None, **workload: Any
+) -> list[CaseResult]:
+    return [in_passes(make_primitive_case(make_primitive(name, **workload), index=first + at,
+                                          **case or {}), *MEDIANS[name])
+            for at, name in enumerate(names)]
+
+
+def drawn(items: list[CaseResult]) -> Figure:
+    (chart,) = problem_charts(items)
+    return draw_problem(chart, compare(items), make_results(tuple(items)))
+
+
+def test_an_image_is_written_for_each_problem_and_collectives_ignore_them(tmp_path: Path) -> None:
+    items = [*problem(*NAMES), *problem("torch", first=9, primitive="tp_mlp"), ok(make_case())]
+    results = make_results(tuple(items))
+    paths = plot_results(results, MemorySamples(results), tmp_path)
+    assert [path.name for path in paths] == [
+        "all_reduce.png",
+        "tp_columnwise-m=4096-n=1024-k=512-fp32-gloo-cpu-4_ranks-isolated.png",
+        "tp_mlp-m=4096-n=1024-k=512-fp32-gloo-cpu-4_ranks-isolated.png", "rank_iteration.png"]
+    for path in paths:
+        assert np.unique(imread(path)).size > 20
+
+
+def test_rows_begin_with_the_parts_and_sections_are_orders() -> None:
+    items = [*problem(*NAMES), *problem("torch", "p2p_ring", first=9, order="AG_after")]
+    (chart,) = problem_charts(items)
+    assert chart.title.startswith("tp_columnwise, m=4096 n=1024 k=512")
+    assert chart.subtitle == "gloo, cpu, 4 ranks, isolated, fp32"
+    before, after = chart.sections
+    assert (before.title, after.title) == ("AG_before weight=sharded", "AG_after weight=sharded")
+    assert [row.label for row in before.rows] == [
+        "compute_only", "comm_only", "torch", "chunked_pipeline chunks=4"]
+    assert (before.compute_s, before.communicate_s) == (12e-3, 8e-3)
+    assert after.compute_s is after.communicate_s is None
+
+
+@pytest.mark.parametrize("other", [
+    {"mnk": (4096, 1024, 1024)}, {"dtype": "fp64"}, {"case": {"backend": "mpi"}},
+    {"case": {"world_size": 2}}, {"case": {"mode": "barrier_start"}},
+    {"case": {"env": (("A", "1"),)}}])
+def test_what_does_not_compare_has_a_figure_of_its_own(other: dict[str, Any]) -> None:
+    charts = problem_charts([*problem("torch"), *problem("torch", first=1, **other)])
+    assert len({chart.file_stem for chart in charts}) == len(charts) == 2
+
+
+def test_the_primitives_own_options_make_sections_and_the_unsharded_product_no_line() -> None:
+    items = [*problem("torch", "p2p_ring"),
+             *problem("torch", first=5, weight="replicated"),
+             *problem("compute_only", first=7, size="unsharded")]
+    (chart,) = problem_charts(items)
+    assert [section.title for section in chart.sections] == [
+        "AG_before weight=sharded", "AG_before weight=replicated"]
+    assert [row.label for row in chart.sections[0].rows] == [
+        "compute_only size=unsharded", "torch", "p2p_ring"]
+    assert chart.sections[0].compute_s is None
+
+
+def test_the_figure_says_times_overlap_bound_and_what_they_mean() -> None:
+    figure = drawn(problem(*NAMES))
+    shown = texts_of(figure)
+    for words in ("20000.0", "38 (25..50)", "1.42", "1.18", "overlap %", "AG_before",
+                  "longer of the two: perfect overlap", "negative where t is longer than one",
+                  "whisker: from the least to the greatest median of a pass", "Mode isolated"):
+        assert words in " ".join(shown.split()), words
+    lines = {line.get_linewidth(): list(line.get_xdata())  # type: ignore[call-overload]
+             for line in figure.axes[0].lines}
+    assert lines[BOUND.width] == pytest.approx([12e3] * 2)
+    assert lines[TOGETHER.width] == pytest.approx([20e3] * 2)
+
+
+def test_bars_start_at_zero_and_hold_the_medians() -> None:
+    axes = drawn(problem(*NAMES)).axes[0]
+    assert axes.get_xlim()[0] == 0
+    widths = [patch.get_width() for patch in axes.patches]  # type: ignore[attr-defined]
+    assert widths == pytest.approx([12e3, 8e3, 20e3, 18e3])
+
+
+def test_without_parts_there_are_bars_and_no_lines() -> None:
+    figure = drawn(problem("torch"))
+    shown = texts_of(figure)
+    assert "perfect overlap would take" in shown and "sum: one after the other" not in shown
+    assert len(figure.axes[0].lines) == 0
+
+
+def test_too_many_rows_are_split_by_section() -> None:
+    def many(order: str, first: int) -> list[CaseResult]:
+        return [item for at in range(MOST_ROWS // 2 + 1)
+                for item in problem("chunked_pipeline", first=first + at, order=order,
+                                    chunks=1 << at % 8, case={"block": f"b{at}"})]
+
+    items = [*many("AG_before", 0), *many("AG_after", 100), *problem("torch", first=200)]
+    charts = problem_charts(items)
+    assert [len(chart.sections) for chart in charts] == [1, 1]
+    assert len({chart.file_stem for chart in charts}) == 2
+    assert charts[0].file_stem.endswith("AG_before_weight=sharded")
+
+
+def test_the_text_of_20_rows_does_not_overlap() -> None:
+    items = [item for at in range(20)
+             for item in problem("chunked_pipeline", first=at, chunks=1 << at % 8)]
+    figure = drawn(items)
+    figure.draw_without_rendering()
+    labels = [text for text in figure.axes[0].texts if text.get_text().startswith("chunked")]
+    tops = sorted(text.get_window_extent().y1 for text in labels)
+    bottoms = sorted(text.get_window_extent().y0 for text in labels)
+    assert len(labels) == 20
+    assert all(low >= high for low, high in zip(bottoms[1:], tops, strict=False))
+    assert min(text.get_window_extent().x0 for text in labels) > 0
+
+
+def test_only_cases_with_times_are_drawn() -> None:
+    failed = not_ok(make_primitive_case(make_primitive("p2p_ring"), index=1), "failed", "x")
+    (chart,) = problem_charts([*problem("torch"), failed, ok(make_case(index=2))])
+    assert [row.label for row in chart.sections[0].rows] == ["torch weight=sharded"]
+    assert problem_charts([failed]) == []
+
+
+def test_results_without_medians_of_passes_have_no_whiskers() -> None:
+    old = [replace(item, timing=item.timing and replace(item.timing, pass_medians_s=()))
+           for item in problem(*NAMES)]
+    assert len(drawn(old).axes[0].collections) == 0
+
+
+def test_the_heat_map_shows_a_primitive_only_where_there_is_no_collective() -> None:
+    fused = problem("chunked_pipeline", first=3)[0]
+    small = ok(make_case(make_workload("broadcast", 8)))
+    assert most_telling([fused, small]) == small
+    assert most_telling([fused]) == fused
+    shown = texts_of(draw_heatmap(fused, make_samples(fused.case, 1e-3), all_ok((fused.case,))))
+    for words in ("tp_columnwise by chunked_pipeline", "AG_before, chunks=4 weight=sharded",
+                  "m=4096 n=1024 k=512"):
+        assert words in shown
+    assert "No rank can finish" not in shown

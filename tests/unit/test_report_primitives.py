@@ -1,0 +1,167 @@
+"""What people read of primitives: tables, plans, skips, and the numbers in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.summary import write_summary
+from results_factory import (
+    all_ok,
+    in_passes,
+    make_case,
+    make_plan,
+    make_primitive,
+    make_primitive_case,
+    make_results,
+    not_ok,
+    ok,
+    rows_with,
+)
+
+Capture = pytest.CaptureFixture[str]
+
+
+def case(index: int, implementation: str, *, shape: str = "", **options: Any) -> Case:
+    order = options.pop("order", "")
+    work = make_primitive(implementation, order=order, shape=shape, **options)
+    return make_primitive_case(work, index=index)
+
+
+def comparison() -> Results:
+    """Return all parts and an implementation that hides half of its communication."""
+    cases = (case(0, "chunked_pipeline", chunks=2), case(1, "torch"), case(2, "comm_only"),
+             case(3, "compute_only"), case(4, "chunked_pipeline", chunks=4))
+    medians = ((8e-3, 16e-3), (10e-3, 20e-3), (4e-3, 8e-3), (6e-3, 12e-3), (11e-3, 12e-3))
+    return make_results(tuple(
+        in_passes(item, *times) for item, times in zip(cases, medians, strict=True)))
+
+
+def table(text: str, block: str = "primitives") -> list[str]:
+    """Return the lines of a block's table."""
+    lines = text.split(f"block {block}\n")[1].splitlines()
+    return lines[:lines.index("")]
+
+
+def test_the_table_of_primitives(capsys: Capture, tmp_path: Path) -> None:
+    print_results(comparison(), tmp_path)
+    lines = table(capsys.readouterr().out)
+    assert lines[0].split() == [
+        "implementation", "order", "options", "time", "p50", "CI", "rank", "all", "ranks", "busbw",
+        "exposed", "overlap", "x", "longest", "x", "torch", "#wrong", "n", "status"]
+    assert lines[1].split() == ["(us)", "+-%", "(TFLOP/s)", "(TFLOP/s)", "(GB/s)", "(us)", "%"]
+    assert lines[2] == ("tp_columnwise  gloo (cpu)  4 ranks  isolated, fold global  fp32  m=4096 "
+                        "n=1024 k=512  weight=sharded")
+    # flops 1.07e9 a rank; 8 MiB gathered by 4 ranks in 8 ms; medians are those of the later pass
+    assert [line.split() for line in lines[3:]] == [
+        ["compute_only", "AG_before", "size=sharded", "12000.0", "2.0", "0.0895", "0.358", "-", "-",
+         "-", "-", "-", "0", "20", "ok"],
+        ["comm_only", "AG_before", "8000.0", "2.0", "-", "-", "0.786", "-", "-", "-", "-", "0",
+         "20", "ok"],
+        ["chunked_pipeline", "AG_before", "chunks=2", "16000.0", "2.0", "0.0671", "0.268", "-",
+         "3000.0", "50", "1.33", "1.25", "0", "20", "ok"],
+        ["torch", "AG_before", "20000.0", "2.0", "0.0537", "0.215", "-", "6000.0", "0", "1.67",
+         "1.00", "0", "20", "ok"],
+        ["chunked_pipeline", "AG_before", "chunks=4", "12000.0", "2.0", "0.0895", "0.358", "-",
+         "2500.0", "38", "(-25..100)", "1.42", "1.29", "(0.91..1.67)", "0", "20", "ok"],
+    ]
+
+
+def test_a_single_case_says_all_of_its_options_and_why_it_is_not_compared(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    named = case(0, "torch", shape="llama3-8b mlp_up tp=4")
+    print_results(make_results((in_passes(named, 1e-3),)), tmp_path)
+    lines = table(capsys.readouterr().out)
+    assert lines[2].endswith("fp32  m=4096 n=1024 k=512 llama3-8b mlp_up tp=4")
+    assert "weight=sharded" in lines[3]
+    assert lines[4:] == [f"  1 row not compared: {name} of the same problem is not in the sweep"
+                         for name in ("compute_only", "comm_only")]
+
+
+def test_orders_stand_together_and_failed_rows_have_no_numbers(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    cases = (case(0, "torch"), case(1, "torch", order="AG_after"), case(2, "compute_only"),
+             case(3, "comm_only", order="AG_after"))
+    items = (in_passes(cases[0], 2e-3), not_ok(cases[1], "failed", "no memory", blamed_rank=1),
+             in_passes(cases[2], 1e-3), in_passes(cases[3], 1e-3))
+    print_results(make_results(items), tmp_path)
+    text = capsys.readouterr().out
+    assert [line.split()[:2] for line in table(text)[3:7]] == [
+        ["compute_only", "AG_before"], ["torch", "AG_before"], ["comm_only", "AG_after"],
+        ["torch", "AG_after"]]
+    (failed,) = rows_with(text, "failed")
+    assert failed[2:] == ["-"] * 11 + ["failed"]
+
+
+def test_definitions_are_of_what_is_shown(capsys: Capture, tmp_path: Path) -> None:
+    primitive, collective = ok(case(0, "torch")), ok(make_case(index=1))
+    for items, words in (((primitive,), (True, False)), ((collective,), (False, True)),
+                         ((primitive, collective), (True, True))):
+        print_results(make_results(items), tmp_path)
+        head = capsys.readouterr().out.split("\nblock ", 1)[0]
+        assert ("overlap = (t(compute_only) + t(comm_only) - t)" in head,
+                "algbw = size / time p50" in head) == words
+
+
+def test_primitives_and_collectives_have_tables_of_their_own(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    print_results(make_results((ok(case(0, "torch")), ok(make_case(index=1)))), tmp_path)
+    text = capsys.readouterr().out
+    assert table(text)[0].startswith("implementation")
+    assert "algbw" in table(text, "quick")[0]
+    assert "planned 2 = 2 ok" in text
+
+
+def test_skips_say_which_problems(capsys: Capture, tmp_path: Path) -> None:
+    items: tuple[CaseResult, ...] = tuple(
+        not_ok(make_primitive_case(make_primitive(name, mnk=(m, 64, 32)), index=index), "skipped",
+               "not here")
+        for index, (name, m) in enumerate((("torch", 64), ("p2p_ring", 128))))
+    print_results(make_results(items), tmp_path)
+    assert ("tp_columnwise torch,p2p_ring AG_before m=64..128 n=64 k=32 gloo fp32 ranks=4\n"
+            in capsys.readouterr().out)
+
+
+def test_a_plan_lists_its_primitives(capsys: Capture) -> None:
+    cases = [case(0, "torch"), case(1, "chunked_pipeline", chunks=8), make_case(index=2)]
+    print_plan(make_plan(tuple(cases)))
+    lines = capsys.readouterr().out.splitlines()
+    first = lines.index("block primitives") + 1
+    assert lines[first].split()[:7] == ["#", "primitive", "implementation", "order", "options",
+                                        "backend", "device"]
+    assert lines[first + 3].split() == [
+        "1", "tp_columnwise", "chunked_pipeline", "AG_before", "chunks=8", "weight=sharded", "gloo",
+        "cpu", "4", "fp32", "4096", "1024", "512", "20", "isolated", "500", "ms"]
+    assert "block quick" in lines
+
+
+def test_a_long_plan_has_a_line_for_each_implementation(capsys: Capture) -> None:
+    cases = tuple(make_primitive_case(make_primitive("torch", mnk=(64 * (1 + at), 64, 32)),
+                                      index=at) for at in range(70))
+    print_plan(make_plan(cases))
+    lines = capsys.readouterr().out.splitlines()
+    row = lines[lines.index("block primitives") + 3].split()
+    assert row[:4] == ["70", "tp_columnwise", "torch", "AG_before"]
+    assert "64..4480" in row
+
+
+def test_the_same_numbers_stand_in_table_and_files(capsys: Capture, tmp_path: Path) -> None:
+    results = comparison()
+    write_summary(results, tmp_path)
+    print_results(results, tmp_path)
+    assert "1.42  1.29 (0.91..1.67)" in capsys.readouterr().out
+    text = (tmp_path / "summary.csv").read_text()
+    assert "1.4166666666666" in text and "1.28787878" in text
+
+
+def test_no_primitive_no_change(capsys: Capture, tmp_path: Path) -> None:
+    print_results(all_ok((make_case(),)), tmp_path)
+    assert "overlap" not in capsys.readouterr().out
