@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hpcbench.analysis.partners import COMMUNICATE, COMPUTE, NOTHING, Comparison
 from hpcbench.analysis.primitives import OverPasses
-from hpcbench.plan.case import Option, Primitive
+from hpcbench.plan.case import Option
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.tables import STYLES, TABLED, wrong_cell
 from hpcbench.report.text import (
@@ -67,12 +67,13 @@ def primitive_lines(
             groups[_group_title(item)].append(item)
     if not groups:
         return
-    common = {title: common_options(group) for title, group in groups.items()}
+    common = {title: _common_options(group) for title, group in groups.items()}
     orders = _in_order_of_appearance(items)
     listed = [(title, item) for title, group in groups.items()
               for item in sorted(group, key=lambda item: _row_order(item, orders))]
-    columns, rows = _shown([_row(item, common[title], comparisons.get(item.case.case_id, NOTHING))
-                            for title, item in listed])
+    columns, rows = _shown([
+        _row(item, common[title], _of_order(item, groups[title]),
+             comparisons.get(item.case.case_id, NOTHING)) for title, item in listed])
     widths = column_widths(columns, rows)
     yield Text()
     yield Text(f"block {name}", style="bold")
@@ -81,18 +82,24 @@ def primitive_lines(
     last = ""
     for (title, item), row in zip(listed, rows, strict=True):
         if title != last:
-            options = options_text(tuple(sorted(common[title])))
+            options = options_text(sorted(common[title]))
             yield Text(f"{title}  {options}".rstrip(), style="cyan")
         yield Text(row_line(columns, widths, row), style=STYLES[item.status])
         last = title
     yield from _missing_lines([comparisons.get(item.case.case_id, NOTHING) for _, item in listed])
 
 
-def common_options(items: Sequence[CaseResult]) -> Options:
+def _common_options(items: Sequence[CaseResult]) -> Options:
     """Return the options that all of several cases have: they need no column."""
     if len(items) == 1:
         return frozenset()
     return frozenset.intersection(*(frozenset(item.case.primitive.options) for item in items))
+
+
+def _of_order(item: CaseResult, group: Sequence[CaseResult]) -> Options:
+    """Return the options that all rows of a row's order have: an order may decide an option."""
+    return _common_options([other for other in group
+                            if other.case.primitive.order == item.case.primitive.order])
 
 
 def _in_order_of_appearance(items: Sequence[CaseResult]) -> list[str]:
@@ -122,11 +129,15 @@ def _group_title(item: CaseResult) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _row(item: CaseResult, common: Options, told: Comparison) -> list[str]:
+def _row(
+    item: CaseResult, common: Options, of_order: Options, told: Comparison
+) -> list[str]:
     work, stats, flops = item.case.primitive, item.statistics, told.flops
     busbw = told.communication.busbw_bytes_per_s if told.communication else None
     return [
-        work.implementation, work.order, own_options_text(work, common),
+        work.implementation,
+        f"{work.order} {options_text(sorted(of_order - common))}".rstrip(),
+        options_text([option for option in work.options if option not in common | of_order]),
         format_us(stats.median_s if stats else None), interval_cell(stats),
         _tflops_cell(flops.busiest_rank_flops_per_s if flops else None),
         _tflops_cell(flops.all_ranks_flops_per_s if flops else None), format_gb_per_s(busbw),
@@ -136,11 +147,6 @@ def _row(item: CaseResult, common: Options, told: Comparison) -> list[str]:
         range_cell(told.speedup, lambda value: f"{value:.2f}"),
         wrong_cell(item), str(stats.n) if stats else MISSING, item.status, flag_cell(item),
     ]
-
-
-def own_options_text(work: Primitive, common: Options) -> str:
-    """Return the options that tell a case from its neighbours."""
-    return options_text(tuple(option for option in work.options if option not in common))
 
 
 def range_cell(found: OverPasses | None, show: Callable[[float], str]) -> str:

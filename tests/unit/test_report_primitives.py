@@ -100,6 +100,23 @@ def test_orders_stand_together_and_failed_rows_have_no_numbers(
     assert failed[2:] == ["-"] * 11 + ["failed"]
 
 
+def test_options_that_an_order_decides_stand_beside_the_order(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    cases = [case(2 * at + add, name, order=order, weight=weight)
+             for at, (order, weight) in enumerate((("AG_before", "sharded"),
+                                                   ("AG_after", "replicated")))
+             for add, name in enumerate(("compute_only", "chunked_pipeline"))]
+    print_results(make_results(tuple(in_passes(item, 1e-3) for item in cases)), tmp_path)
+    lines = table(capsys.readouterr().out)
+    assert lines[2].endswith("m=4096 n=1024 k=512")
+    assert [line.split()[:4] for line in lines[3:7]] == [
+        ["compute_only", "AG_before", "weight=sharded", "size=sharded"],
+        ["chunked_pipeline", "AG_before", "weight=sharded", "chunks=4"],
+        ["compute_only", "AG_after", "weight=replicated", "size=sharded"],
+        ["chunked_pipeline", "AG_after", "weight=replicated", "chunks=4"]]
+
+
 def test_definitions_are_of_what_is_shown(capsys: Capture, tmp_path: Path) -> None:
     primitive, collective = ok(case(0, "torch")), ok(make_case(index=1))
     for items, words in (((primitive,), (True, False)), ((collective,), (False, True)),
@@ -137,9 +154,11 @@ def test_a_plan_lists_its_primitives(capsys: Capture) -> None:
     first = lines.index("block primitives") + 1
     assert lines[first].split()[:7] == ["#", "primitive", "implementation", "order", "options",
                                         "backend", "device"]
-    assert lines[first + 3].split() == [
+    row = lines[first + 3].split()
+    assert row[:13] == [
         "1", "tp_columnwise", "chunked_pipeline", "AG_before", "chunks=8", "weight=sharded", "gloo",
-        "cpu", "4", "fp32", "4096", "1024", "512", "20", "isolated", "500", "ms"]
+        "cpu", "4", "fp32", "4096", "1024", "512"]
+    assert row[-4:] == ["20", "isolated", "500", "ms"]
     assert "block quick" in lines
 
 
