@@ -5,8 +5,7 @@ stream. Backend mpi's are complete when they are started (`backends.mpi_group`),
 overlaps there and chunks only cost.
 
 A rank's rows are cut, so that a chunk of all ranks is one contiguous message and, where its
-results may lie together, one product. Data that are there from the start are not all sent at
-once: chunks would share the bandwidth, and the first one would come late.
+results may lie together, one product.
 """
 
 from __future__ import annotations
@@ -64,12 +63,15 @@ class Columnwise(_Chunked[ColumnwiseInputs]):
             self._multiply_first()
 
     def _gather_first(self) -> None:
+        """Start all gathers at once, so that the next one never waits for a product to end.
+
+        NCCL does them one after the other, gloo two at a time, and a pair of ranks has one stream:
+        the first chunk comes hardly later (docs/performance.md has what it gains).
+        """
         placed = self.blocks(self.output)
-        arriving = self._gather_rows(0)
-        for chunk in range(self.chunks):
-            arriving.wait()
-            if chunk + 1 < self.chunks:
-                arriving = self._gather_rows(chunk + 1)
+        arriving = [self._gather_rows(chunk) for chunk in range(self.chunks)]
+        for chunk, gathered in enumerate(arriving):
+            gathered.wait()
             multiply_blocks(self._between[chunk], self.inputs.weight, placed[:, chunk])
 
     def _gather_rows(self, chunk: int) -> Any:
