@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.backends.tools import COMPILER, tool_facts
 from launcher import MpiLauncher, launcher_for
 
 Report = pytest.TestReport | pytest.CollectReport
@@ -86,3 +87,11 @@ def pytest_make_collect_report() -> Generator[None, Report, Report]:
 def mpirun(request: pytest.FixtureRequest, tmp_path: Path) -> MpiLauncher:
     """Run jobs under mpirun: MPICH, or what EVERY_MPI asks for. Leaves no process behind."""
     return launcher_for(getattr(request, "param", "mpich"), tmp_path)
+
+
+@pytest.fixture
+def compiler() -> None:
+    """Skip where torch.compile cannot work on the CPU."""
+    reason = tool_facts([COMPILER])[COMPILER]["cpu"]
+    if reason:
+        pytest.skip(f"no compiler: {reason}")

@@ -33,6 +33,7 @@ def config() -> dict[str, Any]:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.usefixtures("compiler")
 def test_every_primitive_is_right_in_every_order(mpirun: MpiLauncher) -> None:
     job = mpirun.run(2, config=config(), timeout=200)
     mpirun.assert_no_orphans()  # of compilers and their pools, too

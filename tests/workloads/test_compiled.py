@@ -18,7 +18,8 @@ from hpcbench.plan.primitives.workload import make_workload
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.operation import PrimitiveOperation
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, to itself
+pytestmark = [pytest.mark.usefixtures("compiler"),
+              pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # of torch, to itself
 
 
 @pytest.fixture
