@@ -125,7 +125,10 @@ def shrink(name: str, layers: int | None = None, hidden: int | None = None,
     if hidden % unit or whole.inner * hidden % whole.hidden:
         return (f"hidden={hidden} cannot be divided among the {whole.heads} heads of {name}; "
                 f"take a multiple of {unit}")
-    return replace(whole, **extents, inner=whole.inner * hidden // whole.hidden)
+    return replace(whole, hidden=hidden, inner=whole.inner * hidden // whole.hidden,
+                   layers=extents.get("layers", whole.layers),
+                   seq_length=extents.get("seq_length", whole.seq_length),
+                   vocab=extents.get("vocab", whole.vocab))
 
 
 class Parameters(NamedTuple):
@@ -183,3 +186,15 @@ def block_weights(shape: ModelShape) -> int:
     """Return the elements of the matrices of one block: what its tokens are multiplied with."""
     attention = 2 * shape.hidden * shape.hidden + 2 * shape.hidden * shape.kv_hidden
     return attention + (3 if shape.gated else 2) * shape.hidden * shape.inner
+
+
+CHECKPOINTING = ("none", "selective", "full")
+"""Of which blocks activations are recomputed in backward: none, every second one, all."""
+
+
+def is_recomputed(checkpointing: str, block: int) -> bool:
+    """Return whether a block keeps only its input. Raises KeyError of unknown names.
+
+    ``selective`` is every second block, numbered in the whole model, beginning with the first.
+    """
+    return {"none": False, "selective": block % 2 == 0, "full": True}[checkpointing]
