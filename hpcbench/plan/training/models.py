@@ -20,10 +20,10 @@ class ModelShape:
     """A transformer.
 
     Attributes:
-        family: how it is built, one of FAMILIES. ``gpt``: decoder, learned positions, LayerNorm before each part,
-            biases, GELU. ``llama``: decoder, rotary positions, RMSNorm before each part, no biases,
-            SwiGLU. ``bert``: encoder, learned positions, LayerNorm after each part, biases, GELU,
-            and a head that predicts masked tokens.
+        family: how it is built, one of FAMILIES. ``gpt``: decoder, learned positions, LayerNorm
+            before each part, biases, GELU. ``llama``: decoder, rotary positions, RMSNorm before
+            each part, no biases, SwiGLU. ``bert``: encoder, learned positions, LayerNorm after
+            each part, biases, GELU, and a head that predicts masked tokens.
         layers: number of blocks.
         hidden: extent of the hidden states.
         heads: heads of the queries; they divide ``hidden``.
