@@ -32,7 +32,7 @@ from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
-from hpcbench.plan.case import Case, Collective, Workload, case_from_json
+from hpcbench.plan.case import Case, Collective, Training, Workload, case_from_json
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.schema import NO_COMMUNICATOR
@@ -227,6 +227,8 @@ class Worker:
 
 
 def _operation(work: Workload, place: Place) -> AnyOperation:
+    if isinstance(work, Training):
+        raise CaseError(f"nothing here runs the training strategy {work.strategy!r}")
     return (make_operation(work, place) if isinstance(work, Collective) else
             PrimitiveOperation(work, place))
 
