@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hpcbench.plan.case import Training
+from hpcbench.plan.training.flops import flops
 from hpcbench.plan.training.models import MODELS, ModelShape, parameters, shrink
 from hpcbench.plan.training.points import Asked, TrainingPoint
 from hpcbench.plan.training.spec import Degrees
@@ -26,7 +27,8 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
         return _draft(point, plain, Degrees()), misfits[0]
     assert isinstance(shape, ModelShape) and isinstance(degrees, Degrees)  # noqa: S101
     work = _draft(point, shape, degrees)
-    work = replace(work, parameters=parameters(shape).total)
+    work = replace(work, parameters=parameters(shape).total,
+                   flops=flops(shape, work.global_batch))
     reason = why_not(work, spec)
     return (work, reason) if reason else (replace(work, calls=spec.calls(work)), None)
 

@@ -88,7 +88,8 @@ class TrainingOperation:
     def answer(self) -> dict[str, Any]:
         """Return what is told of the rows that were taken: phases in ns, memory in bytes, parity.
 
-        ``phases`` has a row of ``ns`` for every row of the trace; one of several steps has sums.
+        ``phases`` has a list of ``ns`` for each name, with an entry for every row of the trace: the
+        sum over the steps of that row.
         """
         told: dict[str, Any] = {"phases": self._phase_rows(), "memory": {
             **asdict(self._strategy.held()), **self._peak.read()}}
@@ -101,9 +102,9 @@ class TrainingOperation:
         steps = self._phases.steps
         names = [name for name in PHASES if any(name in step for step in steps)]
         bounds = [*self._rows, len(steps)]
+        rows = [steps[since:until] for since, until in zip(bounds, bounds[1:], strict=False)]
         return {"names": names, "ns": [
-            [sum(step.get(name, 0) for step in steps[since:until]) for name in names]
-            for since, until in zip(bounds, bounds[1:], strict=False)]}
+            [sum(step.get(name, 0) for step in row) for row in rows] for name in names]}
 
     def close(self) -> None:
         """Close what the strategy opened. All ranks call it."""

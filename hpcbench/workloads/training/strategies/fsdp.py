@@ -15,7 +15,7 @@ from hpcbench.workloads.training.data import SEED
 from hpcbench.workloads.training.models.transformer import Transformer
 from hpcbench.workloads.training.models.weights import initial
 from hpcbench.workloads.training.precision import is_mixed
-from hpcbench.workloads.training.strategies.mesh import Mesh2d
+from hpcbench.workloads.training.strategies.mesh import Mesh2d, row_of
 from hpcbench.workloads.training.strategies.replica import Replica
 
 
@@ -48,7 +48,7 @@ class Fsdp(Replica):
 
     def open_mesh(self) -> DeviceMesh:
         """Return all ranks of the group under test, in a row."""
-        return DeviceMesh.from_group(self.place.group, self.place.device.type)
+        return row_of(self.place, "shard")
 
     def arithmetic(self) -> AbstractContextManager[object]:
         """Return the context of a forward pass: parameters and inputs are cast by the policy."""

@@ -1,4 +1,9 @@
-"""Ranks in two dimensions, each with groups of its own on the backend under test."""
+"""Meshes of ranks on the backend under test.
+
+torch finds what it remembers of a mesh (placements, plans to redistribute) by ranks, device and
+the names of dimensions, not by its groups: of two meshes of the same ranks, one on another backend
+or on groups that are closed, it would take the other's groups. So names have the group's in them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,12 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from hpcbench.workloads.collectives.operation import Place
+
+
+def row_of(place: Place, name: str) -> DeviceMesh:
+    """Return all ranks of the group under test, in a row."""
+    return DeviceMesh.from_group(
+        place.group, place.device.type, mesh_dim_names=(_named(name, place.group),))
 
 
 class Mesh2d:
@@ -24,7 +35,8 @@ class Mesh2d:
         column = self._open(layout.t(), backend, place.number)
         row = self._open(layout, backend, place.number)
         self.mesh = DeviceMesh.from_group(
-            [column, row], place.device.type, mesh=layout, mesh_dim_names=names)
+            [column, row], place.device.type, mesh=layout,
+            mesh_dim_names=(_named(names[0], column), _named(names[1], row)))
 
     def _open(self, lines: torch.Tensor, backend: str, own: int) -> Any:
         """Open a group of each line; return that of this rank, keep it for `close`."""
@@ -38,3 +50,7 @@ class Mesh2d:
         for group in self._groups:
             dist.destroy_process_group(group)
         self._groups.clear()
+
+
+def _named(name: str, group: Any) -> str:
+    return f"{name} of group {group.group_name}"
