@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from rich.text import Text
 
 from hpcbench.plan.case import Training
+from hpcbench.plan.training.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from hpcbench.reduce.training import shown_definition
 from hpcbench.report.tables import STYLES, TABLED
@@ -40,6 +41,7 @@ COLUMNS = (
     Column("strategy", words=True), Column("options", words=True), Column("degrees", words=True),
     Column("batch", "(replica)"), Column("accumulated"), Column("step p50", "(ms)"),
     Column("CI", "+-%"), Column("samples/s"), Column("tokens/s"), Column("MFU", "%"),
+    Column("HFU", "%"),
     *(Column(title, "%") for title in SHORT.values()), Column("other", "%"),
     Column("memory", "(MiB)"), Column("parity", words=True), Column("n"),
     Column("status", words=True), Column("flags", words=True),
@@ -52,8 +54,9 @@ DEFINITIONS = (
     "the middle rank;",
     "  data = waiting for the batch, other = in no phase. All ranks leave backward together: who "
     "is slow has the shortest",
-    "parity = loss and gradients are those of a single process with the same weights and samples, "
-    "within the bound",
+    "parity = loss, gradients and updated weights against those of a single process with the same "
+    "weights and samples:",
+    "  the largest error of any rank in % of what is allowed",
 )
 
 
@@ -63,9 +66,12 @@ def training_definitions(items: Sequence[CaseResult]) -> Iterator[str]:
     works = [item.case.training for item in items if item.case.kind == "training"]
     for name in dict.fromkeys(map(shown_definition, works)):
         if name is not None:
-            yield (f"MFU = FLOPs of the model in a step, as {name} counts them, / (step p50 x "
-                   "ranks x hardware.peak_flops of the dtype);")
-            yield "  what is computed twice counts once; other definitions stand in summary.json"
+            meaning = f": {DEFINITIONS_OF_FLOPS[name].meaning}" if (
+                name in DEFINITIONS_OF_FLOPS) else ""
+            yield "MFU = FLOPs of the model in a step / (step p50 x ranks x hardware.peak_flops);"
+            yield f"  FLOPs as {name} counts them{meaning}"
+            yield ("  (what is computed twice counts once, in HFU twice; other definitions: "
+                   "summary.json)")
     peaks = ", ".join(dict.fromkeys(filter(None, map(peak_of, items))))
     if peaks:
         yield f"memory = the most that any rank used ({peaks})"
@@ -122,7 +128,8 @@ def _row(item: CaseResult, results: Results) -> list[str]:
         str(work.accumulation) if work.accumulation != 1 else "",
         _number(numbers["step_time_ms"]), interval_cell(stats),
         _number(numbers["samples_per_second"]), _number(numbers["tokens_per_second"]),
-        _number(None if numbers["mfu"] is None else 100 * numbers["mfu"]),
+        _percents(numbers["mfu"]),
+        _percents(numbers["hfu"] if work.checkpointing != "none" else None),
         *_phase_cells(steps), _number(None if peak is None else peak / 2**20), _parity_cell(item),
         str(stats.n) if stats else MISSING, item.status, flag_cell(item),
     ]
@@ -130,6 +137,10 @@ def _row(item: CaseResult, results: Results) -> list[str]:
 
 def _number(value: float | None) -> str:
     return MISSING if value is None else format_number(value)
+
+
+def _percents(share: float | None) -> str:
+    return MISSING if share is None else format_number(100 * share)
 
 
 def _phase_cells(steps: Steps | None) -> list[str]:
@@ -152,12 +163,20 @@ def middle_share(times_s: Sequence[float], steps: Steps) -> float:
 def _parity_cell(item: CaseResult) -> str:
     if item.n_wrong is None:
         return MISSING if item.case.validate else "unchecked"
-    return f"{item.n_wrong} wrong" if item.n_wrong else "ok"
+    if item.n_wrong:
+        return f"{item.n_wrong} wrong"
+    shares = [left["parity"]["share"] for left in item.detail.values() if "parity" in left]
+    return f"{100 * max(shares):.3g}%" if shares else "ok"
 
 
 def _lines_below(items: Sequence[CaseResult], results: Results) -> Iterator[Text]:
-    """Yield why rows have no MFU, and which rank stands out in which phase."""
-    reasons: dict[str, int] = defaultdict(int)
+    """Yield what parity was shown of, why rows have no MFU, and which rank stands out in a phase.
+    """
+    shown = Counter(_compared(item) for item in items)
+    for what, count in shown.items():
+        if what:
+            yield Text(f"  parity of {plural(count, 'row')}: compared was {what}", style="dim")
+    reasons: Counter[str] = Counter()
     for item in items:
         hardware = results.plan.config.get("hardware", {})
         reason = training_fields(item, item.case.training, hardware)["mfu_missing"]
@@ -170,6 +189,12 @@ def _lines_below(items: Sequence[CaseResult], results: Results) -> Iterator[Text
             work = item.case.training
             yield Text(f"  {work.strategy} {options_text(work.options)}".rstrip() + f": {words}",
                        style="yellow")
+
+
+def _compared(item: CaseResult) -> str:
+    """Return what was compared with a single process."""
+    found = [str(left["parity"]["on"]) for left in item.detail.values() if "parity" in left]
+    return ", ".join(dict.fromkeys(found))
 
 
 def standing_out(item: CaseResult) -> Iterable[str]:
