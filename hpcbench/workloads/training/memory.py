@@ -40,8 +40,13 @@ def held(parameters: Iterable[nn.Parameter], optimizer: torch.optim.Optimizer) -
 
 def local_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor, or of this rank's part of a sharded one."""
-    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return local.numel() * local.element_size()
+    own = local(tensor)
+    return own.numel() * own.element_size()
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a sharded tensor, in the same memory; of others all."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 class Peak:
