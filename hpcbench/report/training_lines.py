@@ -50,10 +50,9 @@ DEFINITIONS = (
     "step p50 = time of one optimizer step, accumulation included; samples/s = samples of all "
     "replicas / step p50;",
     "  tokens/s = samples/s x sequence length: each token counts once, however many ranks see it",
-    "data .. optimizer = median of the phase in % of the median step of the same rank's clock, of "
-    "the middle rank;",
-    "  data = waiting for the batch, other = in no phase. All ranks leave backward together: who "
-    "is slow has the shortest",
+    "data .. optimizer = time in the phase, in % of the time of all steps of all ranks; data = "
+    "waiting for the batch,",
+    "  other = in no phase. All ranks leave backward together: who is slow has the shortest",
     "parity = loss, gradients and updated weights against those of a single process with the same "
     "weights and samples:",
     "  the largest error of any rank in % of what is allowed",
@@ -147,17 +146,9 @@ def _phase_cells(steps: Steps | None) -> list[str]:
     """Return a cell for each phase, and one for the time in none, in percent of the step."""
     if steps is None:
         return [MISSING] * (len(SHORT) + 1)
-    times = {phase.name: phase.median_s for phase in steps.phases}
-    return [_percent(times.get(name), steps) for name in SHORT] + [_percent(steps.other_s, steps)]
-
-
-def _percent(times_s: Sequence[float] | None, steps: Steps) -> str:
-    return MISSING if times_s is None else f"{100 * middle_share(times_s, steps):.1f}"
-
-
-def middle_share(times_s: Sequence[float], steps: Steps) -> float:
-    """Return the middle rank's share of a part in its step."""
-    return median(part / whole for part, whole in zip(times_s, steps.step_s, strict=True) if whole)
+    shares = {phase.name: phase.share for phase in steps.phases}
+    found = [*map(shares.get, SHORT), steps.other_share]
+    return [MISSING if share is None else f"{100 * share:.1f}" for share in found]
 
 
 def _parity_cell(item: CaseResult) -> str:

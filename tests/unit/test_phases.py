@@ -203,6 +203,8 @@ def test_what_the_reducer_says_of_phases_and_memory_is_read_back(tmp_path: Path)
     assert [phase.name for phase in steps.phases] == list(NAMES)
     assert steps.other_s == (4e-9, 4e-9)
     assert steps.phases[3].median_s == (96e-9, 96e-9)
+    assert sum(phase.share for phase in steps.phases) + steps.other_share == pytest.approx(1)
+    assert steps.phases[0].share == pytest.approx(0.1, rel=1e-3)
     for row in range(2):
         total = sum(phase.median_s[row] for phase in steps.phases) + steps.other_s[row]
         assert total == pytest.approx(steps.step_s[row], rel=1e-3)

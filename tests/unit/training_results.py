@@ -33,10 +33,11 @@ def trained(
     """Return an ok training. A slow rank needs half as much again for forward; others wait."""
     ranks = tuple(range(case.world_size))
     result = ok(case, median_s)
-    phases = tuple(_phase(name, share * median_s, ranks, slow_rank)
+    phases = tuple(_phase(name, share, median_s, ranks, slow_rank)
                    for name, share in shares.items())
     other_s = (1 - sum(shares.values())) * median_s
-    steps = Steps(ranks, (median_s,) * len(ranks), (other_s,) * len(ranks), phases)
+    steps = Steps(ranks, (median_s,) * len(ranks), (other_s,) * len(ranks),
+                  1 - sum(shares.values()), phases)
     assert result.timing is not None
     parity = {str(rank): {"parity": {"on": on, "share": 0.02 + 0.1 * rank}} for rank in ranks}
     held = None if memory is None else {
@@ -46,15 +47,17 @@ def trained(
         pass_medians_s=(0.97 * median_s, median_s, 1.02 * median_s)))
 
 
-def _phase(name: str, time_s: float, ranks: tuple[int, ...], slow_rank: int | None) -> Phase:
+def _phase(
+    name: str, share: float, step_s: float, ranks: tuple[int, ...], slow_rank: int | None
+) -> Phase:
     extra = {"forward": 0.5, "backward": -0.5}.get(name, 0.0) if slow_rank is not None else 0.0
-    medians = tuple(time_s * (1 + extra * (rank == slow_rank)) for rank in ranks)
+    medians = tuple(share * step_s * (1 + extra * (rank == slow_rank)) for rank in ranks)
     alone = len(ranks) == 1
-    share = 0.97 if extra else 0.5
+    vote = 0.97 if extra else 0.5
     slowest = slow_rank if extra > 0 else 0
     quickest = slow_rank if extra < 0 else 0
-    return Phase(name, medians, None if alone else slowest, None if alone else share,
-                 None if alone else quickest, None if alone else share)
+    return Phase(name, share, medians, None if alone else slowest, None if alone else vote,
+                 None if alone else quickest, None if alone else vote)
 
 
 def with_peak(results: Results, **peak_flops: float) -> Results:

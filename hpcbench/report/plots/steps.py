@@ -33,7 +33,7 @@ from hpcbench.report.text import (
     plural,
 )
 from hpcbench.report.timing import mode_text
-from hpcbench.report.training_lines import SHORT, degrees_text, middle_share
+from hpcbench.report.training_lines import SHORT, degrees_text
 from hpcbench.report.training_summary import steps_of, training_fields
 
 MOST_ROWS = 30
@@ -55,10 +55,10 @@ OTHER = "other"
 OTHER_COLOUR = "#bbbbbb"
 CAPTION = (
     "Bar: median time of one optimizer step over the samples of all passes; whisker: from the "
-    "least to the greatest median of a pass. Parts: the median of each phase on the middle rank, "
-    "as a share of that rank's step; other: in no phase. data: waiting for the batch. All ranks "
-    "leave backward together, so it holds the wait for the slowest rank. Tokens count once, "
-    "however many ranks see them. Memory: the most that any rank used.")
+    "least to the greatest median of a pass. Parts: each phase's share of the time of all steps of "
+    "all ranks; other: in no phase. data: waiting for the batch. All ranks leave backward "
+    "together, so it holds the wait for the slowest rank. Tokens count once, however many ranks "
+    "see them. Memory: the most that any rank used.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,8 @@ def parts_ms(item: CaseResult) -> dict[str, float]:
     whole = item.statistics.median_s * 1e3 if item.statistics else 0.0
     steps = steps_of(item)
     phases = {} if steps is None else {
-        phase.name: whole * middle_share(phase.median_s, steps) for phase in steps.phases}
-    return {**phases, OTHER: max(whole - sum(phases.values()), 0.0)}
+        phase.name: whole * phase.share for phase in steps.phases}
+    return {**phases, OTHER: whole * (steps.other_share if steps else 1.0)}
 
 
 def _draw_bar(axes: Axes, item: CaseResult, at: int) -> set[str]:
