@@ -27,7 +27,8 @@ CASE_COLUMNS = (
     Column("backend", words=True), Column("device", words=True), Column("ranks"),
     Column("dp x tp x pp", words=True), Column("type", words=True), Column("batch"),
     Column("parts"), Column("optimizer", words=True), Column("checkpointing", words=True),
-    Column("flops", "(1e9)"), Column("wire", "(B)"), Column("calls"), Column("memory", "(MB)"), *_COST,
+    Column("flops", "(1e9)"), Column("wire", "(B)"), Column("calls"),
+    Column("memory", "(MB)"), *_COST,
 )
 """Flops, bytes, calls and memory are predicted of one step, of the rank that has most of each."""
 GROUP_COLUMNS = (

@@ -70,7 +70,7 @@ def rehearsed(work: Training) -> tuple[dict[str, tuple[int, int]], dict[str, Any
     return called, told
 
 
-@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit.script. is deprecated")
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit.script")
 @pytest.mark.usefixtures("_left")
 @pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize("strategy", [spec.name for spec in STRATEGIES])
