@@ -41,7 +41,7 @@ def held(parameters: Iterable[nn.Parameter], optimizer: torch.optim.Optimizer) -
 def local_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor, or of this rank's part of a sharded one."""
     own = local(tensor)
-    return own.numel() * own.element_size()
+    return int(own.numel() * own.element_size())
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

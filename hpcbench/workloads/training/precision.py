@@ -22,7 +22,8 @@ def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]
     """Return torch's context in which products are of the dtype."""
     if not is_mixed(dtype):
         return nullcontext()
-    return torch.autocast(device.type, DTYPES[dtype])
+    context: AbstractContextManager[object] = torch.autocast(device.type, DTYPES[dtype])
+    return context
 
 
 def loss_scaler(dtype: str, device: torch.device) -> torch.amp.GradScaler:
