@@ -82,18 +82,21 @@ def steps_of(samples: CaseSamples, counted: npt.NDArray[np.bool_]) -> Steps | No
     """Return where the time of the counted samples went; None where there are no phases."""
     if not samples.phases:
         return None
-    step_ns = waits_ns(samples)
+    step_ns = waits_ns(samples)[:, counted]
+    other_ns = step_ns - _in_phases_ns(samples)[:, counted]
+    total_ns = int(step_ns.sum()) or 1
     return Steps(
-        ranks=samples.ranks, step_s=_medians_s(step_ns[:, counted]),
-        other_s=_medians_s((step_ns - _in_phases_ns(samples))[:, counted]),
-        phases=tuple(_phase(name, values[:, counted], samples.ranks)
+        ranks=samples.ranks, step_s=_medians_s(step_ns), other_s=_medians_s(other_ns),
+        other_share=int(other_ns.sum()) / total_ns,
+        phases=tuple(_phase(name, values[:, counted], samples.ranks, total_ns)
                      for name, values in samples.phases.items()))
 
 
-def _phase(name: str, times_ns: Times, ranks: tuple[int, ...]) -> Phase:
+def _phase(name: str, times_ns: Times, ranks: tuple[int, ...], total_ns: int) -> Phase:
     slowest, slowest_share = _vote(np.max, times_ns, ranks)
     quickest, quickest_share = _vote(np.min, times_ns, ranks)
-    return Phase(name, _medians_s(times_ns), slowest, slowest_share, quickest, quickest_share)
+    return Phase(name, int(times_ns.sum()) / total_ns, _medians_s(times_ns), slowest,
+                 slowest_share, quickest, quickest_share)
 
 
 def _vote(

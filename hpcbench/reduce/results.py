@@ -52,11 +52,13 @@ class Statistics:
 class Phase:
     """One phase of a training step, over the samples that count.
 
-    ``median_s`` is each rank's; ``slowest_rank`` is most often the longest in it and
+    ``share`` is of the time that all ranks together spent in their steps; ``median_s`` is each
+    rank's; ``slowest_rank`` is most often the longest in it and
     ``quickest_rank`` the shortest, each in that share of the samples; None of a single rank.
     """
 
     name: str
+    share: float
     median_s: tuple[float, ...]
     slowest_rank: int | None
     slowest_share: float | None
@@ -68,13 +70,14 @@ class Phase:
 class Steps:
     """Where the time of training steps went: medians of each rank over the samples that count.
 
-    ``step_s`` is end - start on the rank's own clock, ``other_s`` what of it is in no phase.
-    ``phases`` are in the order of a step.
+    ``step_s`` is end - start on the rank's own clock, ``other_s`` what of it is in no phase, and
+    ``other_share`` that of all steps of all ranks together. ``phases`` are in the order of a step.
     """
 
     ranks: tuple[int, ...]
     step_s: tuple[float, ...]
     other_s: tuple[float, ...]
+    other_share: float
     phases: tuple[Phase, ...]
 
 

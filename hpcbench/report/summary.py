@@ -166,7 +166,7 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},
         "results": {
             "communication": _communication(rows), "primitives": listed_primitives(rows),
-            **training_results(rows, results.cases),
+            **training_results(rows, results.cases, results.plan.config.get("hardware", {})),
         },
         "cases": rows,
         "findings": [asdict(finding) for finding in results.findings],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from rich.text import Text
 
 from hpcbench.plan.case import Training
+from hpcbench.plan.training.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from hpcbench.reduce.training import shown_definition
 from hpcbench.report.tables import STYLES, TABLED
@@ -40,6 +41,7 @@ COLUMNS = (
     Column("strategy", words=True), Column("options", words=True), Column("degrees", words=True),
     Column("batch", "(replica)"), Column("accumulated"), Column("step p50", "(ms)"),
     Column("CI", "+-%"), Column("samples/s"), Column("tokens/s"), Column("MFU", "%"),
+    Column("HFU", "%"),
     *(Column(title, "%") for title in SHORT.values()), Column("other", "%"),
     Column("memory", "(MiB)"), Column("parity", words=True), Column("n"),
     Column("status", words=True), Column("flags", words=True),
@@ -48,12 +50,12 @@ DEFINITIONS = (
     "step p50 = time of one optimizer step, accumulation included; samples/s = samples of all "
     "replicas / step p50;",
     "  tokens/s = samples/s x sequence length: each token counts once, however many ranks see it",
-    "data .. optimizer = median of the phase in % of the median step of the same rank's clock, of "
-    "the middle rank;",
-    "  data = waiting for the batch, other = in no phase. All ranks leave backward together: who "
-    "is slow has the shortest",
-    "parity = loss and gradients are those of a single process with the same weights and samples, "
-    "within the bound",
+    "data .. optimizer = time in the phase, in % of the time of all steps of all ranks; data = "
+    "waiting for the batch,",
+    "  other = in no phase. All ranks leave backward together: who is slow has the shortest",
+    "parity = loss, gradients and updated weights against those of a single process with the same "
+    "weights and samples:",
+    "  the largest error of any rank in % of what is allowed",
 )
 
 
@@ -63,9 +65,12 @@ def training_definitions(items: Sequence[CaseResult]) -> Iterator[str]:
     works = [item.case.training for item in items if item.case.kind == "training"]
     for name in dict.fromkeys(map(shown_definition, works)):
         if name is not None:
-            yield (f"MFU = FLOPs of the model in a step, as {name} counts them, / (step p50 x "
-                   "ranks x hardware.peak_flops of the dtype);")
-            yield "  what is computed twice counts once; other definitions stand in summary.json"
+            meaning = f": {DEFINITIONS_OF_FLOPS[name].meaning}" if (
+                name in DEFINITIONS_OF_FLOPS) else ""
+            yield "MFU = FLOPs of the model in a step / (step p50 x ranks x hardware.peak_flops);"
+            yield f"  FLOPs as {name} counts them{meaning}"
+            yield ("  (what is computed twice counts once, in HFU twice; other definitions: "
+                   "summary.json)")
     peaks = ", ".join(dict.fromkeys(filter(None, map(peak_of, items))))
     if peaks:
         yield f"memory = the most that any rank used ({peaks})"
@@ -122,7 +127,8 @@ def _row(item: CaseResult, results: Results) -> list[str]:
         str(work.accumulation) if work.accumulation != 1 else "",
         _number(numbers["step_time_ms"]), interval_cell(stats),
         _number(numbers["samples_per_second"]), _number(numbers["tokens_per_second"]),
-        _number(None if numbers["mfu"] is None else 100 * numbers["mfu"]),
+        _percents(numbers["mfu"]),
+        _percents(numbers["hfu"] if work.checkpointing != "none" else None),
         *_phase_cells(steps), _number(None if peak is None else peak / 2**20), _parity_cell(item),
         str(stats.n) if stats else MISSING, item.status, flag_cell(item),
     ]
@@ -132,32 +138,36 @@ def _number(value: float | None) -> str:
     return MISSING if value is None else format_number(value)
 
 
+def _percents(share: float | None) -> str:
+    return MISSING if share is None else format_number(100 * share)
+
+
 def _phase_cells(steps: Steps | None) -> list[str]:
     """Return a cell for each phase, and one for the time in none, in percent of the step."""
     if steps is None:
         return [MISSING] * (len(SHORT) + 1)
-    times = {phase.name: phase.median_s for phase in steps.phases}
-    return [_percent(times.get(name), steps) for name in SHORT] + [_percent(steps.other_s, steps)]
-
-
-def _percent(times_s: Sequence[float] | None, steps: Steps) -> str:
-    return MISSING if times_s is None else f"{100 * middle_share(times_s, steps):.1f}"
-
-
-def middle_share(times_s: Sequence[float], steps: Steps) -> float:
-    """Return the middle rank's share of a part in its step."""
-    return median(part / whole for part, whole in zip(times_s, steps.step_s, strict=True) if whole)
+    shares = {phase.name: phase.share for phase in steps.phases}
+    found = [*map(shares.get, SHORT), steps.other_share]
+    return [MISSING if share is None else f"{100 * share:.1f}" for share in found]
 
 
 def _parity_cell(item: CaseResult) -> str:
     if item.n_wrong is None:
         return MISSING if item.case.validate else "unchecked"
-    return f"{item.n_wrong} wrong" if item.n_wrong else "ok"
+    if item.n_wrong:
+        return f"{item.n_wrong} wrong"
+    shares = [left["parity"]["share"] for left in item.detail.values() if "parity" in left]
+    return f"{100 * max(shares):.3g}%" if shares else "ok"
 
 
 def _lines_below(items: Sequence[CaseResult], results: Results) -> Iterator[Text]:
-    """Yield why rows have no MFU, and which rank stands out in which phase."""
-    reasons: dict[str, int] = defaultdict(int)
+    """Yield what parity was shown of, why rows have no MFU, and which rank stands out in a phase.
+    """
+    shown = Counter(_compared(item) for item in items)
+    for what, count in shown.items():
+        if what:
+            yield Text(f"  parity of {plural(count, 'row')}: compared was {what}", style="dim")
+    reasons: Counter[str] = Counter()
     for item in items:
         hardware = results.plan.config.get("hardware", {})
         reason = training_fields(item, item.case.training, hardware)["mfu_missing"]
@@ -170,6 +180,12 @@ def _lines_below(items: Sequence[CaseResult], results: Results) -> Iterator[Text
             work = item.case.training
             yield Text(f"  {work.strategy} {options_text(work.options)}".rstrip() + f": {words}",
                        style="yellow")
+
+
+def _compared(item: CaseResult) -> str:
+    """Return what was compared with a single process."""
+    found = [str(left["parity"]["on"]) for left in item.detail.values() if "parity" in left]
+    return ", ".join(dict.fromkeys(found))
 
 
 def standing_out(item: CaseResult) -> Iterable[str]:

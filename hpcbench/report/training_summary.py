@@ -7,8 +7,11 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from hpcbench.analysis.training import mfu, rates
+from hpcbench.analysis.training import hfu, mfu, rates
 from hpcbench.plan.case import Training
+from hpcbench.plan.training.flops import DEFINITIONS, recomputed
+from hpcbench.plan.training.models import MODELS
+from hpcbench.plan.training.workload import shape_of
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.reduce.training import shown_definition
 from hpcbench.report.text import options_text
@@ -23,8 +26,8 @@ MEMORY = {"parameters": "parameters_bytes", "gradients": "gradients_bytes",
           "optimizer_state": "optimizer_state_bytes", "activations": "activations_bytes",
           "peak": "peak_bytes"}
 """What a rank holds -> its field: of the rank that holds most of it."""
-RATE_FIELDS = ("samples_per_second", "tokens_per_second", "step_time_ms", "mfu", "mfu_definition",
-               "mfu_missing")
+RATE_FIELDS = ("samples_per_second", "tokens_per_second", "step_time_ms", "mfu", "hfu",
+               "mfu_definition", "mfu_missing")
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATE_FIELDS, *PHASES.values(),
                    "other_s", *MEMORY.values(), "peak_of")
 LISTED_FIELDS = (
@@ -63,9 +66,18 @@ def _rates(item: CaseResult, work: Training, hardware: Mapping[str, Any]) -> dic
            "step_time_ms": stats.median_s * 1e3, "mfu_definition": definition}
     if definition is None:
         return {**row, "mfu_missing": "the FLOPs of a step are not known"}
-    used = mfu(work, definition, stats.median_s, item.case.world_size,
-               hardware.get("peak_flops", {}))
-    return {**row, "mfu": used.share, "mfu_missing": used.reason or None}
+    told = (stats.median_s, item.case.world_size, hardware.get("peak_flops", {}))
+    used, executed = mfu(work, definition, *told), _executed(work, definition)
+    return {**row, "mfu": used.share, "mfu_missing": used.reason or None,
+            "hfu": None if executed is None else hfu(work, executed, *told).share}
+
+
+def _executed(work: Training, definition: str) -> int | None:
+    """Return the FLOPs of a step with what is computed again; None of models unknown here."""
+    if work.model not in MODELS or definition not in DEFINITIONS:
+        return None
+    again = recomputed(shape_of(work), work.global_batch, work.checkpointing, definition)
+    return dict(work.flops)[definition] + again
 
 
 def _phases(steps: Steps | None) -> dict[str, float]:
@@ -94,17 +106,18 @@ def peak_of(item: CaseResult) -> str:
 
 
 def training_results(
-    rows: Sequence[Mapping[str, Any]], cases: Sequence[CaseResult]
+    rows: Sequence[Mapping[str, Any]], cases: Sequence[CaseResult], hardware: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return ``training``, ``memory`` and ``not_measured`` of summary.json's results.
 
-    The first holds the ok rows by strategy, each with ``steps``, its phases rank by rank.
+    The first holds the ok rows by strategy, each with ``steps``, its phases rank by rank, with
+    ``memory``, rank by rank, and with MFU by every definition.
     """
     asked = [(row, item) for row, item in zip(rows, cases, strict=True)
              if row["strategy"] is not None]
     found = [(row, item) for row, item in asked if row["status"] == "ok"]
     held = [row for row, item in found if item.memory]
-    listed = {name: [_listed(row, item) for row, item in found if row["strategy"] == name]
+    listed = {name: [_listed(row, item, hardware) for row, item in found if row["strategy"] == name]
               for name in dict.fromkeys(row["strategy"] for row, _ in found)}
     missing = {}
     if not found:
@@ -116,7 +129,17 @@ def training_results(
             "memory": [{name: row[name] for name in MEMORY_FIELDS} for row in held] or None}
 
 
-def _listed(row: Mapping[str, Any], item: CaseResult) -> dict[str, Any]:
+def _listed(
+    row: Mapping[str, Any], item: CaseResult, hardware: Mapping[str, Any]
+) -> dict[str, Any]:
     steps = steps_of(item)
     return {**{name: row[name] for name in LISTED_FIELDS}, "memory": item.memory,
+            "mfu_by_definition": mfu_by_definition(item, hardware),
             "steps": asdict(steps) if steps else None}
+
+
+def mfu_by_definition(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return MFU under every definition that the plan counted FLOPs by; None without a peak."""
+    work, stats, peaks = item.case.training, item.statistics, hardware.get("peak_flops", {})
+    return {name: mfu(work, name, stats.median_s, item.case.world_size, peaks).share
+            for name, _ in work.flops} if stats else {}

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from hpcbench.analysis.training import (
     Record,
-    excess_of_phases,
     hfu,
     mfu,
     rates,
@@ -103,13 +102,3 @@ def test_figures_of_others_that_cannot_be_true_are_found() -> None:
     assert "sequence length" in violations(candle)[0]
     torchscale = Record(0.220, 1450.0, 1450.0, 512, 1)  # 4 x 128 images in 220 ms are 2327/s
     assert "global batch 512" in violations(torchscale)[0]
-
-
-def test_phases_that_last_longer_than_their_step_are_found() -> None:
-    phases = {"forward": [1.0, 2.0], "backward": [2.0, 4.0]}
-    assert excess_of_phases(phases, [3.0, 6.0]) is None
-    assert excess_of_phases(phases, [3.5, 7.0]) is None
-    told = excess_of_phases(phases, [3.0, 5.0])
-    assert told is not None
-    assert told.startswith("in step 1 the phases forward, backward last 6 s together")
-    assert excess_of_phases({}, [1.0]) is None

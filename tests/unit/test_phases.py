@@ -45,6 +45,7 @@ PLAN = plan_of([CASE, COLLECTIVE], 2, passes=2)
 HEADER = make_header(PLAN, 0)
 MEMORY = {"parameters": 474_112, "gradients": 474_112, "optimizer_state": 948_224,
           "peak": 9_000_000, "peak_of": "process growth"}
+PARITY = {"on": "the model", "share": 0.03}
 SAME_FILE = settings(max_examples=40, deadline=None,
                      suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -148,7 +149,7 @@ def test_the_worker_s_answer_becomes_the_record() -> None:
     rows = make_samples(CASE, 0)
     told = phases_of(make_record(CASE, 0))
     answer = {"phases": {"names": [*told], "ns": [values.tolist() for values in told.values()]},
-              "memory": MEMORY, "device": "cpu", "stop_reason": "fixed"}
+              "memory": MEMORY, "parity": PARITY, "device": "cpu", "stop_reason": "fixed"}
 
     def record(**changes: object) -> Record:
         sighting = Sighting(Evidence(0, Outcome.OK), answer={**answer, **changes})
@@ -156,7 +157,7 @@ def test_the_worker_s_answer_becomes_the_record() -> None:
         return heard(CASE, Turn(0, 0, 0), 0, hearing, rows, (1, 2))
 
     full = record()
-    assert full.detail == {"memory": MEMORY} and list(full.phases) == list(NAMES)
+    assert full.detail == {"memory": MEMORY, "parity": PARITY} and list(full.phases) == list(NAMES)
     assert all(np.array_equal(full.phases[name], told[name]) for name in NAMES)
     assert record(phases=None, memory=None).phases == record(phases=None).phases == {}
     short = record(phases={"names": ["data"], "ns": [[1, 2]]})
@@ -202,6 +203,8 @@ def test_what_the_reducer_says_of_phases_and_memory_is_read_back(tmp_path: Path)
     assert [phase.name for phase in steps.phases] == list(NAMES)
     assert steps.other_s == (4e-9, 4e-9)
     assert steps.phases[3].median_s == (96e-9, 96e-9)
+    assert sum(phase.share for phase in steps.phases) + steps.other_share == pytest.approx(1)
+    assert steps.phases[0].share == pytest.approx(0.1, rel=1e-3)
     for row in range(2):
         total = sum(phase.median_s[row] for phase in steps.phases) + steps.other_s[row]
         assert total == pytest.approx(steps.step_s[row], rel=1e-3)

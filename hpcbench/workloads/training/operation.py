@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
@@ -91,8 +90,10 @@ class TrainingOperation:
         ``phases`` has a list of ``ns`` for each name, with an entry for every row of the trace: the
         sum over the steps of that row.
         """
+        held = self._strategy.held()
         told: dict[str, Any] = {"phases": self._phase_rows(), "memory": {
-            **asdict(self._strategy.held()), **self._peak.read()}}
+            "parameters": held.parameters, "gradients": held.gradients,
+            "optimizer_state": held.optimizer, **self._peak.read()}}
         if self._parity:
             told["parity"] = {"on": self._parity.on, "share": self._parity.share}
         return told
