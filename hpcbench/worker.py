@@ -20,7 +20,8 @@ import torch.distributed as dist
 from hpcbench.backends.control import GlooControl, MpiControl
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
-from hpcbench.backends.groups import Division, device_memory, open_fake_world, open_groups
+from hpcbench.backends.groups import Division, device_memory, open_groups
+from hpcbench.backends.rehearsal import Tally, open_rehearsal
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
 from hpcbench.launch.communicator import InlineComms
@@ -95,12 +96,15 @@ class Worker:
 
     def _rehearse(self, case: Case) -> Message:
         """Set the case up and call it once, as rank 0 of a world that does not exist."""
-        world = open_fake_world(case.world_size)
+        tally: Tally = {}
+        world = open_rehearsal(case.world_size, tally)
         place = Place(0, case.world_size, world, torch.device("cpu"))
         operation = _operation(case.workload, place, validate=False)  # nothing is exchanged
         operation.prepare()
+        tally.clear()
         operation.run()
-        return {}
+        counted = {name: [len(sizes), sum(sizes)] for name, sizes in tally.items()}
+        return {"calls": counted, **_told(operation)}
 
     def _listen(self, ports: list[int], timeout_s: float) -> Message:
         """Start the store that all workers meet at, on the first free port of ``ports``."""

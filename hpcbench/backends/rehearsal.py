@@ -7,8 +7,7 @@ all ranks had given the same; other outputs keep what was in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 

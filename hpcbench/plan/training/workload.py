@@ -33,13 +33,6 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
     return (work, reason) if reason else (replace(work, calls=spec.calls(work)), None)
 
 
-def shape_of(work: Training) -> ModelShape:
-    """Return the shape of the model that is trained."""
-    return replace(MODELS[work.model], layers=work.layers, hidden=work.hidden, heads=work.heads,
-                   kv_heads=work.kv_heads, inner=work.inner, vocab=work.vocab,
-                   seq_length=work.seq_length)
-
-
 def _asked_for(asked: Asked) -> ModelShape:
     given = {key: value for key, value in asked._asdict().items()
              if key != "model" and value is not None}

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from hpcbench.plan.training.workload import shape_of
+from hpcbench.plan.training.models import shape_of
 from hpcbench.workloads.collectives.operation import DTYPES
 from hpcbench.workloads.training.data import SEED
 from hpcbench.workloads.training.models.transformer import Transformer
