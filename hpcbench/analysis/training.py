@@ -7,18 +7,13 @@ once, however many ranks see them: tensor- and pipeline-parallel ranks work on t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
-import numpy.typing as npt
 
 from hpcbench.plan.case import Training
 
 RELATIVE = 1e-9
 """How far numbers may be apart that follow from each other by a multiplication."""
-LONGER = 1e-3
-"""How much longer than its step the phases of a step may seem: the two are read at other times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +118,3 @@ def _violations(record: Record) -> Iterator[str]:
         if share is not None and not 0 <= share <= 1:
             yield (f"{name} is {share:.1%}: more than 0 to 100 %; either the peak in "
                    "hardware.peak_flops or the time is wrong")
-
-
-def excess_of_phases(
-    phases_s: Mapping[str, Sequence[float] | npt.NDArray[np.float64]],
-    steps_s: Sequence[float] | npt.NDArray[np.float64],
-) -> str | None:
-    """Return in which step of a rank the phases last longer than the step, or None.
-
-    Phases and steps are seconds of the same steps of one rank, one number a step.
-    """
-    steps = np.asarray(steps_s, dtype=np.float64)
-    if not phases_s or not steps.size:
-        return None
-    total = np.sum([np.asarray(values, dtype=np.float64) for values in phases_s.values()], axis=0)
-    at = int(np.argmax(total - steps))
-    if total[at] <= steps[at] * (1 + LONGER):
-        return None
-    return (f"in step {at} the phases {', '.join(phases_s)} last {total[at]:.6g} s together, "
-            f"longer than the step's {steps[at]:.6g} s")

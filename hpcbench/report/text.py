@@ -170,6 +170,12 @@ def problem_text(work: Primitive) -> str:
     return " ".join([f"m={work.m} n={work.n} k={work.k}", *([work.shape] if work.shape else [])])
 
 
+def model_text(work: Training) -> str:
+    """Return ``2 layers, hidden 64, sequence 32``: the shape in which a model was trained."""
+    return (f"{plural(work.layers, 'layer')}, hidden {work.hidden}, sequence {work.seq_length}"
+            f"{', shrunk' if work.shrunk else ''}")
+
+
 def options_text(options: Sequence[tuple[str, Option]]) -> str:
     """Return ``chunks=4 weight=sharded``, or nothing."""
     return " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}"

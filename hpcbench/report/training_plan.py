@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from hpcbench.plan.case import Case
-from hpcbench.plan.training.predict import predict
+from hpcbench.plan.case import Case, Training
+from hpcbench.plan.training.predict import predict, predict_stage, stages_of
 from hpcbench.report.text import (
     MISSING,
     Column,
@@ -51,6 +51,28 @@ def group_rows(cases: Sequence[Case]) -> Table:
         groups[case.training.model, case.training.strategy, case.backend, case.env, case.device,
                case.world_size, batch_text(case), case.needs].append(case)
     return GROUP_COLUMNS, [_group_row(group) for group in groups.values()]
+
+
+def calls_text(calls: Iterable[tuple[str, int, int]]) -> str:
+    """Return ``5 all_reduce (5430KiB)`` of (collective, count, bytes of all), comma-separated."""
+    return ", ".join(f"{count} {name} ({format_bytes(size)})"
+                     for name, count, size in calls) or "no collective"
+
+
+def demand_lines(work: Training) -> Iterator[str]:
+    """Yield what a step will need of each rank that differs from the others."""
+    for stage in stages_of(work):
+        expected = predict_stage(work, stage)
+        whole = stage.first and stage.last
+        blocks = span_text(stage.blocks)
+        where = "each rank" if whole else f"the ranks with blocks {blocks}"
+        told = calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
+        yield (f"predicted for {where}: {told}; {format_bytes(expected.wire_bytes)} on the wire; "
+               f"{format_number(expected.hardware_flops / 1e9)} GFLOP")
+        memory = expected.memory
+        parts = ", ".join(f"{name} {format_bytes(getattr(memory, name))}" for name in (
+            "parameters", "gradients", "optimizer", "activations", "buffers"))
+        yield f"  memory {format_bytes(memory.total)}: {parts}"
 
 
 def _case_row(case: Case) -> list[str]:

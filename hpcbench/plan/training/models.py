@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-Family = Literal["gpt", "llama", "bert"]
+from hpcbench.plan.case import Training
+
+FAMILIES = ("gpt", "llama", "bert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +20,10 @@ class ModelShape:
     """A transformer.
 
     Attributes:
-        family: how it is built. ``gpt``: decoder, learned positions, LayerNorm before each part,
-            biases, GELU. ``llama``: decoder, rotary positions, RMSNorm before each part, no biases,
-            SwiGLU. ``bert``: encoder, learned positions, LayerNorm after each part, biases, GELU,
-            and a head that predicts masked tokens.
+        family: how it is built, one of FAMILIES. ``gpt``: decoder, learned positions, LayerNorm
+            before each part, biases, GELU. ``llama``: decoder, rotary positions, RMSNorm before
+            each part, no biases, SwiGLU. ``bert``: encoder, learned positions, LayerNorm after
+            each part, biases, GELU, and a head that predicts masked tokens.
         layers: number of blocks.
         hidden: extent of the hidden states.
         heads: heads of the queries; they divide ``hidden``.
@@ -31,7 +33,7 @@ class ModelShape:
         seq_length: the most tokens of a sample, and the learned positions that there are.
     """
 
-    family: Family
+    family: str
     layers: int
     hidden: int
     heads: int
@@ -129,6 +131,12 @@ def shrink(name: str, layers: int | None = None, hidden: int | None = None,
                    layers=extents.get("layers", whole.layers),
                    seq_length=extents.get("seq_length", whole.seq_length),
                    vocab=extents.get("vocab", whole.vocab))
+
+
+def shape_of(training: Training) -> ModelShape:
+    """Return the shape of the model that a case trains."""
+    return ModelShape(training.family, training.layers, training.hidden, training.heads,
+                      training.kv_heads, training.inner, training.vocab, training.seq_length)
 
 
 class Parameters(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hpcbench.plan.case import Training
+from hpcbench.plan.training.flops import flops
 from hpcbench.plan.training.models import MODELS, ModelShape, parameters, shrink
 from hpcbench.plan.training.points import Asked, TrainingPoint
 from hpcbench.plan.training.spec import Degrees
@@ -26,16 +27,10 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
         return _draft(point, plain, Degrees()), misfits[0]
     assert isinstance(shape, ModelShape) and isinstance(degrees, Degrees)  # noqa: S101
     work = _draft(point, shape, degrees)
-    work = replace(work, parameters=parameters(shape).total)
+    work = replace(work, parameters=parameters(shape).total,
+                   flops=flops(shape, work.global_batch))
     reason = why_not(work, spec)
     return (work, reason) if reason else (replace(work, calls=spec.calls(work)), None)
-
-
-def shape_of(work: Training) -> ModelShape:
-    """Return the shape of the model that is trained."""
-    return replace(MODELS[work.model], layers=work.layers, hidden=work.hidden, heads=work.heads,
-                   kv_heads=work.kv_heads, inner=work.inner, vocab=work.vocab,
-                   seq_length=work.seq_length)
 
 
 def _asked_for(asked: Asked) -> ModelShape:

@@ -40,8 +40,13 @@ def held(parameters: Iterable[nn.Parameter], optimizer: torch.optim.Optimizer) -
 
 def local_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor, or of this rank's part of a sharded one."""
-    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return local.numel() * local.element_size()
+    own = local(tensor)
+    return int(own.numel() * own.element_size())
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a sharded tensor, in the same memory; of others all."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 class Peak:
@@ -60,14 +65,15 @@ class Peak:
             self._before = _status("VmRSS")
             self._known = _restart_peak()
 
-    def read(self) -> dict[str, int]:
-        """Return {"peak_allocated": bytes} or {"peak_rss_growth": bytes}; {} if unknown."""
+    def read(self) -> dict[str, int | str]:
+        """Return ``peak`` in bytes and what it is of (``peak_of``); nothing if it is unknown."""
         if self._device.type == "cuda":
-            return {"peak_allocated": torch.cuda.max_memory_allocated(self._device)}
+            return {"peak": torch.cuda.max_memory_allocated(self._device),
+                    "peak_of": "cuda allocated"}
         peak = _status("VmHWM")
         if not self._known or peak is None or self._before is None:
             return {}
-        return {"peak_rss_growth": max(peak - self._before, 0)}
+        return {"peak": max(peak - self._before, 0), "peak_of": "process growth"}
 
 
 def _give_back() -> None:
