@@ -83,9 +83,9 @@ def unscheduled(
     """Return why the schedule does not go with these numbers, or None."""
     name, stages = schedule.name, ranks * stages_per_rank
     if stages_per_rank < schedule.stages_per_rank:
-        return f"{name} needs at least {schedule.stages_per_rank} stages per rank"
+        return f"{name} needs {schedule.stages_per_rank} stages per rank, not {stages_per_rank}"
     if schedule.most_stages is not None and stages_per_rank > schedule.most_stages:
-        return f"{name} has {schedule.most_stages} stages per rank, not {stages_per_rank}"
+        return f"stages per rank: {name} has {schedule.most_stages}, not {stages_per_rank}"
     if schedule.full and microbatches < stages:
         return (f"{name} needs as many micro-batches as stages: {microbatches} micro-batches are "
                 f"fewer than {stages} stages")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
 from hpcbench.plan.case import Training
-from hpcbench.plan.training.workload import shape_of
+from hpcbench.plan.training.models import shape_of
 from hpcbench.workloads.training.data import SEED
 from hpcbench.workloads.training.models.transformer import Transformer
 from hpcbench.workloads.training.models.weights import initial
@@ -53,7 +53,7 @@ def _parts(model: Transformer) -> Iterator[tuple[str, nn.Module]]:
         yield "head.", model.head
 
 
-def grouped_optimizer(name: str, parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
+def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Return an optimizer whose groups hold parameters of one mesh each.
 
     torch updates the parameters of a group together where it can, and cannot where some are
@@ -66,7 +66,7 @@ def grouped_optimizer(name: str, parameters: Iterator[nn.Parameter]) -> torch.op
     return make_optimizer(name, [{"params": group} for group in groups.values()])
 
 
-def settle(parameters: Iterator[nn.Parameter]) -> None:
+def settle(parameters: Iterable[nn.Parameter]) -> None:
     """Lay gradients out as their parameters are, once all of them are there.
 
     The gradient of a norm's weight is a sum over ranks that each saw some of the tokens: left as

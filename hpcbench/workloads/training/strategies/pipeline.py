@@ -5,6 +5,8 @@ torch.distributed.pipelining. Each stage may be divided further (`tensor`, `shar
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -16,15 +18,15 @@ from hpcbench.plan.case import Training
 from hpcbench.plan.training.schedules import pipelining
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.memory import Held, held, local
-from hpcbench.workloads.training.models.transformer import Transformer, token_loss
+from hpcbench.workloads.training.models.transformer import TIED, Transformer, token_loss
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.precision import INITIAL_SCALE, AgreedScaler, Autocast, is_mixed
 from hpcbench.workloads.training.strategies.base import Batch, Strategy
-from hpcbench.workloads.training.strategies.grid import Grid, grid_of
+from hpcbench.workloads.training.strategies.mesh import grid_of
 from hpcbench.workloads.training.strategies.parts import build, grouped_optimizer, settle
 from hpcbench.workloads.training.strategies.replica import whole
 from hpcbench.workloads.training.strategies.sharding import Sharder
-from hpcbench.workloads.training.strategies.stages import Stages
+from hpcbench.workloads.training.strategies.stages import Stages, Whole
 from hpcbench.workloads.training.strategies.tensor import Divider
 
 
@@ -35,20 +37,20 @@ class Pipeline(Strategy):
         super().__init__(spec, place)
         self._grid = grid_of(spec, place)
         self._group = self._grid.group("pp")
-        self._divider = Divider(self._grid.mesh("tp"), spec)
-        self._sharder = Sharder(self._grid.mesh("dp"), spec)
+        self._divider = Divider(self._grid.row("tp"), spec)
+        self._sharder = Sharder(self._grid.row("dp"), spec)
         self._stages = Stages(spec)
         self._own = {stage: build(spec, place.device, self._stages.blocks(stage),
                                   self._divider.divide, self._sharder.shard)
                      for stage in self._stages.on(dist.get_rank(self._group))}
-        self.holds_loss = self._stages.count - 1 in self._own
+        self.holds_loss = self._stages.last in self._own
         self._parameters = [parameter for model in self._own.values()
                             for parameter in model.parameters()]
         self._optimizer = grouped_optimizer(spec.optimizer, self._parameters)
         self._scaler = AgreedScaler(spec.dtype, place.device, place.group)
         self._schedule = self._open_schedule()
 
-    def _open_schedule(self) -> object:
+    def _open_schedule(self) -> Any:
         """Return the schedule over this rank's stages.
 
         It leaves the scale of gradients alone: that of torch divides what earlier parts of an
@@ -95,23 +97,25 @@ class Pipeline(Strategy):
 
         Both have the sum then, so that their optimizers keep them the same.
         """
-        first, last = self._own.get(0), self._own.get(self._stages.count - 1)
-        if not self._stages.tied or first is last:
+        if not self._stages.tied:
             return
-        copies = [] if first is None else [first.embedding.tokens.weight]
-        copies += [] if last is None else [last.head.logits.weight]
-        gradients = [local(copy.grad) for copy in copies]
+        gradients = [local(self._own[stage].get_parameter(name).grad) for stage, name in (
+            (0, TIED[1]), (self._stages.last, TIED[0])) if stage in self._own]
         if len(gradients) == 2:
             gradients[0].add_(gradients[1])
             gradients[1].copy_(gradients[0])
-            return
-        other = self._stages.rank_of(self._stages.count - 1 if last is None else 0)
-        received, peer = torch.empty_like(gradients[0]), dist.get_global_rank(self._group, other)
+        elif gradients:
+            other = self._stages.rank_of(self._stages.last if 0 in self._own else 0)
+            gradients[0].add_(self._exchanged(gradients[0], other))
+
+    def _exchanged(self, tensor: torch.Tensor, other: int) -> torch.Tensor:
+        """Return what another rank of the pipeline sends while it gets a tensor of that shape."""
+        received, peer = torch.empty_like(tensor), dist.get_global_rank(self._group, other)
         for work in dist.batch_isend_irecv([
-                dist.P2POp(dist.isend, gradients[0], peer, self._group),
+                dist.P2POp(dist.isend, tensor, peer, self._group),
                 dist.P2POp(dist.irecv, received, peer, self._group)]):
             work.wait()
-        gradients[0].add_(received)
+        return received
 
     def update(self, phases: PhaseClock) -> None:
         """Let the optimizer step, and clear the gradients."""
@@ -134,7 +138,7 @@ class Pipeline(Strategy):
         """Return every weight whole, fp32 on the CPU."""
         return self._gathered(whole)
 
-    def _gathered(self, pick: object) -> dict[str, torch.Tensor]:
+    def _gathered(self, pick: Whole) -> dict[str, torch.Tensor]:
         return self._stages.gather(self._own, pick, self._group, self.place.device)
 
     def held(self) -> Held:
@@ -143,7 +147,7 @@ class Pipeline(Strategy):
 
     def updates_skipped(self) -> bool:
         """Return whether fp16 gradients overflowed: the scale is then lowered, else it grows."""
-        return self._scaler.is_enabled() and self._scaler.get_scale() < INITIAL_SCALE
+        return bool(self._scaler.is_enabled() and self._scaler.get_scale() < INITIAL_SCALE)
 
     def close(self) -> None:
         """Close the groups of the grid. All ranks call it."""

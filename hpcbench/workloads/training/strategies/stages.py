@@ -1,4 +1,4 @@
-"""The stages of a pipeline: which blocks each has, which rank it is on, and all of them together."""
+"""The stages of a pipeline: which blocks each has, which rank it is on, and all together."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import nn
 
 from hpcbench.plan.case import Training
+from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.training.schedules import pipelining, stages_on
-from hpcbench.plan.training.workload import shape_of
 from hpcbench.workloads.training.models.transformer import Transformer
 
 Whole = Callable[[nn.Parameter], torch.Tensor]
@@ -25,6 +25,11 @@ class Stages:
         self.count = work.pp * self.per_rank
         self._shape = shape_of(work)
         self._on = [stages_on(schedule, work.pp, rank, self.per_rank) for rank in range(work.pp)]
+
+    @property
+    def last(self) -> int:
+        """Return the last stage."""
+        return self.count - 1
 
     @property
     def tied(self) -> bool:
@@ -68,4 +73,4 @@ class Stages:
         part, *rest = name.split(".")
         if part == "blocks":
             return int(rest[0]) // (self._shape.layers // self.count)
-        return 0 if part == "embedding" else self.count - 1
+        return 0 if part == "embedding" else self.last

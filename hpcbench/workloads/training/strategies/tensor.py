@@ -32,7 +32,7 @@ from hpcbench.workloads.training.models.transformer import Embedding, Transforme
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.precision import AgreedScaler
 from hpcbench.workloads.training.strategies.base import Batch
-from hpcbench.workloads.training.strategies.grid import grid_of
+from hpcbench.workloads.training.strategies.mesh import grid_of
 from hpcbench.workloads.training.strategies.parts import build, grouped_optimizer, settle
 from hpcbench.workloads.training.strategies.replica import Replica
 from hpcbench.workloads.training.strategies.sharding import Sharder
@@ -121,8 +121,8 @@ class Tensor(Replica):
     def build(self) -> Transformer:
         """Return this rank's part of the model."""
         self._grid = grid_of(self.spec, self.place)
-        self._divider = Divider(self._grid.mesh("tp"), self.spec)
-        self._sharder = Sharder(self._grid.mesh("dp"), self.spec)
+        self._divider = Divider(self._grid.row("tp"), self.spec)
+        self._sharder = Sharder(self._grid.row("dp"), self.spec)
         return build(self.spec, self.place.device, None, self._divider.divide,
                      self._sharder.shard)
 
