@@ -39,7 +39,7 @@ class Reference:
     def _backward(self, replica: int, device: torch.device) -> float:
         tokens, targets = replica_batch(self._spec, 0, replica, device)
         loss = token_loss(self._model(tokens), targets)
-        (loss / self._spec.dp).backward()  # type: ignore[no-untyped-call]
+        (loss / self._spec.dp).backward()
         return float(loss.detach())
 
     def updated(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

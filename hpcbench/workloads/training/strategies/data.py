@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -22,7 +25,7 @@ _SETTLED = 2
 """Calls until DDP has ordered its buckets by the first backward (1), and PowerSGD may begin."""
 
 
-class Ddp(Replica):
+class Data(Replica):
     """torch's DistributedDataParallel, which averages gradients while backward still runs."""
 
     settling = _SETTLED
@@ -36,23 +39,16 @@ class Ddp(Replica):
             model, device_ids=[device.index] if device.type == "cuda" else None,
             process_group=self.place.group, bucket_cap_mb=options["bucket_mb"],
             gradient_as_bucket_view=bool(options.get("bucket_view", False)))
+        self.register(str(options.get("comm_hook", "none")))
         return self.ddp
 
-    def communicating(self, last: bool) -> AbstractContextManager[object]:
-        """Return the context of a micro-batch: only the last one's gradients are exchanged."""
-        return nullcontext() if last else self.ddp.no_sync()
-
-
-class Data(Ddp):
-    """DDP with a choice of how gradients travel."""
-
-    def wrap(self, model: Transformer) -> nn.Module:
-        """Return the model in DDP; gradients travel as ``comm_hook`` says."""
-        super().wrap(model)
-        hook = str(self.spec.option("comm_hook"))
-        self.exchange = _EXCHANGES[hook]
+    def register(self, hook: str) -> None:
+        """Let gradients travel as the option ``comm_hook`` says."""
         group = self.place.group
-        if hook == "powersgd":
+        self.exchange = _EXCHANGES[hook]
+        if dist.get_backend(group) == "fake":
+            self.ddp.register_comm_hook(group, lambda where, bucket: _exchanged(where, bucket))
+        elif hook == "powersgd":
             state = powerSGD_hook.PowerSGDState(
                 group, matrix_approximation_rank=1, start_powerSGD_iter=_SETTLED)
             self.ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
@@ -61,4 +57,18 @@ class Data(Ddp):
                         "fp16": default_hooks.fp16_compress_hook}[hook]
             # DDP refuses torch's bf16 hook, by its name, where there is no NCCL; gloo adds bf16.
             self.ddp.register_comm_hook(group, lambda where, bucket: compress(where, bucket))
-        return self.ddp
+
+    def communicating(self, last: bool) -> AbstractContextManager[object]:
+        """Return the context of a micro-batch: only the last one's gradients are exchanged."""
+        return nullcontext() if last else self.ddp.no_sync()
+
+
+def _exchanged(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Return a bucket as it is: in dry runs, where nothing moves and DDP would be told nothing.
+
+    torch's ``fake`` backend gives its callers no tensors, which DDP takes for an internal error.
+    """
+    dist.all_reduce(bucket.buffer(), group=group)
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future

@@ -12,7 +12,7 @@ from hpcbench.plan.case import Training
 from hpcbench.plan.training.models import shape_of
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.data import SEED
-from hpcbench.workloads.training.memory import Held, held
+from hpcbench.workloads.training.memory import Held, held, local
 from hpcbench.workloads.training.models.transformer import Transformer, token_loss
 from hpcbench.workloads.training.models.weights import init_weights
 from hpcbench.workloads.training.optimizers import make_optimizer
@@ -34,13 +34,14 @@ class Replica(Strategy):
         self.plain = self.build()
         self.model = self.wrap(self.plain)
         self.optimizer = self.make_optimizer()
-        self._scaler = loss_scaler(spec.dtype, place.device)
+        self._scaler = self.make_scaler()
 
     def build(self) -> Transformer:
         """Return the model on the device, with the weights of the seed."""
         model = Transformer(shape_of(self.spec), checkpointing=self.spec.checkpointing)
         init_weights(model, SEED)
-        return model.to(self.place.device)
+        model.to(self.place.device)
+        return model
 
     def wrap(self, model: Transformer) -> nn.Module:
         """Return what is called instead of the model."""
@@ -49,6 +50,10 @@ class Replica(Strategy):
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimizer of the wrapped model's parameters."""
         return make_optimizer(self.spec.optimizer, self.plain.parameters())
+
+    def make_scaler(self) -> torch.amp.GradScaler:
+        """Return what scales the loss of fp16; gradients are the same on all ranks, or DTensors."""
+        return loss_scaler(self.spec.dtype, self.place.device)
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
         """Return the context of a micro-batch: only the last one's gradients are exchanged."""
@@ -68,9 +73,9 @@ class Replica(Strategy):
                 with self.arithmetic():
                     loss = token_loss(self.model(tokens), targets) / parts
                 phases.end("forward")
-                self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+                self._scaler.scale(loss).backward()
                 phases.end("backward")
-            total += loss.detach()
+            total += local(loss.detach())  # a DTensor where ranks share the logits
         return total
 
     def update(self, phases: PhaseClock) -> None:
@@ -87,12 +92,12 @@ class Replica(Strategy):
     def full_gradients(self) -> dict[str, torch.Tensor]:
         """Return every gradient whole, fp32 on the CPU, without the scale of the loss."""
         scale = self._scaler.get_scale()
-        return {name: _whole(parameter.grad) / scale
+        return {name: whole(parameter.grad) / scale
                 for name, parameter in self.plain.named_parameters() if parameter.grad is not None}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
         """Return every weight whole, fp32 on the CPU."""
-        return {name: _whole(parameter) for name, parameter in self.plain.named_parameters()}
+        return {name: whole(parameter) for name, parameter in self.plain.named_parameters()}
 
     def held(self) -> Held:
         """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
@@ -100,10 +105,10 @@ class Replica(Strategy):
 
     def updates_skipped(self) -> bool:
         """Return whether fp16 gradients overflowed: the scale is then lowered, else it grows."""
-        return self._scaler.is_enabled() and self._scaler.get_scale() < INITIAL_SCALE
+        return bool(self._scaler.is_enabled() and self._scaler.get_scale() < INITIAL_SCALE)
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
+def whole(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor, of a sharded one all of it."""
     with torch.no_grad():
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -7,10 +7,10 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from hpcbench.workloads.training.memory import Held, held
 from hpcbench.workloads.training.optimizers import RECIPES
-from hpcbench.workloads.training.strategies.data import Ddp
+from hpcbench.workloads.training.strategies.data import Data
 
 
-class Zero1(Ddp):
+class Zero1(Data):
     """torch's ZeroRedundancyOptimizer: each rank updates some parameters, and broadcasts them."""
 
     def make_optimizer(self) -> torch.optim.Optimizer:
