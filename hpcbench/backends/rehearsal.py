@@ -1,8 +1,8 @@
 """A backend of torch.distributed on which nothing is communicated, and every call is counted.
 
-Only for dry runs: one process is rank 0 of a world of any size. torch has such a backend, ``fake``,
+Only for dry runs: one process is a rank of a world of any size. torch has such a backend, ``fake``,
 but its futures hold nothing, which DistributedDataParallel refuses. What is gathered looks as if
-all ranks had given the same; other outputs keep what was in them.
+all ranks had given the same, what is received is ones, other outputs keep what was in them.
 """
 
 from __future__ import annotations
@@ -184,7 +184,9 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._each("send_recv", tensors, tensors)
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Done:
-        """Count nothing: what is received was sent by another rank."""
+        """Receive ones; another rank would count them. torch's pipelines take a 1 for a yes."""
+        for tensor in tensors:
+            tensor.detach().fill_(1)
         return Done(tensors)
 
     def _start_coalescing(self, device: Any) -> None:
@@ -210,8 +212,8 @@ def _repeat(part: torch.Tensor, output: torch.Tensor) -> None:
         output.view(-1, part.numel()).copy_(part.clone().reshape(1, -1))
 
 
-def open_rehearsal(world_size: int, tally: Tally) -> Any:
-    """Return the group of a world in which this process is rank 0, whose calls ``tally`` counts.
+def open_rehearsal(world_size: int, tally: Tally, rank: int = 0) -> Any:
+    """Return the group of a world in which this process is ``rank``, whose calls ``tally`` counts.
 
     The world that this process was in before is destroyed. Groups that are opened in it count in
     the same tally.
@@ -220,7 +222,7 @@ def open_rehearsal(world_size: int, tally: Tally) -> Any:
         dist.destroy_process_group()
     if not hasattr(dist.Backend, NAME.upper()):
         dist.Backend.register_backend(NAME, _open, extended_api=True, devices=["cpu"])
-    dist.init_process_group(NAME, store=dist.HashStore(), rank=0, world_size=world_size,
+    dist.init_process_group(NAME, store=dist.HashStore(), rank=rank, world_size=world_size,
                             pg_options=tally)
     return dist.group.WORLD
 

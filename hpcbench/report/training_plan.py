@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from hpcbench.plan.case import Case, Training
-from hpcbench.plan.training.predict import predict, predict_stage, stages_of
+from hpcbench.plan.training.predict import predict, predict_stage
+from hpcbench.plan.training.stages import stages_of
 from hpcbench.report.text import (
     MISSING,
     Column,

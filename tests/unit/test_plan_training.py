@@ -12,7 +12,8 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.plan.support import COLLECTIVE_TRAITS
 from hpcbench.plan.training.flops import DEFINITIONS
 from hpcbench.plan.training.models import MODELS, parameters, shape_of
-from hpcbench.plan.training.predict import hardware_flops, predict, predict_stage, stages_of
+from hpcbench.plan.training.predict import hardware_flops, predict, predict_stage
+from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.plan.training.tensors import tensors
 

@@ -22,7 +22,8 @@ from hpcbench.plan.training.activations import (
     recomputed_bytes,
 )
 from hpcbench.plan.training.models import ModelShape, shrink
-from hpcbench.plan.training.predict import predict_stage, stages_of
+from hpcbench.plan.training.predict import predict_stage
+from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.models.transformer import Transformer, token_loss

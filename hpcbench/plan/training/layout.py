@@ -9,6 +9,7 @@ from hpcbench.config.names import DTYPE_BYTES
 from hpcbench.plan.case import Training
 from hpcbench.plan.training.activations import Kept
 from hpcbench.plan.training.tensors import COLUMNWISE, ROWWISE, Tensor
+from hpcbench.plan.training.traffic import Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +18,8 @@ class Layout:
 
     Attributes:
         kept: how activations are kept.
-        is_sharded: whether parameters are gathered when they are needed (FSDP).
-        shards: ranks that parameters, gradients and states are divided among (FSDP).
-        copies: groups of such shards that have the same (HSDP).
-        reshard: whether blocks give up what they gathered between forward and backward.
+        groups: how parameters are spread that are handled block by block: gathered when they are
+            needed (FSDP), cast, and their gradients exchanged together; None where they are not.
         bucket_mb: MiB of a bucket of gradients, None where there are none (DDP).
         bucket_view: whether gradients lie in the buckets.
         hook: how gradients travel (DDP).
@@ -30,10 +29,7 @@ class Layout:
     """
 
     kept: Kept
-    is_sharded: bool
-    shards: int
-    copies: int
-    reshard: bool
+    groups: Groups | None
     bucket_mb: int | None
     bucket_view: bool
     hook: str
@@ -41,28 +37,47 @@ class Layout:
     parts: int
     tokens: int
 
+    @property
+    def shards(self) -> int:
+        """Return the ranks that each parameter is divided among by FSDP."""
+        return self.groups.shards if self.groups else 1
+
 
 def layout_of(work: Training) -> Layout:
     """Return the layout of a training."""
-    options = dict(work.options)
-    is_sharded, mixed = "reshard" in options, work.dtype != "fp32"
-    copies = int(options.get("replicas", 1)) if is_sharded else work.dp
-    parts = work.accumulation * int(options.get("microbatches", 1))
-    element = DTYPE_BYTES[work.dtype]
+    options, groups = dict(work.options), _groups(work)
+    mixed, element = work.dtype != "fp32", DTYPE_BYTES[work.dtype]
+    parts = work.accumulation * int(options.get("microbatches", 1) if work.pp > 1 else 1)
     kept = Kept(
-        element=element, wide=element if is_sharded else 4,
-        copies=mixed and not is_sharded, tp=work.tp,
-        by_tokens=bool(options.get("sequence_parallel", False)),
+        element=element, wide=element if groups else 4, copies=mixed and groups is None,
+        tp=work.tp, by_tokens=bool(options.get("sequence_parallel", False)),
         by_words=bool(options.get("loss_parallel", False)))
     return Layout(
-        kept=kept, is_sharded=is_sharded,
-        shards=work.dp // copies if is_sharded else 1, copies=copies,
-        reshard=bool(options.get("reshard", False)),
+        kept=kept, groups=groups,
         bucket_mb=int(options["bucket_mb"]) if "bucket_mb" in options else None,
         bucket_view=bool(options.get("bucket_view", False)),
         hook=str(options.get("comm_hook", "none")),
         state_ranks=work.dp if work.strategy == "zero1" else 1, parts=parts,
         tokens=work.batch_size * work.seq_length // parts)
+
+
+def _groups(work: Training) -> Groups | None:
+    """Return how parameters are spread block by block, None where each replica has them whole.
+
+    A pipeline gathers its stages once for all micro-batches, and exchanges gradients behind them.
+    """
+    options, element = dict(work.options), DTYPE_BYTES[work.dtype]
+    if "reshard" in options:
+        copies = int(options.get("replicas", 1))
+        return Groups(work.dp // copies, copies, element, reshard=bool(options["reshard"]),
+                      rounds=work.accumulation)
+    if work.dp == 1 or "data" not in options:
+        return None
+    times = work.accumulation if work.pp > 1 else 1
+    if options["data"] != "fsdp":
+        return Groups(1, work.dp, element, exchanges=times)
+    return Groups(work.dp, 1, element, reshard=work.pp == 1, reshard_root=work.pp == 1,
+                  rounds=work.accumulation, exchanges=times)
 
 
 def divided(parameters: Sequence[Tensor], tp: int) -> list[Tensor]:

@@ -104,11 +104,13 @@ def _buffers(stage: Stage, shape: ModelShape, work: Training, layout: Layout) ->
     gradients of two; DDP its buckets; autocast a copy of the weights of all products.
     """
     local = divided(stage.tensors(shape), work.tp)
-    if layout.is_sharded:
+    if layout.groups:
         block = _elements(divided(block_tensors(shape), work.tp))
         root = _elements(local) - len(stage.blocks) * block
-        whole = min(2, len(stage.blocks)) if layout.reshard else len(stage.blocks)
-        return ((whole + 1) * block + root) * layout.kept.element + 2 * block * WEIGHT_BYTES
+        gathers = layout.shards > 1 or layout.kept.element < WEIGHT_BYTES
+        whole = min(2, len(stage.blocks)) if layout.groups.reshard else len(stage.blocks)
+        gathered = ((whole + 1) * block + root) * layout.kept.element if gathers else 0
+        return gathered + 2 * block * WEIGHT_BYTES
     buckets = 0
     if layout.bucket_mb is not None and not layout.bucket_view:
         buckets = _elements(local) * WEIGHT_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hpcbench.plan.case import Training
@@ -9,16 +10,21 @@ from hpcbench.plan.training.flops import recomputed as flops_again
 from hpcbench.plan.training.layout import divided, layout_of
 from hpcbench.plan.training.memory import Memory, memory_of
 from hpcbench.plan.training.models import is_recomputed, shape_of
-from hpcbench.plan.training.stages import Stage, whole
+from hpcbench.plan.training.pipeline_traffic import pipeline_calls
+from hpcbench.plan.training.stages import Stage, stages_of
 from hpcbench.plan.training.tensor_traffic import tensor_calls
+from hpcbench.plan.training.tensors import Tensor, block_tensors
 from hpcbench.plan.training.traffic import (
     Calls,
+    calls,
     ddp_calls,
     fsdp_calls,
     together,
     zero1_calls,
 )
 
+_OVERFLOWED = 4
+"""Bytes in which ranks with parts of a model tell each other whether fp16 gradients overflowed."""
 EXECUTED = "counted"
 """The definition of FLOPs that counts what is executed."""
 
@@ -60,11 +66,6 @@ def predict(work: Training) -> Prediction:
                key=lambda found: found.memory.total)
 
 
-def stages_of(work: Training) -> list[Stage]:
-    """Return what each pipeline rank has of the model; without a pipeline one has all."""
-    return [whole(shape_of(work))]
-
-
 def predict_stage(work: Training, stage: Stage) -> Prediction:
     """Return the prediction for a rank with these parts of the model."""
     ranks = work.dp * work.tp * work.pp
@@ -76,15 +77,25 @@ def _calls(work: Training, stage: Stage) -> list[Calls]:
     layout, shape = layout_of(work), shape_of(work)
     local = divided(stage.tensors(shape), work.tp)
     found: list[Calls] = []
-    if layout.is_sharded:
-        blocks = [divided(stage.block(shape), work.tp)] * len(stage.blocks)
-        root = [item for item in local if not item.name.startswith("blocks.")]
-        found += fsdp_calls([*blocks, root], layout.shards, layout.copies, layout.parts,
-                            reshard=layout.reshard, element_bytes=layout.kept.element)
+    if layout.groups:
+        blocks = [divided(block_tensors(shape), work.tp)] * len(stage.blocks)
+        found += fsdp_calls(blocks, _roots(local, stage), layout.groups)
     elif layout.bucket_mb is not None and work.dp > 1:
         found += ddp_calls(local, work.dp, layout.bucket_mb, layout.hook)
         found += [zero1_calls(local, work.dp)] if layout.state_ranks > 1 else []
     if work.tp > 1:
         recomputed = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
         found += tensor_calls(shape, stage, layout.kept, layout.tokens, layout.parts, recomputed)
+    if work.pp > 1:
+        found.append(pipeline_calls(work, shape, stage, layout))
+    if work.dtype == "fp16" and work.tp * work.pp > 1:
+        found.append(calls("all_reduce", work.dp * work.tp * work.pp, [_OVERFLOWED]))
     return found
+
+
+def _roots(local: Sequence[Tensor], stage: Stage) -> list[list[Tensor]]:
+    """Return what is no block, as it is gathered: at once, or with the stage that it is of."""
+    ends = [[item for item in local if item.name.startswith(end)]
+            for end in ("embedding.", "head.")]
+    together = ends if stage.alone else [ends[0] + ends[1]]
+    return [items for items in together if items]

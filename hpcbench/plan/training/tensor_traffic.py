@@ -23,8 +23,7 @@ _LOSS_SUMS = 3
 def tensor_calls(
     shape: ModelShape, stage: Stage, kept: Kept, tokens: int, parts: int, recomputed: int,
 ) -> Iterator[Calls]:
-    """Yield the calls of ``parts`` micro-batches of ``tokens``, with so many ``recomputed`` blocks.
-    """
+    """Yield the calls of ``parts`` micro-batches of ``tokens``; ``recomputed`` counts blocks."""
     hidden = tokens * shape.hidden
     sums = _sums(stage, shape, hidden, kept, recomputed)
     head = [hidden * (kept.element if shape.family == "bert" else kept.wide)] * stage.last
@@ -36,7 +35,9 @@ def tensor_calls(
         yield calls("reduce_scatter", kept.tp, (sums if bert else sums + head) * parts)
         yield calls("all_gather", kept.tp,
                     _gathers(shape, stage, hidden, kept, recomputed) * parts)
-        yield calls("all_reduce", kept.tp, [*_norms(shape, stage), *(head * bert * parts)])
+        # of a pipeline after they were exchanged among replicas, which is in fp32
+        size = _GRADIENT if stage.alone else kept.wide
+        yield calls("all_reduce", kept.tp, [*_norms(shape, stage, size), *(head * bert * parts)])
     if stage.last and kept.by_words:
         yield calls("all_reduce", kept.tp, [tokens * _GRADIENT] * _LOSS_SUMS * parts)
     elif stage.last:
@@ -67,12 +68,12 @@ def _gathers(
     ends = stage.first + stage.last
     return ([hidden * kept.wide] * (ends + halves + 2 * recomputed)
             + [hidden * kept.element] * halves
-            + [shape.seq_length * shape.hidden * _GRADIENT] * tables)
+            + [shape.seq_length * shape.hidden * kept.wide] * tables)
 
 
-def _norms(shape: ModelShape, stage: Stage) -> Sequence[int]:
+def _norms(shape: ModelShape, stage: Stage, size: int) -> Sequence[int]:
     """Return the sizes of the gradients of norms, of which each rank has seen some tokens."""
     named = [item for item in stage.tensors(shape) if "norm." in item.name]
     if shape.family == "bert":  # its head gathers tokens before it
         named = [item for item in named if not item.name.startswith("head.")]
-    return [item.elements * _GRADIENT for item in named]
+    return [item.elements * size for item in named]

@@ -30,6 +30,29 @@ class Calls:
     wire_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """How parameters that are handled block by block are spread.
+
+    Attributes:
+        shards: ranks that each is divided among.
+        copies: groups of shards that have the same.
+        element_bytes: bytes of an element that is gathered.
+        reshard: whether blocks give up what they gathered between forward and backward.
+        reshard_root: whether what is no block does.
+        rounds: how often in a step all that is needed is gathered.
+        exchanges: how often in a step gradients are exchanged.
+    """
+
+    shards: int = 1
+    copies: int = 1
+    element_bytes: int = 4
+    reshard: bool = False
+    reshard_root: bool = False
+    rounds: int = 1
+    exchanges: int = 1
+
+
 def calls(collective: str, ranks: int, sizes: Sequence[int]) -> Calls:
     """Return the calls of a collective on so many ranks; one without ranks to talk to is none."""
     size = sum(sizes)
@@ -108,21 +131,23 @@ def sharded_bytes(group: Sequence[Tensor], shards: int, element_bytes: int) -> i
 
 
 def fsdp_calls(
-    groups: Sequence[Sequence[Tensor]], shards: int, copies: int, parts: int, *,
-    reshard: bool, element_bytes: int,
+    blocks: Sequence[Sequence[Tensor]], roots: Sequence[Sequence[Tensor]], groups: Groups,
 ) -> list[Calls]:
-    """Return what FSDP calls; ``groups`` are gathered one by one, the last of them is the root.
+    """Return what FSDP calls for blocks, and for what else is gathered together.
 
-    Every one of ``parts`` micro-batches gathers all of them in forward and, if ``reshard``, all
-    but the root again in backward; the last one's gradients are scattered in fp32, and averaged
-    over ``copies`` of the shards (Rajbhandari et al., ZeRO, arXiv 1910.02054, section 7).
+    Each is gathered in forward and, if ``reshard``, again in backward; gradients are scattered in
+    fp32, and averaged over ``copies`` of the shards (Rajbhandari et al., ZeRO, arXiv 1910.02054,
+    section 7). Without shards there are copies alone, and nothing to gather.
     """
-    *blocks, root = groups
-    gathered = [sharded_bytes(group, shards, element_bytes) for group in blocks]
-    once = [sharded_bytes(root, shards, element_bytes)]
-    scattered = [sharded_bytes(group, shards, 4) for group in groups]
-    found = [calls("all_gather", shards, (gathered * (2 if reshard else 1) + once) * parts),
-             calls("reduce_scatter", shards, scattered)]
-    if copies > 1:
-        found.append(calls("all_reduce", copies, [size // shards for size in scattered]))
+    again = [*blocks] * groups.reshard + [*roots] * groups.reshard_root
+    gathered = [sharded_bytes(group, groups.shards, groups.element_bytes)
+                for group in (*blocks, *roots, *again)]
+    scattered = [sharded_bytes(group, groups.shards, 4) for group in (*blocks, *roots)]
+    averaged = [size // groups.shards for size in scattered] * groups.exchanges
+    found = []
+    if groups.shards > 1:
+        found = [calls("all_gather", groups.shards, gathered * groups.rounds),
+                 calls("reduce_scatter", groups.shards, scattered * groups.exchanges)]
+    if groups.copies > 1:
+        found.append(calls("all_reduce", groups.copies, averaged))
     return found

@@ -14,9 +14,10 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
+from hpcbench.backends.rehearsal import NAME as REHEARSAL
 from hpcbench.plan.case import Training
 from hpcbench.plan.training.schedules import pipelining
-from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.collectives.operation import DTYPES, Place
 from hpcbench.workloads.training.memory import Held, held, local
 from hpcbench.workloads.training.models.transformer import TIED, Transformer, token_loss
 from hpcbench.workloads.training.phases import PhaseClock
@@ -57,12 +58,31 @@ class Pipeline(Strategy):
         accumulation have left by the number of micro-batches again. The loss is divided instead.
         """
         kind = get_schedule_class(pipelining(self.spec).schedule.name)
-        stages = [PipelineStage(self._called(model), stage,
-                                self._stages.count, self.place.device, group=self._group)
+        stages = [PipelineStage(self._called(model), stage, self._stages.count, self.place.device,
+                                group=self._group, **self._examples(stage))
                   for stage, model in self._own.items()]
         several = issubclass(kind, PipelineScheduleMulti)
         return kind(stages if several else stages[0], self._stages.microbatches,
                     loss_fn=self._loss, scale_grads=False)
+
+    def _examples(self, stage: int) -> dict[str, torch.Tensor]:
+        """Return what goes into a stage and comes out of it, which neighbours tell torch else.
+
+        In a rehearsal there are none.
+        """
+        if dist.get_backend(self._group) != REHEARSAL:
+            return {}
+        spec = self.spec
+        samples = spec.batch_size // spec.accumulation // self._stages.microbatches
+        tokens = torch.empty((samples, spec.seq_length), dtype=torch.int64, device="meta")
+        by_tokens = dict(spec.options).get("sequence_parallel", False)
+        width = spec.seq_length // (spec.tp if by_tokens else 1)
+        cast = is_mixed(spec.dtype) and isinstance(self._own[stage], FSDPModule)
+        hidden = torch.empty((samples, width, spec.hidden), device="meta", requires_grad=True,
+                             dtype=DTYPES[spec.dtype] if cast else torch.float32)
+        logits = torch.empty((samples, spec.seq_length, spec.vocab), device="meta")
+        return {"input_args": tokens if stage == 0 else hidden,
+                "output_args": logits if stage == self._stages.last else hidden}
 
     def _called(self, model: Transformer) -> nn.Module:
         """Return what a stage calls: the model in autocast, or what casts by its own policy."""

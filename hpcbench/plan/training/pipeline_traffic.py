@@ -1,0 +1,24 @@
+"""What the ranks of a pipeline send each other in a step."""
+
+from __future__ import annotations
+
+from hpcbench.plan.case import Training
+from hpcbench.plan.training.layout import Layout
+from hpcbench.plan.training.models import ModelShape
+from hpcbench.plan.training.stages import Stage
+from hpcbench.plan.training.traffic import Calls, calls
+
+
+def pipeline_calls(work: Training, shape: ModelShape, stage: Stage, layout: Layout) -> Calls:
+    """Return what a rank sends: hidden states ahead, gradients back, of each micro-batch.
+
+    A tied weight has a copy on the first and on the last stage, which send each other what they
+    have of its gradient, once a step.
+    """
+    hidden = layout.kept.of_tokens(layout.tokens * shape.hidden, layout.kept.wide)
+    sizes = [hidden] * (stage.ahead + stage.behind) * layout.parts
+    if shape.tied and stage.first != stage.last:
+        of_tensor = -(-shape.vocab // work.tp)
+        rows = -(-of_tensor // layout.shards)
+        sizes.append(rows * shape.hidden * 4)
+    return calls("send_recv", 2, sizes)
