@@ -39,7 +39,8 @@ def tried(spec: Training) -> Training:
 
 def twin_words(spec: Training) -> str:
     """Return what a twin is, for people."""
-    return (f"a twin of {spec.layers} layers, hidden {spec.hidden}, {spec.heads} heads, "
+    layers = "1 layer" if spec.layers == 1 else f"{spec.layers} layers"
+    return (f"a twin of {layers}, hidden {spec.hidden}, {spec.heads} heads, "
             f"{spec.seq_length} tokens")
 
 
