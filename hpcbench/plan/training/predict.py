@@ -85,7 +85,7 @@ def _calls(work: Training, stage: Stage) -> list[Calls]:
         found += [zero1_calls(local, work.dp)] if layout.state_ranks > 1 else []
     if work.tp > 1:
         recomputed = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
-        found += tensor_calls(shape, stage, layout.kept, layout.tokens, layout.parts, recomputed)
+        found += tensor_calls(shape, stage, layout, recomputed)
     if work.pp > 1:
         found.append(pipeline_calls(work, shape, stage, layout))
     if work.dtype == "fp16" and work.tp * work.pp > 1:

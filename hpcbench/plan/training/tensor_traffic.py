@@ -8,9 +8,10 @@ all-gather on the other side, of the same bytes on the wire.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from hpcbench.plan.training.activations import Kept
+from hpcbench.plan.training.layout import Layout
 from hpcbench.plan.training.models import ModelShape
 from hpcbench.plan.training.stages import Stage
 from hpcbench.plan.training.traffic import Calls, calls
@@ -21,9 +22,10 @@ _LOSS_SUMS = 3
 
 
 def tensor_calls(
-    shape: ModelShape, stage: Stage, kept: Kept, tokens: int, parts: int, recomputed: int,
+    shape: ModelShape, stage: Stage, layout: Layout, recomputed: int,
 ) -> Iterator[Calls]:
-    """Yield the calls of ``parts`` micro-batches of ``tokens``; ``recomputed`` counts blocks."""
+    """Yield the calls of a step of a rank with these parts; ``recomputed`` counts its blocks."""
+    kept, parts, tokens = layout.kept, layout.parts, layout.tokens
     hidden = tokens * shape.hidden
     sums = _sums(stage, shape, hidden, kept, recomputed)
     head = [hidden * (kept.element if shape.family == "bert" else kept.wide)] * stage.last
@@ -35,9 +37,8 @@ def tensor_calls(
         yield calls("reduce_scatter", kept.tp, (sums if bert else sums + head) * parts)
         yield calls("all_gather", kept.tp,
                     _gathers(shape, stage, hidden, kept, recomputed) * parts)
-        # of a pipeline after they were exchanged among replicas, which is in fp32
-        size = _GRADIENT if stage.alone else kept.wide
-        yield calls("all_reduce", kept.tp, [*_norms(shape, stage, size), *(head * bert * parts)])
+        yield calls("all_reduce", kept.tp,
+                    [*_norms(shape, stage, layout), *(head * bert * parts)])
     if stage.last and kept.by_words:
         yield calls("all_reduce", kept.tp, [tokens * _GRADIENT] * _LOSS_SUMS * parts)
     elif stage.last:
@@ -71,9 +72,15 @@ def _gathers(
             + [shape.seq_length * shape.hidden * kept.wide] * tables)
 
 
-def _norms(shape: ModelShape, stage: Stage, size: int) -> Sequence[int]:
-    """Return the sizes of the gradients of norms, of which each rank has seen some tokens."""
+def _norms(shape: ModelShape, stage: Stage, layout: Layout) -> list[int]:
+    """Return the sizes of the gradients of norms, of which each rank has seen some tokens.
+
+    They are summed when gradients are exchanged: those of one micro-batch as they are, those of
+    several in fp32, in which they were added up.
+    """
+    exchanges = layout.groups.exchanges if layout.groups else 1
+    size = layout.kept.wide if layout.parts == exchanges else _GRADIENT
     named = [item for item in stage.tensors(shape) if "norm." in item.name]
     if shape.family == "bert":  # its head gathers tokens before it
         named = [item for item in named if not item.name.startswith("head.")]
-    return [item.elements * size for item in named]
+    return [item.elements * size for item in named] * exchanges
