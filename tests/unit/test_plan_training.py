@@ -210,10 +210,65 @@ def test_recomputation_costs_flops() -> None:
     assert 1.1 < hardware_flops(full) / hardware_flops(none) < 4 / 3
 
 
+BOTH = [False, True]
+SETS: dict[str, Any] = {
+    "data": {"comm_hook": ["none", "powersgd"]}, "fsdp": {"reshard": BOTH}, "hsdp": {},
+    "single": {}, "zero1": {}, "model": {}, "pipeline": {"schedule": ["1F1B", "GPipe"]},
+    "tensor": {"sequence_parallel": BOTH, "loss_parallel": BOTH},
+    "hybrid": [{"tp": 2, "data": ["fsdp", "replicate"], "sequence_parallel": BOTH},
+               {"pp": 2, "data": ["fsdp", "replicate"]}, {"tp": 2, "pp": 2}],
+}
+
+
 @pytest.mark.parametrize("spec", STRATEGIES, ids=lambda spec: spec.name)
 def test_what_is_predicted_is_what_the_strategy_says_it_calls(spec: Any) -> None:
-    work = work_of(1 if spec.name == "single" else 8, strategies=spec.name, batch_size=16)
-    assert set(work.calls) <= set(COLLECTIVE_TRAITS)
-    called = {one.collective for stage in stages_of(work)
-              for one in predict_stage(work, stage).calls}
-    assert called == set(work.calls)
+    for case in plan_of({"strategies": {spec.name: SETS[spec.name]}, "batch_size": 16},
+                        ranks=1 if spec.name == "single" else 4).cases:
+        assert case.skip is None, case.skip
+        work = case.training
+        assert set(work.calls) <= set(COLLECTIVE_TRAITS)
+        called = {one.collective for stage in stages_of(work)
+                  for one in predict_stage(work, stage).calls}
+        assert called == set(work.calls), case.label
+
+
+def test_the_ranks_of_a_pipeline_have_all_parts_and_keep_less_towards_its_end() -> None:
+    for schedule, stages in (("1F1B", 1), ("GPipe", 1), ("Interleaved1F1B", 2),
+                             ("ZBVZeroBubble", 2), ("DualPipeV", 2)):
+        work = work_of(4, batch_size=16, strategies={
+            "pipeline": {"schedule": schedule, "microbatches": 8}})
+        found = stages_of(work)
+        assert sorted(number for stage in found for number in stage.blocks) == list(range(8))
+        assert [sum(stage.first for stage in found), sum(stage.last for stage in found)] == [1, 1]
+        crossings = 3 if stages == 1 else 7 if schedule == "Interleaved1F1B" else 6
+        assert sum(stage.ahead for stage in found) == crossings
+        assert sum(stage.behind for stage in found) == crossings
+    one = [stage.under_way for stage in stages_of(work_of(
+        4, batch_size=16, strategies={"pipeline": {"microbatches": 8}}))]
+    assert one == [4, 3, 2, 1]
+
+
+def test_what_tensor_parallel_ranks_send_by_hand() -> None:
+    def wire(**options: Any) -> dict[str, int]:
+        work = work_of(4, model="transformer-small", layers=6, batch_size=2, seq_length=512,
+                       strategies={"tensor": options})
+        return {one.collective: one.wire_bytes for one in predict(work).calls}
+
+    hidden = 2 * 512 * 768 * 4
+    rounds = 4 * 6 + 2  # of each block's halves forward and backward; embedding, head
+    plain = wire(loss_parallel=True)["all_reduce"]
+    assert plain == pytest.approx(rounds * hidden * 2 * 3 / 4, rel=1e-3)
+    divided = wire(loss_parallel=True, sequence_parallel=True)
+    assert divided["reduce_scatter"] == rounds * hidden * 3 // 4
+    assert divided["all_gather"] == pytest.approx(rounds * hidden * 3 / 4, rel=0.02)
+    assert wire()["all_gather"] == 2 * 512 * 50260 * 4 * 3 // 4  # 50257 words on 4 ranks
+
+
+def test_larger_degrees_need_less_memory_on_a_rank() -> None:
+    def total(**strategies: Any) -> int:
+        return predict(work_of(8, model="transformer-large", batch_size=8,
+                               strategies=strategies)).memory.total
+
+    data, zero1, hsdp, fsdp = (total(**{name: {}}) for name in ("data", "zero1", "hsdp", "fsdp"))
+    assert data > zero1 > hsdp > fsdp
+    assert fsdp > total(tensor={"sequence_parallel": True, "loss_parallel": True})

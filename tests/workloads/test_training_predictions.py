@@ -23,19 +23,41 @@ from hpcbench.plan.training.activations import (
 )
 from hpcbench.plan.training.models import ModelShape, shrink
 from hpcbench.plan.training.predict import predict_stage
+from hpcbench.plan.training.schedules import SCHEDULE_NAMES
 from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.models.transformer import Transformer, token_loss
 from hpcbench.workloads.training.operation import TrainingOperation
 
-SMALL: dict[str, Any] = {"kind": "training", "hidden": 192, "vocab": 255, "seq_length": 16,
-                         "batch_size": 4}
-OPTIONS: dict[str, list[dict[str, Any]]] = {
-    "data": [{"bucket_mb": 1, "comm_hook": ["none", "bf16", "powersgd"]}, {"bucket_view": True}],
-    "zero1": [{}], "fsdp": [{"reshard": [True, False]}], "hsdp": [{}],
+SMALL: dict[str, Any] = {"kind": "training", "model": "gpt2", "layers": 4, "hidden": 192,
+                         "vocab": 255, "seq_length": 16, "batch_size": 8}
+FAMILIES = ["gpt2", "mistral-7b", "bert-large"]
+BOTH = [False, True]
+BLOCKS: dict[str, list[dict[str, Any]]] = {
+    "single": [{"model": FAMILIES}],
+    "data": [{"model": FAMILIES}, {"strategies": {"data": [
+        {"bucket_mb": 1, "comm_hook": ["none", "bf16", "powersgd"]}, {"bucket_view": True}]}}],
+    "zero1": [{"model": FAMILIES}],
+    "fsdp": [{"model": FAMILIES, "accumulation": 2, "dtype": "bf16"},
+             {"strategies": {"fsdp": {"reshard": BOTH}}}],
+    "hsdp": [{"accumulation": 2}],
+    "tensor": [{"model": FAMILIES, "world_size": 2, "checkpointing": "selective",
+                "strategies": {"tensor": {"sequence_parallel": BOTH}}},
+               {"world_size": 2, "dtype": ["bf16", "fp16"], "accumulation": 2,
+                "strategies": {"tensor": {"sequence_parallel": BOTH, "loss_parallel": True}}}],
+    "model": [{"world_size": 4, "accumulation": 2}],
+    "pipeline": [{"world_size": 2, "strategies": {"pipeline": {"schedule": list(SCHEDULE_NAMES)}}},
+                 {"world_size": 4, "accumulation": 2, "model": "mistral-7b", "dtype": "bf16"}],
+    "hybrid": [{"world_size": 4, "accumulation": 2, "strategies": {"hybrid": [
+                   {"tp": 2, "data": ["replicate", "fsdp"]},
+                   {"pp": 2, "data": ["replicate", "fsdp"], "schedule": ["1F1B", "DualPipeV"]}]}},
+               {"world_size": 8, "dtype": "bf16", "strategies": {"hybrid": [
+                   {"tp": 2, "data": "fsdp", "sequence_parallel": True, "loss_parallel": True},
+                   {"tp": 2, "pp": 2, "data": ["replicate", "fsdp"],
+                    "sequence_parallel": BOTH}]}}],
 }
-"""Of strategies whose options change what is called; others are tried with their defaults."""
+"""Of each strategy what changes what is called."""
 
 
 @pytest.fixture
@@ -45,24 +67,23 @@ def _left() -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def works(strategy: str, **more: Any) -> list[Training]:
-    sets = OPTIONS.get(strategy, [{}])
-    block = SMALL | {"layers": 3, "model": ["gpt2", "mistral-7b", "bert-large"],
-                     "strategies": {strategy: sets}} | more
+def works(strategy: str) -> list[Training]:
     ranks = 1 if strategy == "single" else 8
-    cases = make_plan(check_config({"benchmarks": [block]}, "test"), ranks).cases
+    blocks = [SMALL | {"strategies": strategy} | more for more in BLOCKS[strategy]]
+    cases = make_plan(check_config({"benchmarks": blocks}, "test"), ranks).cases
     assert not [case.skip for case in cases if case.skip]
     return [case.training for case in cases]
 
 
-def rehearsed(work: Training) -> tuple[dict[str, tuple[int, int]], dict[str, Any]]:
-    """Return collective -> (calls, bytes) of a step of rank 0, and what it tells of its memory."""
+def rehearsed(work: Training, rank: int) -> tuple[dict[str, tuple[int, int]], dict[str, Any]]:
+    """Return collective -> (calls, bytes) of a rank's step, and what it tells of its memory."""
     tally: Tally = {}
     ranks = work.dp * work.tp * work.pp
-    world = open_rehearsal(ranks, tally)
-    operation = TrainingOperation(work, Place(0, ranks, world, torch.device("cpu")),
+    world = open_rehearsal(ranks, tally, rank)
+    operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),
                                   validate=False)
     operation.prepare()
+    operation.run()
     tally.clear()
     operation.run()
     called = {name: (len(sizes), sum(sizes)) for name, sizes in tally.items()}
@@ -73,18 +94,21 @@ def rehearsed(work: Training) -> tuple[dict[str, tuple[int, int]], dict[str, Any
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
 @pytest.mark.usefixtures("_left")
-@pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize("strategy", [spec.name for spec in STRATEGIES])
-def test_calls_and_what_is_held(strategy: str, accumulation: int) -> None:
-    models = {} if accumulation == 1 else {"model": "gpt2"}
-    for work in works(strategy, accumulation=accumulation, **models):
-        expected = predict_stage(work, stages_of(work)[0])
-        called, told = rehearsed(work)
-        assert called == {one.collective: (one.count, one.size_bytes)
-                          for one in expected.calls}, work
-        memory = expected.memory
-        assert (told["parameters"], told["gradients"]) == (memory.parameters, memory.gradients)
-        assert told["optimizer_state"] == pytest.approx(memory.optimizer, rel=1e-4)
+def test_calls_and_what_is_held(strategy: str) -> None:
+    for work in works(strategy):
+        for stage in stages_of(work)[::max(work.pp - 1, 1)]:  # the first and the last
+            expected = predict_stage(work, stage)
+            called, told = rehearsed(work, stage.rank * work.tp)
+            assert called == {one.collective: (one.count, one.size_bytes)
+                              for one in expected.calls}, work
+            memory = expected.memory
+            assert (told["parameters"], told["gradients"]) == (
+                memory.parameters, memory.gradients), work
+            if work.dtype != "fp16":  # which may overflow on data that nobody sent
+                # of ZeRO another rank may have the most
+                least = 0.8 if strategy == "zero1" else 1 - 1e-4
+                assert least * memory.optimizer <= told["optimizer_state"] <= memory.optimizer
 
 
 def kept_bytes(shape: ModelShape, dtype: torch.dtype | None, checkpointing: str) -> int:
