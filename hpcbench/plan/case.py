@@ -212,7 +212,7 @@ class Training:
         parts += [f"checkpointing={self.checkpointing}"] if self.checkpointing != "none" else []
         parts += [f"{name}={degree}" for name, degree in (
             ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
-        parts += [f"{name}={value}" for name, value in self.options]
+        parts += [f"{name}={value}" for name, value in self.options if name not in ("tp", "pp")]
         return [*parts, f"ranks={world_size}"]
 
 

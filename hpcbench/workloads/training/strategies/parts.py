@@ -16,7 +16,7 @@ from hpcbench.workloads.training.models.weights import initial
 from hpcbench.workloads.training.optimizers import make_optimizer
 
 Treatment = Callable[[nn.Module], object]
-"""What is done to a part as soon as it has its weights; the last one gets the whole, too."""
+"""What is done to a part of a model that has its weights."""
 
 
 def build(

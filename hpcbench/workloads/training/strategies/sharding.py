@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
-from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
@@ -41,6 +40,9 @@ class Sharder:
             fully_shard(part, mesh=self._mesh, mp_policy=self._policy,
                         reshard_after_forward=self._reshards)
         else:
+            # torch has no public name for it; other layouts need no torch that has it
+            from torch.distributed._composable.replicate_with_fsdp import replicate
+
             replicate(part, mesh=self._mesh, mp_policy=self._policy)
 
     def arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
