@@ -207,6 +207,10 @@ def test_one_rank_talks_to_nobody() -> None:
 def test_recomputation_costs_flops() -> None:
     none, full = (work_of(model="gpt2", checkpointing=each) for each in ("none", "full"))
     assert hardware_flops(none) == dict(none.flops)["counted"]
+    for work in (none, full, work_of(model="gpt2", checkpointing="selective",
+                                     strategies={"pipeline": {"microbatches": 8}})):
+        shares = sum(predict_stage(work, stage).hardware_flops for stage in stages_of(work))
+        assert shares * work.dp * work.tp == hardware_flops(work)
     assert 1.1 < hardware_flops(full) / hardware_flops(none) < 4 / 3
 
 

@@ -17,6 +17,7 @@ from hpcbench.plan.training.models import ModelShape
 _LOGSUMEXP = 4
 _STATISTIC = 4
 _TOKEN_ID = 8
+_WIDEST = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,9 @@ def loss_bytes(shape: ModelShape, kept: Kept) -> int:
 
 
 def _norm_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what a norm keeps: its input, and in llama what it has normed; its statistics."""
+    """Return what a norm keeps: its input and statistics, in llama what it has normed, in fp32."""
     if shape.family == "llama":
-        return kept.of_tokens(2 * shape.hidden, kept.wide) + _STATISTIC
+        return kept.of_tokens(2 * shape.hidden, _WIDEST) + _STATISTIC
     return kept.of_tokens(shape.hidden, kept.wide) + 2 * _STATISTIC
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hpcbench.plan.case import Training
+from hpcbench.plan.training.flops import flops
 from hpcbench.plan.training.flops import recomputed as flops_again
 from hpcbench.plan.training.layout import divided, layout_of
 from hpcbench.plan.training.memory import Memory, memory_of
@@ -33,7 +34,7 @@ EXECUTED = "counted"
 class Prediction:
     """What one step needs of a rank.
 
-    ``hardware_flops`` are the rank's share of what all execute, ``calls`` its collectives.
+    ``hardware_flops`` are what it executes, recomputation included, ``calls`` its collectives.
     """
 
     memory: Memory = field(default_factory=Memory)
@@ -68,9 +69,19 @@ def predict(work: Training) -> Prediction:
 
 def predict_stage(work: Training, stage: Stage) -> Prediction:
     """Return the prediction for a rank with these parts of the model."""
-    ranks = work.dp * work.tp * work.pp
-    return Prediction(memory_of(work, stage), hardware_flops(work) // ranks,
+    return Prediction(memory_of(work, stage), _flops(work, stage),
                       together(_calls(work, stage)))
+
+
+def _flops(work: Training, stage: Stage) -> int:
+    """Return the FLOPs of a rank: those of its blocks and of the head, if it has it."""
+    shape = shape_of(work)
+    one, two = (dict(flops(replace(shape, layers=layers), work.batch_size))[EXECUTED]
+                for layers in (1, 2))
+    again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
+    of_recomputed = flops_again(replace(shape, layers=1), work.batch_size, "full", EXECUTED)
+    head = (one - (two - one)) * stage.last
+    return (len(stage.blocks) * (two - one) + again * of_recomputed + head) // work.tp
 
 
 def _calls(work: Training, stage: Stage) -> list[Calls]:
