@@ -37,7 +37,15 @@ ConfigOption = Annotated[
 ]
 BenchmarkOption = Annotated[
     Optional[str],
-    typer.Option(help="Run only the blocks of this kind: collective (or comm), primitive."),
+    typer.Option(help="Run only the blocks of this kind: collective (or comm), primitive, "
+                 "training (or train)."),
+]
+ModelOption = Annotated[
+    Optional[list[str]], typer.Option(help="Run only trainings of this model: model. Repeatable."),
+]
+StrategyOption = Annotated[
+    Optional[list[str]],
+    typer.Option(help="Run only trainings with this strategy: strategy. Repeatable."),
 ]
 WarmupOption = Annotated[
     Optional[int], typer.Option(help="Warm-up iterations of every case: measure.warmup.")
@@ -91,14 +99,16 @@ def _overrides(
 
 def _sweep_keys(
     benchmark: str | None, warmup: int | None, iters: str | None, mode: str | None,
-    passes: int | None, launches: int | None, only: str | None,
+    passes: int | None, launches: int | None, only: str | None, model: list[str] | None,
+    strategy: list[str] | None,
 ) -> dict[str, object]:
     """Return key path -> value of the flags that a plan depends on; None where not given."""
     is_number = iters is not None and iters.isdecimal()  # other text: the config's check tells
     return {
         "benchmark": benchmark, "measure.warmup": warmup,
         "measure.iterations": int(iters or 0) if is_number else iters, "measure.mode": mode,
-        "measure.passes": passes, "measure.launches": launches, "only": only}
+        "measure.passes": passes, "measure.launches": launches, "only": only,
+        "model": model or None, "strategy": strategy or None}
 
 
 def _assignment(text: str) -> tuple[str, object]:
@@ -127,6 +137,8 @@ def run(
     passes: PassesOption = None,
     launches: LaunchesOption = None,
     only: OnlyOption = None,
+    model: ModelOption = None,
+    strategy: StrategyOption = None,
     assignments: SetOption = None,
     require: Annotated[
         Optional[list[str]],
@@ -151,7 +163,7 @@ def run(
 
     path = _one_config(config, config_option)
     overrides = _overrides({
-        **_sweep_keys(benchmark, warmup, iters, mode, passes, launches, only),
+        **_sweep_keys(benchmark, warmup, iters, mode, passes, launches, only, model, strategy),
         "output.folder": str(output) if output else None, "require": require or None,
         "launch.inline": inline or None}, assignments)
     if dry:
@@ -177,6 +189,9 @@ def plan(
     probe: Annotated[
         bool, typer.Option("--probe", help="Ask this machine, in a separate process, what it has.")
     ] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="Then do what run --dry-run does, which needs torch.")
+    ] = False,
     benchmark: BenchmarkOption = None,
     warmup: WarmupOption = None,
     iters: ItersOption = None,
@@ -184,6 +199,8 @@ def plan(
     passes: PassesOption = None,
     launches: LaunchesOption = None,
     only: OnlyOption = None,
+    model: ModelOption = None,
+    strategy: StrategyOption = None,
     assignments: SetOption = None,
 ) -> None:
     """Print cases, order, skips and a time estimate; needs no MPI, torch or GPU."""
@@ -192,13 +209,17 @@ def plan(
     from hpcbench.report.console import print_plan
 
     overrides = _overrides(
-        _sweep_keys(benchmark, warmup, iters, mode, passes, launches, only), assignments)
-    job = make_plan(load_config(_one_config(config, config_option), overrides), world_size)
+        _sweep_keys(benchmark, warmup, iters, mode, passes, launches, only, model, strategy),
+        assignments)
+    path = _one_config(config, config_option)
+    job = make_plan(load_config(path, overrides), world_size)
     if probe:
         from hpcbench.launch.probe import resolve_here
 
         job = resolve_here(job)
     print_plan(job)
+    if dry:
+        _dry_run(path, overrides, world_size)
 
 
 @app.command()

@@ -150,6 +150,10 @@ class Config(Section):
         default=(), description="Lines for people, printed with the plan and kept with it.")
     only: Text | None = Field(
         default=None, description="Run only cases whose label matches this pattern.")
+    model: Annotated[tuple[Text, ...], OneOrMany()] = Field(
+        default=(), description="Run only trainings of these models.")
+    strategy: Annotated[tuple[Text, ...], OneOrMany()] = Field(
+        default=(), description="Run only trainings with these strategies.")
     require: Annotated[tuple[Backend, ...], OneOrMany()] = Field(
         default=(), description="Backends whose skips make the run fail.")
     hardware: Hardware = Hardware()

@@ -13,7 +13,7 @@ from hpcbench.config.blocks import AnyBlock, CollectiveBlock, TrainingBlock
 from hpcbench.config.names import unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
-from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.case import Case, Plan, Training
 from hpcbench.plan.collective_cases import collective_cases
 from hpcbench.plan.estimate import case_budget_s, setup_s, within_timeout_s
 from hpcbench.plan.order import ordered
@@ -27,8 +27,8 @@ def make_plan(config: Config, world_size: int) -> Plan:
     """Return the ordered cases of a job with ``world_size`` ranks.
 
     Points that are the same case are planned once. Raises ConfigError if the sweep is too large
-    or nothing is left of it after the filters ``benchmark`` and ``only``, if no case uses a
-    required backend, or if a fault can never happen.
+    or nothing is left of it after the filters ``benchmark``, ``model``, ``strategy`` and ``only``,
+    if no case uses a required backend, or if a fault can never happen.
     """
     blocks = _chosen_blocks(config)
     refuse_huge([block for _, block in blocks], config)
@@ -38,7 +38,8 @@ def make_plan(config: Config, world_size: int) -> Plan:
     distinct: dict[str, Case] = {}
     for case in every:
         distinct.setdefault(case.case_id, case)
-    kept = ordered(_matching(list(distinct.values()), config.only))
+    named = _named(list(distinct.values()), config)
+    kept = ordered(_matching(named, config.only))
     cases = tuple(replace(case, index=index)
                   for index, case in enumerate(_with_budget(kept, config)))
     _refuse_idle(config, cases)
@@ -87,6 +88,21 @@ def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
                          f"iteration {fault.iteration}; the fault could never happen")
     if lines:
         raise ConfigError("\n".join(lines))
+
+
+def _named(cases: Sequence[Case], config: Config) -> Sequence[Case]:
+    """Return the trainings of ``model`` with ``strategy``; all cases where neither is given."""
+    for key, wanted in (("model", config.model), ("strategy", config.strategy)):
+        if not wanted:
+            continue
+        cases = [case for case in cases if isinstance(case.workload, Training)]
+        known = dict.fromkeys(getattr(case.training, key) for case in cases)
+        for name in wanted:
+            if name not in known:
+                raise ConfigError(f"{key}: {unknown_name(name, known)}" if known else
+                                  f"{key}: the sweep has no training")
+        cases = [case for case in cases if getattr(case.training, key) in wanted]
+    return cases
 
 
 def _matching(cases: Sequence[Case], pattern: str | None) -> Sequence[Case]:

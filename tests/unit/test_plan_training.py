@@ -119,6 +119,24 @@ def test_a_backend_of_a_set_replaces_those_of_the_block() -> None:
         ("data", "gloo"), ("data", "nccl"), ("fsdp", "gloo")}
 
 
+def test_models_and_strategies_are_filters() -> None:
+    sweep: list[dict[str, Any]] = [{"kind": "collective", "collective": "barrier"},
+                                   BLOCK | {"model": ["gpt2", "bert-large"],
+                                            "strategies": ["data", "zero1", "fsdp"]}]
+
+    def kept(**top: Any) -> list[tuple[str, str]]:
+        plan = make_plan(check_config({"benchmarks": sweep} | top, "c.json"), 4)
+        return [(case.training.model, case.training.strategy) for case in plan.cases]
+
+    assert kept(model="gpt2", strategy=["fsdp", "data"]) == [("gpt2", "data"), ("gpt2", "fsdp")]
+    assert kept(strategy="zero1") == [("gpt2", "zero1"), ("bert-large", "zero1")]
+    with pytest.raises(ConfigError, match='strategy: "fsd" is not known; did you mean "fsdp"'):
+        kept(strategy="fsd")
+    sweep.pop()
+    with pytest.raises(ConfigError, match="model: the sweep has no training"):
+        kept(model="gpt2")
+
+
 def test_too_many_points_are_refused_before_they_are_written_out() -> None:
     many = list(range(1, 501))
     assert "batch_size 500 x accumulation 500" in refusal(batch_size=many, accumulation=many)

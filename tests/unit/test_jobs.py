@@ -1,0 +1,55 @@
+"""The shipped jobs at their real world sizes, and their twins: see the head of each file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hpcbench.config.load import load_config, parse_assignment
+from hpcbench.plan.case import Plan
+from hpcbench.plan.expand import make_plan
+from launcher import ROOT
+
+RANKS = {"transformer_large_v100.yaml": 4, "gpt2_bert_scaling.yaml": 8}
+JOBS = sorted((ROOT / "jobs").glob("*.yaml"))
+
+
+def twin_words(job: Path) -> list[str]:
+    """Return the arguments that shrink a job, from the comments at its head."""
+    lines = re.findall(r"^# twin: (.*)$", job.read_text(), re.MULTILINE)
+    return shlex.split(" ".join(lines))
+
+
+def planned(job: Path, ranks: int, words: list[str] = []) -> Plan:  # noqa: B006
+    return make_plan(load_config(job, [parse_assignment(word) for word in words[1::2]]), ranks)
+
+
+def test_every_job_is_known_here() -> None:
+    assert {job.name for job in JOBS} == set(RANKS)
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
+def test_a_job_plans_at_its_real_size_within_the_memory_of_its_devices(job: Path) -> None:
+    plan = planned(job, RANKS[job.name])
+    limit = plan.config["hardware"]["memory_per_device_gb"] * 1e9
+    assert plan.cases
+    for case in plan.cases:
+        assert case.skip is None, case.skip
+        assert 0 < case.memory_bytes < limit
+        assert case.training.shrunk is False
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
+def test_the_twin_of_a_job_has_its_strategies_small_on_cpus(job: Path) -> None:
+    words = twin_words(job)
+    assert words
+    assert set(words[::2]) == {"--set"}
+    real, twin = planned(job, RANKS[job.name]), planned(job, 4, words)
+    assert not [case.skip for case in twin.cases if case.skip]
+    assert {(case.training.strategy, case.training.model) for case in twin.cases} == {
+        (case.training.strategy, case.training.model) for case in real.cases}
+    assert {case.device for case in twin.cases} == {"cpu"}
+    assert max(case.memory_bytes for case in twin.cases) < 100e6
