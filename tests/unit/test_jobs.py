@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,19 +10,10 @@ import pytest
 from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
-from launcher import ROOT
-
-RANKS = {"transformer_large_v100.yaml": 4, "gpt2_bert_scaling.yaml": 8}
-JOBS = sorted((ROOT / "jobs").glob("*.yaml"))
+from jobs import JOBS, RANKS, twin_words
 
 
-def twin_words(job: Path) -> list[str]:
-    """Return the arguments that shrink a job, from the comments at its head."""
-    lines = re.findall(r"^# twin: (.*)$", job.read_text(), re.MULTILINE)
-    return shlex.split(" ".join(lines))
-
-
-def planned(job: Path, ranks: int, words: list[str] = []) -> Plan:  # noqa: B006
+def planned(job: Path, ranks: int, words: Sequence[str] = ()) -> Plan:
     return make_plan(load_config(job, [parse_assignment(word) for word in words[1::2]]), ranks)
 
 

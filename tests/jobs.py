@@ -1,0 +1,19 @@
+"""The jobs that are shipped, and how they are shrunk: comments at the head of each file say it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from launcher import ROOT
+
+RANKS = {"transformer_large_v100.yaml": 4, "gpt2_bert_scaling.yaml": 8}
+"""On how many ranks each is meant to run."""
+JOBS = sorted((ROOT / "jobs").glob("*.yaml"))
+
+
+def twin_words(job: Path) -> list[str]:
+    """Return the arguments of ``hpcbench run`` that shrink a job."""
+    lines = re.findall(r"^# twin: (.*)$", job.read_text(), re.MULTILINE)
+    return shlex.split(" ".join(lines))

@@ -1,0 +1,27 @@
+"""The twin of every shipped job in a real job: what is planned for GPUs runs here, smaller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbench.config.load import read_config
+from jobs import JOBS, twin_words
+from launcher import MpiLauncher
+from mpi.reading import read
+
+pytestmark = pytest.mark.mpi
+QUICK = ("--set", "output.plots=false", "--set", "measure.noise_check_s=0",
+         "--set", "measure.canary=false")
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
+def test_the_twin_of_a_job_runs(mpirun: MpiLauncher, job: Path) -> None:
+    done = mpirun.run(4, *twin_words(job), *QUICK, config=read_config(job), timeout=240).check(0)
+    mpirun.assert_no_orphans()
+    results = read(done.folder).results
+    assert {item.status for item in results.cases} == {"ok"}, [
+        (item.case.label, item.reason) for item in results.cases if item.status != "ok"]
+    assert {told["parity"]["on"] for item in results.cases
+            for told in item.detail.values()} == {"the model"}
