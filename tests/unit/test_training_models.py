@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.plan.training.flops import DEFINITIONS, flops, recomputed
@@ -41,6 +41,7 @@ def test_every_model_is_sound() -> None:
         assert shrink(name) == shape
 
 
+@settings(deadline=None)  # of a busy machine
 @given(st.sampled_from(sorted(MODELS)), st.integers(1, 5), st.booleans())
 def test_stages_have_the_parameters_of_the_model_and_a_copy_of_a_tied_one(
     name: str, blocks: int, tied: bool,
@@ -57,6 +58,7 @@ def test_a_model_is_shrunk_in_proportion() -> None:
     assert small == ModelShape("llama", 2, 512, 32, 8, 1792, 1000, 64)
 
 
+@settings(deadline=None)  # of a busy machine
 @given(st.sampled_from(sorted(MODELS)), st.integers(1, 40), st.integers(1, 100))
 def test_what_is_shrunk_is_a_model_or_says_why_not(name: str, layers: int, hidden: int) -> None:
     whole = MODELS[name]
@@ -115,6 +117,7 @@ def test_gpt2_by_hand() -> None:
         "counted": 3 * 1024 * (6 * weights + attention)}
 
 
+@settings(deadline=None)  # of a busy machine
 @given(st.sampled_from(sorted(MODELS)), st.integers(1, 64), st.sampled_from(sorted(DEFINITIONS)))
 def test_flops_grow_with_the_samples_and_recomputation_is_less_than_a_forward_pass(
     name: str, samples: int, definition: str,

@@ -40,6 +40,11 @@ def initial(shape: ModelShape, name: str, extents: tuple[int, ...], seed: int) -
     name = plain_name(shape, name)
     residual = _INTO_RESIDUAL.fullmatch(name)
     deviation = _DEVIATION / math.sqrt(2 * shape.layers) if residual else _DEVIATION
+    return drawn(name, extents, deviation, seed)
+
+
+def drawn(name: str, extents: tuple[int, ...], deviation: float, seed: int) -> torch.Tensor:
+    """Return normal numbers that depend on seed and name; weights of norms are about 1."""
     mean = 1.0 if len(extents) == 1 and name.endswith(".weight") else 0.0
     digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
