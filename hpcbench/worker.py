@@ -95,14 +95,18 @@ class Worker:
         raise CaseError(f"unknown request {message['do']!r}")
 
     def _rehearse(self, case: Case) -> Message:
-        """Set the case up and call it once, as rank 0 of a world that does not exist."""
+        """Set the case up and call it, as rank 0 of a world that does not exist.
+
+        What is counted is the second step of a training: torch's pipelines vote in the first.
+        """
         tally: Tally = {}
         world = open_rehearsal(case.world_size, tally)
         place = Place(0, case.world_size, world, torch.device("cpu"))
         operation = _operation(case.workload, place, validate=False)  # nothing is exchanged
-        operation.prepare()
-        tally.clear()
-        operation.run()
+        for _ in range(2 if case.kind == "training" else 1):
+            operation.prepare()
+            tally.clear()
+            operation.run()
         counted = {name: [len(sizes), sum(sizes)] for name, sizes in tally.items()}
         return {"calls": counted, **_told(operation)}
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.training.predict import predict_stage
+from hpcbench.plan.training.stages import stages_of
 from hpcbench.report.terminal import open_console
 from hpcbench.report.training_plan import calls_text, demand_lines
 
@@ -49,7 +51,12 @@ def print_trials(plan: Plan, trials: Iterable[Trial]) -> int:
 
 def _of_training(trial: Trial) -> Iterator[str]:
     """Yield what a training's step called, and what each of its ranks will need."""
-    if trial.outcome == "accepted" and trial.case.kind == "training":
-        yield f"called by rank 0: {calls_text(trial.calls)}"
-    if trial.outcome in ("accepted", "not tried") and trial.case.kind == "training":
-        yield from demand_lines(trial.case.training)
+    if trial.case.kind != "training" or trial.outcome not in ("accepted", "not tried"):
+        return
+    work = trial.case.training
+    if trial.outcome == "accepted":
+        expected = {(one.collective, one.count, one.size_bytes)
+                    for one in predict_stage(work, stages_of(work)[0]).calls}
+        how = "as" if set(trial.calls) == expected else "other than"
+        yield f"called by rank 0, {how} predicted: {calls_text(trial.calls)}"
+    yield from demand_lines(work)

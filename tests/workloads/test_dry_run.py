@@ -8,12 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hpcbench.config.load import check_config
 from hpcbench.config.names import COLLECTIVES
 from hpcbench.dry_run import trials
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.primitives.registry import PRIMITIVES
+from hpcbench.plan.training.strategies import STRATEGIES
+from hpcbench.report.dry_run_lines import print_trials
 
 
 def plan(world_size: int = 64) -> Plan:
@@ -77,3 +81,23 @@ def test_what_runs_on_gpus_only_is_not_tried() -> None:
     job = make_plan(check_config({"benchmarks": [block]}, "test"), 4)
     assert [(trial.outcome, trial.reason) for trial in trials(job)] == [
         ("not tried", "symm_mem runs on cuda only"), ("accepted", "")]
+
+
+def test_every_strategy_is_accepted_and_calls_what_is_predicted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    block = {"kind": "training", "model": "transformer-tiny", "layers": 4, "hidden": 64,
+             "seq_length": 16, "vocab": 96, "batch_size": 4,
+             "strategies": {spec.name: {"tp": 2} if spec.name == "hybrid" else {}
+                            for spec in STRATEGIES}}
+    job = make_plan(check_config({"benchmarks": [block]}, "test"), 4)
+    assert print_trials(job, trials(job)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    accepted = [line.split()[2] for line in lines if line.startswith("accepted")]
+    assert accepted == [spec.name for spec in STRATEGIES if spec.name != "single"]
+    assert sum("called by rank 0, as predicted: " in line for line in lines) == len(accepted)
+    assert not [line for line in lines if "other than predicted" in line]
+    pipeline = lines[next(at for at, line in enumerate(lines) if " pipeline " in line):]
+    assert [line.split("blocks ")[1][:4] for line in pipeline if "with blocks" in line][:4] == [
+        "0: 4", "1: 8", "2: 8", "3: 4"]
+    assert "at most " in pipeline[3]

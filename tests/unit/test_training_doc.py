@@ -1,0 +1,62 @@
+"""docs/training.md says of models, strategies and options what is true."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from hpcbench.config.load import check_config
+from hpcbench.plan.expand import make_plan
+from hpcbench.plan.training.flops import DEFINITIONS
+from hpcbench.plan.training.models import MODELS, parameters
+from hpcbench.plan.training.schedules import SCHEDULE_NAMES
+from hpcbench.plan.training.spec import StrategySpec
+from hpcbench.plan.training.strategies import STRATEGIES
+from launcher import ROOT
+
+DOC = (ROOT / "docs/training.md").read_text()
+
+
+def rows(title: str) -> dict[str, list[str]]:
+    """Return the cells of a section's table by each name in the first of them."""
+    section = DOC.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")]
+             for line in section.splitlines() if line.startswith("| `")]
+    return {name: found for found in cells for name in re.findall(r"`([^`]+)`", found[0])}
+
+
+def test_every_model_is_told_with_its_extents() -> None:
+    table = rows("Models")
+    assert set(table) == set(MODELS)
+    for name, (_, _, *numbers) in table.items():
+        shape = MODELS[name]
+        assert [int(number.replace(",", "")) for number in numbers] == [
+            shape.layers, shape.hidden, shape.heads, shape.vocab, shape.seq_length,
+            parameters(shape).total], name
+
+
+@pytest.mark.parametrize("spec", STRATEGIES, ids=lambda spec: spec.name)
+def test_every_strategy_is_told_with_its_options(spec: StrategySpec) -> None:
+    table = rows("Strategies")
+    assert set(table) == {each.name for each in STRATEGIES}
+    told = table[spec.name][2]
+    inherited = {"hybrid": ("tensor", "pipeline")}.get(spec.name, ())
+    own = {option: values for option, values in spec.options.items()
+           if not any(option in other.options for other in STRATEGIES if other.name in inherited)}
+    for option, values in own.items():
+        assert f"`{option}`" in told
+        if not values.allowed and spec.name not in ("zero1", "hsdp"):
+            assert f"`{option}` ({values.default})" in told
+    for name in SCHEDULE_NAMES if spec.name == "pipeline" else ():
+        assert f"`{name}`" in told
+    assert all(f"`{name}`" in table["data"][2] for name in ("none", "bf16", "fp16", "powersgd"))
+
+
+def test_definitions_are_named_and_examples_plan() -> None:
+    assert all(f"`{name}`" in DOC for name in DEFINITIONS)
+    (example,) = re.findall(r"```json\n(.*?)```", DOC, re.DOTALL)
+    plan = make_plan(check_config(json.loads(example), "docs/training.md"), 4)
+    assert plan.cases
+    assert not [case.skip for case in plan.cases if case.skip]
