@@ -105,18 +105,18 @@ IN_TURN = {
     ("dp_allreduce", "AR_after"): "mmmmA", ("ep_all_to_all", "dispatch_combine"): "TmT",
 }
 PIPELINED = {
-    ("tp_columnwise", "AG_before"): "GGmGmGmm", ("tp_columnwise", "AG_after"): "mGmGmGmG",
+    ("tp_columnwise", "AG_before"): "GGGGmmmm", ("tp_columnwise", "AG_after"): "mGmGmGmG",
     ("tp_rowwise", "RS_after"): "mRmRmRmR", ("tp_rowwise", "AR_after"): "mAmAmAmA",
     ("tp_mlp", "sequence_parallel"): "GGmmRGmmRGmmRmmR", ("tp_mlp", "AR_after"): "mmAmmAmmAmmA",
     ("dp_allreduce", "AR_after"): "mAmAmAmA",
     ("ep_all_to_all", "dispatch_combine"): "TTmTTmTTmTmT",
 }
-"""Of 4 chunks: each product but the outermost stands between two chunks' communication."""
+"""Of 4 chunks: the next one's communication has begun when a product begins."""
 RING = {
-    ("tp_columnwise", "AG_before"): "srm" "srm" "srm" "m",
-    ("tp_columnwise", "AG_after"): "m" "srm" "srsrm" "srsrsrm" "srsrsr" "srsr" "sr",
-    ("tp_rowwise", "RS_after"): "m" "srm" "srm" "srm",
-    ("tp_mlp", "sequence_parallel"): "srm" "srmm" "srsrmm" "srmm" "srm",
+    ("tp_columnwise", "AG_before"): "rsm" "rsm" "rsm" "m",
+    ("tp_columnwise", "AG_after"): "m" "rsm" "rsrsm" "rsrsrsm" "rsrsrs" "rsrs" "rs",
+    ("tp_rowwise", "RS_after"): "m" "rsm" "rsm" "rsm",
+    ("tp_mlp", "sequence_parallel"): "rsm" "rsmm" "rsrsmm" "rsmm" "rsm",
 }
 
 
