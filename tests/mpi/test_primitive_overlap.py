@@ -45,19 +45,23 @@ def _has(spec: ImplementationSpec | None, primitive: str, order: str) -> bool:
     return spec is not None and (spec.orders is None or (primitive, order) in spec.orders)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_every_order_is_right_for_every_number_of_chunks(mpirun: MpiLauncher, ranks: int) -> None:
+MORE = (
+    _block([2], name="gelu", primitive="tp_mlp", m=96, n=16, k=256, dtype=["fp32", "bf16"],
+           order=["sequence_parallel", "AR_after"], options={"activation": "gelu"}),
+    _block([5], name="uneven", primitive="ep_all_to_all", order="dispatch_combine",
+           options={"split": ["linear", "one_heavy", "zero"]}),
+    _block([4], name="whole_weight", primitive="tp_columnwise", order="AG_before",
+           options={"weight": "replicated"}),
+)
+
+
+@pytest.mark.parametrize(("ranks", "more"), [(2, ()), (4, MORE)])
+def test_every_order_is_right_for_every_number_of_chunks(
+    mpirun: MpiLauncher, ranks: int, more: tuple[dict[str, Any], ...],
+) -> None:
     config = sweep(measure=TWICE, benchmarks=[
         _block([1, 2, 4]), _block([2], dtype="bf16"),
-        _block([4], name="one_rank_less", world_size=ranks - 1),
-        _block([2], name="gelu", primitive="tp_mlp", m=96, n=16, k=256,
-               dtype=["fp32", "bf16"], order=["sequence_parallel", "AR_after"],
-               options={"activation": "gelu"}),
-        _block([5], name="uneven", primitive="ep_all_to_all", order="dispatch_combine",
-               options={"split": ["linear", "one_heavy", "zero"]}),
-        _block([4], name="whole_weight", primitive="tp_columnwise", order="AG_before",
-               options={"weight": "replicated"}),
-    ])
+        _block([4], name="one_rank_less", world_size=ranks - 1), *more])
     outcome = read(mpirun.run(ranks, config=config, timeout=150).check().folder)
     mpirun.assert_no_orphans()
     _assert_all_right(outcome)
