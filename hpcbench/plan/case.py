@@ -133,7 +133,90 @@ class Primitive:
                 *(f"{name}={value}" for name, value in self.options), f"ranks={world_size}"]
 
 
-Workload = Collective | Primitive
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One training strategy on one model: a sample is one optimizer step (docs/training.md).
+
+    ``model`` names what ``layers`` to ``seq_length`` were taken from; ``shrunk`` says that some of
+    them were not. ``family`` is how blocks are built (`plan.training.models`). ``batch_size`` is
+    the samples of one data-parallel replica in one step, in ``accumulation`` equal parts; there are
+    ``dp`` replicas, each of ``tp`` x ``pp`` ranks. ``dtype`` is that of the arithmetic; bf16 and
+    fp16 are mixed precision over fp32 weights. ``options`` are the strategy's, sorted by name.
+    ``parameters`` counts the whole model; ``flops`` are the model's of one step on all ranks, one
+    figure for each definition. ``runner`` is ``module:class``.
+    """
+
+    strategy: str
+    options: tuple[tuple[str, Option], ...]
+    model: str
+    shrunk: bool
+    family: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    inner: int
+    vocab: int
+    seq_length: int
+    dtype: str
+    batch_size: int
+    accumulation: int
+    optimizer: str
+    checkpointing: str
+    dp: int
+    tp: int
+    pp: int
+    parameters: int
+    flops: tuple[tuple[str, int], ...]
+    calls: tuple[str, ...]
+    runner: str
+    groups: int = 1
+
+    @property
+    def name(self) -> str:
+        """Return what is run: ``data``, for a training with the strategy of that name."""
+        return self.strategy
+
+    @property
+    def global_batch(self) -> int:
+        """Return the samples of one step over all replicas."""
+        return self.batch_size * self.dp
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of one step: each counts once, however many ranks see it."""
+        return self.global_batch * self.seq_length
+
+    def collectives(self) -> tuple[Collective, ...]:
+        """Return the collectives that the workload calls, without their sizes."""
+        return tuple(Collective(
+            collective=name, dtype=self.dtype, op="sum" if name in _REDUCTIONS else None,
+            root=None, in_place=name == "all_reduce", requested_bytes=0, size_bytes=0, count=0)
+            for name in self.calls)
+
+    def needs(self) -> tuple[str, ...]:
+        """Return what it needs of the machine beside the backend."""
+        return ()
+
+    def option(self, name: str) -> Option:
+        """Return the value of an option. Raises KeyError."""
+        return dict(self.options)[name]
+
+    def words(self, world_size: int) -> list[str]:
+        """Return what tells it from others, for labels; backend and device go behind the 1st."""
+        parts = [f"{self.model} {self.strategy}", self.dtype]
+        parts += [f"layers={self.layers}", f"hidden={self.hidden}"] if self.shrunk else []
+        parts += [f"seq={self.seq_length}", f"batch={self.batch_size}"]
+        parts += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []
+        parts += [self.optimizer]
+        parts += [f"checkpointing={self.checkpointing}"] if self.checkpointing != "none" else []
+        parts += [f"{name}={degree}" for name, degree in (
+            ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
+        parts += [f"{name}={value}" for name, value in self.options]
+        return [*parts, f"ranks={world_size}"]
+
+
+Workload = Collective | Primitive | Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +335,12 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
 
 
 def _workload_from_json(data: Mapping[str, Any]) -> Workload:
-    if "primitive" not in data:
+    if "collective" in data:
         return Collective(**data)
     options = tuple((str(name), value) for name, value in data["options"])
+    if "strategy" in data:
+        flops = tuple((str(name), int(count)) for name, count in data["flops"])
+        return Training(**{**data, "options": options, "flops": flops,
+                           "calls": tuple(data["calls"])})
     several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
     return Primitive(**{**data, **several, "options": options})

@@ -15,12 +15,13 @@ from hpcbench.config.implementations import OptionAxes
 from hpcbench.config.names import BACKENDS, quote, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Option
-from hpcbench.plan.model_shapes import LAYERS, MODELS
+from hpcbench.plan.model_shapes import LAYERS
 from hpcbench.plan.points import Job
 from hpcbench.plan.primitive_shapes import Shape, shapes
 from hpcbench.plan.primitives.registry import Registry
 from hpcbench.plan.primitives.spec import ImplementationSpec, PrimitiveSpec, Values
 from hpcbench.plan.primitives.workload import options_of
+from hpcbench.plan.training.models import MODELS
 
 _OF_POINTS = ("backend", "order")
 """Keys of a set of options that are axes of every implementation."""

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
-from hpcbench.plan.model_shapes import LAYERS, MODELS
+from hpcbench.plan.model_shapes import LAYERS
 from hpcbench.plan.primitives.registry import Registry
 from hpcbench.plan.primitives.spec import ImplementationSpec, Values
+from hpcbench.plan.training.models import MODELS
 from hpcbench.report.text import MISSING, Column, column_widths, row_line
 
 

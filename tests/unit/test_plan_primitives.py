@@ -14,10 +14,11 @@ from hpcbench.config.names import DTYPE_BYTES, FLOATING_DTYPES, SPLITS
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Plan, Primitive, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.model_shapes import LAYERS, MODELS, layer_of, share_on, undivided
+from hpcbench.plan.model_shapes import LAYERS, layer_of, share_on, undivided
 from hpcbench.plan.primitives.registry import load_registry
 from hpcbench.plan.primitives.spec import Problem, Work
 from hpcbench.plan.primitives.workload import make_workload
+from hpcbench.plan.training.models import MODELS
 
 REGISTRY = load_registry()
 BLOCK: dict[str, Any] = {"kind": "primitive", "primitive": "tp_columnwise",

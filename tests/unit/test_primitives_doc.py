@@ -8,8 +8,9 @@ import re
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.plan.model_shapes import LAYERS, MODELS
+from hpcbench.plan.model_shapes import LAYERS
 from hpcbench.plan.primitives.registry import load_registry
+from hpcbench.plan.training.models import MODELS
 from hpcbench.report.primitive_listing import cells, reasons
 from launcher import ROOT
 

@@ -1,0 +1,1 @@
+"""Training as plans know it: models, strategies, flops, memory. No torch."""

@@ -1,0 +1,1 @@
+"""The models that are trained, with random weights from a seed."""

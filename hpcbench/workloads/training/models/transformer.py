@@ -1,0 +1,109 @@
+"""The transformer that is trained: whole, or the part of it that one pipeline stage has.
+
+Pure torch, built from a `ModelShape`. Every parameter has the same name in every layout, and no
+dropout makes a step random.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from hpcbench.plan.training.models import ModelShape, is_recomputed
+from hpcbench.workloads.training.models.blocks import Block, make_norm
+from hpcbench.workloads.training.models.rotary import Rotation
+
+TIED = ("head.logits.weight", "embedding.tokens.weight")
+"""The weight of the logits, and the one that it is where they are tied."""
+
+
+class Embedding(nn.Module):  # type: ignore[misc]
+    """Tokens, learned positions (not in llama), and in BERT the kind of sentence and a norm."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        learned, bert = shape.family != "llama", shape.family == "bert"
+        self.tokens = nn.Embedding(shape.vocab, shape.hidden)
+        self.positions = nn.Embedding(shape.seq_length, shape.hidden) if learned else None
+        self.types = nn.Embedding(2, shape.hidden) if bert else None
+        self.norm = make_norm(shape) if bert else None
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return hidden states (samples, tokens, hidden) of tokens (samples, tokens)."""
+        x = self.tokens(tokens)
+        if self.positions is not None:
+            x = x + self.positions(torch.arange(tokens.shape[-1], device=tokens.device))
+        if self.types is not None:  # All are of the first kind: samples are one sentence.
+            x = x + self.types(torch.zeros_like(tokens[0]))
+        return x if self.norm is None else self.norm(x)
+
+
+class Head(nn.Module):  # type: ignore[misc]
+    """The last norm and the logits; in BERT a product and GELU before, and a bias of the logits."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        bert = shape.family == "bert"
+        self.transform = nn.Linear(shape.hidden, shape.hidden) if bert else None
+        self.norm = make_norm(shape)
+        self.logits = nn.Linear(shape.hidden, shape.vocab, bias=bert)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return logits (samples, tokens, vocab)."""
+        if self.transform is not None:
+            x = F.gelu(self.transform(x))
+        return self.logits(self.norm(x))
+
+
+class Transformer(nn.Module):  # type: ignore[misc]
+    """A model, or the stage of it that has ``blocks``, numbered as in the whole model.
+
+    The stage with block 0 has the embedding and takes tokens (samples, tokens) int64; others take
+    hidden states (samples, tokens, hidden). The stage with the last block has the head and returns
+    logits (samples, tokens, vocab); others return hidden states. Children are ``embedding``,
+    ``blocks`` (a ModuleDict by the block's number) and ``head``; what a stage lacks is None.
+
+    A tied weight is one parameter, ``embedding.tokens.weight``, where one stage has both ends. A
+    last stage alone has its own, ``head.logits.weight``: its gradient is to be added to the first
+    stage's, and its weight to be kept the same.
+    """
+
+    def __init__(self, shape: ModelShape, blocks: range | None = None,
+                 checkpointing: str = "none") -> None:
+        super().__init__()
+        blocks = range(shape.layers) if blocks is None else blocks
+        self.shape = shape
+        self.embedding = Embedding(shape) if blocks.start == 0 else None
+        self.blocks = nn.ModuleDict({
+            str(number): Block(shape, is_recomputed(checkpointing, number)) for number in blocks})
+        self.head = Head(shape) if blocks.stop == shape.layers else None
+        self.tie()
+
+    def tie(self) -> None:
+        """Let the logits use the token embedding's weight, if they do in this family.
+
+        To be called again when parameters were replaced (to_empty, parallelize_module).
+        """
+        if self.shape.tied and self.embedding is not None and self.head is not None:
+            self.head.logits.weight = self.embedding.tokens.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return logits or hidden states of tokens or hidden states: see the class."""
+        rotation = (Rotation(self.shape.seq_length, self.shape.head_dim, x.device)
+                    if self.shape.family == "llama" else None)
+        if self.embedding is not None:
+            x = self.embedding(x)
+        for block in self.blocks.values():
+            x = block(x, rotation)
+        return x if self.head is None else self.head(x)
+
+
+def token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross entropy, at least fp32, of all targets (samples, tokens).
+
+    BERT is trained on a part of the tokens only; here each counts, so that the work is the same in
+    every step and on every rank. The logits are computed of all tokens either way.
+    """
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(wide.flatten(0, 1), targets.flatten())

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from hpcbench.plan.training.flops import flops, recomputed
+from hpcbench.plan.training.models import CHECKPOINTING, MODELS, ModelShape, parameters
+from hpcbench.workloads.training.models.rotary import Rotation
+from hpcbench.workloads.training.models.transformer import TIED, Transformer, token_loss
+from hpcbench.workloads.training.models.weights import init_weights, plain_name
+
+SMALL = {
+    "gpt": ModelShape("gpt", 3, 32, 4, 4, 128, 50, 16),
+    "llama": ModelShape("llama", 3, 32, 4, 2, 112, 50, 16),
+    "bert": ModelShape("bert", 3, 32, 4, 4, 128, 50, 16),
+}
+families = pytest.mark.parametrize("shape", SMALL.values(), ids=SMALL)
+
+
+def made(shape: ModelShape, blocks: range | None = None, checkpointing: str = "none",
+         seed: int = 7) -> Transformer:
+    model = Transformer(shape, blocks, checkpointing)
+    init_weights(model, seed)
+    return model.double()
+
+
+def tokens(shape: ModelShape, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(shape.vocab, (2, shape.seq_length), generator=generator)
+
+
+def gradients(model: Transformer) -> dict[str, torch.Tensor]:
+    return {name: item.grad for name, item in model.named_parameters()}
+
+
+def counted(shape: ModelShape, samples: int, checkpointing: str = "none") -> int:
+    """Return what torch counts of a step on the meta device, where nothing is computed."""
+    with torch.device("meta"):
+        model = Transformer(shape, checkpointing=checkpointing)
+        batch = torch.zeros((samples, shape.seq_length), dtype=torch.long)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        token_loss(model(batch), batch).backward()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_has_the_parameters_and_flops_that_the_plan_says(name: str) -> None:
+    shape = MODELS[name]
+    with torch.device("meta"):
+        model = Transformer(shape)
+    assert sum(item.numel() for item in model.parameters()) == parameters(shape).total
+    assert counted(shape, 2) == dict(flops(shape, 2))["counted"]
+
+
+@families
+def test_parts_have_the_parameters_that_the_plan_says(shape: ModelShape) -> None:
+    found = parameters(shape)
+    whole = Transformer(shape)
+    assert sum(item.numel() for item in whole.embedding.parameters()) == found.embedding
+    assert sum(item.numel() for item in whole.blocks["1"].parameters()) == found.block
+    for blocks in (range(0, 1), range(1, 2), range(1, 3), range(0, 3)):
+        stage = Transformer(shape, blocks)
+        assert sum(item.numel() for item in stage.parameters()) == found.of_stage(
+            blocks.start == 0, len(blocks), blocks.stop == shape.layers)
+
+
+@families
+@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
+def test_recomputation_is_counted_and_changes_nothing(
+    shape: ModelShape, checkpointing: str,
+) -> None:
+    expected = (dict(flops(shape, 2))["counted"]
+                + recomputed(shape, 2, checkpointing, "counted"))
+    assert counted(shape, 2, checkpointing) == expected
+    plain, again = made(shape), made(shape, checkpointing=checkpointing)
+    batch = tokens(shape)
+    for model in (plain, again):
+        token_loss(model(batch), batch).backward()
+    assert all(torch.equal(gradient, gradients(plain)[name])
+               for name, gradient in gradients(again).items())
+
+
+@families
+def test_stages_one_after_the_other_are_the_whole_model(shape: ModelShape) -> None:
+    whole = made(shape)
+    stages = [made(shape, blocks) for blocks in (range(0, 1), range(1, 2), range(2, 3))]
+    x = batch = tokens(shape)
+    for stage in stages:
+        x = stage(x)
+    assert torch.equal(x, whole(batch))
+    token_loss(x, batch).backward()
+    token_loss(whole(batch), batch).backward()
+    summed: dict[str, torch.Tensor] = {}
+    for stage in stages:
+        for name, gradient in gradients(stage).items():
+            plain = plain_name(shape, name)
+            summed[plain] = summed.get(plain, 0) + gradient
+    expected = gradients(whole)
+    assert summed.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(summed[name], gradient, rtol=1e-12, atol=1e-15)
+
+
+@families
+def test_weights_depend_on_seed_and_name_only(shape: ModelShape) -> None:
+    whole, stage = made(shape), made(shape, range(2, 3))
+    same = dict(whole.named_parameters())
+    assert all(torch.equal(item, same[plain_name(shape, name)])
+               for name, item in stage.named_parameters())
+    other = made(shape, seed=8)
+    assert all(not torch.equal(item, same[name]) for name, item in other.named_parameters())
+    assert (TIED[0] in dict(stage.named_parameters())) and (TIED[0] in same) != shape.tied
+
+
+@families
+def test_every_parameter_takes_part_in_the_loss(shape: ModelShape) -> None:
+    model = made(shape)
+    batch = tokens(shape)
+    loss = token_loss(model(batch), batch)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(torch.tensor(shape.vocab).log().item(), rel=0.2)
+    for name, gradient in gradients(model).items():
+        # A constant added to all keys of a query changes no weight that softmax gives them.
+        assert name.endswith("attention.k.bias") or float(gradient.abs().max()) > 1e-9, name
+
+
+@families
+def test_a_decoder_sees_no_later_token_and_an_encoder_does(shape: ModelShape) -> None:
+    model = made(shape)
+    batch, changed = tokens(shape), tokens(shape)
+    changed[:, -1] = (changed[:, -1] + 1) % shape.vocab
+    with torch.no_grad():
+        before, after = model(batch)[:, :-1], model(changed)[:, :-1]
+    assert torch.equal(before, after) == shape.causal
+
+
+def test_grouped_heads_are_as_if_each_query_had_its_own_copy() -> None:
+    shape = SMALL["llama"]
+    grouped = made(shape)
+    full = made(replace(shape, kv_heads=shape.heads))
+    state = grouped.state_dict()
+    for name in [key for key in state if key.endswith(("attention.k.weight",
+                                                       "attention.v.weight"))]:
+        heads = state[name].unflatten(0, (shape.kv_heads, shape.head_dim))
+        state[name] = heads.repeat_interleave(shape.heads // shape.kv_heads, dim=0).flatten(0, 1)
+    full.load_state_dict(state)
+    batch = tokens(shape)
+    torch.testing.assert_close(grouped(batch), full(batch), rtol=1e-12, atol=1e-14)
+
+
+def test_turned_heads_compare_by_their_distance() -> None:
+    rotation = Rotation(16, 8, torch.device("cpu"))
+    generator = torch.Generator().manual_seed(1)
+    query, key = torch.randn(2, 1, 8, dtype=torch.float64, generator=generator)
+    scores = rotation.turn(query.expand(16, 8)) @ rotation.turn(key.expand(16, 8)).T
+    assert float(scores[0, 0]) == pytest.approx(float(query @ key.T))
+    for distance in range(-8, 9):
+        line = scores.diagonal(distance)
+        torch.testing.assert_close(line, line[:1].expand_as(line), rtol=0, atol=1e-5)
+    assert float((scores[0] - scores[0, 0]).abs().max()) > 0.1
+
+
+@families
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_types_come_near(shape: ModelShape, dtype: torch.dtype) -> None:
+    batch = tokens(shape)
+    exact = made(shape)(batch)
+    narrow = made(shape).to(dtype)(batch)
+    assert narrow.dtype == dtype
+    error = (narrow.double() - exact).abs().max() / exact.abs().max()
+    assert float(error.detach()) < 16 * torch.finfo(dtype).eps
+    assert token_loss(narrow, batch).dtype == torch.float32
