@@ -254,7 +254,7 @@ def list_(
         bool, typer.Option("--probe/--no-probe", help="Ask this machine which backends it has.")
     ] = True,
 ) -> None:
-    """List collectives, primitives, plug-ins and backends, with what is available here."""
+    """List what can be measured: collectives, primitives, models, strategies; and backends here."""
     from hpcbench.report.listing import print_listing
 
     print_listing(probe=probe)

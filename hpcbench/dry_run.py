@@ -1,8 +1,8 @@
 """A dry run: every case of a plan is set up and called once, as rank 0 of any world, alone.
 
-All groups are torch's ``fake`` backend, which accepts every call and moves nothing. So a sweep
-for 64 ranks is tried on a laptop: does torch take the calls, do the buffers fit? There is no
-backend ``fake`` for sweep files on purpose: its times would be rows that look like measurements.
+All groups are of a backend that accepts every call and moves nothing (`backends.rehearsal`). So a
+sweep for 64 ranks is tried on a laptop: does torch take the calls, do the buffers fit? It is no
+backend for sweep files, on purpose: its times would be rows that look like measurements.
 A dry run keeps no times and writes no results.
 """
 
@@ -89,7 +89,8 @@ class _Rehearsal:
         in_time = worker.wait(case.timeout_s)
         answer = worker.receive() if in_time else None
         if answer and answer["outcome"] == "ok":
-            return Trial(case, "accepted", "")
+            calls = tuple((name, *counted) for name, counted in answer["calls"].items())
+            return Trial(case, "accepted", "", calls)
         reason = (answer["cause"] if answer else worker.how_it_ended() if in_time
                   else f"no end in {case.timeout_s:g} s")
         self._dismiss()

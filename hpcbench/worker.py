@@ -20,7 +20,8 @@ import torch.distributed as dist
 from hpcbench.backends.control import GlooControl, MpiControl
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
-from hpcbench.backends.groups import Division, device_memory, open_fake_world, open_groups
+from hpcbench.backends.groups import Division, device_memory, open_groups
+from hpcbench.backends.rehearsal import Tally, open_rehearsal
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
 from hpcbench.launch.communicator import InlineComms
@@ -32,7 +33,7 @@ from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
-from hpcbench.plan.case import Case, Collective, Workload, case_from_json
+from hpcbench.plan.case import Case, Collective, Primitive, Workload, case_from_json
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.schema import NO_COMMUNICATOR
@@ -40,8 +41,10 @@ from hpcbench.workloads.collectives.check import Mismatch
 from hpcbench.workloads.collectives.operation import Operation, Place
 from hpcbench.workloads.collectives.table import make_operation, other_operation
 from hpcbench.workloads.primitives.operation import PrimitiveOperation
+from hpcbench.workloads.training.operation import TrainingOperation
+from hpcbench.workloads.training.parity import Disparity
 
-AnyOperation = Operation | PrimitiveOperation
+AnyOperation = Operation | PrimitiveOperation | TrainingOperation
 _COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",
                   "timeout", "nccl error", "gloo/transport", "socket", "remote process",
                   "connection refused", "unhandled system error")
@@ -93,12 +96,15 @@ class Worker:
 
     def _rehearse(self, case: Case) -> Message:
         """Set the case up and call it once, as rank 0 of a world that does not exist."""
-        world = open_fake_world(case.world_size)
+        tally: Tally = {}
+        world = open_rehearsal(case.world_size, tally)
         place = Place(0, case.world_size, world, torch.device("cpu"))
-        operation = _operation(case.workload, place)
+        operation = _operation(case.workload, place, validate=False)  # nothing is exchanged
         operation.prepare()
+        tally.clear()
         operation.run()
-        return {}
+        counted = {name: [len(sizes), sum(sizes)] for name, sizes in tally.items()}
+        return {"calls": counted, **_told(operation)}
 
     def _listen(self, ports: list[int], timeout_s: float) -> Message:
         """Start the store that all workers meet at, on the first free port of ``ports``."""
@@ -139,7 +145,7 @@ class Worker:
         self._progress.mark(Phase.SETUP)
         device = self._device(message["device"])
         communicator_ns = self._open_group(case)
-        operation = _operation(case.workload, self._place(case, device))
+        operation = _operation(case.workload, self._place(case, device), validate=case.validate)
         schedule = Schedule(case.warmup, case.batch, case.validate)
         measured = measure(operation, device, self._progress, schedule,
                            self._surroundings(case, operation, message))
@@ -148,7 +154,8 @@ class Worker:
                 "device": str(device.torch_device), "stop_reason": measured.stop_reason,
                 "device_memory": device_memory(
                     case.backend, operation.place.group, device.torch_device.type),
-                "communicator_ns": communicator_ns, **_wrong_elements(case, measured.wrong)}
+                "communicator_ns": communicator_ns, **_told(operation),
+                **_wrong_elements(case, measured.wrong)}
 
     def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:
         assert self._membership is not None
@@ -226,9 +233,21 @@ class Worker:
         self._groups.clear()
 
 
-def _operation(work: Workload, place: Place) -> AnyOperation:
-    return (make_operation(work, place) if isinstance(work, Collective) else
-            PrimitiveOperation(work, place))
+def _operation(work: Workload, place: Place, *, validate: bool) -> AnyOperation:
+    if isinstance(work, Collective):
+        return make_operation(work, place)
+    if isinstance(work, Primitive):
+        return PrimitiveOperation(work, place)
+    return TrainingOperation(work, place, validate=validate)
+
+
+def _told(operation: AnyOperation) -> Message:
+    """Return what a training tells beside its rows, and close it."""
+    if not isinstance(operation, TrainingOperation):
+        return {}
+    told = operation.answer()
+    operation.close()
+    return told
 
 
 def _group_key(case: Case) -> tuple[str, int, str]:
@@ -275,14 +294,9 @@ def one_line(error: Exception) -> str:
 
 def _wrong_elements(case: Case, wrong: list[object]) -> Mapping[str, Any]:
     """Return the count of wrong elements over all checks, and the first in words."""
-    mismatches = [item for item in wrong if isinstance(item, Mismatch)]
+    mismatches = [item for item in wrong if isinstance(item, (Mismatch, Disparity))]
     if not case.validate:
         return {"n_wrong": -1, "wrong": ""}
     if not mismatches:
         return {"n_wrong": 0, "wrong": ""}
-    first = mismatches[0]
-    return {
-        "n_wrong": sum(item.n_wrong for item in mismatches),
-        "wrong": f"{first.n_wrong} of {first.n_elements} elements, first index "
-                 f"{first.first_index}: got {first.got}, expected {first.expected}",
-    }
+    return {"n_wrong": sum(item.n_wrong for item in mismatches), "wrong": mismatches[0].words}

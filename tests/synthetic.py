@@ -203,6 +203,8 @@ def _pass_records(plan: Plan, rank: int, pass_index: int, launch: int) -> Iterab
 
 def same_record(left: Record, right: Record) -> bool:
     """Tell whether two records are equal; ``==`` cannot, it meets an array."""
-    others = [field.name for field in fields(Record) if field.name != "samples"]
+    others = [field.name for field in fields(Record) if field.name not in ("samples", "phases")]
     return np.array_equal(left.samples, right.samples) and all(
-        getattr(left, name) == getattr(right, name) for name in others)
+        getattr(left, name) == getattr(right, name) for name in others) and (
+        list(left.phases) == list(right.phases)) and all(
+        np.array_equal(left.phases[name], right.phases[name]) for name in left.phases)

@@ -60,17 +60,3 @@ def device_memory(backend: str, group: Any, device: str) -> Mapping[str, str] | 
     Backend mpi: {"how": ``direct``, or ``staged`` through host memory, "reason": why}.
     """
     return group.staging.how(device) if backend == "mpi" else None
-
-
-def open_fake_world(world_size: int) -> Any:
-    """Return the group of a world in which this process is rank 0 and nothing is communicated.
-
-    torch's ``fake`` backend; the world that this process was in before is destroyed.
-    """
-    # registers the backend; torch has no public name for it
-    import torch.testing._internal.distributed.fake_pg  # noqa: F401
-
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    dist.init_process_group("fake", store=dist.HashStore(), rank=0, world_size=world_size)
-    return dist.group.WORLD

@@ -1,4 +1,4 @@
-"""A block of a sweep file: one sweep over collectives, or over primitives.
+"""A block of a sweep file: one sweep over collectives, primitives or trainings.
 
 Every key that takes a list is an axis; a block is measured at each point of the product.
 """
@@ -13,20 +13,23 @@ from pydantic_core import PydanticCustomError
 
 from hpcbench.config import names
 from hpcbench.config.axes import Axis, Environment, Iterations, Sizes, WorldSize
-from hpcbench.config.implementations import Implementations
+from hpcbench.config.implementations import Implementations, Strategies
 from hpcbench.config.section import (
     NAME_PATTERN,
     Backend,
+    Checkpointing,
     CollectiveName,
     Device,
     Dtype,
     Kind,
     Mode,
     Op,
+    Optimizer,
     Section,
     Split,
     Text,
     Timeout,
+    TrainingDtype,
     Wakeup,
     Warmup,
 )
@@ -37,7 +40,7 @@ Extent = Annotated[int, Field(ge=1, le=2**31)]
 class Block(Section):
     """What every sweep has: where it runs, and how its cases are measured."""
 
-    kind: Kind = Field(description="collective (or comm), or primitive.")
+    kind: Kind = Field(description="collective (or comm), primitive, or training (or train).")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = Field(
         default=None, description="Title of the block's table; default: kind and number.")
     backend: Axis[Backend] = Field(default=("gloo",), description="Who does it.")
@@ -128,8 +131,34 @@ class PrimitiveBlock(Block):
         return [name for name in names if getattr(self, name) is not None]
 
 
+class TrainingBlock(Block):
+    """One sweep over training steps: the product of all lists and strategies."""
+
+    model: Axis[Text] = Field(description="What is trained; hpcbench list names them.")
+    strategies: Strategies = Field(
+        description="How it is spread over the ranks: names, or a mapping of names to options; "
+        "lists are axes.")
+    dtype: Axis[TrainingDtype] = Field(
+        default=("fp32",), description="Of the arithmetic; bf16 and fp16 over fp32 weights.")
+    layers: Axis[Extent] | None = Field(
+        default=None, description="Instead of the model's own number of blocks.")
+    hidden: Axis[Extent] | None = Field(
+        default=None, description="Instead of the model's own width; heads stay as many.")
+    vocab: Axis[Extent] | None = Field(
+        default=None, description="Instead of the model's own vocabulary.")
+    seq_length: Axis[Extent] | None = Field(
+        default=None, description="Tokens of a sample; default: the model's longest.")
+    batch_size: Axis[Extent] = Field(
+        default=(8,), description="Samples of one data-parallel replica in one step.")
+    accumulation: Axis[Extent] = Field(
+        default=(1,), description="Equal parts that they are computed in, one after another.")
+    optimizer: Axis[Optimizer] = Field(default=("adamw",), description="Who updates the weights.")
+    checkpointing: Axis[Checkpointing] = Field(
+        default=("none",), description="Activations that are computed again, not kept.")
+
+
 BLOCKS: Mapping[str, type[Block]] = {
-    "collective": CollectiveBlock, "primitive": PrimitiveBlock}
+    "collective": CollectiveBlock, "primitive": PrimitiveBlock, "training": TrainingBlock}
 """Kind -> its block."""
 
 
@@ -141,6 +170,7 @@ def _kind_of(value: Any) -> str:
 
 
 AnyBlock = Annotated[
-    Annotated[CollectiveBlock, Tag("collective")] | Annotated[PrimitiveBlock, Tag("primitive")],
+    Annotated[CollectiveBlock, Tag("collective")] | Annotated[PrimitiveBlock, Tag("primitive")]
+    | Annotated[TrainingBlock, Tag("training")],
     Discriminator(_kind_of),
 ]

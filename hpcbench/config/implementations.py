@@ -1,4 +1,4 @@
-"""The key ``implementations`` of a block of primitives: names, with options as axes.
+"""The keys ``implementations`` of primitives and ``strategies`` of trainings: names with options.
 
 Written as one name, a list of names, or a mapping of a name to its options or to a list of several
 sets of options (as DDLB's files have it); each option is a value or a list, which is an axis.
@@ -16,19 +16,24 @@ from hpcbench.config.names import quote
 OptionAxes = dict[str, tuple[str | int | bool, ...]]
 
 
-def _check(value: Any) -> dict[str, tuple[OptionAxes, ...]]:
-    if isinstance(value, Mapping):
-        given = {_name(name): _sets(name, options) for name, options in value.items()}
-    else:
-        given = {_name(name): ({},) for name in as_tuple(value)}
-    if not given:
-        raise ValueError("no implementation is named; give at least one")
-    return given
+def _checked(what: str) -> Checked:
+    """Return the annotation of named sets of options; ``what`` is what the names are of."""
+    def check(value: Any) -> dict[str, tuple[OptionAxes, ...]]:
+        if isinstance(value, Mapping):
+            given = {_name(name, what): _sets(name, sets) for name, sets in value.items()}
+        else:
+            given = {_name(name, what): ({},) for name in as_tuple(value)}
+        if not given:
+            raise ValueError(f"no {what} is named; give at least one")
+        return given
+
+    return Checked(check, _schema)
 
 
-def _name(value: Any) -> str:
+def _name(value: Any, what: str) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 100:
-        raise ValueError(f"{quote(value)} is not the name of an implementation")
+        article = "an" if what[0] in "aeiou" else "a"
+        raise ValueError(f"{quote(value)} is not the name of {article} {what}")
     return value
 
 
@@ -66,5 +71,7 @@ def _schema() -> JsonSchema:
                       {"type": "object", "minProperties": 1, "additionalProperties": sets}]}
 
 
-Implementations = Annotated[dict[str, tuple[OptionAxes, ...]], Checked(_check, _schema)]
+Implementations = Annotated[dict[str, tuple[OptionAxes, ...]], _checked("implementation")]
 """Implementation -> its sets of options, each option with all its values."""
+Strategies = Annotated[dict[str, tuple[OptionAxes, ...]], _checked("strategy")]
+"""Training strategy -> its sets of options, each option with all its values."""

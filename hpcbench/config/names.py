@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-KINDS = ("collective", "primitive")
+KINDS = ("collective", "primitive", "training")
 KIND_ALIASES: Mapping[str, str] = MappingProxyType({
-    "comm": "collective", "primitives": "primitive"})
+    "comm": "collective", "primitives": "primitive", "train": "training"})
 
 COLLECTIVES = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather",
@@ -37,6 +37,10 @@ DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({
     "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "int": "int32", "long": "int64",
 })
 FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
+TRAINING_DTYPES = ("fp32", "bf16", "fp16")
+OPTIMIZERS = ("adamw", "sgd")
+CHECKPOINTINGS = ("none", "selective", "full")
+"""Which activations a training keeps for the backward pass, and which it computes again."""
 
 SPLITS = ("even", "linear", "one_heavy", "zero")
 """How the data are divided among the ranks (docs/method.md)."""

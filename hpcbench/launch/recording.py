@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from hpcbench.launch.crew import Hearing
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import Turn
@@ -12,6 +14,7 @@ from hpcbench.trace.schema import (
     NO_COMMUNICATOR,
     SAMPLE_COLUMNS,
     UNTIMED,
+    Phases,
     Record,
     Samples,
     no_samples,
@@ -29,15 +32,27 @@ def heard(
     detail = dict(hearing.own.detail)
     if evidence.wrong:
         detail["wrong"] = evidence.wrong
-    if answer.get("device_memory"):
-        detail["device_memory"] = answer["device_memory"]
+    for name in ("device_memory", "memory", "parity"):
+        if answer.get(name):
+            detail[name] = answer[name]
+    phases = _phases(answer)
+    if any(len(values) != len(rows) for values in phases.values()):
+        longest = max(map(len, phases.values()))
+        detail["phases"], phases = f"up to {longest} durations of {len(rows)} samples", {}
     return record(
         case, turn, hearing.verdict.status, hearing.verdict.reason,
         blamed_rank=hearing.verdict.blamed_rank, device=answer.get("device", ""),
         window=(answer.get("begin_ns", window[0]), answer.get("end_ns", window[1])),
         n_wrong=evidence.n_wrong, samples=rows, detail=detail, position=position,
         stop_reason=answer.get("stop_reason", ""),
-        communicator_ns=answer.get("communicator_ns", NO_COMMUNICATOR))
+        communicator_ns=answer.get("communicator_ns", NO_COMMUNICATOR), phases=phases)
+
+
+def _phases(answer: Mapping[str, Any]) -> Phases:
+    """Return what the worker said of the phases of training steps; nothing of other cases."""
+    told = answer.get("phases") or {"names": [], "ns": []}
+    return {name: np.array(values, dtype=np.int64)
+            for name, values in zip(told["names"], told["ns"], strict=True)}
 
 
 def record(
@@ -45,6 +60,7 @@ def record(
     device: str = "", window: tuple[int, int] = (0, 0), n_wrong: int = -1,
     samples: Samples | None = None, detail: Mapping[str, Any] | None = None,
     position: int = -1, stop_reason: str = "", communicator_ns: int = NO_COMMUNICATOR,
+    phases: Phases | None = None,
 ) -> Record:
     """Return a record of a case in one pass of one launch."""
     return Record(
@@ -52,7 +68,8 @@ def record(
         status=status, reason=reason, blamed_rank=blamed_rank, mode=case.mode, device=device,
         begin_ns=window[0], end_ns=window[1], n_wrong=n_wrong,
         samples=no_samples() if samples is None else samples, detail=detail or {},
-        stop_reason=stop_reason, position=position, communicator_ns=communicator_ns)
+        stop_reason=stop_reason, position=position, communicator_ns=communicator_ns,
+        phases=phases or {})
 
 
 def canary_note(case: Case, turn: Turn, hearing: Hearing, rows: Samples) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from hpcbench.plan.case import Case, Workload, case_id
 from hpcbench.plan.points import Job, Point
 from hpcbench.plan.primitive_points import PrimitivePoint
 from hpcbench.plan.support import BACKEND_TRAITS, needs
+from hpcbench.plan.training.points import TrainingPoint
+
+AnyPoint = Point | PrimitivePoint | TrainingPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Draft:
 
 
 def assemble(
-    title: str, block: Block, job: Job, point: Point | PrimitivePoint, draft: Draft,
+    title: str, block: Block, job: Job, point: AnyPoint, draft: Draft,
 ) -> Case:
     """Return the case of a point."""
     config = job.config
@@ -50,14 +53,14 @@ def assemble(
         min_iterations=least, batch=calls_of_sample(point, config))
 
 
-def sample_bounds(point: Point | PrimitivePoint, config: Config) -> tuple[int, int]:
+def sample_bounds(point: AnyPoint, config: Config) -> tuple[int, int]:
     """Return the least and the most timed samples of a pass; they are equal if fixed."""
     if isinstance(point.iterations, str):
         return config.measure.min_iterations, config.measure.max_iterations
     return point.iterations, point.iterations
 
 
-def calls_of_sample(point: Point | PrimitivePoint, config: Config) -> int:
+def calls_of_sample(point: AnyPoint, config: Config) -> int:
     """Return how many calls one sample is."""
     return config.measure.batch if point.mode == "pipelined" else 1
 
@@ -71,7 +74,7 @@ def too_large(memory_bytes: int, device: str, hardware: Hardware) -> str | None:
             f"hardware.memory_per_device_gb {limit:g}")
 
 
-def _contradiction(point: Point | PrimitivePoint) -> str | None:
+def _contradiction(point: AnyPoint) -> str | None:
     """Return why the point's environment selects something else than its backend, or None."""
     selected = dict(BACKEND_TRAITS[point.backend].env)
     for name, value in point.env:
@@ -81,7 +84,7 @@ def _contradiction(point: Point | PrimitivePoint) -> str | None:
 
 
 def _identity(
-    point: Point | PrimitivePoint, draft: Draft, env: tuple[tuple[str, str], ...], config: Config,
+    point: AnyPoint, draft: Draft, env: tuple[tuple[str, str], ...], config: Config,
 ) -> dict[str, Any]:
     """Return what makes a case this case; limits and labels do not."""
     identity: dict[str, Any] = {

@@ -286,6 +286,13 @@ class Case:
             raise TypeError(f"{self.label} is no primitive")
         return self.workload
 
+    @property
+    def training(self) -> Training:
+        """Return the workload of a training. Raises TypeError of another kind."""
+        if not isinstance(self.workload, Training):
+            raise TypeError(f"{self.label} is no training")
+        return self.workload
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

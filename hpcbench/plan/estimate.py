@@ -1,9 +1,9 @@
 """How long a plan may take: an assumption to size a job with, never a result.
 
 Time of an iteration = alpha x ceil(log2 n) + moved bytes / beta, and one more alpha term for the
-barrier it starts after; of a primitive also its flops / rate. Alpha, beta and the rate are
-assumed, per device: for the CPU what gloo does with four ranks on two shared cores, so a real node
-is faster. `hardware.network_bandwidth_gbps` replaces beta if it is given.
+barrier it starts after; of a primitive and of a training step also its flops / rate. Alpha, beta
+and the rate are assumed, per device: for the CPU what gloo does with four ranks on two shared
+cores, so a real node is faster. `hardware.network_bandwidth_gbps` replaces beta if it is given.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from hpcbench.config.schema import Hardware
 from hpcbench.plan.case import Collective, Primitive, Workload
+from hpcbench.plan.training.predict import Prediction
 
 CASE_S = 0.03
 """Assumed: agreement, buffers, expected results, journal."""
@@ -65,6 +66,14 @@ def estimate_primitive_s(work: Primitive, device: str, calls: int, validate: boo
               + work.wire_bytes / _BETA_BYTES_PER_S[kind])
     check_s = work.total_flops / _FLOPS_PER_S["cpu"] if validate else 0.0
     return setup_s(work) + calls * call_s + check_s
+
+
+def estimate_training_s(expected: Prediction, device: str, calls: int) -> float:
+    """Return the assumed seconds of one case: its steps, and one more to check."""
+    kind = "cuda" if device == "cuda" else "cpu"
+    step_s = (expected.hardware_flops / _FLOPS_PER_S[kind] + expected.collectives * _ALPHA_S[kind]
+              + expected.wire_bytes / _BETA_BYTES_PER_S[kind])
+    return CASE_S + (calls + 1) * step_s
 
 
 def setup_s(work: Workload) -> float:

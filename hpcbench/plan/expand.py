@@ -9,7 +9,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hpcbench.config.blocks import AnyBlock, CollectiveBlock
+from hpcbench.config.blocks import AnyBlock, CollectiveBlock, TrainingBlock
 from hpcbench.config.names import unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
@@ -20,6 +20,7 @@ from hpcbench.plan.order import ordered
 from hpcbench.plan.points import Job, refuse_huge
 from hpcbench.plan.primitive_cases import primitive_cases
 from hpcbench.plan.primitives.registry import Registry, load_registry
+from hpcbench.plan.training_cases import training_cases
 
 
 def make_plan(config: Config, world_size: int) -> Plan:
@@ -103,6 +104,8 @@ def _block_cases(
 ) -> Iterator[Case]:
     if isinstance(block, CollectiveBlock):
         return collective_cases(title, block, job)
+    if isinstance(block, TrainingBlock):
+        return training_cases(title, block, job)
     return primitive_cases(title, block, job, registry)
 
 

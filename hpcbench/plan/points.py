@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from hpcbench.config.blocks import AnyBlock, CollectiveBlock, PrimitiveBlock
+from hpcbench.config.blocks import AnyBlock, CollectiveBlock, PrimitiveBlock, TrainingBlock
+from hpcbench.config.implementations import OptionAxes
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
 
 MAX_POINTS = 200_000
 """Larger products are refused before they are written out."""
+_OF_BOTH = ("dtype", "backend", "device", "world_size", "mode", "warmup", "iterations", "check",
+            "wakeup_s")
+_OF_PRIMITIVES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "order",
+                  *_OF_BOTH)
+_OF_TRAININGS = ("model", "layers", "hidden", "vocab", "seq_length", "batch_size",
+                 "accumulation", "optimizer", "checkpointing", *_OF_BOTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +95,22 @@ def refuse_huge(blocks: Sequence[AnyBlock], config: Config) -> None:
 
 
 def _lengths(block: AnyBlock, config: Config) -> dict[str, int]:
+    """Return the axes' lengths; of named sets of options the sum over the sets."""
     if isinstance(block, PrimitiveBlock):
-        return _primitive_lengths(block)
-    lengths = {name: len(values) for name, values in _axes(block, config).items() if name != "env"}
+        lengths = _listed(block, _OF_PRIMITIVES)
+        lengths["implementations"] = _sets(block.implementations)
+        lengths |= {f"options.{name}": len(values) for name, values in block.options.items()}
+    elif isinstance(block, TrainingBlock):
+        lengths = _listed(block, _OF_TRAININGS) | {"strategies": _sets(block.strategies)}
+    else:
+        lengths = {name: len(values) for name, values in _axes(block, config).items()
+                   if name != "env"}
     return lengths | {f"env.{name}": len(values) for name, values in block.env.items()}
 
 
-def _primitive_lengths(block: PrimitiveBlock) -> dict[str, int]:
-    """Return the axes' lengths; of implementations the sum over their sets of options."""
-    listed = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "dtype", "backend",
-              "device", "world_size", "order", "mode", "warmup", "iterations", "check", "wakeup_s")
-    lengths = {name: len(getattr(block, name) or (None,)) for name in listed}
-    lengths["implementations"] = sum(
-        math.prod(map(len, axes.values())) for sets in block.implementations.values()
-        for axes in sets)
-    lengths |= {f"options.{name}": len(values) for name, values in block.options.items()}
-    return lengths | {f"env.{name}": len(values) for name, values in block.env.items()}
+def _listed(block: AnyBlock, names: Sequence[str]) -> dict[str, int]:
+    return {name: len(getattr(block, name) or (None,)) for name in names}
+
+
+def _sets(named: Mapping[str, Sequence[OptionAxes]]) -> int:
+    return sum(math.prod(map(len, axes.values())) for sets in named.values() for axes in sets)

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from hpcbench.config.blocks import PrimitiveBlock
 from hpcbench.config.implementations import OptionAxes
-from hpcbench.config.names import BACKENDS, quote, unknown_name
+from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Option
 from hpcbench.plan.model_shapes import LAYERS
+from hpcbench.plan.options import fits, wanted
 from hpcbench.plan.points import Job
 from hpcbench.plan.primitive_shapes import Shape, shapes
 from hpcbench.plan.primitives.registry import Registry
@@ -165,8 +166,8 @@ def _bad_options(
         elif option not in allowed:
             yield f"{where}: {unknown_name(option, [*allowed, *(_OF_POINTS if of_points else ())])}"
         else:
-            yield from (f"{where}.{option}: {_wanted(value, allowed[option])}" for value in values
-                        if not any(_fits(value, item) for item in allowed[option]))
+            yield from (f"{where}.{option}: {wanted(value, allowed[option])}" for value in values
+                        if not any(fits(value, item) for item in allowed[option]))
 
 
 def _bad_orders(
@@ -174,16 +175,3 @@ def _bad_orders(
 ) -> Iterator[str]:
     known = dict.fromkeys(order for primitive in primitives for order in primitive.orders)
     yield from (f"{where}: {unknown_name(order, known)}" for order in orders if order not in known)
-
-
-def _fits(value: Option, values: Values) -> bool:
-    if values.allowed:
-        return any(value == allowed and type(value) is type(allowed) for allowed in values.allowed)
-    return type(value) is int and value >= values.least
-
-
-def _wanted(value: Option, several: Sequence[Values]) -> str:
-    allowed = dict.fromkeys(item for values in several for item in values.allowed)
-    if allowed:
-        return unknown_name(value, [str(item) for item in allowed])
-    return f"{quote(value)} must be a whole number from {min(item.least for item in several)}"

@@ -17,10 +17,12 @@ from hpcbench.reduce.derived import joined
 from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
 from hpcbench.reduce.peaks import peak_problems
+from hpcbench.reduce.phases import MEMORY, most_memory
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import PassKey, stack_samples
 from hpcbench.reduce.stamps import timer_problem
 from hpcbench.reduce.timing import measured
+from hpcbench.reduce.training import contradictions
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.schema import Record
 
@@ -70,6 +72,7 @@ def judge(
     if decisive.status == "ok" and samples is not None:
         result, notes = _with_numbers(result, samples, ran, context)
         found += notes
+        result = _without_numbers(result, notes)
     found.sort(key=lambda problem: not problem.rejects)
     return Outcome(result, samples, tuple(_finding(case, problem) for problem in found),
                    _unbracketed(outcomes, context))
@@ -104,13 +107,23 @@ def _with_numbers(
     timed = statistics.n + timing.n_ramp + timing.n_surplus
     planned = (case.min_iterations or case.iterations) * len(ran)
     notes = [timer_problem(samples, context.clock_resolution_ns),
-             *peak_problems(case, statistics.median_s, context.nodes, context.hardware)]
+             *peak_problems(case, statistics.median_s, context.nodes, context.hardware),
+             *contradictions(case, statistics.median_s, context.hardware)]
     if timed < planned:
         notes.append(Problem("HB134", f"{timed} timed iterations of {planned} planned: the case "
                              "stopped early; raise its time limit for all of them",
                              rejects=False))
     result = replace(result, statistics=statistics, timing=timing)
     return result, [note for note in notes if note is not None]
+
+
+def _without_numbers(result: CaseResult, problems: Iterable[Problem]) -> CaseResult:
+    """Return the result as it is, or as failed if one of the problems with its numbers rejects."""
+    rejecting = next((problem for problem in problems if problem.rejects), None)
+    if rejecting is None:
+        return result
+    return replace(result, status="failed", statistics=None, timing=None,
+                   reason=f"{rejecting.code}: {rejecting.message}")
 
 
 def _told_once(outcomes: Outcomes, context: Context) -> Iterator[Problem]:
@@ -148,8 +161,10 @@ def _result(case: Case, decisive: PassOutcome, outcomes: Outcomes) -> CaseResult
         n_wrong=sum(checked) if checked else None, statistics=None,
         detail={str(rank): detail for rank, record in sorted(decisive.records.items())
                 if (detail := {key: value for key, value in record.detail.items()
-                               if key != LIBRARY})},
-        library=None if decisive.status in ("skipped", "not_run") else _library(every))
+                               if key not in (LIBRARY, MEMORY)})},
+        library=None if decisive.status in ("skipped", "not_run") else _library(every),
+        memory=most_memory((rank, record) for item in outcomes.values()
+                           for rank, record in item.records.items()))
 
 
 def _library(records: Iterable[Record]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from hpcbench.reduce.checks import Problem, check_records
 from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.derived import Edges, edges
 from hpcbench.reduce.intake import rank_list
+from hpcbench.reduce.phases import check_phases
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples
 from hpcbench.reduce.stamps import check_causality, check_stamps
@@ -88,7 +89,7 @@ def judge_pass(
         samples = stack_samples({key: records}, empty)
         problems += missing if problems else [*missing, *check_records(case, records, samples)]
         if samples is not None and not problems:
-            problems += check_stamps(samples, records)
+            problems += [*check_stamps(samples, records), *check_phases(samples, records)]
         outcome = replace(outcome, problems=tuple(problems), samples=samples)
         return outcome if problems else _on_global_clock(case, outcome, context.clocks)
     if status in ("timeout", "failed", "wrong"):

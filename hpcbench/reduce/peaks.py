@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbench.analysis.bandwidth import Bandwidth, bandwidth
 from hpcbench.analysis.primitives import communication_rates, flop_rates
-from hpcbench.plan.case import Case, Collective, Primitive
+from hpcbench.plan.case import Case, Collective, Primitive, Training
 from hpcbench.reduce.checks import Problem
 from hpcbench.units import to_gb_per_s, to_tflop_per_s
 
@@ -34,9 +34,14 @@ def peak_problems(
 
 
 def _bandwidth(case: Case, time_s: float) -> Bandwidth | None:
-    """Return the rates of a collective, or of a primitive that communicates and does no more."""
+    """Return the rates of a collective, or of a primitive that communicates and does no more.
+
+    A training step tells no rate of a link: most of it is something else.
+    """
     if isinstance(case.workload, Collective):
         return bandwidth(case.workload, case.world_size, time_s)
+    if isinstance(case.workload, Training):
+        return None
     return communication_rates(case.workload, time_s)
 
 

@@ -8,7 +8,7 @@ steady state, are kept and left out of the statistics; a case that is not ``ok``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,6 +49,39 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """One phase of a training step, over the samples that count.
+
+    ``share`` is of the time that all ranks together spent in their steps; ``median_s`` is each
+    rank's; ``slowest_rank`` is most often the longest in it and
+    ``quickest_rank`` the shortest, each in that share of the samples; None of a single rank.
+    """
+
+    name: str
+    share: float
+    median_s: tuple[float, ...]
+    slowest_rank: int | None
+    slowest_share: float | None
+    quickest_rank: int | None
+    quickest_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Where the time of training steps went: medians of each rank over the samples that count.
+
+    ``step_s`` is end - start on the rank's own clock, ``other_s`` what of it is in no phase, and
+    ``other_share`` that of all steps of all ranks together. ``phases`` are in the order of a step.
+    """
+
+    ranks: tuple[int, ...]
+    step_s: tuple[float, ...]
+    other_s: tuple[float, ...]
+    other_share: float
+    phases: tuple[Phase, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """How the samples of an ok case came about, and what they say beside the time of its fold.
 
@@ -73,6 +106,7 @@ class Timing:
         n_surplus: samples left out so that every pass counts alike.
         pass_medians_s: the median of each planned pass of each launch, in order; None where it was
             not run. Empty in results written before there were any.
+        steps: where the time of training steps went, None of other cases.
     """
 
     fold: str
@@ -98,6 +132,7 @@ class Timing:
     launch_medians_s: tuple[float, ...]
     n_surplus: int = 0
     pass_medians_s: tuple[float | None, ...] = ()
+    steps: Steps | None = None
 
 
 QUALITIES = {
@@ -121,6 +156,8 @@ class CaseResult:
     ranks recorded beside the samples (first wrong element, stderr, stacks), by rank as text.
     ``library`` is what libraries said of algorithm, protocol, channels and transport on any rank
     in any pass (`measure.library_log.LibraryChoices.to_json`), None where nothing ran.
+    ``memory`` is what each rank, as text, held of what at most in any pass: bytes by name, and
+    ``peak_of``, what the peak is of. None where it was not looked at.
     """
 
     case: Case
@@ -133,6 +170,7 @@ class CaseResult:
     detail: Mapping[str, Any]
     timing: Timing | None = None
     library: Mapping[str, str] | None = None
+    memory: Mapping[str, Mapping[str, int | str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +276,8 @@ class CaseSamples:
 
     Samples of all launches and passes follow one another; ``launch`` and ``pass_index``, both
     (sample,), say which. ``flags`` are `hpcbench.trace.schema.Flag` bits; ``enqueue_ns`` and
-    ``device_ns`` are -1 where not measured. All stamps are of the ranks' own clocks.
+    ``device_ns`` are -1 where not measured. All stamps are of the ranks' own clocks. ``phases`` are
+    those of training steps in ns, each (rank, sample), in the order of a step.
     """
 
     ranks: tuple[int, ...]
@@ -249,6 +288,7 @@ class CaseSamples:
     enqueue_ns: npt.NDArray[np.int64]
     device_ns: npt.NDArray[np.int64]
     flags: npt.NDArray[np.int64]
+    phases: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 
 
 class SampleSource(Protocol):

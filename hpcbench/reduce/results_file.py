@@ -11,11 +11,14 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
               the statistics (NaN where there is none), ci_reliable (0 or 1), n_wrong and
               blamed_rank (-1 where there is none), sample_offset and the shape of its samples
               (sample_ranks, sample_iterations); JSON lines, one per case: detail (reason, device,
-              detail, library) and timing (Timing or null)
+              detail, library, memory), timing (Timing or null) and phases (below)
   /samples    one row per rank and sample: case (its index in the plan), rank, launch, pass_index,
               iteration, start_ns, end_ns, enqueue_ns, device_ns, flags; a case's rows are rank by
               rank. Rows with the flags WARMUP or SINGLE, and the first of a pass that timing counts
               as ramp, are in no statistic.
+  /phases     ns: of each case of training steps one phase after another, each with a value for each
+              of the case's samples, in their order. /cases/phases says which and where: names and
+              offset of the first value, or null. Neither is there in runs without such cases.
 Version 1 had neither launch, enqueue_ns, timing, fold, confidence intervals, canary nor clocks; its
 attribute ``fold`` was the same for all cases.
 """
@@ -48,9 +51,11 @@ from hpcbench.reduce.results import (
     CaseSamples,
     Clocks,
     Finding,
+    Phase,
     Results,
     RunInfo,
     Statistics,
+    Steps,
     Timing,
 )
 from hpcbench.trace.clock_table import write_clocks
@@ -79,7 +84,7 @@ _PLACE = ("case", "rank", "launch", "pass_index", "iteration")
 _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
-_TEXTS = ("reason", "device", "detail", "library")
+_TEXTS = ("reason", "device", "detail", "library", "memory")
 _TIMES_1 = ("min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
 _TIMES = (*_TIMES_1, "ci_low_s", "ci_high_s")
 
@@ -109,6 +114,8 @@ class ResultsWriter:
             for name, unit in {**dict.fromkeys(_PLACE, ""), **SAMPLE_UNITS}.items()}
         self._place_columns = lru_cache(maxsize=1)(_place_columns)
         self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
+        self._phases: GrowingColumn | None = None
+        self._phase_places: dict[str, dict[str, Any]] = {}
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
         """Append the samples of one case, which must not change before the next one is added."""
@@ -122,9 +129,22 @@ class ResultsWriter:
             **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
         self._write_packed()
         for name, values in columns.items():
-            column = self._columns[name]
-            if chunks := column.take(values):
-                self._packing.append((column, self._pool.submit(column.pack, chunks)))
+            self._pack(self._columns[name], values)
+        self._add_phases(case, samples)
+
+    def _add_phases(self, case: Case, samples: CaseSamples) -> None:
+        if not samples.phases:
+            return
+        column = self._phases = self._phases or GrowingColumn(
+            self._file, "phases/ns", "ns", chunk_rows=_CHUNK_ROWS)
+        self._phase_places[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
+        for values in samples.phases.values():
+            self._pack(column, values.ravel())
+
+    def _pack(self, column: GrowingColumn, values: npt.NDArray[np.int64]) -> None:
+        """Take values in, and have the chunks that are whole now packed."""
+        if chunks := column.take(values):
+            self._packing.append((column, self._pool.submit(column.pack, chunks)))
 
     def _write_packed(self) -> None:
         for column, packed in self._packing:
@@ -136,7 +156,7 @@ class ResultsWriter:
     ) -> None:
         """Write everything but the samples; ``syncs`` pairs ranks and synchronisations."""
         self._write_packed()
-        for column in self._columns.values():
+        for column in (*self._columns.values(), *((self._phases,) if self._phases else ())):
             column.finish()
         file, run = self._file, results.run
         file.attrs.update({
@@ -179,6 +199,9 @@ class ResultsWriter:
             for item in cases])
         write_text(file, "cases/timing", [
             json.dumps(asdict(item.timing) if item.timing else None) for item in cases])
+        if self._phases:
+            write_text(file, "cases/phases", [
+                json.dumps(self._phase_places.get(item.case.case_id)) for item in cases])
 
 
 def _place_columns(
@@ -220,6 +243,10 @@ class ResultsFile:
         self._places = {
             item.case.case_id: _Place(*place)
             for item, place in zip(results.cases, zip(*columns, strict=True), strict=True)}
+        lines = read_lines(file, "cases/phases") if "phases" in file else []
+        self._phase_places = {
+            item.case.case_id: json.loads(line)
+            for item, line in zip(results.cases, lines, strict=False) if line != "null"}
 
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
@@ -235,7 +262,17 @@ class ResultsFile:
         table = {**absent, **table}
         return CaseSamples(
             ranks=tuple(table["rank"][:, 0].tolist()), launch=table["launch"][0],
-            pass_index=table["pass_index"][0], **{name: table[name] for name in SAMPLE_COLUMNS})
+            pass_index=table["pass_index"][0], phases=self._read_phases(case_id, shape),
+            **{name: table[name] for name in SAMPLE_COLUMNS})
+
+    def _read_phases(
+        self, case_id: str, shape: tuple[int, int]
+    ) -> dict[str, npt.NDArray[np.int64]]:
+        place = self._phase_places.get(case_id, {"names": [], "offset": 0})
+        size = shape[0] * shape[1]
+        firsts = range(place["offset"], place["offset"] + len(place["names"]) * size, size)
+        return {name: self._file["phases/ns"][first:first + size].reshape(shape)
+                for name, first in zip(place["names"], firsts, strict=True)}
 
     @property
     def _columns(self) -> tuple[str, ...]:
@@ -295,7 +332,16 @@ def _case_result(
 
 
 def _timing(values: Mapping[str, Any] | None) -> Timing | None:
-    return None if values is None else Timing(**_with_tuples(values))
+    if values is None:
+        return None
+    return Timing(**{**_with_tuples(values), "steps": _steps(values.get("steps"))})
+
+
+def _steps(values: Mapping[str, Any] | None) -> Steps | None:
+    if values is None:
+        return None
+    phases = tuple(Phase(**_with_tuples(phase)) for phase in values["phases"])
+    return Steps(**{**_with_tuples(values), "phases": phases})
 
 
 def _canary(values: Mapping[str, Any]) -> Canary:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,12 +36,28 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
         return None
     (ranks,) = members
     counts = [len(records[ranks[0]].samples) for records in stamped.values()]
-    rows = [records[rank].samples for rank in ranks for records in stamped.values()]
-    columns = {name: empty((len(ranks), sum(counts))) for name in SAMPLE_COLUMNS}
+    ordered = [records[rank] for rank in ranks for records in stamped.values()]
+    shape = (len(ranks), sum(counts))
+    columns = {name: empty(shape) for name in SAMPLE_COLUMNS}
     for at, column in enumerate(columns.values()):
-        np.concatenate([samples[:, at] for samples in rows], out=column.reshape(-1))
+        np.concatenate([record.samples[:, at] for record in ordered], out=column.reshape(-1))
     launch, pass_index = np.repeat(np.array(list(stamped), dtype=np.int64), counts, axis=0).T
-    return CaseSamples(ranks=ranks, launch=launch, pass_index=pass_index, **columns)
+    return CaseSamples(ranks=ranks, launch=launch, pass_index=pass_index,
+                       phases=_stacked_phases(ordered, shape, empty), **columns)
+
+
+def _stacked_phases(
+    records: Sequence[Record], shape: tuple[int, int], empty: Empty
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the phases of records in the order of (rank, sample); none unless all have the same.
+    """
+    names = {tuple(record.phases) for record in records}
+    if len(names) != 1:
+        return {}
+    phases = {name: empty(shape) for name in names.pop()}
+    for name, column in phases.items():
+        np.concatenate([record.phases[name] for record in records], out=column.reshape(-1))
+    return phases
 
 
 def _is_rectangular(records: Pass) -> bool:

@@ -16,9 +16,9 @@ from hpcbench.reduce.stack import Pass, is_timed
 from hpcbench.trace.schema import NO_DEVICE_TIME
 
 _NEVER_NS = np.iinfo(np.int64).max
-_EVENT_NS = 1000
+EVENT_NS = 1000
 """Twice the resolution of CUDA events, 0.5 us (CUDA runtime, cudaEventElapsedTime)."""
-_RATE = 1e-3
+RATE = 1e-3
 """More than any two clocks of a machine run apart."""
 _ALL_NEED_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 
@@ -78,7 +78,7 @@ def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
 def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """HB129: neither issuing the work nor the work on the device takes longer than all of it."""
     for name, part_ns, event_ns, rate in (("enqueue time", samples.enqueue_ns, 0, 0),
-                                          ("device time", samples.device_ns, _EVENT_NS, _RATE)):
+                                          ("device time", samples.device_ns, EVENT_NS, RATE)):
         if part_ns.max() == NO_DEVICE_TIME:
             continue
         wait_ns = waits_ns(samples)

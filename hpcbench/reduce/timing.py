@@ -17,6 +17,7 @@ from hpcbench.reduce.derived import (
     times_quickest,
 )
 from hpcbench.reduce.fold import Folded, fold_samples
+from hpcbench.reduce.phases import steps_of
 from hpcbench.reduce.results import QUALITIES, CaseSamples, Statistics, Timing
 from hpcbench.reduce.stack import Pass, PassKey, has_flag
 from hpcbench.statistics.interval import median_interval
@@ -74,7 +75,8 @@ def measured(
         quickest_rank=rank, quickest_share=share,
         launch_medians_s=tuple(
             median(times_s[launches == launch]) for launch in np.unique(launches)),
-        pass_medians_s=_pass_medians_s(folded, passes, planned))
+        pass_medians_s=_pass_medians_s(folded, passes, planned),
+        steps=steps_of(samples, counted))
 
 
 def _pass_medians_s(

@@ -23,6 +23,7 @@ from hpcbench.report.result_lines import (
     run_lines,
 )
 from hpcbench.report.terminal import open_console
+from hpcbench.report.training_lines import training_lines
 
 
 def print_plan(plan: Plan) -> None:
@@ -45,6 +46,8 @@ def _table_lines(results: Results) -> Iterator[Text]:
     for block, items in blocks.items():
         if items[0].case.kind == "primitive":
             yield from primitive_lines(block, items, comparisons)
+        elif items[0].case.kind == "training":
+            yield from training_lines(block, items, results)
         else:
             yield from block_lines(block, items)
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hpcbench.plan.case import Case, Plan
 from hpcbench.report.terminal import open_console
+from hpcbench.report.training_plan import calls_text, demand_lines
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of one case: ``accepted``, ``refused``, ``skipped`` or ``not tried``, and why."""
+    """What came of one case: ``accepted``, ``refused``, ``skipped`` or ``not tried``, and why.
+
+    ``calls`` are the collectives that rank 0 called: name, how often, bytes of all of them as
+    nccl-tests counts sizes.
+    """
 
     case: Case
     outcome: str
     reason: str
+    calls: tuple[tuple[str, int, int], ...] = ()
 
 
 def print_trials(plan: Plan, trials: Iterable[Trial]) -> int:
@@ -33,7 +39,17 @@ def print_trials(plan: Plan, trials: Iterable[Trial]) -> int:
         counts[trial.outcome] += 1
         reason = f"  {trial.reason}" if trial.reason else ""
         say(f"{trial.outcome:<9} {trial.case.label}{reason}")
+        for line in _of_training(trial):
+            say(f"{'':<10}{line}")
     told = ", ".join(f"{counts[name]} {name}"
                      for name in ("accepted", "refused", "skipped", "not tried"))
     say(f"dry run, not a measurement: {len(plan.cases)} cases = {told}")
     return counts["refused"]
+
+
+def _of_training(trial: Trial) -> Iterator[str]:
+    """Yield what a training's step called, and what each of its ranks will need."""
+    if trial.outcome == "accepted" and trial.case.kind == "training":
+        yield f"called by rank 0: {calls_text(trial.calls)}"
+    if trial.outcome in ("accepted", "not tried") and trial.case.kind == "training":
+        yield from demand_lines(trial.case.training)

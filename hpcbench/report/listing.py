@@ -13,9 +13,9 @@ from hpcbench.plan.primitives.registry import load_registry
 from hpcbench.report.primitive_listing import primitive_lines
 from hpcbench.report.terminal import open_console
 from hpcbench.report.timing import MODES, USUAL_FOLDS
+from hpcbench.report.training_listing import training_lines
 
 NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
-LATER = ("training models", "strategies")
 
 
 def print_listing(*, probe: bool) -> None:
@@ -43,6 +43,8 @@ def _lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
     yield Text()
     yield from primitive_lines(load_registry())
     yield Text()
+    yield from training_lines()
+    yield Text()
     yield Text("timing modes", style="bold")
     for name, meaning in MODES.items():
         yield Text(f"  {name:<15}{meaning}; fold {USUAL_FOLDS[name]}")
@@ -51,9 +53,6 @@ def _lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
     for name in BACKENDS:
         yield _backend_line(name, found)
     yield from _machine_lines(found)
-    yield Text()
-    for title in LATER:
-        yield Text(f"{title:<17}none yet")
 
 
 def _backend_line(name: str, found: Mapping[str, Any] | None) -> Text:

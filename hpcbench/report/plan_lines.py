@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hpcbench.launch.variables import ALLOWED
 from hpcbench.plan.case import Case, Plan
-from hpcbench.report.primitive_plan import case_rows, group_rows
+from hpcbench.report import primitive_plan, training_plan
 from hpcbench.report.text import (
     MISSING,
     Column,
@@ -123,7 +123,9 @@ def case_table(plan: Plan) -> Iterator[Text]:
 def _rows(cases: Sequence[Case], *, listed: bool) -> tuple[Sequence[Column], list[list[str]]]:
     """Return columns and rows of a block, whose cases are all of one kind."""
     if cases[0].kind == "primitive":
-        return case_rows(cases) if listed else group_rows(cases)
+        return (primitive_plan.case_rows if listed else primitive_plan.group_rows)(cases)
+    if cases[0].kind == "training":
+        return (training_plan.case_rows if listed else training_plan.group_rows)(cases)
     if listed:
         return CASE_COLUMNS, [_case_row(case) for case in cases]
     return GROUP_COLUMNS, _group_rows(cases)

@@ -10,7 +10,6 @@ from rich.text import Text
 from hpcbench.plan.model_shapes import LAYERS
 from hpcbench.plan.primitives.registry import Registry
 from hpcbench.plan.primitives.spec import ImplementationSpec, Values
-from hpcbench.plan.training.models import MODELS
 from hpcbench.report.text import MISSING, Column, column_widths, row_line
 
 
@@ -20,7 +19,7 @@ def primitive_lines(registry: Registry) -> Iterator[Text]:
     for name, spec in registry.primitives.items():
         yield Text(f"  {name:<20}{spec.meaning}")
         yield _more("orders", ", ".join(spec.orders))
-        yield from _options(spec.options)
+        yield from option_lines(spec.options)
         if spec.layers:
             yield _more("shape from", ", ".join(spec.layers))
     yield Text()
@@ -32,9 +31,8 @@ def primitive_lines(registry: Registry) -> Iterator[Text]:
                style="bold")
     yield from _matrix(registry)
     yield Text()
-    yield Text("models whose layers give shapes", style="bold")
-    yield Text(f"  {', '.join(MODELS)}")
-    yield Text(f"  layers: {', '.join(LAYERS)}")
+    yield Text("layers of models that give shapes", style="bold")
+    yield Text(f"  {', '.join(LAYERS)}")
     yield from _plugins(registry)
 
 
@@ -72,15 +70,16 @@ def _implementation(name: str, registry: Registry) -> Iterator[Text]:
     specs = registry.implementations.get(name, ())
     for spec in specs:
         yield Text(f"  {name:<20}{spec.meaning}")
-        yield from _options(spec.options)
+        yield from option_lines(spec.options)
         if set(spec.devices) != {"cpu", "cuda"}:
             yield _more("devices", ", ".join(spec.devices))
     if not specs:
         yield Text(f"  {name:<20}none here: a plug-in can bring it", style="dim")
-        yield from _options(registry.elsewhere[name])
+        yield from option_lines(registry.elsewhere[name])
 
 
-def _options(options: Mapping[str, Values]) -> Iterator[Text]:
+def option_lines(options: Mapping[str, Values]) -> Iterator[Text]:
+    """Yield a line for each option: what it may be, and what it is if nothing is said."""
     for name, values in options.items():
         allowed = (", ".join(_plain(item) for item in values.allowed) if values.allowed else
                    f"a number from {values.least}")

@@ -34,7 +34,8 @@ def primitive_fields(work: Primitive, told: Comparison) -> dict[str, Any]:
     """Return a case's `PRIMITIVE_FIELDS`, and the two bandwidths; None where there is no number."""
     flops, rates = told.flops, told.communication
     row: dict[str, Any] = {name: getattr(work, name) for name in (
-        "primitive", "implementation", "order", "shape", "flops", "total_flops", "wire_bytes")}
+        "primitive", "implementation", "order", "shape", "flops", "total_flops", "size_bytes",
+        "wire_bytes")}
     row |= {f"problem_{name}": getattr(work, name) for name in ("m", "n", "k")}
     row["options"] = [options_text([option]) for option in work.options]
     row["busiest_rank_tflop_per_s"] = (

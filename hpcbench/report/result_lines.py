@@ -42,6 +42,7 @@ from hpcbench.report.timing import (
     mode_and_fold,
     repeats_text,
 )
+from hpcbench.report.training_lines import training_definitions
 from hpcbench.units import format_seconds
 
 LABELS_SHOWN = 5
@@ -90,6 +91,8 @@ def _definitions(results: Results) -> Iterator[str]:
         yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
     if "primitive" in kinds:
         yield from DEFINITIONS
+    if "training" in kinds:
+        yield from training_definitions(ran)
     order = _order_text(results)
     yield clock_text(results, ran) + _clock_checks(results) + (f"; {order}" if order else "")
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
 from hpcbench.analysis.partners import NOTHING, Comparison, compare
-from hpcbench.plan.case import STATUSES, Collective, Plan
+from hpcbench.plan.case import STATUSES, Collective, Plan, Primitive
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.primitive_summary import (
@@ -26,6 +27,7 @@ from hpcbench.report.primitive_summary import (
 )
 from hpcbench.report.text import device_memory_how, env_text
 from hpcbench.report.timing import INTERVAL_TITLE, fold_of
+from hpcbench.report.training_summary import TRAINING_FIELDS, training_fields, training_results
 from hpcbench.trace.files import whole_file
 from hpcbench.units import to_gb_per_s
 
@@ -47,6 +49,7 @@ FIELDS = (
     *STATISTIC_FIELDS, "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
     "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", "device_memory",
     *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s", *PRIMITIVE_FIELDS,
+    *TRAINING_FIELDS,
 )
 """The columns of summary.csv, and the keys of each of summary.json's ``cases``; those of schema
 version 1 come first. A list is a list in JSON, and text separated by spaces in CSV, with - for
@@ -62,13 +65,14 @@ COMMUNICATION_FIELDS = (
     "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s", "mode", "fold",
     "ci_low_s", "ci_high_s", "ci_reliable", "device_memory",
 )
-NOT_MEASURED = "this version measures collectives and primitives only"
 
 
 def write_summary(results: Results, folder: Path) -> list[Path]:
     """Write both files into ``folder`` and return their paths. Raises FileError."""
     comparisons = compare(results.cases)
-    rows = [case_row(item, comparisons.get(item.case.case_id, NOTHING)) for item in results.cases]
+    hardware = results.plan.config.get("hardware", {})
+    rows = [case_row(item, comparisons.get(item.case.case_id, NOTHING), hardware)
+            for item in results.cases]
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
     document = summary_document(results, rows)
     with whole_file(json_path) as part:
@@ -88,13 +92,19 @@ def _csv_cell(name: str, value: Any) -> Any:
         "-" if item is None else str(item) for item in value)
 
 
-def case_row(item: CaseResult, told: Comparison = NOTHING) -> dict[str, Any]:
-    """Return one case's `FIELDS`; None where a case has no such number."""
+def case_row(
+    item: CaseResult, told: Comparison = NOTHING,
+    hardware: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return one case's `FIELDS`; None where a case has no such number.
+
+    ``hardware`` is the config's section, which may declare peaks.
+    """
     case, work, stats = item.case, item.case.workload, item.statistics
     row = {**dict.fromkeys(FIELDS), **{name: getattr(case, name) for name in (
         "case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
         "iterations", "validate", "batch")}}
-    row |= {"dtype": work.dtype, "size_bytes": work.size_bytes, "groups": work.groups}
+    row |= {"dtype": work.dtype, "groups": work.groups}
     row["min_iterations"] = case.iterations if case.is_fixed else case.min_iterations
     row |= {"env": env_text(case), "device": item.device or case.device,
             "device_memory": device_memory_how(item),
@@ -105,8 +115,12 @@ def case_row(item: CaseResult, told: Comparison = NOTHING) -> dict[str, Any]:
             for name in (*TIMING_FIELDS, "pass_medians_s")}
     row |= {name: item.library[name] if item.library else None for name in LIBRARY_FIELDS}
     row |= {"fold": fold_of(item) if stats else None, **_interval(stats)}
-    row |= (_collective_fields(work, case.world_size, stats) if isinstance(work, Collective)
-            else primitive_fields(work, told))
+    if isinstance(work, Collective):
+        row |= _collective_fields(work, case.world_size, stats)
+    elif isinstance(work, Primitive):
+        row |= primitive_fields(work, told)
+    else:
+        row |= training_fields(item, work, hardware)
     return {name: row[name] for name in FIELDS}
 
 
@@ -152,8 +166,7 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},
         "results": {
             "communication": _communication(rows), "primitives": listed_primitives(rows),
-            "training": None, "memory": None,
-            "not_measured": dict.fromkeys(("training", "memory"), NOT_MEASURED),
+            **training_results(rows, results.cases, results.plan.config.get("hardware", {})),
         },
         "cases": rows,
         "findings": [asdict(finding) for finding in results.findings],

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hpcbench.plan.case import Case, Collective, Option, Primitive
+from hpcbench.plan.case import Case, Collective, Option, Primitive, Training
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import format_bytes
 
@@ -83,7 +83,7 @@ def in_place_cell(case: Case) -> str:
 def form_text(case: Case) -> str:
     """Return ``split linear, 2 groups``, or nothing for even parts and one group."""
     work = case.workload
-    if isinstance(work, Primitive):
+    if not isinstance(work, Collective):
         return ""
     parts = [f"split {work.split}"] if work.split != "even" else []
     parts += [plural(work.groups, "group")] if work.groups != 1 else []
@@ -155,9 +155,25 @@ def _problems(cases: Sequence[Case]) -> list[str]:
               for name in ("m", "n", "k"))]
 
 
+def _trainings(cases: Sequence[Case]) -> list[str]:
+    """Return the models that were to be trained, and how much of each step."""
+    works = [case.workload for case in cases if isinstance(case.workload, Training)]
+    if not works:
+        return []
+    return [distinct(work.model for work in works),
+            f"seq={span_text(work.seq_length for work in works)}",
+            f"batch={span_text(work.batch_size for work in works)}"]
+
+
 def problem_text(work: Primitive) -> str:
     """Return ``m=64 n=64 k=32``, and what model it comes from, if it comes from one."""
     return " ".join([f"m={work.m} n={work.n} k={work.k}", *([work.shape] if work.shape else [])])
+
+
+def model_text(work: Training) -> str:
+    """Return ``2 layers, hidden 64, sequence 32``: the shape in which a model was trained."""
+    return (f"{plural(work.layers, 'layer')}, hidden {work.hidden}, sequence {work.seq_length}"
+            f"{', shrunk' if work.shrunk else ''}")
 
 
 def options_text(options: Sequence[tuple[str, Option]]) -> str:
@@ -176,11 +192,11 @@ def summarise_cases(cases: Sequence[Case]) -> str:
     """Return one short line that tells what a set of cases has in common and spans."""
     parts = [
         distinct(case.workload.name for case in cases),
-        *_problems(cases), *_forms(cases),
+        *_problems(cases), *_trainings(cases), *_forms(cases),
         distinct(case.backend for case in cases),
         distinct(cell for case in cases if (cell := type_cell(case)) != MISSING),
         size_range(cases),
-        ("ranks=" if any(case.kind == "primitive" for case in cases) else "n=")
+        ("n=" if all(case.kind == "collective" for case in cases) else "ranks=")
         + distinct(sorted({case.world_size for case in cases})),
         distinct(env_text(case) or None for case in cases),
     ]

@@ -21,7 +21,7 @@ from hpcbench.trace.columns import (
     write_text,
 )
 from hpcbench.trace.schema import Record
-from hpcbench.trace.source import SINCE_2
+from hpcbench.trace.source import SINCE_2, phase_names
 
 _TEXT_FIELDS = ("case_id", "status", "mode", "device", "stop_reason")
 _INTEGER_FIELDS = {"pass_index": "", "launch": "", "attempt": "", "blamed_rank": "",
@@ -45,7 +45,8 @@ def write_cases(file: h5py.File, records: Sequence[Record]) -> None:
     counts = np.array([len(item.samples) for item in records], dtype=np.int64)
     write_column(file, "cases/sample_offset", np.cumsum(counts) - counts, "rows")
     write_column(file, "cases/sample_count", counts, "rows")
-    lines = [json.dumps({"reason": item.reason, "detail": item.detail}) for item in records]
+    lines = [json.dumps({"reason": item.reason, "detail": item.detail, **phase_names(item)})
+             for item in records]
     write_text(file, "cases/detail", lines)
 
 
@@ -70,6 +71,14 @@ class CaseTable:
     def places(self, rows: Sequence[int]) -> list[tuple[int, int]]:
         """Return where the samples of each row lie: the first one, and how many."""
         return [*zip(*self._integers(_PLACE, rows), strict=True)]
+
+    def phase_places(self, rows: Sequence[int]) -> list[tuple[int, int, list[str]]]:
+        """Return where the phases of each row lie: the first value, of how many samples, names."""
+        names = [detail.get("phases", []) for detail in self.details]
+        counts = self.integers["sample_count"]
+        sizes = counts * np.array([*map(len, names)], dtype=np.int64)
+        offsets = np.cumsum(sizes) - sizes
+        return [(int(offsets[row]), int(counts[row]), names[row]) for row in rows]
 
     def values(self, rows: Sequence[int]) -> Iterator[dict[str, Any]]:
         """Yield each row's values by the names of the record's fields."""

@@ -4,6 +4,9 @@ A frame is a 28-byte head and a body. Head, little-endian: 8 bytes of magic, the
 length of the meta text, number of sample rows, CRC-32 of the body, CRC-32 of the head so far.
 Body: the meta text (ASCII JSON), then the rows as int64. The head has a CRC of its own because a
 damaged length would otherwise hide every frame behind it.
+
+A record with phases has a kind of its own: behind the rows of samples it has a column for each
+name in the meta text's ``phases``, and its head tells the number of all int64 instead of rows.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -23,6 +26,7 @@ from hpcbench.trace.schema import (
     NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
     SAMPLE_COLUMNS_1,
+    Phases,
     Samples,
     no_samples,
 )
@@ -36,13 +40,17 @@ HEAD_BYTES = _HEAD.size + _CRC.size
 
 
 class Kind(IntEnum):
-    """What a frame holds. RECORD_1 is a record of schema version 1, whose rows are shorter."""
+    """What a frame holds. RECORD_1 is a record of schema version 1, whose rows are shorter.
+
+    PHASED is a record with phases.
+    """
 
     HEADER = 1
     PLAN = 2
     RECORD_1 = 3
     NOTE = 4
     RECORD = 5
+    PHASED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +73,10 @@ class Frame:
 
     def samples(self, empty: Empty) -> Samples:
         """Return the rows as int64 (sample, SAMPLE_COLUMNS), in what ``empty`` makes."""
-        names = _columns(self.kind)
-        rows = np.frombuffer(self.rows, dtype="<i8").reshape(-1, len(names))
+        names, values = _columns(self.kind), np.frombuffer(self.rows, dtype="<i8")
+        if self.kind == Kind.PHASED:
+            values = values[:self._n_phased() * len(names)]
+        rows = values.reshape(-1, len(names))
         samples = empty((len(rows), len(SAMPLE_COLUMNS)))
         if names == SAMPLE_COLUMNS:
             samples[:] = rows
@@ -75,17 +85,51 @@ class Frame:
             samples[:, [SAMPLE_COLUMNS.index(name) for name in names]] = rows
         return samples
 
+    def phase_names(self) -> list[str]:
+        """Return the names of the phases. Raises ValueError if the rows are not of them."""
+        if self.kind != Kind.PHASED:
+            return []
+        names = [str(name) for name in self.json()["phases"]]
+        if not names or len(set(names)) < len(names) or (
+                len(self.rows) % (8 * (len(SAMPLE_COLUMNS) + len(names)))):
+            raise ValueError(f"{len(self.rows)} bytes hold no samples with the phases {names}")
+        return names
+
+    def phases(self, empty: Empty) -> Phases:
+        """Return each phase's ns, (sample,), in what ``empty`` makes."""
+        names = self.phase_names()
+        if not names:
+            return {}
+        block = empty((len(names), self._n_phased()))
+        values = np.frombuffer(self.rows, dtype="<i8")
+        block[:] = values[-block.size:].reshape(block.shape) if block.size else 0
+        return dict(zip(names, block, strict=True))
+
+    def _n_phased(self) -> int:
+        """Return the samples of a record with phases."""
+        return len(self.rows) // (8 * (len(SAMPLE_COLUMNS) + len(self.phase_names())))
+
 
 def _columns(kind: int) -> tuple[str, ...]:
     return SAMPLE_COLUMNS_1 if kind == Kind.RECORD_1 else SAMPLE_COLUMNS
 
 
-def pack_frame(kind: Kind, meta: Mapping[str, Any], samples: Samples | None = None) -> bytes:
-    """Return the bytes of one frame."""
+def _row_bytes(kind: int) -> int:
+    """Return what the head counts: rows, or single values where they have phases behind them."""
+    return 8 if kind == Kind.PHASED else 8 * len(_columns(kind))
+
+
+def pack_frame(
+    kind: Kind, meta: Mapping[str, Any], samples: Samples | None = None,
+    phases: Iterable[Samples] = (),
+) -> bytes:
+    """Return the bytes of one frame; ``phases`` are those of kind PHASED."""
     rows = no_samples() if samples is None else samples
     text = json.dumps(meta, separators=(",", ":")).encode("ascii")
-    body = text + rows.astype("<i8").tobytes()
-    head = _HEAD.pack(MAGIC, kind, len(text), len(rows), zlib.crc32(body))
+    numbers = b"".join(part.astype("<i8").tobytes() for part in (rows, *phases))
+    body = text + numbers
+    count = len(numbers) // _row_bytes(kind)
+    head = _HEAD.pack(MAGIC, kind, len(text), count, zlib.crc32(body))
     return head + _CRC.pack(zlib.crc32(head)) + body
 
 
@@ -98,7 +142,7 @@ def frame_at(data: bytes, offset: int) -> Frame | Damage:
     if magic != MAGIC or _CRC.unpack_from(head, _HEAD.size)[0] != zlib.crc32(head[:-_CRC.size]):
         return Damage(offset, "no frame starts here", torn=False)
     start = offset + HEAD_BYTES
-    end = start + text_bytes + rows * 8 * len(_columns(kind))
+    end = start + text_bytes + rows * _row_bytes(kind)
     if end > len(data):
         return Damage(offset, f"the frame's last {end - len(data)} bytes are missing", torn=True)
     body = data[start:end]

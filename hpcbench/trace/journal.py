@@ -21,7 +21,7 @@ from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.files import open_regular, sync_folder, write_all
 from hpcbench.trace.frames import Frame, Kind, frame_at, pack_frame, scan
-from hpcbench.trace.schema import SAMPLE_COLUMNS_1, Header, Record, Samples, no_samples
+from hpcbench.trace.schema import SAMPLE_COLUMNS_1, Header, Record, no_samples
 from hpcbench.trace.source import (
     Damage,
     Note,
@@ -79,9 +79,7 @@ class Journal:
 
         Raises ValueError for a record that does not keep to the schema.
         """
-        self._write(b"".join(
-            pack_frame(Kind.RECORD, record_to_json(checked_record(record)), record.samples)
-            for record in records))
+        self._write(b"".join(_packed(checked_record(record)) for record in records))
         self._n_records += len(records)
 
     def note(self, kind: str, data: Mapping[str, Any]) -> None:
@@ -162,7 +160,7 @@ class JournalTrace:
                     frame = frame_at(os.pread(descriptor, n_bytes, offset), 0)
                     if isinstance(frame, Damage):
                         raise TraceError(f"{self.path}: changed while it was read")
-                    yield _record(frame, frame.samples(empty) if samples else no_samples())
+                    yield _record(frame, empty if samples else None)
 
 
 def read_journal(path: Path) -> JournalTrace:
@@ -195,8 +193,8 @@ def _index(
     unknown: list[Damage] = []
     for frame in frames:
         try:
-            if frame.kind in (Kind.RECORD, Kind.RECORD_1):
-                record = _record(frame, no_samples())
+            if frame.kind in (Kind.RECORD, Kind.RECORD_1, Kind.PHASED):
+                record = _record(frame, None)
                 index.append((record.case_id, frame.offset, frame.end - frame.offset))
             elif frame.kind == Kind.NOTE:
                 meta = frame.json()
@@ -208,8 +206,17 @@ def _index(
     return index, notes, unknown
 
 
-def _record(frame: Frame, samples: Samples) -> Record:
-    return record_from_json(frame.json(), samples)
+def _packed(record: Record) -> bytes:
+    kind = Kind.PHASED if record.phases else Kind.RECORD
+    return pack_frame(kind, record_to_json(record), record.samples, record.phases.values())
+
+
+def _record(frame: Frame, empty: Empty | None) -> Record:
+    """Return the record of a frame, without samples where nothing makes arrays for them."""
+    if empty is None:
+        frame.phase_names()  # raises where the rows are not what the meta text says
+        return record_from_json(frame.json(), no_samples())
+    return record_from_json(frame.json(), frame.samples(empty), frame.phases(empty))
 
 
 def _json(frame: Frame) -> Any:

@@ -5,6 +5,7 @@ Schema history
      ``position`` and ``communicator_ns``; the clock tables are empty.
   2  those columns; flags LATE_START and SINGLE; clock models and checks; the notes ``clock``,
      ``noise`` and ``canary``.
+     Records of training steps also have phases; other files are as they were.
   A file of each version is kept in tests/data.
 """
 
@@ -30,6 +31,8 @@ NO_DEVICE_TIME = -1
 NO_COMMUNICATOR = -1
 
 Samples = npt.NDArray[np.int64]
+Phases = Mapping[str, Samples]
+"""Phase of a step -> (sample,) int64: how many ns each sample was in it."""
 
 
 class Flag(IntFlag):
@@ -86,6 +89,7 @@ class Record:
         position: how many cases these workers had run before it in this pass, -1 if it did not run.
         communicator_ns: how long opening the group under test took; NO_COMMUNICATOR where an
             earlier case had opened it.
+        phases: of training steps, in the order of a step; each with a value for each sample.
     """
 
     case_id: str
@@ -105,6 +109,7 @@ class Record:
     stop_reason: str = ""
     position: int = -1
     communicator_ns: int = NO_COMMUNICATOR
+    phases: Phases = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int, int, int]:

@@ -8,8 +8,11 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   /plan         JSON: the plan (rank 0 only)
   /notes        JSON lines: kind, data
   /damage       JSON lines: what of the journal could not be read
-  /cases        one row per record; detail: one JSON line per record (reason, detail)
+  /cases        one row per record; detail: one JSON line per record (reason, detail, and phases:
+                the names of its phases, if it has any)
   /samples      one row per sample, in the order of /cases
+  /phases       ns: for each record with phases, in the order of /cases, one phase after another,
+                each with a value for each of its samples; not there where no record has phases
   /clock        what this rank's clock was, one row per synchronisation (measure.clock.SyncRecord)
 
 Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
@@ -46,6 +49,7 @@ from hpcbench.trace.schema import (
     SAMPLE_UNITS,
     SCHEMA_VERSION,
     Header,
+    Phases,
     Record,
     Samples,
     no_samples,
@@ -87,6 +91,7 @@ def seal(journal_path: Path, trace_path: Path) -> None:
         write_text(file, "damage", [json.dumps(asdict(item)) for item in journal.damage])
         write_cases(file, records)
         _write_samples(file, records)
+        _write_phases(file, records)
         write_clocks(file, [(journal.header.rank, record) for record in sync_records(journal)])
 
 
@@ -110,6 +115,14 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
         unit = SAMPLE_UNITS.get(name, "")
         column = GrowingColumn(file, f"samples/{name}", unit, chunk_rows=CHUNK_ROWS)
         column.append(values)
+        column.finish()
+
+
+def _write_phases(file: h5py.File, records: Iterable[Record]) -> None:
+    phases = [values for record in records for values in record.phases.values()]
+    if phases:
+        column = GrowingColumn(file, "phases/ns", "ns", chunk_rows=CHUNK_ROWS)
+        column.append(np.concatenate(phases))
         column.finish()
 
 
@@ -142,11 +155,14 @@ class SealedTrace:
         """Yield the records of these cases in the order they were written."""
         rows = self.table.rows(case_ids)
         stamps = [no_samples() for _ in rows]
+        phases: list[Phases] = [{} for _ in rows]
         if samples and rows:
             with open_container(self.path) as file, expected_content(self.path):
                 stamps = [*_read_stamps(file, self.table.places(rows), empty)]
+                if "phases" in file:
+                    phases = [*_read_phases(file, self.table.phase_places(rows), empty)]
         with expected_content(self.path):
-            found = [*map(record_from_json, self.table.values(rows), stamps)]
+            found = [*map(record_from_json, self.table.values(rows), stamps, phases)]
         yield from found
 
 
@@ -183,6 +199,17 @@ def _read_stamps(
                 rows[:] = NO_DEVICE_TIME
         for offset, count in parts:
             yield block[:, offset - first:offset - first + count].T
+
+
+def _read_phases(
+    file: h5py.File, wanted: Iterable[tuple[int, int, list[str]]], empty: Empty
+) -> Iterator[Phases]:
+    """Yield the phases at each (offset, samples, names)."""
+    for first, count, names in wanted:
+        block = empty((len(names), count))
+        if block.size:
+            read_rows(file, "phases/ns", first, block.reshape(-1))
+        yield dict(zip(names, block, strict=True))
 
 
 def _runs(

@@ -6,13 +6,21 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from hpcbench.errors import TraceError
 from hpcbench.measure.clock import SyncRecord
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
-from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Record, Samples
+from hpcbench.trace.schema import (
+    SAMPLE_COLUMNS,
+    SCHEMA_VERSION,
+    Header,
+    Phases,
+    Record,
+    Samples,
+)
 
 SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
 """Fields of a record that version 1 did not have."""
@@ -20,7 +28,8 @@ END_NOTE = "end"
 """The note that a rank writes last, when it is done with the whole plan or was stopped."""
 CLOCK_NOTE = "clock"
 """The note that a synchronisation of clocks leaves."""
-_RECORD_FIELDS = tuple(item.name for item in fields(Record) if item.name != "samples")
+_ARRAYS = ("samples", "phases")
+_RECORD_FIELDS = tuple(item.name for item in fields(Record) if item.name not in _ARRAYS)
 
 
 class UnreadableTrace(TraceError):
@@ -150,18 +159,25 @@ def plan_from_text(text: str | bytes, path: Path) -> Plan:
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
-    """Return all of a record but its samples, as JSON values."""
-    return {name: getattr(record, name) for name in _RECORD_FIELDS}
+    """Return all of a record but its samples, as JSON values; of phases, if any, the names."""
+    return {**{name: getattr(record, name) for name in _RECORD_FIELDS}, **phase_names(record)}
 
 
-def record_from_json(data: Mapping[str, Any], samples: Samples) -> Record:
+def phase_names(record: Record) -> dict[str, list[str]]:
+    """Return ``phases``, the names of a record's phases; nothing where it has none."""
+    return {"phases": [*record.phases]} if record.phases else {}
+
+
+def record_from_json(
+    data: Mapping[str, Any], samples: Samples, phases: Phases = MappingProxyType({}),
+) -> Record:
     """Rebuild a record; keys that version 1 did not have get their defaults, others are ignored.
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
     known = {name: data[name] for name in _RECORD_FIELDS
              if name in data or name not in SINCE_2}
-    return checked_record(Record(**known, samples=samples))
+    return checked_record(Record(**known, samples=samples, phases=phases))
 
 
 def checked_record(record: Record) -> Record:
@@ -170,6 +186,10 @@ def checked_record(record: Record) -> Record:
     if record.samples.dtype != "int64" or shape != (len(record.samples), len(SAMPLE_COLUMNS)):
         raise ValueError(f"samples of {record.case_id}: int64 (n, {len(SAMPLE_COLUMNS)}) expected, "
                          f"got {record.samples.dtype} {shape}")
+    for name, values in record.phases.items():
+        if values.dtype != "int64" or values.shape != shape[:1]:
+            raise ValueError(f"phase {name!r} of {record.case_id}: int64 ({len(record.samples)},) "
+                             f"expected, got {values.dtype} {values.shape}")
     if record.status not in STATUSES:
         raise ValueError(f"{record.case_id}: no status {record.status!r}; known: {STATUSES}")
     return record

@@ -251,7 +251,7 @@ def test_what_was_not_measured_is_said_not_invented(tmp_path: Path) -> None:
     found = read_json(tmp_path)["results"]
     assert found["training"] is found["memory"] is None
     assert found["not_measured"] == dict.fromkeys(
-        ("training", "memory"), "this version measures collectives and primitives only")
+        ("training", "memory"), "the sweep has no case of kind training")
     assert found["primitives"] == {}
 
 

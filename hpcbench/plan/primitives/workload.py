@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from hpcbench.config.names import FLOATING_DTYPES
-from hpcbench.plan.case import Option, Primitive
+from hpcbench.plan.case import Primitive
+from hpcbench.plan.options import in_order
 from hpcbench.plan.primitives.spec import (
     ImplementationSpec,
     PrimitiveSpec,
@@ -35,7 +34,7 @@ def make_workload(
         calls = implementation.calls
     return Primitive(
         primitive=primitive.name, implementation=implementation.name, order=problem.order,
-        options=_sorted(problem.options), dtype=problem.dtype,
+        options=in_order(problem.options), dtype=problem.dtype,
         m=problem.m, n=problem.n, k=problem.k, shape=shape,
         flops=work.flops, total_flops=work.total_flops,
         size_bytes=sum(traffic.size_bytes for traffic in work.traffic),
@@ -51,7 +50,7 @@ def absent_workload(
     """Return the workload of an implementation that is not there, and why it is not."""
     return Primitive(
         primitive=primitive.name, implementation=name, order=problem.order,
-        options=_sorted(problem.options), dtype=problem.dtype, m=problem.m, n=problem.n,
+        options=in_order(problem.options), dtype=problem.dtype, m=problem.m, n=problem.n,
         k=problem.k, shape=shape, flops=0, total_flops=0, size_bytes=0, wire_bytes=0, calls=(),
         inputs=primitive.inputs, runner=""), reason
 
@@ -79,7 +78,3 @@ def _work(
     if implementation.part == "communicate":
         return Work(0, 0, work.traffic)
     return work
-
-
-def _sorted(options: Mapping[str, Option]) -> tuple[tuple[str, Option], ...]:
-    return tuple((name, options[name]) for name in sorted(options))

@@ -14,6 +14,7 @@ from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
 from hpcbench.report.plots.problems import problem_charts
 from hpcbench.report.plots.roofline import draw_problem
 from hpcbench.report.plots.series import charts
+from hpcbench.report.plots.steps import draw_steps, step_charts
 from hpcbench.report.plots.style import save
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
@@ -42,13 +43,16 @@ def plot_results(
     """Write every figure into ``folder`` and return their paths; none where no case is ok.
 
     One figure of latency and bus bandwidth per collective (several where one would hold too many
-    lines), one of all implementations per problem of a primitive, the rank x iteration map
-    of the most telling case, and the canary if it ran often enough. Raises FileError.
+    lines), one of all implementations per problem of a primitive, one of all strategies per model
+    and ranks, the rank x iteration map of the most telling case, and the canary if it ran often
+    enough. Raises FileError.
     """
     drawings = [(chart.file_stem, draw_chart(chart, results)) for chart in charts(results.cases)]
     comparisons = compare(results.cases)
     drawings += [(chart.file_stem, draw_problem(chart, comparisons, results))
                  for chart in problem_charts(results.cases)]
+    drawings += [(chart.file_stem, draw_steps(chart, results))
+                 for chart in step_charts(results.cases)]
     telling = most_telling(results.cases)
     samples = source.samples(telling.case.case_id) if telling else None
     if telling and samples is not None and samples.start_ns.size:

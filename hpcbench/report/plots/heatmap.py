@@ -11,7 +11,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from hpcbench.plan.case import Collective, Primitive
+from hpcbench.plan.case import Collective, Primitive, Training, Workload
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.report.plots.style import (
     GREY,
@@ -28,6 +28,7 @@ from hpcbench.report.text import (
     device_type,
     env_text,
     form_text,
+    model_text,
     options_text,
     plural,
     problem_text,
@@ -37,27 +38,33 @@ from hpcbench.trace.schema import UNTIMED, Flag
 Matrix = npt.NDArray[np.float64]
 MOST_COLUMNS = 1000
 """More samples than this share columns: a picture has about as many pixels."""
+_KINDS = ("collective", "primitive", "training")
 _LEAVES_EARLY = ("broadcast", "reduce", "gather", "scatter", "send_recv")
 
 
 def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
     """Return the ok case to map: all_reduce if there is one, most ranks, largest size, first.
 
-    A primitive is mapped only where no collective is ok.
+    A primitive is mapped only where no collective is ok, a training only where neither is.
 
     A case whose samples are single calls goes before one with several calls a sample.
     """
     found = [item for item in items if item.statistics is not None]
     return max(found, default=None, key=lambda item: (
-        item.case.kind == "collective", item.case.workload.name == "all_reduce",
-        item.case.world_size, item.case.workload.size_bytes, item.case.batch == 1,
+        -_KINDS.index(item.case.kind), item.case.workload.name == "all_reduce",
+        item.case.world_size, _size(item.case.workload), item.case.batch == 1,
         -item.case.index))
+
+
+def _size(work: Workload) -> int:
+    """Return what makes a case the larger one of its kind: bytes, or tokens of a step."""
+    return work.tokens if isinstance(work, Training) else work.size_bytes
 
 
 def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Figure:
     """Return the figure of one case. ``samples`` has at least one iteration."""
     case, work = item.case, item.case.workload
-    what = _primitive_words(work) if isinstance(work, Primitive) else _collective_words(work)
+    what = _words(work)
     parts = (case.backend, device_type(item), plural(case.world_size, "rank"), form_text(case),
              work.dtype, *what[1:], env_text(case))
     figure = new_figure(f"{what[0]}: time in the call, by rank and iteration",
@@ -68,6 +75,18 @@ def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Fi
     _mark_passes(axes, samples)
     footer(figure, results, caption=_caption(item, samples), timing=timing_text(results, [item]))
     return figure
+
+
+def _words(work: Workload) -> list[str]:
+    if isinstance(work, Training):
+        return _training_words(work)
+    return _primitive_words(work) if isinstance(work, Primitive) else _collective_words(work)
+
+
+def _training_words(work: Training) -> list[str]:
+    """Return what is trained, and how."""
+    return [f"Step of {work.model} by {work.strategy}", options_text(work.options),
+            model_text(work), f"batch {work.batch_size}"]
 
 
 def _collective_words(work: Collective) -> list[str]:

@@ -20,6 +20,12 @@ class Mismatch:
     got: str
     expected: str
 
+    @property
+    def words(self) -> str:
+        """Return it for people."""
+        return (f"{self.n_wrong} of {self.n_elements} elements, first index {self.first_index}: "
+                f"got {self.got}, expected {self.expected}")
+
 
 def compare(got: torch.Tensor, expected: torch.Tensor, *, ulps: int = 0) -> Mismatch | None:
     """Return the mismatch, or None if every element is right; NaN is never right.

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from hpcbench.plan.case import Training
 from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.memory import Held
 from hpcbench.workloads.training.phases import PhaseClock
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Tokens and the tokens to predict, both (samples, seq_length) int64, of one replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What the exchange of gradients loses, beyond the rounding of the arithmetic.
+
+    ``unit`` is the unit roundoff of the dtype in which gradients travel, ``floor`` the largest
+    absolute error of one that is too small for it; both 0 where they travel in fp32. If it
+    ``projects``, gradients are replaced by their projections (PowerSGD).
+    """
+
+    unit: float = 0.0
+    floor: float = 0.0
+    projects: bool = False
 
 
 class Strategy:
@@ -18,19 +35,35 @@ class Strategy:
     The weights at the start are those of a single process with the same seed, on every layout.
     """
 
+    holds_loss = True
+    """Whether this rank knows the loss: of a pipeline, only that with the last stage does."""
+    settling = 0
+    """How many calls of `forward_backward` pass before gradients are exchanged as ever after."""
+    exchange = Exchange()
+
     def __init__(self, spec: Training, place: Place) -> None:
         self.spec = spec
         self.place = place
+
+    @property
+    def replica(self) -> int:
+        """Return which data-parallel replica this rank belongs to: they are consecutive ranks."""
+        return self.place.rank // (self.spec.tp * self.spec.pp)
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """Return the mean loss of this replica's samples, and leave gradients of the global mean.
 
         Gradients are those of the mean over all samples of all replicas, accumulation included.
+        What is returned where not `holds_loss` is not looked at.
         """
         raise NotImplementedError
 
     def update(self, phases: PhaseClock) -> None:
         """Let the optimizer step, and clear the gradients."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Clear the gradients without a step."""
         raise NotImplementedError
 
     def full_gradients(self) -> dict[str, torch.Tensor]:
@@ -39,3 +72,18 @@ class Strategy:
         All ranks call it; ranks that hold none of a parameter return it too.
         """
         raise NotImplementedError
+
+    def full_weights(self) -> dict[str, torch.Tensor]:
+        """Return every weight whole, as `full_gradients` does gradients."""
+        raise NotImplementedError
+
+    def held(self) -> Held:
+        """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
+        raise NotImplementedError
+
+    def updates_skipped(self) -> bool:
+        """Return whether a step was none, because fp16 gradients overflowed."""
+        return False
+
+    def close(self) -> None:
+        """Close the groups that the strategy opened. All ranks call it."""

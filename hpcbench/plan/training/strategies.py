@@ -1,0 +1,16 @@
+"""Our training strategies: what each is, how it divides the ranks, and what it cannot train.
+
+What runs is in `workloads.training.strategies`.
+"""
+
+from __future__ import annotations
+
+from hpcbench.plan.training.data_parallel import DATA_PARALLEL
+from hpcbench.plan.training.spec import StrategySpec
+
+STRATEGIES = (*DATA_PARALLEL,)
+
+
+def strategy(name: str) -> StrategySpec | None:
+    """Return the strategy of a name, or None."""
+    return next((spec for spec in STRATEGIES if spec.name == name), None)

@@ -1,0 +1,86 @@
+"""The parameters of a model, one by one: what is cut into shards and filled into buckets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hpcbench.plan.training.models import ModelShape
+
+COLUMNWISE = ("attention.q", "attention.k", "attention.v", "mlp.up", "mlp.gate")
+"""Products that tensor parallelism divides by their outputs, weight and bias."""
+ROWWISE = ("attention.o", "mlp.down")
+"""Products that it divides by their inputs: the weight, not the bias."""
+
+
+class Tensor(NamedTuple):
+    """One parameter: its name in the plain model, and its extents."""
+
+    name: str
+    extents: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Return how many numbers it has."""
+        return math.prod(self.extents)
+
+
+def embedding_tensors(shape: ModelShape) -> list[Tensor]:
+    """Return the parameters of the embedding, in the order of the model."""
+    found = [Tensor("embedding.tokens.weight", (shape.vocab, shape.hidden))]
+    if shape.family != "llama":
+        found.append(Tensor("embedding.positions.weight", (shape.seq_length, shape.hidden)))
+    if shape.family == "bert":
+        found.append(Tensor("embedding.types.weight", (2, shape.hidden)))
+        found += _norm(shape, "embedding.norm")
+    return found
+
+
+def block_tensors(shape: ModelShape, number: int = 0) -> list[Tensor]:
+    """Return the parameters of a block, in the order of the model."""
+    gate = [("mlp.gate", shape.inner, shape.hidden)] if shape.gated else []
+    attention = [("attention.q", shape.hidden, shape.hidden),
+                 ("attention.k", shape.kv_hidden, shape.hidden),
+                 ("attention.v", shape.kv_hidden, shape.hidden),
+                 ("attention.o", shape.hidden, shape.hidden)]
+    mlp = [*gate, ("mlp.up", shape.inner, shape.hidden), ("mlp.down", shape.hidden, shape.inner)]
+    parts = [*_norm(shape, "attention_norm"), *_products(shape, attention),
+             *_norm(shape, "mlp_norm"), *_products(shape, mlp)]
+    return [Tensor(f"blocks.{number}.{part.name}", part.extents) for part in parts]
+
+
+def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
+    """Return the parameters of the head; a tied weight is one of them only where it is ``alone``.
+
+    Alone is the head of a last pipeline stage, which has no embedding.
+    """
+    found = []
+    if shape.family == "bert":
+        found += [Tensor("head.transform.weight", (shape.hidden, shape.hidden)),
+                  Tensor("head.transform.bias", (shape.hidden,))]
+    found += _norm(shape, "head.norm")
+    if alone or not shape.tied:
+        found.append(Tensor("head.logits.weight", (shape.vocab, shape.hidden)))
+    if shape.family == "bert":
+        found.append(Tensor("head.logits.bias", (shape.vocab,)))
+    return found
+
+
+def tensors(shape: ModelShape) -> list[Tensor]:
+    """Return all parameters of the whole model, in its order."""
+    blocks = [block_tensors(shape, number) for number in range(shape.layers)]
+    return [*embedding_tensors(shape), *(item for block in blocks for item in block),
+            *head_tensors(shape)]
+
+
+def _products(shape: ModelShape, products: list[tuple[str, int, int]]) -> Iterator[Tensor]:
+    for name, outputs, inputs in products:
+        yield Tensor(f"{name}.weight", (outputs, inputs))
+        if shape.biased:
+            yield Tensor(f"{name}.bias", (outputs,))
+
+
+def _norm(shape: ModelShape, name: str) -> list[Tensor]:
+    biases = [Tensor(f"{name}.bias", (shape.hidden,))] if shape.biased else []
+    return [Tensor(f"{name}.weight", (shape.hidden,)), *biases]

@@ -1,0 +1,26 @@
+"""What can be trained how: one pure function with the reason why not, known without a machine."""
+
+from __future__ import annotations
+
+from hpcbench.plan.case import Training
+from hpcbench.plan.training.spec import StrategySpec
+
+
+def why_not(work: Training, spec: StrategySpec) -> str | None:
+    """Return why a model, its sizes and a strategy do not go together, or None."""
+    return _indivisible(work) or spec.unfit(work)
+
+
+def _indivisible(work: Training) -> str | None:
+    """Return what would have to be divided evenly and cannot be, or None."""
+    extents = (
+        (work.hidden, "hidden", work.heads, "attention heads"),
+        (work.heads, "attention heads", work.kv_heads, "key-value heads"),
+        (work.batch_size, "samples (batch_size)", work.accumulation, "equal parts (accumulation)"),
+        (work.heads, "attention heads", work.tp, "ranks (tp)"),
+        (work.kv_heads, "key-value heads", work.tp, "ranks (tp)"),
+        (work.inner, "columns of the MLP", work.tp, "ranks (tp)"),
+        (work.layers, "layers", work.pp, "stages (pp)"),
+    )
+    return next((f"{extent} {what} cannot be divided evenly among {count} {parts}"
+                 for extent, what, count, parts in extents if extent % count), None)

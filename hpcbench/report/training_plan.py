@@ -1,0 +1,108 @@
+"""The rows of a plan's table that are about trainings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from hpcbench.plan.case import Case, Training
+from hpcbench.plan.training.predict import predict, predict_stage, stages_of
+from hpcbench.report.text import (
+    MISSING,
+    Column,
+    distinct,
+    env_text,
+    format_number,
+    options_text,
+    span_text,
+)
+from hpcbench.report.timing import batch_text, samples_text
+from hpcbench.units import format_bytes, format_seconds
+
+_MODEL = (Column("model", words=True), Column("layers"), Column("hidden"), Column("seq"))
+_COST = (Column("samples", words=True), Column("needs", words=True),
+         Column("estimate", "(a pass)"))
+CASE_COLUMNS = (
+    Column("#"), *_MODEL, Column("strategy", words=True), Column("options", words=True),
+    Column("backend", words=True), Column("device", words=True), Column("ranks"),
+    Column("dp x tp x pp", words=True), Column("type", words=True), Column("batch"),
+    Column("parts"), Column("optimizer", words=True), Column("checkpointing", words=True),
+    Column("flops", "(1e9)"), Column("wire", "(B)"), Column("calls"), Column("memory"), *_COST,
+)
+"""Flops, bytes, calls and memory are predicted of one step, of the rank that has most of each."""
+GROUP_COLUMNS = (
+    Column("cases"), Column("model", words=True), Column("strategy", words=True),
+    Column("backend", words=True), Column("device", words=True), Column("ranks"),
+    Column("types", words=True), Column("batches", words=True), Column("seqs", words=True),
+    Column("memory", words=True), *_COST,
+)
+Table = tuple[Sequence[Column], list[list[str]]]
+
+
+def case_rows(cases: Sequence[Case]) -> Table:
+    """Return the columns, and a row for each case."""
+    return CASE_COLUMNS, [_case_row(case) for case in cases]
+
+
+def group_rows(cases: Sequence[Case]) -> Table:
+    """Return the columns, and a row for each strategy on each backend."""
+    groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
+    for case in cases:
+        groups[case.training.model, case.training.strategy, case.backend, case.env, case.device,
+               case.world_size, batch_text(case), case.needs].append(case)
+    return GROUP_COLUMNS, [_group_row(group) for group in groups.values()]
+
+
+def calls_text(calls: Iterable[tuple[str, int, int]]) -> str:
+    """Return ``5 all_reduce (5430KiB)`` of (collective, count, bytes of all), comma-separated."""
+    return ", ".join(f"{count} {name} ({format_bytes(size)})"
+                     for name, count, size in calls) or "no collective"
+
+
+def demand_lines(work: Training) -> Iterator[str]:
+    """Yield what a step will need of each rank that differs from the others."""
+    for stage in stages_of(work):
+        expected = predict_stage(work, stage)
+        whole = stage.first and stage.last
+        blocks = span_text(stage.blocks)
+        where = "each rank" if whole else f"the ranks with blocks {blocks}"
+        told = calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
+        yield (f"predicted for {where}: {told}; {format_bytes(expected.wire_bytes)} on the wire; "
+               f"{format_number(expected.hardware_flops / 1e9)} GFLOP")
+        memory = expected.memory
+        parts = ", ".join(f"{name} {format_bytes(getattr(memory, name))}" for name in (
+            "parameters", "gradients", "optimizer", "activations", "buffers"))
+        yield f"  memory {format_bytes(memory.total)}: {parts}"
+
+
+def _case_row(case: Case) -> list[str]:
+    work, expected = case.training, predict(case.training)
+    return [
+        str(case.index), work.model, str(work.layers), str(work.hidden), str(work.seq_length),
+        work.strategy, options_text(work.options), _backend(case), case.device,
+        str(case.world_size), f"{work.dp} x {work.tp} x {work.pp}", work.dtype,
+        str(work.batch_size), str(work.accumulation), work.optimizer,
+        work.checkpointing if work.checkpointing != "none" else MISSING,
+        format_number(expected.hardware_flops / 1e9),
+        str(expected.wire_bytes) if expected.wire_bytes else MISSING,
+        str(expected.collectives) if expected.collectives else MISSING,
+        format_bytes(case.memory_bytes), *_cost([case])]
+
+
+def _group_row(cases: Sequence[Case]) -> list[str]:
+    first, works = cases[0], [case.training for case in cases]
+    return [
+        str(len(cases)), first.training.model, first.training.strategy, _backend(first),
+        first.device, str(first.world_size), distinct(work.dtype for work in works),
+        span_text(work.batch_size for work in works),
+        span_text(work.seq_length for work in works),
+        f"up to {format_bytes(max(case.memory_bytes for case in cases))}", *_cost(cases)]
+
+
+def _cost(cases: Sequence[Case]) -> list[str]:
+    return [f"{samples_text(cases)} {batch_text(cases[0])}", ",".join(cases[0].needs) or MISSING,
+            format_seconds(sum(case.estimate_s for case in cases) or 0.0)]
+
+
+def _backend(case: Case) -> str:
+    return f"{case.backend} {env_text(case)}".rstrip()

@@ -1,0 +1,121 @@
+"""A training step as the measuring loop sees it: prepare, run, check."""
+
+from __future__ import annotations
+
+import math
+import time
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from hpcbench.errors import CaseError
+from hpcbench.plan.case import Training
+from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.data import replica_batch
+from hpcbench.workloads.training.memory import Peak
+from hpcbench.workloads.training.parity import Disparity, Parity, parity
+from hpcbench.workloads.training.phases import PHASES, phase_clock
+from hpcbench.workloads.training.strategies.base import Strategy
+
+
+class TrainingOperation:
+    """One strategy on one model; a call is one optimizer step on new data.
+
+    If ``validate``, `parity` is proved first, on a strategy of its own; this one then begins with
+    the weights of the seed.
+    """
+
+    def __init__(self, spec: Training, place: Place, *, validate: bool) -> None:
+        self.name = spec.name
+        self.place = place
+        make = _named(spec.runner)
+        self._spec = spec
+        self._parity: Parity | None = parity(spec, place, make) if validate else None
+        self._unreported = self._parity.wrong if self._parity else None
+        self._peak = Peak(place.device)
+        self._strategy: Strategy = make(spec, place)
+        self._phases = phase_clock(place.device, time.perf_counter_ns)
+        self._rows: list[int] = []
+        self._step = 0
+        self._loss = torch.zeros(())
+        self._settle()
+
+    def _settle(self) -> None:
+        """Exchange gradients until that is done as ever after; the weights stay the seed's."""
+        phases = phase_clock(self.place.device, time.perf_counter_ns)
+        for _ in range(self._strategy.settling):
+            phases.begin()
+            batch = replica_batch(self._spec, 0, self._strategy.replica, self.place.device)
+            self._strategy.forward_backward(batch, phases)
+            self._strategy.discard()
+
+    def prepare(self) -> None:
+        """Begin a row of phases: the steps from here on are its."""
+        self._phases.settle()
+        self._rows.append(len(self._phases.steps))
+
+    def run(self) -> None:
+        """Take one step."""
+        phases, strategy = self._phases, self._strategy
+        phases.begin()
+        batch = replica_batch(self._spec, self._step, strategy.replica, self.place.device)
+        phases.end("data")
+        self._loss = strategy.forward_backward(batch, phases)
+        strategy.update(phases)
+        self._step += 1
+
+    def spoil(self) -> None:
+        """Make the loss wrong, for tests of the check."""
+        self._loss = torch.full((), math.nan)
+
+    def check(self) -> Disparity | None:
+        """Return what parity found, the first time; then whether the last step was a sound one."""
+        found, self._unreported = self._unreported, None
+        if found is not None:
+            return found
+        loss = float(self._loss)
+        if self._step == 1 and self._parity and (wrong := self._parity.loss_wrong(loss)):
+            return wrong
+        if self._strategy.holds_loss and not math.isfinite(loss):
+            return Disparity(1, 1, "losses", "loss", str(loss), "a finite number")
+        if self._strategy.updates_skipped():
+            return Disparity(1, 1, "updates", "update", "skipped: fp16 gradients overflowed",
+                             "a step of the optimizer")
+        return None
+
+    def answer(self) -> dict[str, Any]:
+        """Return what is told of the rows that were taken: phases in ns, memory in bytes, parity.
+
+        ``phases`` has a list of ``ns`` for each name, with an entry for every row of the trace: the
+        sum over the steps of that row.
+        """
+        held = self._strategy.held()
+        told: dict[str, Any] = {"phases": self._phase_rows(), "memory": {
+            "parameters": held.parameters, "gradients": held.gradients,
+            "optimizer_state": held.optimizer, **self._peak.read()}}
+        if self._parity:
+            told["parity"] = {"on": self._parity.on, "share": self._parity.share}
+        return told
+
+    def _phase_rows(self) -> dict[str, Any]:
+        self._phases.settle()
+        steps = self._phases.steps
+        names = [name for name in PHASES if any(name in step for step in steps)]
+        bounds = [*self._rows, len(steps)]
+        rows = [steps[since:until] for since, until in zip(bounds, bounds[1:], strict=False)]
+        return {"names": names, "ns": [
+            [sum(step.get(name, 0) for step in row) for row in rows] for name in names]}
+
+    def close(self) -> None:
+        """Close what the strategy opened. All ranks call it."""
+        self._strategy.close()
+
+
+def _named(place: str) -> Any:
+    """Return the class at ``module:class``."""
+    module, _, name = place.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise CaseError(f"{place} cannot be loaded: {error}") from error

@@ -1,0 +1,63 @@
+"""The figure of trainings: which share one, and that its bars are the step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.image import imread
+
+from figure_texts import texts_of
+from hpcbench.report.plots import plot_results
+from hpcbench.report.plots.heatmap import most_telling
+from hpcbench.report.plots.steps import MOST_ROWS, draw_steps, parts_ms, step_charts
+from results_factory import MemorySamples, make_case, not_ok, ok
+from training_results import SHARES, strategies, trained, training_case, with_peak
+
+
+def test_a_figure_for_each_model_and_number_of_ranks(tmp_path: Path) -> None:
+    results = strategies()
+    paths = plot_results(results, MemorySamples(results), tmp_path)
+    stem = "training-transformer-tiny-2_layers__hidden_64__sequence_32-fp32-gloo-cpu"
+    assert [path.name for path in paths] == [
+        *(f"{stem}-{ranks}-barrier_start.png" for ranks in ("1_rank", "2_ranks", "4_ranks")),
+        "rank_iteration.png"]
+    assert all(imread(path).shape[1] == 1320 for path in paths)
+
+
+def test_the_parts_of_a_bar_are_the_step() -> None:
+    parts = parts_ms(trained(training_case(), 8e-3))
+    assert list(parts) == [*SHARES, "other"]
+    assert sum(parts.values()) == pytest.approx(8.0)
+    assert parts["backward"] == pytest.approx(4.4)
+    assert parts_ms(trained(training_case(), 8e-3, {})) == {"other": 8.0}
+
+
+def test_the_figure_says_what_is_shown() -> None:
+    results = with_peak(strategies(), fp32=50e9)
+    (_, chart, _) = step_charts(results.cases)
+    figure = draw_steps(chart, results)
+    text = texts_of(figure)
+    assert "data dp=2 bucket_mb=1 comm_hook=none" in text
+    assert "checkpointing=full" in text and "checkpointing=none" not in text
+    assert "8.00" in text and "32000.0" in text and "22.81" in text and "9.00" in text
+    assert "MFU: FLOPs as megatron counts them." in text
+    (legend,) = figure.legends
+    assert [item.get_text() for item in legend.get_texts()] == [
+        "data", "forward", "backward", "fwd+bwd", "optimizer", "other"]
+
+
+def test_only_trainings_with_numbers_and_as_many_as_can_be_read() -> None:
+    items = [trained(training_case(index=at, batch_size=at + 1)) for at in range(MOST_ROWS + 2)]
+    charts = step_charts([*items, not_ok(training_case(index=99), "failed", ""), ok(make_case())])
+    assert [len(chart.rows) for chart in charts] == [MOST_ROWS, 2]
+    assert charts[0].rows[0][0] == "data dp=2 batch_size=1"
+    assert charts[0].file_stem != charts[1].file_stem
+    assert step_charts([ok(make_case())]) == []
+
+
+def test_a_training_is_mapped_only_where_nothing_else_is() -> None:
+    training, collective = trained(training_case()), ok(make_case(index=1))
+    assert most_telling([training, collective]) is collective
+    larger = trained(training_case(index=2, batch_size=64))
+    assert most_telling([training, larger]) is larger

@@ -1,0 +1,158 @@
+"""What people read of trainings: tables, definitions, summaries, and the numbers in them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.plan.training.flops import flops
+from hpcbench.plan.training.workload import shape_of
+from hpcbench.reduce.results import Results
+from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.summary import write_summary
+from results_factory import make_case, make_plan, make_results, not_ok, ok
+from training_results import strategies, trained, training_case, with_peak
+
+Capture = pytest.CaptureFixture[str]
+
+
+def printed(results: Results, folder: Path, capsys: Capture) -> list[str]:
+    print_results(results, folder)
+    return capsys.readouterr().out.splitlines()
+
+
+def cells(lines: list[str], strategy: str) -> list[str]:
+    """Return the cells of a strategy's first row."""
+    table = lines[lines.index("block trainings"):]
+    return next(line.split() for line in table if line.startswith(f"{strategy} "))
+
+
+def test_the_table_of_trainings(tmp_path: Path, capsys: Capture) -> None:
+    lines = printed(with_peak(strategies(), fp32=50e9), tmp_path, capsys)
+    head = lines.index("block trainings") + 1
+    assert lines[head].split() == [
+        "strategy", "options", "degrees", "batch", "step", "p50", "CI", "samples/s", "tokens/s",
+        "MFU", "HFU", "data", "forward", "backward", "fwd+bwd", "optimizer", "other", "memory",
+        "parity", "n", "status"]
+    assert lines[head + 2] == ("transformer-tiny (2 layers, hidden 64, sequence 32)  gloo (cpu)  "
+                               "1 rank  barrier_start, fold local_max  fp32  adamw")
+    # 2 x 4 samples of 32 tokens in 8 ms; a quarter of the steps is 2 ms
+    assert cells(lines, "data") == [
+        "data", "bucket_mb=1", "comm_hook=none", "dp=2", "4", "8.00", "2.0", "1000.0", "32000.0",
+        "22.81", "-", "2.0", "28.0", "55.0", "-", "10.0", "5.0", "9.00", "12%", "20", "ok"]
+    assert cells(lines, "pipeline")[8:16] == [
+        "13195.9", "9.40", "-", "1.0", "-", "-", "80.0", "8.0"]
+
+
+def test_mfu_is_the_model_s_flops_over_what_all_ranks_can_do(
+    tmp_path: Path, capsys: Capture,
+) -> None:
+    case = training_case("data", checkpointing="full")
+    results = with_peak(make_results((trained(case, 8e-3),)), fp32=50e9)
+    row = cells(printed(results, tmp_path, capsys), "data")
+    counted = dict(flops(shape_of(case.training), 8))["megatron"]
+    assert float(row[7]) == pytest.approx(100 * counted / (8e-3 * 2 * 50e9), rel=1e-3)
+    assert float(row[8]) > 1.15 * float(row[7])  # HFU: both blocks run forward twice
+
+
+def test_without_a_peak_there_is_no_mfu_but_a_reason(tmp_path: Path, capsys: Capture) -> None:
+    lines = printed(strategies(), tmp_path, capsys)
+    assert not any("MFU" in line for line in lines if line.startswith("strategy"))
+    assert "  7 rows without MFU: hardware.peak_flops has no fp32" in lines
+
+
+def test_definitions_say_whose_flops_and_which_memory(tmp_path: Path, capsys: Capture) -> None:
+    text = "\n".join(printed(strategies(), tmp_path, capsys))
+    assert "FLOPs as megatron counts them: products with weights only" in text
+    assert "memory = the most that any rank used (process growth)" in text
+    collectives = printed(make_results((ok(make_case()),)), tmp_path, capsys)
+    assert not any("MFU" in line or "parity" in line for line in collectives)
+
+
+def test_the_slow_rank_is_named_by_what_reveals_it(tmp_path: Path, capsys: Capture) -> None:
+    results = make_results((trained(training_case(), slow_rank=1),))
+    lines = printed(results, tmp_path, capsys)
+    assert ("  data: forward is longest on rank 1 in 97% of the steps; longest of a rank / "
+            "shortest 1.50") in lines
+    assert ("  data: backward is shortest on rank 1 in 97% of the steps: the others wait for it; "
+            "longest of a rank / shortest 2.00") in lines
+    even = printed(make_results((trained(training_case()),)), tmp_path, capsys)
+    assert not any("longest on rank" in line for line in even)
+
+
+def test_what_has_no_numbers_has_none(tmp_path: Path, capsys: Capture) -> None:
+    cases = [training_case("fsdp", index=at) for at in range(3)]
+    wrong = not_ok(cases[0], "wrong", "gradients differ", blamed_rank=1, n_wrong=3)
+    unchecked = replace(trained(cases[2], shares={}, memory=None), n_wrong=None,
+                        case=replace(cases[2], validate=False))
+    lines = printed(make_results((wrong, not_ok(cases[1], "failed", "no memory"), unchecked)),
+                    tmp_path, capsys)
+    rows = [line.split() for line in lines if line.startswith("fsdp")]
+    assert rows[0][-4:] == ["3", "wrong", "-", "wrong"]
+    assert rows[1][3:] == ["-"] * 6 + ["failed"]
+    assert rows[2][-3:] == ["unchecked", "20", "ok"]
+
+
+def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    with (folder / "summary.csv").open(encoding="utf-8", newline="") as stream:
+        return json.loads((folder / "summary.json").read_text()), [*csv.DictReader(stream)]
+
+
+def test_the_summary_has_what_users_of_other_tools_look_for(tmp_path: Path) -> None:
+    write_summary(with_peak(strategies(), fp32=50e9), tmp_path)
+    document, rows = read(tmp_path)
+    found = document["results"]
+    assert [*found["training"]] == ["single", "data", "fsdp", "tensor", "pipeline", "hybrid"]
+    data = found["training"]["data"][0]
+    assert (data["samples_per_second"], data["tokens_per_second"]) == (1000.0, 32000.0)
+    assert data["step_time_ms"] == 8.0 and data["options"] == ["bucket_mb=1", "comm_hook=none"]
+    assert set(data["mfu_by_definition"]) == {"6n", "palm", "torchtitan", "megatron", "counted"}
+    assert data["mfu"] == data["mfu_by_definition"]["megatron"] == data["hfu"]
+    assert data["memory"]["0"]["peak_of"] == "process growth"
+    assert data["steps"]["phases"][1]["name"] == "forward"
+    assert found["memory"][0]["optimizer_state_bytes"] == 948_224
+    assert found["memory"][0]["activations_bytes"] is None
+    assert found["not_measured"] == {}
+    assert float(rows[1]["forward_s"]) == pytest.approx(0.00224) and rows[1]["primitive"] == ""
+    assert rows[1]["global_batch"] == "8" and rows[1]["peak_bytes"] == "9437184"
+
+
+def test_throughput_times_step_time_is_the_global_batch(tmp_path: Path) -> None:
+    """Also where ranks share samples, and where a step has several parts."""
+    write_summary(make_results(tuple(
+        trained(training_case("hybrid", index=at, dp=dp, tp=tp, pp=pp, accumulation=accumulation))
+        for at, (dp, tp, pp, accumulation) in enumerate(
+            ((1, 1, 1, 1), (4, 1, 1, 2), (1, 4, 1, 4), (2, 2, 2, 1), (2, 1, 2, 2))))), tmp_path)
+    for row in read(tmp_path)[0]["cases"]:
+        samples = row["samples_per_second"] * row["step_time_ms"] / 1e3
+        assert samples == pytest.approx(row["batch_size"] * row["dp"])
+        assert row["tokens_per_second"] == pytest.approx(
+            row["samples_per_second"] * row["seq_length"])
+
+
+def test_what_the_run_did_not_measure_is_said(tmp_path: Path) -> None:
+    case = training_case()
+    for item, told in (
+            (ok(make_case()), {"training": "the sweep has no case of kind training",
+                               "memory": "the sweep has no case of kind training"}),
+            (not_ok(case, "failed", "no memory"), {
+                "training": "no case of kind training is ok",
+                "memory": "no case of kind training is ok"}),
+            (trained(case, memory=None), {"memory": "no rank told what it held"})):
+        write_summary(make_results((item,)), tmp_path)
+        found = read(tmp_path)[0]["results"]
+        assert found["not_measured"] == told
+        assert all(found[name] is None for name in told)
+
+
+def test_a_plan_of_trainings_is_listed(capsys: Capture) -> None:
+    cases = [training_case(index=at) for at in range(2)]
+    print_plan(make_plan((*cases, replace(training_case("fsdp", index=2), skip="no such thing"))))
+    text = capsys.readouterr().out
+    assert "block trainings" in text and "transformer-tiny" in text
+    assert "fsdp transformer-tiny seq=32 batch=4 gloo fp32 ranks=2" in text
