@@ -13,7 +13,7 @@ def make_training(strategy: str = "data", **changes: Any) -> Training:
     options: tuple[tuple[str, Option], ...] = ()
     work = Training(
         strategy=strategy, options=options, model="transformer-tiny", shrunk=False,
-        family="transformer", layers=2, hidden=64, heads=4, kv_heads=4, inner=256, vocab=256,
+        family="gpt", layers=2, hidden=64, heads=4, kv_heads=4, inner=256, vocab=256,
         seq_length=32, dtype="fp32", batch_size=4, accumulation=1, optimizer="adamw",
         checkpointing="none", dp=2, tp=1, pp=1, parameters=118_528,
         flops=(("megatron", 190_000_000), ("palm", 200_000_000)), calls=("all_reduce",),

@@ -33,6 +33,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ import numpy.typing as npt
 from hpcbench.errors import FileError
 from hpcbench.measure.clock import SyncRecord
 from hpcbench.plan.case import Case
+from hpcbench.reduce.phase_table import NOWHERE, PhaseTable, read_phases, read_places
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
     Canary,
@@ -114,8 +116,7 @@ class ResultsWriter:
             for name, unit in {**dict.fromkeys(_PLACE, ""), **SAMPLE_UNITS}.items()}
         self._place_columns = lru_cache(maxsize=1)(_place_columns)
         self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
-        self._phases: GrowingColumn | None = None
-        self._phase_places: dict[str, dict[str, Any]] = {}
+        self._phases = PhaseTable(file, _CHUNK_ROWS)
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
         """Append the samples of one case, which must not change before the next one is added."""
@@ -128,23 +129,11 @@ class ResultsWriter:
                 samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
             **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
         self._write_packed()
-        for name, values in columns.items():
-            self._pack(self._columns[name], values)
-        self._add_phases(case, samples)
-
-    def _add_phases(self, case: Case, samples: CaseSamples) -> None:
-        if not samples.phases:
-            return
-        column = self._phases = self._phases or GrowingColumn(
-            self._file, "phases/ns", "ns", chunk_rows=_CHUNK_ROWS)
-        self._phase_places[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
-        for values in samples.phases.values():
-            self._pack(column, values.ravel())
-
-    def _pack(self, column: GrowingColumn, values: npt.NDArray[np.int64]) -> None:
-        """Take values in, and have the chunks that are whole now packed."""
-        if chunks := column.take(values):
-            self._packing.append((column, self._pool.submit(column.pack, chunks)))
+        phases = self._phases.add(case.case_id, samples.phases)
+        for column, values in chain(
+                ((self._columns[name], values) for name, values in columns.items()), phases):
+            if chunks := column.take(values):
+                self._packing.append((column, self._pool.submit(column.pack, chunks)))
 
     def _write_packed(self) -> None:
         for column, packed in self._packing:
@@ -156,8 +145,9 @@ class ResultsWriter:
     ) -> None:
         """Write everything but the samples; ``syncs`` pairs ranks and synchronisations."""
         self._write_packed()
-        for column in (*self._columns.values(), *((self._phases,) if self._phases else ())):
+        for column in self._columns.values():
             column.finish()
+        self._phases.finish(item.case.case_id for item in results.cases)
         file, run = self._file, results.run
         file.attrs.update({
             "format": FORMAT, "schema_version": SCHEMA_VERSION, "run_id": run.run_id,
@@ -199,9 +189,6 @@ class ResultsWriter:
             for item in cases])
         write_text(file, "cases/timing", [
             json.dumps(asdict(item.timing) if item.timing else None) for item in cases])
-        if self._phases:
-            write_text(file, "cases/phases", [
-                json.dumps(self._phase_places.get(item.case.case_id)) for item in cases])
 
 
 def _place_columns(
@@ -243,10 +230,7 @@ class ResultsFile:
         self._places = {
             item.case.case_id: _Place(*place)
             for item, place in zip(results.cases, zip(*columns, strict=True), strict=True)}
-        lines = read_lines(file, "cases/phases") if "phases" in file else []
-        self._phase_places = {
-            item.case.case_id: json.loads(line)
-            for item, line in zip(results.cases, lines, strict=False) if line != "null"}
+        self._phases = read_places(file, (item.case.case_id for item in results.cases))
 
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
@@ -262,17 +246,9 @@ class ResultsFile:
         table = {**absent, **table}
         return CaseSamples(
             ranks=tuple(table["rank"][:, 0].tolist()), launch=table["launch"][0],
-            pass_index=table["pass_index"][0], phases=self._read_phases(case_id, shape),
+            pass_index=table["pass_index"][0],
+            phases=read_phases(self._file, self._phases.get(case_id, NOWHERE), shape),
             **{name: table[name] for name in SAMPLE_COLUMNS})
-
-    def _read_phases(
-        self, case_id: str, shape: tuple[int, int]
-    ) -> dict[str, npt.NDArray[np.int64]]:
-        place = self._phase_places.get(case_id, {"names": [], "offset": 0})
-        size = shape[0] * shape[1]
-        firsts = range(place["offset"], place["offset"] + len(place["names"]) * size, size)
-        return {name: self._file["phases/ns"][first:first + size].reshape(shape)
-                for name, first in zip(place["names"], firsts, strict=True)}
 
     @property
     def _columns(self) -> tuple[str, ...]:

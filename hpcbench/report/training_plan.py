@@ -17,7 +17,7 @@ from hpcbench.report.text import (
     span_text,
 )
 from hpcbench.report.timing import batch_text, samples_text
-from hpcbench.units import format_bytes, format_seconds
+from hpcbench.units import format_seconds
 
 _MODEL = (Column("model", words=True), Column("layers"), Column("hidden"), Column("seq"))
 _COST = (Column("samples", words=True), Column("needs", words=True),
@@ -27,7 +27,8 @@ CASE_COLUMNS = (
     Column("backend", words=True), Column("device", words=True), Column("ranks"),
     Column("dp x tp x pp", words=True), Column("type", words=True), Column("batch"),
     Column("parts"), Column("optimizer", words=True), Column("checkpointing", words=True),
-    Column("flops", "(1e9)"), Column("wire", "(B)"), Column("calls"), Column("memory"), *_COST,
+    Column("flops", "(1e9)"), Column("wire", "(B)"), Column("calls"),
+    Column("memory", "(MB)"), *_COST,
 )
 """Flops, bytes, calls and memory are predicted of one step, of the rank that has most of each."""
 GROUP_COLUMNS = (
@@ -53,9 +54,14 @@ def group_rows(cases: Sequence[Case]) -> Table:
     return GROUP_COLUMNS, [_group_row(group) for group in groups.values()]
 
 
+def megabytes(count: int) -> str:
+    """Return ``30.5 MB`` (1e6 B)."""
+    return f"{format_number(count / 1e6)} MB"
+
+
 def calls_text(calls: Iterable[tuple[str, int, int]]) -> str:
-    """Return ``5 all_reduce (5430KiB)`` of (collective, count, bytes of all), comma-separated."""
-    return ", ".join(f"{count} {name} ({format_bytes(size)})"
+    """Return ``5 all_reduce (5560320 B)`` of (collective, count, bytes of all), comma-separated."""
+    return ", ".join(f"{count} {name} ({size} B)"
                      for name, count, size in calls) or "no collective"
 
 
@@ -67,12 +73,12 @@ def demand_lines(work: Training) -> Iterator[str]:
         blocks = span_text(stage.blocks)
         where = "each rank" if whole else f"the ranks with blocks {blocks}"
         told = calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
-        yield (f"predicted for {where}: {told}; {format_bytes(expected.wire_bytes)} on the wire; "
+        yield (f"predicted for {where}: {told}; {expected.wire_bytes} B on the wire; "
                f"{format_number(expected.hardware_flops / 1e9)} GFLOP")
         memory = expected.memory
-        parts = ", ".join(f"{name} {format_bytes(getattr(memory, name))}" for name in (
+        parts = ", ".join(f"{name} {megabytes(getattr(memory, name))}" for name in (
             "parameters", "gradients", "optimizer", "activations", "buffers"))
-        yield f"  memory {format_bytes(memory.total)}: {parts}"
+        yield f"  at most {megabytes(memory.total)}: {parts}"
 
 
 def _case_row(case: Case) -> list[str]:
@@ -86,7 +92,7 @@ def _case_row(case: Case) -> list[str]:
         format_number(expected.hardware_flops / 1e9),
         str(expected.wire_bytes) if expected.wire_bytes else MISSING,
         str(expected.collectives) if expected.collectives else MISSING,
-        format_bytes(case.memory_bytes), *_cost([case])]
+        format_number(case.memory_bytes / 1e6), *_cost([case])]
 
 
 def _group_row(cases: Sequence[Case]) -> list[str]:
@@ -96,7 +102,7 @@ def _group_row(cases: Sequence[Case]) -> list[str]:
         first.device, str(first.world_size), distinct(work.dtype for work in works),
         span_text(work.batch_size for work in works),
         span_text(work.seq_length for work in works),
-        f"up to {format_bytes(max(case.memory_bytes for case in cases))}", *_cost(cases)]
+        f"up to {megabytes(max(case.memory_bytes for case in cases))}", *_cost(cases)]
 
 
 def _cost(cases: Sequence[Case]) -> list[str]:

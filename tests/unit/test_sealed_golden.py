@@ -64,8 +64,8 @@ def test_what_version_1_did_not_record_is_unknown() -> None:
             "", -1, NO_COMMUNICATOR)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_journal_says_what_the_trace_made_of_it_says(tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize("version", ["1", "2", "2-phases"])
+def test_a_journal_says_what_the_trace_made_of_it_says(tmp_path: Path, version: str) -> None:
     """Also when today's version seals it."""
     journal = read_journal(DATA / f"journal-v{version}.journal")
     seal(journal.path, tmp_path / "sealed.h5")
@@ -189,3 +189,21 @@ def test_results_of_version_2_are_read() -> None:
     assert samples is not None
     assert samples.launch.tolist() == [0] * 20 + [1] * 18
     assert samples.pass_index.tolist() == [0] * 10 + [1] * 10 + [0] * 10 + [1] * 8
+
+
+def test_phases_of_version_2_are_read() -> None:
+    trace = open_trace(DATA / "trace-v2-phases.h5")
+    records = list(trace.records())
+    assert [(record.case_id, record.pass_index) for record in records] == [
+        ("training", 0), ("collective", 0), ("training", 1), ("collective", 1)]
+    for record in records[::2]:
+        step_ns = record.samples[:, 1] - record.samples[:, 0]
+        assert step_ns[3] == 10_000 + 1000 * record.pass_index + 100 + 37 * 3 % 50
+        assert list(record.phases) == ["data", "forward", "backward", "optimizer"]
+        assert record.phases["data"].tolist() == (step_ns // 10).tolist()
+        assert record.phases["backward"].tolist() == (step_ns // 4).tolist()
+        assert np.all(sum(record.phases.values()) == step_ns - 4)
+        assert record.detail["memory"] == {
+            "parameters": 474_112, "gradients": 474_112, "optimizer_state": 948_224,
+            "peak": 9_001_000 + 10 * record.pass_index, "peak_of": "process growth"}
+    assert all(record.phases == {} for record in records[1::2])

@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcbench.plan.case import Case
 from hpcbench.plan.training.flops import flops
-from hpcbench.plan.training.workload import shape_of
+from hpcbench.plan.training.models import shape_of
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from results_factory import make_results, ok
 from training_cases import make_training, make_training_case

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hpcbench.config.load import check_config
+from hpcbench.errors import ConfigError
+from hpcbench.plan.case import Plan, Training, plan_from_json, plan_to_json
+from hpcbench.plan.expand import make_plan
+from hpcbench.plan.support import COLLECTIVE_TRAITS
+from hpcbench.plan.training.flops import DEFINITIONS
+from hpcbench.plan.training.models import MODELS, parameters, shape_of
+from hpcbench.plan.training.predict import hardware_flops, predict, predict_stage, stages_of
+from hpcbench.plan.training.strategies import STRATEGIES
+from hpcbench.plan.training.tensors import tensors
+
+BLOCK: dict[str, Any] = {"kind": "training", "model": "transformer-tiny", "strategies": "data"}
+
+
+def plan_of(*blocks: dict[str, Any], ranks: int = 4, **top: Any) -> Plan:
+    whole = [BLOCK | block for block in blocks]
+    return make_plan(check_config({"benchmarks": whole} | top, "c.json"), ranks)
+
+
+def work_of(ranks: int = 4, **block: Any) -> Training:
+    (case,) = plan_of(block, ranks=ranks).cases
+    assert case.skip is None, case.skip
+    return case.training
+
+
+def reason_of(ranks: int = 4, **block: Any) -> str:
+    (case,) = plan_of(block, ranks=ranks).cases
+    assert case.skip is not None
+    return case.skip
+
+
+def refusal(**block: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        plan_of(block)
+    return str(caught.value)
+
+
+def test_lists_are_axes_and_each_set_of_options_is_multiplied_out() -> None:
+    plan = plan_of({"batch_size": [4, 8], "dtype": ["fp32", "bf16"], "strategies": {
+        "data": [{"bucket_mb": [1, 25]}, {"comm_hook": "bf16"}], "fsdp": {}}})
+    found = [(w.batch_size, w.dtype, w.strategy, dict(w.options).get("bucket_mb"),
+              dict(w.options).get("comm_hook")) for w in (case.training for case in plan.cases)]
+    assert found == [(batch, dtype, *rest) for batch in (4, 8) for dtype in ("fp32", "bf16")
+                     for rest in (("data", 1, "none"), ("data", 25, "none"), ("data", 25, "bf16"),
+                                  ("fsdp", None, None))]
+
+
+def test_a_training_is_its_model_and_what_was_asked_instead() -> None:
+    whole, small = (case.training for case in plan_of(
+        {"model": "gpt2", "seq_length": None}, {"model": "gpt2", "layers": 2, "hidden": 96}).cases)
+    assert shape_of(whole) == MODELS["gpt2"]
+    assert (whole.shrunk, small.shrunk) == (False, True)
+    assert (small.layers, small.hidden, small.heads, small.inner) == (2, 96, 12, 384)
+    assert whole.parameters == 124_439_808
+    assert small.parameters == parameters(shape_of(small)).total
+    assert [name for name, _ in whole.flops] == list(DEFINITIONS)
+
+
+def test_ids_change_with_what_makes_a_training_and_with_nothing_else() -> None:
+    one = plan_of({}).cases[0]
+    assert one.case_id == plan_of({"name": "other", "timeout_s": 5}).cases[0].case_id
+    changes = ({"layers": 2}, {"batch_size": 4}, {"accumulation": 2}, {"optimizer": "sgd"},
+               {"checkpointing": "full"}, {"dtype": "fp16"}, {"seq_length": 64},
+               {"strategies": {"data": {"bucket_mb": 1}}}, {"strategies": "zero1"})
+    ids = [one.case_id, *(plan_of(change).cases[0].case_id for change in changes)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_plan_of_trainings_survives_json() -> None:
+    plan = plan_of({"strategies": {spec.name: {} for spec in STRATEGIES}, "world_size": [1, 4]})
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+
+
+@pytest.mark.parametrize(("block", "words"), [
+    ({"model": "gpt3"}, 'model: "gpt3" is not known; did you mean "gpt2"?'),
+    ({"strategies": "fdsp"}, 'strategies.fdsp: "fdsp" is not known; did you mean "fsdp"?'),
+    ({"strategies": {"data": {"buckets": 2}}}, "strategies.data: \"buckets\" is not known"),
+    ({"strategies": {"data": {"bucket_mb": 0}}},
+     "strategies.data.bucket_mb: 0 must be a whole number from 1"),
+    ({"strategies": {"data": {"comm_hook": "int8"}}}, "strategies.data.comm_hook: \"int8\""),
+    ({"strategies": {"fsdp": {"reshard": 1}}}, "strategies.fsdp.reshard: 1 is not known"),
+    ({"strategies": {"fsdp": {"backend": "glo"}}}, 'did you mean "gloo"?'),
+    ({"strategies": {}}, "no strategy is named; give at least one"),
+    ({"strategies": [3]}, "3 is not the name of a strategy"),
+    ({"dtype": "fp64"}, "allowed: fp32, bf16, fp16"),
+    ({"optimizer": "adam"}, 'did you mean "adamw"?'),
+    ({"batch_size": 0}, "must be at least 1"),
+    ({"size": "1MiB"}, "size: unknown key"),
+])
+def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) -> None:
+    assert words in refusal(**block)
+
+
+@pytest.mark.parametrize(("block", "words"), [
+    ({"batch_size": 4, "accumulation": 3}, "4 samples (batch_size) cannot be divided evenly"),
+    ({"layers": 9}, "layers=9 is not within 1 to 8"),
+    ({"hidden": 100}, "hidden=100 cannot be divided among the 8 heads"),
+    ({"strategies": "single"}, "single trains on one rank, not on 4"),
+    ({"strategies": {"hsdp": {"replicas": 3}}}, "4 ranks cannot be divided evenly into 3"),
+    ({"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
+    ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu"),
+])
+def test_what_cannot_run_is_a_skip_with_its_reason(block: dict[str, Any], words: str) -> None:
+    assert words in reason_of(**block)
+
+
+def test_a_backend_of_a_set_replaces_those_of_the_block() -> None:
+    plan = plan_of({"backend": ["gloo", "nccl"], "strategies": {
+        "data": {}, "fsdp": {"backend": "gloo"}}})
+    assert {(c.training.strategy, c.backend) for c in plan.cases} == {
+        ("data", "gloo"), ("data", "nccl"), ("fsdp", "gloo")}
+
+
+def test_too_many_points_are_refused_before_they_are_written_out() -> None:
+    many = list(range(1, 501))
+    assert "batch_size 500 x accumulation 500" in refusal(batch_size=many, accumulation=many)
+
+
+def test_larger_than_the_declared_memory_is_a_skip() -> None:
+    hardware = {"memory_per_device_gb": 16, "device_type": "cpu"}
+    (case,) = plan_of({"model": "llama3-8b"}, hardware=hardware).cases
+    assert case.skip is not None
+    assert "more than hardware.memory_per_device_gb 16" in case.skip
+    (case,) = plan_of({"model": "gpt2", "batch_size": 1}, hardware=hardware).cases
+    assert case.skip is None
+    assert 4 * 4 * 124_439_808 < case.memory_bytes < 16e9
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_parameters_one_by_one_are_those_of_the_model(model: str) -> None:
+    shape = MODELS[model]
+    assert sum(item.elements for item in tensors(shape)) == parameters(shape).total
+
+
+def test_memory_by_hand() -> None:
+    count = 124_439_808
+    one = predict(work_of(1, model="gpt2", strategies="single", batch_size=1)).memory
+    assert (one.parameters, one.gradients) == (4 * count, 4 * count)
+    assert one.optimizer == 8 * count + 4 * 196  # each of 196 tensors counts its steps
+    assert one.buffers == 0
+    sgd = predict(work_of(1, model="gpt2", strategies="single", optimizer="sgd")).memory
+    assert sgd.optimizer == 0
+    ddp = predict(work_of(4, model="gpt2", batch_size=1)).memory
+    assert (ddp.parameters, ddp.optimizer, ddp.buffers) == (4 * count, one.optimizer, 4 * count)
+    view = {"data": {"bucket_view": True}}
+    assert predict(work_of(4, model="gpt2", strategies=view)).memory.buffers == 0
+    fsdp = predict(work_of(4, model="transformer-small", strategies="fsdp")).memory
+    assert fsdp.parameters == pytest.approx(count, rel=1e-3)  # a quarter of 4 bytes each
+    assert fsdp.parameters >= count
+
+
+def test_activations_by_hand() -> None:
+    """s b h x 34 bytes of Korthikanti et al. (2022), less 2 for dropout, in fp32 twice as much."""
+    def kept(layers: int, **more: Any) -> int:
+        return predict(work_of(1, model="gpt2", layers=layers, strategies="single", batch_size=2,
+                               **more)).memory.activations
+
+    tokens, hidden, heads = 2 * 1024, 768, 12
+    rest = tokens * (2 * 8 + 4 * heads)  # statistics of two norms, log-sum-exp of each head
+    assert kept(4) - kept(3) == tokens * hidden * 32 * 2 + rest
+    # autocast: inputs of the norms in fp32 (8 instead of 4), one more copy each for k and v (4)
+    assert kept(4, dtype="bf16") - kept(3, dtype="bf16") == tokens * hidden * 40 + rest
+    assert kept(4, checkpointing="full") - kept(3, checkpointing="full") == tokens * hidden * 4
+    assert kept(4, checkpointing="selective") == pytest.approx(
+        (kept(4) + kept(4, checkpointing="full")) / 2, rel=0.2)
+    assert kept(4, accumulation=2) == kept(4) // 2
+
+
+def test_traffic_by_hand() -> None:
+    count = 124_439_808
+
+    def calls(**block: Any) -> dict[str, tuple[int, int, int]]:
+        return {one.collective: (one.count, one.size_bytes, one.wire_bytes)
+                for one in predict(work_of(4, model="gpt2", **block)).calls}
+
+    (number, size, wire) = calls()["all_reduce"]
+    assert (size, wire) == (4 * count, 4 * count * 2 * 3 // 4)
+    assert 12 <= number <= 4 * count // (25 * 2**20)
+    assert calls(strategies={"data": {"comm_hook": "bf16"}})["all_reduce"][1] == 2 * count
+    powersgd = calls(strategies={"data": {"comm_hook": "powersgd"}})["all_reduce"]
+    assert powersgd[0] == 3 * number
+    assert powersgd[1] < size / 100
+    zero1 = calls(strategies="zero1")
+    assert zero1["all_reduce"] == (number, size, wire)
+    assert zero1["broadcast"] == (196, 4 * count, 4 * count)
+    fsdp = calls(strategies="fsdp", accumulation=2)
+    assert (fsdp["all_gather"][0], fsdp["reduce_scatter"][0]) == (2 * (2 * 12 + 1), 12 + 1)
+    hsdp = calls(strategies={"hsdp": {"reshard": False}})
+    assert {name: number for name, (number, *_) in hsdp.items()} == {
+        "all_gather": 13, "reduce_scatter": 13, "all_reduce": 13}
+    assert hsdp["all_reduce"][1] == hsdp["reduce_scatter"][1] // 2
+
+
+def test_one_rank_talks_to_nobody() -> None:
+    assert predict(work_of(1)).wire_bytes == 0
+    assert predict(work_of(1, strategies="fsdp")).wire_bytes == 0
+
+
+def test_recomputation_costs_flops() -> None:
+    none, full = (work_of(model="gpt2", checkpointing=each) for each in ("none", "full"))
+    assert hardware_flops(none) == dict(none.flops)["counted"]
+    assert 1.1 < hardware_flops(full) / hardware_flops(none) < 4 / 3
+
+
+@pytest.mark.parametrize("spec", STRATEGIES, ids=lambda spec: spec.name)
+def test_what_is_predicted_is_what_the_strategy_says_it_calls(spec: Any) -> None:
+    work = work_of(1 if spec.name == "single" else 8, strategies=spec.name, batch_size=16)
+    assert set(work.calls) <= set(COLLECTIVE_TRAITS)
+    called = {one.collective for stage in stages_of(work)
+              for one in predict_stage(work, stage).calls}
+    assert called == set(work.calls)
