@@ -6,10 +6,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hpcbench.analysis.pipeline_orders import BACKWARD, FORWARD, INPUT, WEIGHT, Op, order
+from hpcbench.plan.case import Training
+from hpcbench.plan.training.schedules import pipelining
 
 COSTS: Mapping[str, float] = MappingProxyType(
     {FORWARD: 1.0, BACKWARD: 2.0, INPUT: 1.0, WEIGHT: 1.0})
 """The time of each computation: a backward has two products for each of a forward's."""
+
+
+def predicted_bubble(work: Training) -> float | None:
+    """Return the share of its ranks' time in which a training waits, None without a pipeline."""
+    if work.pp == 1:
+        return None
+    schedule, stages_per_rank, microbatches = pipelining(work)
+    return bubble_share(schedule.name, work.pp, microbatches, stages_per_rank)
 
 
 def bubble_share(

@@ -11,7 +11,7 @@ p is the number of ranks, m of micro-batches, v of stages on a rank.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"
@@ -38,15 +38,11 @@ def order(schedule: str, p: int, m: int, v: int, rank: int) -> list[Op]:
     """
     if schedule == "LoopedBFS":
         return _looped(p, m, v, rank)
-    steps = {
-        "GPipe": lambda: [(kind, rank) for kind in (FORWARD, BACKWARD) for _ in range(m)],
-        "1F1B": lambda: _one_by_one(p, m, rank),
-        "Interleaved1F1B": lambda: _interleaved(p, m, v, rank),
-        "InterleavedZeroBubble": lambda: _interleaved_zero_bubble(p, m, v, rank),
-        "ZBVZeroBubble": lambda: _zero_bubble_v(p, m, rank),
-        "DualPipeV": lambda: _dual_pipe_v(p, m, rank),
-    }[schedule]()
-    return [op for op in _numbered(steps) if op.microbatch < m]
+    steps: Mapping[str, Callable[[int, int, int, int], Iterable[_Step]]] = {
+        "GPipe": _fill_and_drain, "1F1B": _one_by_one, "Interleaved1F1B": _interleaved,
+        "InterleavedZeroBubble": _interleaved_zero_bubble, "ZBVZeroBubble": _zero_bubble_v,
+        "DualPipeV": _dual_pipe_v}
+    return [op for op in _numbered(steps[schedule](p, m, v, rank)) if op.microbatch < m]
 
 
 def _numbered(steps: Iterable[_Step]) -> Iterator[Op]:
@@ -74,7 +70,11 @@ def _looped(p: int, m: int, v: int, rank: int) -> list[Op]:
               for number in reversed(range(m)))]
 
 
-def _one_by_one(p: int, m: int, rank: int) -> list[_Step]:
+def _fill_and_drain(_p: int, m: int, _v: int, rank: int) -> list[_Step]:
+    return [*[(FORWARD, rank)] * m, *[(BACKWARD, rank)] * m]
+
+
+def _one_by_one(p: int, m: int, _v: int, rank: int) -> list[_Step]:
     """Forward p - rank times, then one backward and one forward in turn (torch's Schedule1F1B)."""
     ahead = min(m, p - rank)
     return [*[(FORWARD, rank)] * ahead,
@@ -114,7 +114,7 @@ def _interleaved_zero_bubble(p: int, m: int, v: int, rank: int) -> Iterator[_Ste
         yield WEIGHT, _OLDEST
 
 
-def _zero_bubble_v(p: int, m: int, rank: int) -> Iterator[_Step]:
+def _zero_bubble_v(p: int, m: int, _v: int, rank: int) -> Iterator[_Step]:
     """Two stages on a rank; for at least 2p - 1 micro-batches, of which those past m are left out.
 
     Warm-up, steady state, and a cool-down in which weights that were put off are made up for.
@@ -135,7 +135,7 @@ def _zero_bubble_v(p: int, m: int, rank: int) -> Iterator[_Step]:
     yield from [(WEIGHT, down)] * rank
 
 
-def _dual_pipe_v(p: int, m: int, rank: int) -> Iterator[_Step]:
+def _dual_pipe_v(p: int, m: int, _v: int, rank: int) -> Iterator[_Step]:
     """Two stages on a rank; torch computes the pairs that overlap one after the other."""
     down, up = rank, 2 * p - 1 - rank
     after = p - rank - 1

@@ -37,6 +37,18 @@ def open_groups(backend: str, timeout: timedelta, division: Division, mpi_comm: 
     return opened[own]
 
 
+def open_lines(group: Any, lines: Sequence[Sequence[int]], own: int) -> Any:
+    """Return the group, on the backend of ``group``, of that line of ranks that has rank ``own``.
+
+    All ranks of the default group call this with the same lines, which cover those of ``group``.
+    """
+    mine = next(number for number, ranks in enumerate(lines) if own in ranks)
+    backend = dist.get_backend(group)
+    if backend == "mpi4py":
+        return _open_mpi(None, lines[mine], group.comm.Split(mine))
+    return [dist.new_group(list(ranks), backend=backend) for ranks in lines][mine]
+
+
 def _open(backend: str, timeout: timedelta, ranks: Sequence[int]) -> Any:
     name = backend.partition("/")[0]
     if name == "ucc" and (reason := ucc.load()):
@@ -44,7 +56,7 @@ def _open(backend: str, timeout: timedelta, ranks: Sequence[int]) -> Any:
     return dist.new_group(list(ranks), backend=name, timeout=timeout)
 
 
-def _open_mpi(timeout: timedelta, ranks: Sequence[int], comm: Any) -> Any:
+def _open_mpi(timeout: timedelta | None, ranks: Sequence[int], comm: Any) -> Any:
     """Return the group of these ranks on their own communicator."""
     from hpcbench.backends.mpi_backend import register
     from hpcbench.backends.mpi_group import NAME

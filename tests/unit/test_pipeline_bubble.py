@@ -56,10 +56,10 @@ def test_ranks_that_wait_for_each_other_are_told() -> None:
 
 @pytest.mark.parametrize(("name", "ranks", "stages", "microbatches", "reason"), [
     ("1F1B", 4, 1, 3, "as many micro-batches as stages: 3 micro-batches are fewer than 4 stages"),
-    ("1F1B", 4, 2, 8, "1F1B has 1 stages per rank, not 2"),
+    ("1F1B", 4, 2, 8, "stages per rank: 1F1B has 1, not 2"),
     ("DualPipeV", 2, 2, 3, "fewer than 4 stages"),
-    ("ZBVZeroBubble", 2, 3, 4, "ZBVZeroBubble has 2 stages per rank, not 3"),
-    ("LoopedBFS", 2, 1, 4, "LoopedBFS needs at least 2 stages per rank"),
+    ("ZBVZeroBubble", 2, 3, 4, "stages per rank: ZBVZeroBubble has 2, not 3"),
+    ("LoopedBFS", 2, 1, 4, "LoopedBFS needs 2 stages per rank, not 1"),
     ("Interleaved1F1B", 2, 2, 5, "5 cannot be divided evenly into 2 rounds"),
 ])
 def test_what_a_schedule_cannot_do_has_a_reason(

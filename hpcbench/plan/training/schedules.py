@@ -6,7 +6,9 @@ They are those of torch.distributed.pipelining (``get_schedule_class``), under i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from hpcbench.plan.case import Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,31 @@ SCHEDULES = (
     Schedule("ZBVZeroBubble", 2, 2, placement="v"),
     Schedule("DualPipeV", 2, 2, placement="v", full=True),
 )
+AUTO = "auto"
+"""For ``stages_per_rank``: as many as the schedule needs."""
 SCHEDULE_NAMES = tuple(schedule.name for schedule in SCHEDULES)
 
 
 def schedule_of(name: str) -> Schedule:
     """Return the schedule of a name. Raises KeyError."""
     return {schedule.name: schedule for schedule in SCHEDULES}[name]
+
+
+class Pipelining(NamedTuple):
+    """How a training is pipelined."""
+
+    schedule: Schedule
+    stages_per_rank: int
+    microbatches: int
+
+
+def pipelining(work: Training) -> Pipelining:
+    """Return how a training with ``pp`` > 1 is pipelined; strategy ``model`` has no options."""
+    options = dict(work.options)
+    schedule = schedule_of(str(options.get("schedule", "GPipe")))
+    stages = options.get("stages_per_rank", AUTO)
+    return Pipelining(schedule, schedule.stages_per_rank if stages == AUTO else int(stages),
+                      int(options.get("microbatches", 1)))
 
 
 def stages_on(schedule: Schedule, ranks: int, rank: int, stages_per_rank: int) -> tuple[int, ...]:
@@ -62,9 +83,9 @@ def unscheduled(
     """Return why the schedule does not go with these numbers, or None."""
     name, stages = schedule.name, ranks * stages_per_rank
     if stages_per_rank < schedule.stages_per_rank:
-        return f"{name} needs at least {schedule.stages_per_rank} stages per rank"
+        return f"{name} needs {schedule.stages_per_rank} stages per rank, not {stages_per_rank}"
     if schedule.most_stages is not None and stages_per_rank > schedule.most_stages:
-        return f"{name} has {schedule.most_stages} stages per rank, not {stages_per_rank}"
+        return f"stages per rank: {name} has {schedule.most_stages}, not {stages_per_rank}"
     if schedule.full and microbatches < stages:
         return (f"{name} needs as many micro-batches as stages: {microbatches} micro-batches are "
                 f"fewer than {stages} stages")

@@ -6,9 +6,10 @@ What runs is in `workloads.training.strategies`.
 from __future__ import annotations
 
 from hpcbench.plan.training.data_parallel import DATA_PARALLEL
+from hpcbench.plan.training.model_parallel import MODEL_PARALLEL
 from hpcbench.plan.training.spec import StrategySpec
 
-STRATEGIES = (*DATA_PARALLEL,)
+STRATEGIES = (*DATA_PARALLEL, *MODEL_PARALLEL)
 
 
 def strategy(name: str) -> StrategySpec | None:

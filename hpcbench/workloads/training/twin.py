@@ -13,7 +13,7 @@ MOST_PARAMETERS = 20_000_000
 """Of a model that is tried itself: the reference takes 16 bytes for each, in fp64."""
 MOST_FLOPS = 2e10
 """Of its reference, 6 for a parameter and token: seconds of one core in fp64."""
-_HEAD_DIM = 16
+_HEAD_DIM = 8
 _TOKENS = 16
 _VOCAB = 128
 
@@ -33,13 +33,14 @@ def tried(spec: Training) -> Training:
     twin = replace(
         spec, shrunk=True, hidden=hidden, heads=heads, kv_heads=kv_heads, inner=2 * hidden,
         vocab=min(spec.vocab, _VOCAB * spec.tp),
-        seq_length=min(spec.seq_length, _TOKENS * spec.tp))
+        seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp)))
     return _counted(_shallow(twin))
 
 
 def twin_words(spec: Training) -> str:
     """Return what a twin is, for people."""
-    return (f"a twin of {spec.layers} layers, hidden {spec.hidden}, {spec.heads} heads, "
+    layers = "1 layer" if spec.layers == 1 else f"{spec.layers} layers"
+    return (f"a twin of {layers}, hidden {spec.hidden}, {spec.heads} heads, "
             f"{spec.seq_length} tokens")
 
 

@@ -15,7 +15,7 @@ from hpcbench.workloads.training.data import SEED
 from hpcbench.workloads.training.models.transformer import Transformer
 from hpcbench.workloads.training.models.weights import initial
 from hpcbench.workloads.training.precision import is_mixed
-from hpcbench.workloads.training.strategies.mesh import Mesh2d, row_of
+from hpcbench.workloads.training.strategies.mesh import Grid, row_of
 from hpcbench.workloads.training.strategies.replica import Replica
 
 
@@ -79,9 +79,11 @@ class Hsdp(Fsdp):
 
     def open_mesh(self) -> DeviceMesh:
         """Return the ranks as replicas x shards, on groups that are opened for it."""
-        self._mesh = Mesh2d(self.place, ("replicate", "shard"), int(self.spec.option("replicas")))
-        return self._mesh.mesh
+        replicas = int(self.spec.option("replicas"))
+        self._grid = Grid(self.place, {
+            "replicate": replicas, "shard": self.place.world_size // replicas})
+        return self._grid.mesh
 
     def close(self) -> None:
         """Close the groups of the mesh. All ranks call it."""
-        self._mesh.close()
+        self._grid.close()

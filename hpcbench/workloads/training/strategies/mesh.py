@@ -7,12 +7,15 @@ or on groups that are closed, it would take the other's groups. So names have th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from hpcbench.backends.groups import open_lines
+from hpcbench.plan.case import Training
 from hpcbench.workloads.collectives.operation import Place
 
 
@@ -22,34 +25,51 @@ def row_of(place: Place, name: str) -> DeviceMesh:
         place.group, place.device.type, mesh_dim_names=(_named(name, place.group),))
 
 
-class Mesh2d:
-    """The ranks of a place as rows of consecutive ranks; columns are the outer dimension.
+class Grid:
+    """The ranks of a place by named dimensions, the outermost first: neighbours differ in the last.
 
-    Opening is collective over all workers, of which the group under test has all.
+    A group is opened for each dimension but for one that has all ranks. Opening is collective over
+    all workers, of which the group under test has all.
     """
 
-    def __init__(self, place: Place, names: tuple[str, str], rows: int) -> None:
-        layout = torch.tensor(list(place.numbers)).reshape(rows, -1)
-        backend = dist.get_backend(place.group)
-        self._groups: list[Any] = []
-        column = self._open(layout.t(), backend, place.number)
-        row = self._open(layout, backend, place.number)
+    def __init__(self, place: Place, extents: Mapping[str, int]) -> None:
+        layout = torch.tensor(list(place.numbers)).reshape(list(extents.values()))
+        self._opened: list[Any] = []
+        self._groups = {name: self._line(place, layout.movedim(dim, -1))
+                        for dim, name in enumerate(extents)}
+        self._names = {name: _named(name, group) for name, group in self._groups.items()}
         self.mesh = DeviceMesh.from_group(
-            [column, row], place.device.type, mesh=layout,
-            mesh_dim_names=(_named(names[0], column), _named(names[1], row)))
+            list(self._groups.values()), place.device.type, mesh=layout,
+            mesh_dim_names=tuple(self._names.values()))
 
-    def _open(self, lines: torch.Tensor, backend: str, own: int) -> Any:
-        """Open a group of each line; return that of this rank, keep it for `close`."""
-        opened = [(ranks, dist.new_group(ranks, backend=backend)) for ranks in lines.tolist()]
-        group = next(group for ranks, group in opened if own in ranks)
-        self._groups.append(group)
+    def _line(self, place: Place, layout: torch.Tensor) -> Any:
+        """Return this rank's group along the last dimension of a layout."""
+        lines = layout.reshape(-1, layout.shape[-1]).tolist()
+        if len(lines) == 1:
+            return place.group
+        group = open_lines(place.group, lines, place.number)
+        self._opened.append(group)
         return group
 
+    def group(self, name: str) -> Any:
+        """Return this rank's group in a dimension. Raises KeyError."""
+        return self._groups[name]
+
+    def row(self, name: str) -> DeviceMesh | None:
+        """Return the mesh of one dimension, None if there is no such dimension."""
+        return self.mesh[self._names[name]] if name in self._names else None
+
     def close(self) -> None:
-        """Destroy the groups that this rank is in."""
-        for group in self._groups:
+        """Destroy the groups that were opened and that this rank is in."""
+        for group in self._opened:
             dist.destroy_process_group(group)
-        self._groups.clear()
+        self._opened.clear()
+
+
+def grid_of(spec: Training, place: Place) -> Grid:
+    """Return the ranks by replica, pipeline stage and tensor part; dimensions of 1 are left out."""
+    degrees = {"dp": spec.dp, "pp": spec.pp, "tp": spec.tp}
+    return Grid(place, {name: degree for name, degree in degrees.items() if degree > 1})
 
 
 def _named(name: str, group: Any) -> str:

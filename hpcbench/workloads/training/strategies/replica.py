@@ -92,12 +92,12 @@ class Replica(Strategy):
     def full_gradients(self) -> dict[str, torch.Tensor]:
         """Return every gradient whole, fp32 on the CPU, without the scale of the loss."""
         scale = self._scaler.get_scale()
-        return {name: _whole(parameter.grad) / scale
+        return {name: whole(parameter.grad) / scale
                 for name, parameter in self.plain.named_parameters() if parameter.grad is not None}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
         """Return every weight whole, fp32 on the CPU."""
-        return {name: _whole(parameter) for name, parameter in self.plain.named_parameters()}
+        return {name: whole(parameter) for name, parameter in self.plain.named_parameters()}
 
     def held(self) -> Held:
         """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
@@ -108,7 +108,7 @@ class Replica(Strategy):
         return bool(self._scaler.is_enabled() and self._scaler.get_scale() < INITIAL_SCALE)
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
+def whole(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor, of a sharded one all of it."""
     with torch.no_grad():
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,71 @@
+"""All data-parallel strategies in one real job: right before they are timed, and told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpcbench.reduce.results import CaseResult
+from launcher import MpiLauncher
+from mpi.reading import Outcome, read, sweep
+
+pytestmark = pytest.mark.mpi
+
+TINY: dict[str, Any] = {
+    "kind": "training", "model": "transformer-tiny", "layers": 2, "hidden": 64, "seq_length": 16,
+    "vocab": 96, "batch_size": 4, "backend": "gloo"}
+SHARDED: dict[str, Any] = {
+    "zero1": {}, "fsdp": {"reshard": [True, False]}, "hsdp": {"replicas": [1, 2]}}
+HOOKS = ["none", "bf16", "fp16", "powersgd"]
+
+
+def test_every_strategy_computes_what_one_process_does(mpirun: MpiLauncher) -> None:
+    config = sweep(measure={"warmup": 1, "iterations": 2}, benchmarks=[
+        {**TINY, "name": "alone", "strategies": ["single"], "world_size": 1, "dtype": "bf16"},
+        {**TINY, "name": "exact", "accumulation": [1, 2], "strategies": {
+            "data": {"comm_hook": HOOKS}, **SHARDED}},
+        {**TINY, "name": "view", "optimizer": "sgd", "checkpointing": "full", "strategies": {
+            "data": {"bucket_view": True, "bucket_mb": 1}}},
+        {**TINY, "name": "mixed", "dtype": ["bf16", "fp16"], "accumulation": 2,
+         "checkpointing": "selective",
+         "strategies": {"data": {}, "zero1": {}, "fsdp": {}, "hsdp": {}}},
+        {**TINY, "name": "spoilt", "optimizer": "sgd", "strategies": {"data": {}, "fsdp": {}}},
+    ], fault=[{"case": "* fsdp * sgd *", "rank": 1, "kind": "wrong", "iteration": 1}])
+    outcome = read(mpirun.run(2, config=config, timeout=120).check(1).folder)
+    mpirun.assert_no_orphans()
+    assert len(outcome.results.cases) == 1 + 2 * 9 + 1 + 2 * 4 + 2
+    for item in outcome.results.cases:
+        if item.case.block == "spoilt" and item.case.workload.name == "fsdp":
+            assert (item.status, item.blamed_rank, item.n_wrong) == ("wrong", 1, 1)
+            assert "got nan, expected a finite number" in item.reason
+        else:
+            assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
+            _is_told_whole(outcome, item)
+    _sharding_saves_memory(outcome)
+
+
+def _is_told_whole(outcome: Outcome, item: CaseResult) -> None:
+    """See that phases fill the steps of every sample, and what parity came to."""
+    samples = outcome.samples[item.case.case_id]
+    assert samples is not None
+    assert list(samples.phases) == ["data", "forward", "backward", "optimizer"]
+    steps_ns = samples.end_ns - samples.start_ns
+    spent_ns = sum(samples.phases.values())
+    assert (spent_ns <= steps_ns).all()
+    assert all((values > 0).all() for values in samples.phases.values())
+    for told in item.detail.values():
+        assert told["parity"]["on"] == "the model"
+        assert 0 < told["parity"]["share"] <= 1
+
+
+def _sharding_saves_memory(outcome: Outcome) -> None:
+    """See that two ranks halve what a strategy shards, as sums of what is there."""
+    held = {item.case.workload.name: item.memory["0"] for item in outcome.results.cases
+            if item.memory and item.case.block == "exact"
+            and dict(item.case.training.options).get("replicas", 1) == 1}
+    whole = 4 * outcome.results.cases[0].case.training.parameters
+    for name, parts in (("data", 1), ("zero1", 1), ("fsdp", 2), ("hsdp", 2)):
+        assert held[name]["parameters"] == held[name]["gradients"] == whole // parts, name
+    states = {name: sizes["optimizer_state"] for name, sizes in held.items()}
+    assert states["fsdp"] == states["hsdp"] < states["zero1"] * 1.2 < states["data"]

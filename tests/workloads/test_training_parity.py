@@ -1,0 +1,258 @@
+"""What a single process computes passes, what differs from it does not: the gate before timing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hpcbench.plan.case import Training
+from hpcbench.plan.training.spec import Degrees
+from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.operation import TrainingOperation
+from hpcbench.workloads.training.parity import Parity, parity
+from hpcbench.workloads.training.phases import PhaseClock
+from hpcbench.workloads.training.strategies.base import Batch
+from hpcbench.workloads.training.strategies.data import Data
+from hpcbench.workloads.training.strategies.fsdp import Fsdp
+from hpcbench.workloads.training.strategies.single import Single
+from hpcbench.workloads.training.twin import tried
+from workloads.training_cases import alone, training
+
+DTYPES = pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    with alone() as found:
+        yield found
+
+
+@DTYPES
+@pytest.mark.parametrize("changes", [
+    {}, {"accumulation": 2, "checkpointing": "full"}, {"accumulation": 4, "optimizer": "sgd"},
+    {"checkpointing": "selective", "model": "llama3-8b"}, {"model": "bert-large"}])
+def test_torch_in_one_process_is_right(place: Place, dtype: str, changes: dict[str, Any]) -> None:
+    found = parity(training("single", dtype=dtype, **changes), place, Single)
+    assert found.wrong is None
+    assert found.on == "the model"
+    assert 0 < found.share < 0.5  # the bound leaves room, and not so much that it says nothing
+
+
+@pytest.mark.parametrize("hook", ["none", "bf16", "fp16", "powersgd"])
+def test_gradients_that_travel_in_other_forms_are_right(place: Place, hook: str) -> None:
+    found = parity(training("data", {"comm_hook": hook}, accumulation=2), place, Data)
+    assert found.wrong is None
+
+
+class ScaledGradients(Single):
+    """Gradients that were added and not averaged, or divided twice."""
+
+    factor = 2.0
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        loss = super().forward_backward(batch, phases)
+        for parameter in self.plain.parameters():
+            parameter.grad *= self.factor
+        return loss
+
+
+class OneScaledGradient(Single):
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        loss = super().forward_backward(batch, phases)
+        self.plain.get_parameter("blocks.1.mlp.up.weight").grad *= 1.5
+        return loss
+
+
+class NoGradient(Single):
+    def full_gradients(self) -> dict[str, torch.Tensor]:
+        found = super().full_gradients()
+        del found["blocks.0.mlp_norm.weight"]
+        return found
+
+
+class OtherWeights(Single):
+    """Weights that are not those of the seed."""
+
+    def __init__(self, spec: Training, place: Place) -> None:
+        super().__init__(spec, place)
+        with torch.no_grad():
+            for parameter in self.plain.parameters():
+                parameter.mul_(1.5)
+
+
+class OtherSamples(Single):
+    """Another rank's samples."""
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        return super().forward_backward((batch[0].flip(1), batch[1]), phases)
+
+
+class NoUpdateOfOne(Single):
+    """An optimizer that was not told of a parameter."""
+
+    def update(self, phases: PhaseClock) -> None:
+        self.plain.get_parameter("blocks.1.attention.q.weight").grad = None
+        super().update(phases)
+
+
+class FirstPartOnly(Single):
+    """An accumulation that takes the last part for all."""
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        half = len(batch[0]) // 2
+        return super().forward_backward((batch[0][:half], batch[1][:half]), phases)
+
+
+SCALED = 34
+"""Of 36: those of the keys' biases are 0, twice as well."""
+WRONG = [
+    (ScaledGradients, "gradients", SCALED), (OneScaledGradient, "gradients", 1),
+    (NoGradient, "gradients", 1), (OtherWeights, "gradients", None),
+    (OtherSamples, "gradients", None), (NoUpdateOfOne, "updated weights", 1),
+    (FirstPartOnly, "gradients", None)]
+
+
+@DTYPES
+@pytest.mark.parametrize(("kind", "what", "count"), WRONG)
+def test_what_differs_is_found(
+    place: Place, dtype: str, kind: type[Single], what: str, count: int | None,
+) -> None:
+    found = parity(training("single", dtype=dtype, accumulation=2), place, kind).wrong
+    assert found is not None
+    if dtype == "fp32" and kind in (OtherWeights, OtherSamples, FirstPartOnly):
+        assert found.what == "losses"  # in other dtypes the losses are too near to each other
+    else:
+        assert found.what == what
+    assert count in (None, found.n_wrong)
+    assert f"first {found.first}: got " in found.words
+
+
+@DTYPES
+def test_gradients_that_are_not_exchanged_are_found(place: Place, dtype: str) -> None:
+    """The first of two replicas alone has gradients of its own samples."""
+    found = parity(training("single", dtype=dtype, degrees=Degrees(dp=2)), place, Single)
+    assert found.wrong is not None
+    assert found.wrong.what == "gradients"
+    assert found.wrong.n_wrong > 18
+
+
+class ScaledProjections(Data):
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        loss = super().forward_backward(batch, phases)
+        self.calls = getattr(self, "calls", 0) + 1
+        for parameter in self.plain.parameters():
+            parameter.grad *= 2 if self.calls > self.settling else 1
+        return loss
+
+
+def test_scaled_projections_are_found(place: Place) -> None:
+    found = parity(training("data", {"comm_hook": "powersgd"}), place, ScaledProjections).wrong
+    assert found is not None
+    assert "of a projection p of the gradient g" in found.expected
+
+
+def _operation(place: Place, kind: type[Single], monkeypatch: pytest.MonkeyPatch,
+               **changes: Any) -> TrainingOperation:
+    monkeypatch.setitem(globals(), "Chosen", kind)
+    spec = replace(training("single", **changes), runner=f"{__name__}:Chosen")
+    return TrainingOperation(spec, place, validate=True)
+
+
+def test_a_disparity_is_told_once_and_steps_are_taken_all_the_same(
+    place: Place, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operation = _operation(place, ScaledGradients, monkeypatch)
+    answers = []
+    for _ in range(3):
+        operation.prepare()
+        operation.run()
+        answers.append(operation.check())
+    assert answers[0] is not None
+    assert answers[0].n_wrong == SCALED
+    assert answers[1:] == [None, None]
+
+
+def test_the_timed_strategy_must_begin_as_the_tried_one_did(
+    place: Place, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = Parity("the model", 0.1, None, (4.5, 1e-4))
+    monkeypatch.setattr("hpcbench.workloads.training.operation.parity", lambda *_: right)
+    operation = _operation(place, OtherWeights, monkeypatch)
+    operation.prepare()
+    operation.run()
+    found = operation.check()
+    assert found is not None
+    assert found.what == "losses of the first step"
+
+
+def test_a_spoilt_loss_and_a_skipped_update_are_wrong(
+    place: Place, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operation = _operation(place, Single, monkeypatch, dtype="fp16")
+    operation.prepare()
+    operation.run()
+    assert operation.check() is None
+    operation.spoil()
+    found = operation.check()
+    assert found is not None
+    assert found.got == "nan"
+
+    def overflow(self: Single, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        loss = Single.forward_backward(self, batch, phases)
+        self.plain.get_parameter("embedding.tokens.weight").grad[0, 0] = torch.inf
+        return loss
+
+    monkeypatch.setattr(operation._strategy, "forward_backward",
+                        overflow.__get__(operation._strategy))
+    operation.run()
+    found = operation.check()
+    assert found is not None
+    assert "overflowed" in found.got
+
+
+@pytest.mark.parametrize(("name", "kind"), [("single", Single), ("data", Data), ("fsdp", Fsdp)])
+def test_an_operation_tells_of_phases_and_memory(
+    place: Place, monkeypatch: pytest.MonkeyPatch, name: str, kind: type[Single],
+) -> None:
+    spec = training(name)
+    operation = TrainingOperation(spec, place, validate=False)
+    for calls in (1, 2, 0):
+        operation.prepare()
+        for _ in range(calls):
+            operation.run()
+    told = operation.answer()
+    operation.close()
+    phases = dict(zip(told["phases"]["names"], told["phases"]["ns"], strict=True))
+    assert list(phases) == ["data", "forward", "backward", "optimizer"]
+    for values in phases.values():
+        assert [value > 0 for value in values] == [True, True, False]
+    memory = told["memory"]
+    assert memory["parameters"] == memory["gradients"] == 4 * spec.parameters
+    counters = 36 * 4  # AdamW counts steps for each parameter
+    assert sum(value for key, value in memory.items() if key.startswith("optimizer")) == (
+        8 * spec.parameters + counters)
+
+
+@pytest.mark.parametrize(("degrees", "layers"), [
+    (Degrees(), 2), (Degrees(dp=2, tp=4), 2), (Degrees(tp=8, pp=4), 8), (Degrees(pp=16), 32)])
+def test_large_models_are_tried_on_a_twin(degrees: Degrees, layers: int) -> None:
+    spec = training("single", model="llama3-8b", sizes={}, degrees=degrees)
+    twin = tried(spec)
+    assert (twin.layers, twin.shrunk) == (layers, True)
+    assert twin.parameters < 2_000_000
+    for extent in (twin.heads, twin.kv_heads, twin.inner, twin.vocab, twin.seq_length):
+        assert extent % degrees.tp == 0
+    kept = ("strategy", "options", "dtype", "batch_size", "accumulation", "dp", "tp", "pp")
+    assert all(getattr(twin, name) == getattr(spec, name) for name in kept)
+    assert tried(training("single")) == training("single")
+
+
+def test_a_twin_is_told(place: Place) -> None:
+    found = parity(training("single", model="gpt2", sizes={"layers": 4}), place, Single)
+    assert found.wrong is None
+    assert found.on == "a twin of 2 layers, hidden 16, 2 heads, 16 tokens"
+    assert found.loss is None

@@ -1,0 +1,48 @@
+"""Trainings of a model that is small enough for tests, and a group of one rank to run them on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hpcbench.plan.case import Training
+from hpcbench.plan.training.models import parameters, shrink
+from hpcbench.plan.training.spec import Degrees
+from hpcbench.plan.training.strategies import strategy
+from hpcbench.workloads.collectives.operation import Place
+
+SIZES: dict[str, Any] = {"layers": 2, "hidden": 64, "seq_length": 16, "vocab": 96}
+
+
+def training(name: str, options: dict[str, Any] | None = None, *, model: str = "transformer-tiny",
+             sizes: dict[str, Any] = SIZES, degrees: Degrees | None = None,
+             **changes: Any) -> Training:
+    """Return a training with a strategy's default options and these."""
+    spec, shape = strategy(name), shrink(model, **sizes)
+    assert spec is not None
+    assert not isinstance(shape, str)
+    chosen = {key: values.default for key, values in spec.options.items()} | (options or {})
+    degrees = degrees or Degrees()
+    given: dict[str, Any] = {
+        "dtype": "fp32", "batch_size": 4, "accumulation": 1, "optimizer": "adamw",
+        "checkpointing": "none", **changes}
+    return Training(
+        strategy=name, options=tuple(sorted(chosen.items())), model=model, shrunk=True,
+        family=shape.family, layers=shape.layers, hidden=shape.hidden, heads=shape.heads,
+        kv_heads=shape.kv_heads, inner=shape.inner, vocab=shape.vocab,
+        seq_length=shape.seq_length, dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
+        parameters=parameters(shape).total, flops=(), calls=(), runner=spec.runner, **given)
+
+
+@contextmanager
+def alone() -> Iterator[Place]:
+    """Make this process the only rank of a gloo group."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield Place(0, 1, dist.group.WORLD, torch.device("cpu"))
+    finally:
+        dist.destroy_process_group()
