@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.config.blocks import CollectiveBlock, PrimitiveBlock
+from hpcbench.config.blocks import CollectiveBlock, PrimitiveBlock, TrainingBlock
 from hpcbench.config.load import PACKAGED, check_config, json_schema, load_config
 from hpcbench.config.problems import keys_of
 from hpcbench.config.schema import Config, Fault, Hardware, Launch, Measure, Output
@@ -31,7 +31,8 @@ def test_the_schema_in_docs_is_the_generated_one() -> None:
 
 
 @pytest.mark.parametrize("section", [
-    Config, CollectiveBlock, PrimitiveBlock, Measure, Launch, Hardware, Output, Fault])
+    Config, CollectiveBlock, PrimitiveBlock, TrainingBlock, Measure, Launch, Hardware, Output,
+    Fault])
 def test_every_key_is_documented_with_an_example(section: type[Section]) -> None:
     for key in keys_of(section):
         assert f"| `{key}` |" in DOC or key == "$schema"
@@ -39,7 +40,8 @@ def test_every_key_is_documented_with_an_example(section: type[Section]) -> None
 
 
 def test_every_example_row_is_a_json_member_of_some_section() -> None:
-    sections = (Config, CollectiveBlock, PrimitiveBlock, Measure, Launch, Hardware, Output, Fault)
+    sections = (Config, CollectiveBlock, PrimitiveBlock, TrainingBlock, Measure, Launch, Hardware,
+                Output, Fault)
     keys = {key for section in sections for key in keys_of(section)}
     examples = re.findall(r"`(\"\w+\": [^`]*)` \|$", DOC, re.MULTILINE)
     assert len(examples) > 40
@@ -48,6 +50,6 @@ def test_every_example_row_is_a_json_member_of_some_section() -> None:
 
 def test_every_whole_example_loads() -> None:
     examples = re.findall(r"```json\n(.*?)```", DOC, re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 4
     for text in examples:
         check_config(json.loads(text), "docs/config.md")

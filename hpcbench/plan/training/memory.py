@@ -20,7 +20,7 @@ from hpcbench.plan.training.activations import (
 from hpcbench.plan.training.layout import Layout, divided, layout_of, sharded
 from hpcbench.plan.training.models import ModelShape, is_recomputed, shape_of
 from hpcbench.plan.training.stages import Stage
-from hpcbench.plan.training.tensors import Tensor
+from hpcbench.plan.training.tensors import Tensor, block_tensors
 
 WEIGHT_BYTES = 4
 """Weights, gradients and the states of optimizers are fp32 whatever the arithmetic is in."""
@@ -94,7 +94,7 @@ def _activations(work: Training, shape: ModelShape, stage: Stage, layout: Layout
     of_token = sum(recomputed_bytes(shape, kept) if each else full for each in again)
     of_token += stage.first * embedding_bytes(shape, kept) + stage.last * head_bytes(shape, kept)
     working = max(full if any(again) else 0, loss_bytes(shape, kept) if stage.last else 0)
-    return layout.tokens * (of_token * stage.under_way + working)
+    return int(layout.tokens * (of_token * stage.under_way + working))
 
 
 def _buffers(stage: Stage, shape: ModelShape, work: Training, layout: Layout) -> int:
@@ -105,7 +105,7 @@ def _buffers(stage: Stage, shape: ModelShape, work: Training, layout: Layout) ->
     """
     local = divided(stage.tensors(shape), work.tp)
     if layout.is_sharded:
-        block = _elements(divided(stage.block(shape), work.tp))
+        block = _elements(divided(block_tensors(shape), work.tp))
         root = _elements(local) - len(stage.blocks) * block
         whole = min(2, len(stage.blocks)) if layout.reshard else len(stage.blocks)
         return ((whole + 1) * block + root) * layout.kept.element + 2 * block * WEIGHT_BYTES
@@ -114,5 +114,6 @@ def _buffers(stage: Stage, shape: ModelShape, work: Training, layout: Layout) ->
         buckets = _elements(local) * WEIGHT_BYTES
     products = [item for item in local if len(item.extents) == 2
                 and not item.name.startswith("embedding.")]
-    tied = shape.vocab * shape.hidden if stage.first and stage.last and shape.tied else 0
-    return buckets + layout.kept.copies * layout.kept.element * (_elements(products) + tied)
+    tied = shape.tied and stage.last and not stage.alone
+    logits = -(-shape.vocab // work.tp) * shape.hidden if tied else 0
+    return buckets + layout.kept.copies * layout.kept.element * (_elements(products) + logits)

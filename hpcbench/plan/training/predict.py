@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hpcbench.plan.case import Training
-from hpcbench.plan.training.flops import recomputed
+from hpcbench.plan.training.flops import recomputed as flops_again
 from hpcbench.plan.training.layout import divided, layout_of
 from hpcbench.plan.training.memory import Memory, memory_of
-from hpcbench.plan.training.models import shape_of
+from hpcbench.plan.training.models import is_recomputed, shape_of
 from hpcbench.plan.training.stages import Stage, whole
+from hpcbench.plan.training.tensor_traffic import tensor_calls
 from hpcbench.plan.training.traffic import (
     Calls,
     ddp_calls,
@@ -49,7 +50,7 @@ def hardware_flops(work: Training, definition: str = EXECUTED) -> int:
 
     ``definition`` says how attention counts. Raises KeyError of unknown names.
     """
-    return dict(work.flops)[definition] + recomputed(
+    return dict(work.flops)[definition] + flops_again(
         shape_of(work), work.global_batch, work.checkpointing, definition)
 
 
@@ -83,4 +84,7 @@ def _calls(work: Training, stage: Stage) -> list[Calls]:
     elif layout.bucket_mb is not None and work.dp > 1:
         found += ddp_calls(local, work.dp, layout.bucket_mb, layout.hook)
         found += [zero1_calls(local, work.dp)] if layout.state_ranks > 1 else []
+    if work.tp > 1:
+        recomputed = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
+        found += tensor_calls(shape, stage, layout.kept, layout.tokens, layout.parts, recomputed)
     return found

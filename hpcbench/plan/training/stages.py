@@ -1,10 +1,12 @@
-"""Which parts of a model a rank has: all of it, or the stages of a pipeline."""
+"""Which parts of a model a rank has: all of it, or those of its stages of a pipeline."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpcbench.plan.case import Training
 from hpcbench.plan.training.models import ModelShape
+from hpcbench.plan.training.schedules import Pipelining, pipelining, stages_on
 from hpcbench.plan.training.tensors import (
     Tensor,
     block_tensors,
@@ -15,28 +17,67 @@ from hpcbench.plan.training.tensors import (
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The blocks of a rank, whether it has the embedding and the head.
+    """What a rank of a pipeline has of a model; without a pipeline it has all.
 
-    ``under_way`` are the micro-batches of which it keeps activations at the same time.
+    Attributes:
+        rank: number in the pipeline.
+        blocks: the numbers of its blocks.
+        first: whether it has the embedding.
+        last: whether it has the head.
+        alone: whether the head is no neighbour of the embedding, so that a tied weight is copied.
+        under_way: micro-batches of which it keeps what forward has left, each of a part of
+            the blocks, as a number of all of them.
+        ahead: stages whose results go to another rank.
+        behind: stages whose input came from another rank, which gets the gradients.
     """
 
-    blocks: tuple[int, ...]
+    rank: int = 0
+    blocks: tuple[int, ...] = ()
     first: bool = True
     last: bool = True
-    under_way: int = 1
+    alone: bool = False
+    under_way: float = 1
+    ahead: int = 0
+    behind: int = 0
 
     def tensors(self, shape: ModelShape) -> list[Tensor]:
         """Return the parameters of these parts."""
         found = embedding_tensors(shape) if self.first else []
         for number in self.blocks:
             found += block_tensors(shape, number)
-        return found + (head_tensors(shape, alone=not self.first) if self.last else [])
-
-    def block(self, shape: ModelShape) -> list[Tensor]:
-        """Return the parameters of one block; all have the same extents."""
-        return block_tensors(shape)
+        return found + (head_tensors(shape, alone=self.alone) if self.last else [])
 
 
-def whole(shape: ModelShape) -> Stage:
-    """Return all parts of a model."""
-    return Stage(tuple(range(shape.layers)))
+def stages_of(work: Training) -> list[Stage]:
+    """Return what each rank of a pipeline has, one entry where there is none."""
+    if work.pp == 1:
+        return [Stage(blocks=tuple(range(work.layers)))]
+    return [_stage(work, pipelining(work), rank) for rank in range(work.pp)]
+
+
+def _stage(work: Training, pipelined: Pipelining, rank: int) -> Stage:
+    schedule, per_rank, _ = pipelined
+    own = stages_on(schedule, work.pp, rank, per_rank)
+    last = work.pp * per_rank - 1
+    each = work.layers // (last + 1)
+    return Stage(
+        rank=rank, first=0 in own, last=last in own, alone=True,
+        blocks=tuple(number for stage in own for number in range(stage * each, (stage + 1) * each)),
+        under_way=_under_way(pipelined, work.pp, rank),
+        ahead=sum(stage != last and stage + 1 not in own for stage in own),
+        behind=sum(stage != 0 and stage - 1 not in own for stage in own))
+
+
+def _under_way(pipelined: Pipelining, ranks: int, rank: int) -> float:
+    """Return how many micro-batches a rank keeps at once, at most.
+
+    Narayanan et al. (arXiv 2104.04473), section 2.2: 1F1B keeps no more than there are ranks
+    behind; interleaved, its warm-up of parts of the blocks. Of the others all may be kept.
+    """
+    schedule, per_rank, microbatches = pipelined
+    if schedule.name == "1F1B":
+        return min(microbatches, ranks - rank)
+    if schedule.name == "Interleaved1F1B":
+        warm_up = (per_rank - 1) * ranks + 2 * (ranks - rank - 1) + 1
+        return min(microbatches, warm_up / per_rank)
+    return microbatches
