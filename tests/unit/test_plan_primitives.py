@@ -15,9 +15,11 @@ from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Plan, Primitive, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.model_shapes import LAYERS, MODELS, layer_of, share_on, undivided
+from hpcbench.plan.primitives.ep_all_to_all import tokens_of_experts
 from hpcbench.plan.primitives.registry import load_registry
 from hpcbench.plan.primitives.spec import Problem, Work
 from hpcbench.plan.primitives.workload import make_workload
+from hpcbench.plan.sizes import weights
 
 REGISTRY = load_registry()
 BLOCK: dict[str, Any] = {"kind": "primitive", "primitive": "tp_columnwise",
@@ -238,8 +240,31 @@ def tokens_to(expert: int, p: Problem) -> int:
     d, tokens = p.ranks, p.m // p.ranks
     share = {"even": [1] * d, "linear": list(range(1, d + 1)), "one_heavy": [d] + [1] * (d - 1),
              "zero": [1] * (d - 1) + [0]}[str(p.options["split"])]
-    counts = [int(Fraction(tokens * part, sum(share))) for part in share]
-    return counts[expert] + (tokens - sum(counts) if expert == 0 else 0)
+    exact = [Fraction(tokens * part, sum(share)) for part in share]
+    over = tokens - sum(map(int, exact))
+    first = sorted(range(d), key=lambda one: int(exact[one]) - exact[one])[:over]
+    return int(exact[expert]) + (expert in first)
+
+
+@pytest.mark.parametrize(("split", "ranks", "tokens", "counts"), [
+    ("even", 4, 7, (2, 2, 2, 1)), ("even", 64, 127, (2,) * 63 + (1,)), ("even", 3, 0, (0, 0, 0)),
+    ("linear", 8, 30, (1, 2, 2, 3, 4, 5, 6, 7)), ("one_heavy", 4, 9, (5, 2, 1, 1)),
+    ("zero", 4, 8, (3, 3, 2, 0))])
+def test_what_is_left_over_goes_to_those_who_lack_most(
+    split: str, ranks: int, tokens: int, counts: tuple[int, ...],
+) -> None:
+    assert tokens_of_experts(split, ranks, tokens) == counts
+
+
+@given(st.sampled_from(SPLITS), st.integers(1, 70), st.integers(0, 500))
+def test_every_expert_gets_its_share_to_less_than_a_token(
+    split: str, ranks: int, tokens: int,
+) -> None:
+    shares = weights(split, ranks)
+    counts = tokens_of_experts(split, ranks, tokens)
+    assert sum(counts) == tokens
+    assert all(abs(count - Fraction(tokens * share, sum(shares))) < 1
+               and (share or not count) for count, share in zip(counts, shares, strict=True))
 
 
 def sent(p: Problem, name: str) -> Fraction:
