@@ -145,11 +145,18 @@ def test_a_shape_that_does_not_fit_is_no_duplicate_of_one_that_does() -> None:
      'implementations.torch.order: "RS_after" is not known; did you mean "AG_after"? allowed:'),
     (GIVEN | {"options": {"weight": "split"}}, 'options.weight: "split" is not known; allowed: sh'),
     (GIVEN | {"implementations": {}}, "no implementation is named; give at least one"),
+    (GIVEN | {"implementations": {"torch": False}}, "torch: false is not a mapping of options; wri"),
+    (GIVEN | {"implementations": {"torch": 0}}, "torch: 0 is not a mapping of options; write"),
+    (GIVEN | {"implementations": {"torch": ""}}, 'torch: "" is not a mapping of options; write'),
     (GIVEN | {"implementations": {"torch": {"weight": []}}}, "torch.weight: the list is empty"),
     (GIVEN | {"implementations": {"torch": {"weight": 1.5}}}, "torch.weight: 1.5 is not text"),
 ])
 def test_one_error_says_where_what_and_how(block: dict[str, Any], message: str) -> None:
     assert message in refusal(block)
+
+
+def test_an_implementation_without_options_may_stand_alone_in_yaml() -> None:
+    assert len(works(GIVEN | {"implementations": {"torch": None, "functional": {}}})) == 2
 
 
 def test_a_plan_of_primitives_survives_json() -> None:
