@@ -20,10 +20,8 @@ from hpcbench.plan.points import Job
 from hpcbench.plan.primitive_shapes import Shape, shapes
 from hpcbench.plan.primitives.registry import Registry
 from hpcbench.plan.primitives.spec import ImplementationSpec, PrimitiveSpec, Values
+from hpcbench.plan.primitives.usable import AXES_OF_POINTS
 from hpcbench.plan.primitives.workload import options_of
-
-_OF_POINTS = ("backend", "order")
-"""Keys of a set of options that are axes of every implementation."""
 
 
 class PrimitivePoint(NamedTuple):
@@ -162,10 +160,11 @@ def _bad_options(
             yield from (f"{where}.backend: {unknown_name(value, BACKENDS)}"
                         for value in values if value not in BACKENDS)
         elif option not in allowed:
-            yield f"{where}: {unknown_name(option, [*allowed, *(_OF_POINTS if of_points else ())])}"
+            names = [*allowed, *(AXES_OF_POINTS if of_points else ())]
+            yield f"{where}: {unknown_name(option, names)}"
         else:
             yield from (f"{where}.{option}: {_wanted(value, allowed[option])}" for value in values
-                        if not any(_fits(value, item) for item in allowed[option]))
+                        if not all(item.allows(value) for item in allowed[option]))
 
 
 def _bad_orders(
@@ -175,14 +174,13 @@ def _bad_orders(
     yield from (f"{where}: {unknown_name(order, known)}" for order in orders if order not in known)
 
 
-def _fits(value: Option, values: Values) -> bool:
-    if values.allowed:
-        return any(value == allowed and type(value) is type(allowed) for allowed in values.allowed)
-    return type(value) is int and value >= values.least
-
-
 def _wanted(value: Option, several: Sequence[Values]) -> str:
-    allowed = dict.fromkeys(item for values in several for item in values.allowed)
+    """Return what the option must be where it may not be ``value``."""
+    against = [values for values in several if not values.allows(value)]
+    elsewhere = ("" if len(against) == len(several) else
+                 "; not all that have it take it: give it in implementations, to those that do")
+    allowed = dict.fromkeys(item for values in against for item in values.allowed)
     if allowed:
-        return unknown_name(value, [str(item) for item in allowed])
-    return f"{quote(value)} must be a whole number from {min(item.least for item in several)}"
+        return unknown_name(value, [str(item) for item in allowed]) + elsewhere
+    least = max(values.least for values in against)
+    return f"{quote(value)} must be a whole number from {least}{elsewhere}"

@@ -145,7 +145,7 @@ def test_a_shape_that_does_not_fit_is_no_duplicate_of_one_that_does() -> None:
      'implementations.torch.order: "RS_after" is not known; did you mean "AG_after"? allowed:'),
     (GIVEN | {"options": {"weight": "split"}}, 'options.weight: "split" is not known; allowed: sh'),
     (GIVEN | {"implementations": {}}, "no implementation is named; give at least one"),
-    (GIVEN | {"implementations": {"torch": False}}, "torch: false is not a mapping of options; wri"),
+    (GIVEN | {"implementations": {"torch": False}}, "torch: false is not a mapping of options; w"),
     (GIVEN | {"implementations": {"torch": 0}}, "torch: 0 is not a mapping of options; write"),
     (GIVEN | {"implementations": {"torch": ""}}, 'torch: "" is not a mapping of options; write'),
     (GIVEN | {"implementations": {"torch": {"weight": []}}}, "torch.weight: the list is empty"),

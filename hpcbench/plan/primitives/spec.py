@@ -29,6 +29,12 @@ class Values:
     allowed: tuple[Option, ...] = ()
     least: int = 1
 
+    def allows(self, value: object) -> bool:
+        """Return whether the option may be this; true is not the number 1."""
+        if self.allowed:
+            return any(value == one and type(value) is type(one) for one in self.allowed)
+        return type(value) is int and value >= self.least
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
