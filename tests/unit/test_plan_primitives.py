@@ -85,13 +85,29 @@ def test_the_same_problem_given_and_derived_is_one_case() -> None:
     derived = {"model": "gpt2", "layer": "attention_qkv", "tokens": 64}
     plan = plan_of(given, derived)
     assert len(plan.cases) == 1 and plan.duplicates == 1
-    plan = plan_of(derived, given)
-    assert [case.primitive.shape for case in plan.cases] == ["gpt2 attention_qkv tp=4"]
+    for both in (plan, plan_of(derived, given)):
+        assert [case.primitive.shape for case in both.cases] == ["gpt2 attention_qkv tp=4"]
+
+
+def test_models_of_equal_extents_are_one_case_that_names_them_all() -> None:
+    block = {"tokens": 64, "primitive": "tp_mlp",
+             "model": ["gpt2-medium", "bert-large", "transformer-medium"]}
+    plan = plan_of(block, block)
+    assert [case.primitive.shape for case in plan.cases] == [
+        "gpt2-medium, bert-large, transformer-medium mlp tp=4"] and plan.duplicates == 5
+    whole = {"model": "gpt2", "tokens": 64, "primitive": "dp_allreduce"}
+    plan = plan_of(whole | {"layer": "mlp_up"},
+                   whole | {"layer": "mlp_up", "degree": 1, "model": "transformer-small"},
+                   GIVEN | {"primitive": "dp_allreduce", "n": 3072, "k": 768})
+    assert [case.primitive.shape for case in plan.cases] == [
+        "gpt2, transformer-small mlp_up tp=1"]
 
 
 @pytest.mark.parametrize(("block", "reason"), [
     (GIVEN | {"m": 66}, "m=66 cannot be divided evenly among 4 ranks"),
     (GIVEN | {"m": 66, "n": 3}, "m=66, n=3 cannot be divided evenly among 4 ranks"),
+    (GIVEN | {"n": 63, "implementations": {"compute_only": {"size": "unsharded"}}},
+     "n=63 cannot be divided evenly among 4 ranks"),
     (GIVEN | {"dtype": "int32"}, "matrix products are of floating dtypes, not of int32"),
     (GIVEN | {"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
     (GIVEN | {"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu, only on cuda"),
