@@ -67,6 +67,14 @@ def test_an_option_that_the_order_decides_is_no_axis() -> None:
     assert plan.duplicates == 1
 
 
+def test_a_declared_network_is_that_of_the_estimate() -> None:
+    block = GIVEN | {"implementations": "comm_only", "m": 2**16, "k": 1024, "iterations": 9,
+                     "validate": False}
+    (slow,), (fast,) = (plan_of(block, hardware={"network_bandwidth_gbps": gbps}).cases
+                        for gbps in (8, 800))
+    assert slow.estimate_s > 2 * fast.estimate_s > 0
+
+
 def test_another_tools_name_is_the_same_implementation() -> None:
     plan = plan_of(GIVEN | {"implementations": ["torch", "pytorch"]})
     assert [case.primitive.implementation for case in plan.cases] == ["torch"]

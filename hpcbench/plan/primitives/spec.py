@@ -56,7 +56,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """One collective that a call makes ``times`` times.
+    """One collective of a call; one that is called several times counts with all its bytes.
 
     ``size_bytes`` is its size as nccl-tests counts it. ``wire_bytes`` is what it stands for on
     the wire: size times the busbw factor (`analysis.bandwidth.busbw_factor`).
