@@ -65,6 +65,8 @@ def test_an_option_that_the_order_decides_is_no_axis() -> None:
     assert [(c.primitive.order, c.primitive.option("weight")) for c in plan.cases] == [
         ("AG_before", "sharded"), ("AG_before", "replicated"), ("AG_after", "replicated")]
     assert plan.duplicates == 1
+    (work,) = works(GIVEN | {"order": "AG_after", "options": {"weight": ["sharded", "replicated"]}})
+    assert work.option("weight") == "replicated"
 
 
 def test_a_declared_network_is_that_of_the_estimate() -> None:
@@ -168,6 +170,10 @@ def test_a_shape_that_does_not_fit_is_no_duplicate_of_one_that_does() -> None:
     (GIVEN | {"implementations": {"torch": {"order": "RS_after"}}},
      'implementations.torch.order: "RS_after" is not known; did you mean "AG_after"? allowed:'),
     (GIVEN | {"options": {"weight": "split"}}, 'options.weight: "split" is not known; allowed: sh'),
+    (GIVEN | {"order": "AG_after", "options": {"weight": "sharded"}},
+     "torch: weight can only be replicated where the order is AG_after; leave it out, or give an"),
+    (GIVEN | {"implementations": {"torch": {"order": "AG_after", "weight": "sharded"}}},
+     "torch: weight can only be replicated where the order is AG_after; leave it out, or give an"),
     (GIVEN | {"implementations": {}}, "no implementation is named; give at least one"),
     (GIVEN | {"implementations": {"torch": False}}, "torch: false is not a mapping of options; w"),
     (GIVEN | {"implementations": {"torch": 0}}, "torch: 0 is not a mapping of options; write"),
