@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from hpcbench.plan.case import Training
-from hpcbench.plan.training.spec import Degrees
+from hpcbench.plan.training.schedules import SCHEDULE_NAMES
+from hpcbench.plan.training.spec import Degrees, StrategySpec
+from hpcbench.plan.training.strategies import STRATEGIES
+from hpcbench.plan.training.validity import why_not
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.operation import TrainingOperation
 from hpcbench.workloads.training.parity import Parity, parity
@@ -249,6 +252,25 @@ def test_large_models_are_tried_on_a_twin(degrees: Degrees, layers: int) -> None
     kept = ("strategy", "options", "dtype", "batch_size", "accumulation", "dp", "tp", "pp")
     assert all(getattr(twin, name) == getattr(spec, name) for name in kept)
     assert tried(training("single")) == training("single")
+
+
+@pytest.mark.parametrize("spec", STRATEGIES, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("schedule", SCHEDULE_NAMES)
+def test_a_strategy_takes_the_twin_of_what_it_takes(spec: StrategySpec, schedule: str) -> None:
+    if "schedule" not in spec.options and schedule != SCHEDULE_NAMES[0]:
+        return
+    options = {name: values.default for name, values in spec.options.items()}
+    options |= {name: value for name, value in (
+        ("schedule", schedule), ("microbatches", 16), ("tp", 2), ("pp", 2))
+                if name in options}
+    degrees = spec.degrees(1 if spec.name == "single" else 8, options)
+    assert isinstance(degrees, Degrees)
+    whole = training(spec.name, options, model="llama3-8b", sizes={}, degrees=degrees,
+                     batch_size=16)
+    assert why_not(whole, spec) is None
+    twin = tried(whole)
+    assert why_not(twin, spec) is None
+    assert twin.parameters < 5_000_000
 
 
 def test_a_twin_is_told(place: Place) -> None:
