@@ -103,9 +103,12 @@ class Job:
     rate: str | None
 
     def balance(self, problem: Problem) -> Problem:
-        """Return the problem with that extent at which both parts take equally long."""
+        """Return the problem with that extent at which both parts take equally long.
+
+        By lower quartiles, since other work on the machine only adds.
+        """
         compute, communicate = (
-            item.statistics.median_s for item in replace(self, passes=2).run(problem, parts=True)
+            item.statistics.p25_s for item in replace(self, passes=3).run(problem, parts=True)
             if item.statistics is not None)
         extent = getattr(problem, problem.balanced) * communicate / compute
         return replace(problem, **{problem.balanced: max(round(extent / STEP), 1) * STEP})
@@ -129,7 +132,7 @@ class Job:
         done = subprocess.run(command, capture_output=True, text=True, check=False,
                               env={**os.environ, "OMP_NUM_THREADS": "1"})
         if done.returncode:
-            sys.exit(done.stdout + done.stderr)
+            sys.exit(f"{done.stdout}{done.stderr}exit code {done.returncode}: {' '.join(command)}")
         with open_results(self.folder / "latest") as file:
             return file.results.cases
 

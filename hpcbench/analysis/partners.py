@@ -117,12 +117,16 @@ def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> Comparison:
     compute, communicate, base = (
         () if name in missing else _pass_medians_s(found) for name, found in partners.items())
     own = _pass_medians_s(item)
+    efficiency = overlap_efficiency(own, compute, communicate)
+    if efficiency is None and not {COMPUTE, COMMUNICATE} & set(missing):
+        missing["both"] = (
+            f"there is no pass in which {COMPUTE} and {COMMUNICATE} were both run, too")
     return Comparison(
         flops=flops,
         compute_s=None if COMPUTE in missing else _median_s(partners[COMPUTE]),
         communicate_s=None if COMMUNICATE in missing else _median_s(partners[COMMUNICATE]),
         exposed_s=exposed_communication_s(own, compute),
-        efficiency=overlap_efficiency(own, compute, communicate),
+        efficiency=efficiency,
         times_longest=times_longest_part(own, compute, communicate),
         speedup=speedup(own, base), missing=tuple(missing.values()))
 

@@ -61,7 +61,10 @@ def _no_module(name: str) -> str | None:
         found = importlib.util.find_spec(name)
     except (ImportError, ValueError) as error:  # of a package around it
         return f"the Python module {name} cannot be found: {error}"
-    return None if found else f"the Python module {name} is not installed: pip install {name}"
+    package, dot, _ = name.partition(".")
+    missing = (f"this {package} has no module {name}: a newer one is needed" if dot else
+               f"the Python module {name} is not installed: pip install {name}")
+    return None if found else missing
 
 
 def _compilers() -> dict[str, str | None]:

@@ -38,7 +38,8 @@ def _name(value: Any, what: str) -> str:
 
 
 def _sets(name: str, options: Any) -> tuple[OptionAxes, ...]:
-    sets = tuple(options) if isinstance(options, (list, tuple)) else (options or {},)
+    sets = tuple(options) if isinstance(options, (list, tuple)) else (
+        {} if options is None else options,)
     if not sets:
         raise ValueError(f"{name}: the list is empty; give at least one mapping of options")
     return tuple(_axes(name, one) for one in sets)

@@ -45,8 +45,21 @@ def problems(
 ) -> list[tuple[str, str]]:
     """Return (key path, message) of every problem pydantic found in a raw mapping of a ``root``."""
     details = error.errors(include_url=False)
+    unknown = {item["loc"][1] for item in details if _is_unknown_kind(item)}
     return [(key_path(_in_file(item["loc"]), raw), _message(item, root))
-            for item in details if not _echo(item)]
+            for item in details if not _echo(item) and (
+                _is_unknown_kind(item) or _block(item["loc"]) not in unknown)]
+
+
+def _is_unknown_kind(item: ErrorDetails) -> bool:
+    """Say whether a block names a kind that there is not: which keys it may have is unknown."""
+    return (_block(item["loc"]) is not None and item["loc"][3:] == ("kind",)
+            and item["type"] != "missing")
+
+
+def _block(location: Location) -> int | str | None:
+    """Return the number of the block that a location lies in, or None."""
+    return location[1] if location[:1] == ("benchmarks",) and len(location) > 2 else None
 
 
 def _in_file(location: Location) -> Location:
@@ -109,7 +122,10 @@ def _unknown_key(location: Location, root: type[BaseModel]) -> str:
     if root is DdlbFile:
         return f"unknown key of a file of DDLB;{_guess(key, allowed)} allowed: {', '.join(allowed)}"
     homes = [name for name, model in _SECTIONS.items() if key in keys_of(model)]
-    homes += ["benchmarks"] if any(key in keys_of(model) for model in BLOCKS.values()) else []
+    kinds = [kind for kind, model in BLOCKS.items() if key in keys_of(model)]
+    if kinds:
+        homes.append("benchmarks" if _block(location) is None else
+                     f"blocks of kind {' or '.join(kinds)}")
     hint = _guess(key, allowed) or (f" it belongs to {' or '.join(homes)};" if homes else "")
     return f"unknown key;{hint} allowed: {', '.join(allowed)}"
 

@@ -73,15 +73,15 @@ class Primitive:
     """One distributed primitive: communication and matrix products together (docs/primitives.md).
 
     ``m``, ``n``, ``k`` are those of the global problem; ``shape`` says what they were derived from
-    (``llama3-8b mlp_up tp=8``), empty where they were given. ``order`` is which comes first,
-    communication or product. ``options`` are sorted by name: those of the implementation and of
-    the primitive. What follows is told by the primitive's own file when the plan is made, so that
-    results are read without it: ``flops`` of one call on the rank that has most to do,
-    ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call communicates as
-    nccl-tests' sizes, summed, and times their busbw factors; ``inputs`` and ``runner`` are
-    ``module:class`` of the inputs and of the implementation. ``calls`` names the collectives.
-    The implementation runs on ``devices`` only, needs Python ``modules`` beside torch, and a
-    compiler if it ``compiles`` when it is set up.
+    (``llama3-8b mlp_up tp=8``; several models if equal), empty where they were given. ``order`` is
+    which comes first, communication or product. ``options`` are sorted by name: those of the
+    implementation and of the primitive. What follows is told by the primitive's own file when the
+    plan is made, so that results are read without it: ``flops`` of one call on the rank that has
+    most to do, ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call
+    communicates as nccl-tests' sizes, summed, and times their busbw factors; ``inputs`` and
+    ``runner`` are ``module:class`` of the inputs and of the implementation. ``calls`` names the
+    collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
+    and a compiler if it ``compiles`` when it is set up.
     """
 
     primitive: str

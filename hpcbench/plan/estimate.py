@@ -52,18 +52,19 @@ def estimate_case_s(
     """Return the assumed seconds of one case, warm-ups counted in ``iterations``."""
     kind = "cuda" if device == "cuda" else "cpu"
     steps = math.ceil(math.log2(world_size)) if world_size > 1 else 0
-    given = hardware.network_bandwidth_gbps
-    beta = given * 1e9 / 8 if given else _BETA_BYTES_PER_S[kind]
-    iteration_s = 2 * _ALPHA_S[kind] * steps + _moved_bytes(work, world_size) / beta
+    iteration_s = (2 * _ALPHA_S[kind] * steps
+                   + _moved_bytes(work, world_size) / _bytes_per_s(kind, hardware))
     checks_s = CHECKS * work.size_bytes / CHECK_BYTES_PER_S if validate else 0.0
     return CASE_S + iterations * iteration_s + checks_s
 
 
-def estimate_primitive_s(work: Primitive, device: str, calls: int, validate: bool) -> float:
+def estimate_primitive_s(
+    work: Primitive, device: str, calls: int, validate: bool, hardware: Hardware,
+) -> float:
     """Return the assumed seconds of one case: products, wire, and the fp64 reference on the CPU."""
     kind = "cuda" if device == "cuda" else "cpu"
     call_s = (work.flops / _FLOPS_PER_S[kind] + len(work.calls) * _ALPHA_S[kind]
-              + work.wire_bytes / _BETA_BYTES_PER_S[kind])
+              + work.wire_bytes / _bytes_per_s(kind, hardware))
     check_s = work.total_flops / _FLOPS_PER_S["cpu"] if validate else 0.0
     return setup_s(work) + calls * call_s + check_s
 
@@ -79,6 +80,12 @@ def estimate_training_s(expected: Prediction, device: str, calls: int) -> float:
 def setup_s(work: Workload) -> float:
     """Return the assumed seconds of a case outside its timed loop and its checks."""
     return CASE_S + (COMPILE_S if isinstance(work, Primitive) and work.compiles else 0.0)
+
+
+def _bytes_per_s(kind: str, hardware: Hardware) -> float:
+    """Return beta: of the declared network, else the assumed one of a kind of device."""
+    given = hardware.network_bandwidth_gbps
+    return given * 1e9 / 8 if given else _BETA_BYTES_PER_S[kind]
 
 
 def _moved_bytes(work: Collective, world_size: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -13,12 +14,13 @@ from hpcbench.config.blocks import AnyBlock, CollectiveBlock, TrainingBlock
 from hpcbench.config.names import unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
-from hpcbench.plan.case import Case, Plan, Training
+from hpcbench.plan.case import Case, Plan, Primitive, Training
 from hpcbench.plan.collective_cases import collective_cases
 from hpcbench.plan.estimate import case_budget_s, setup_s, within_timeout_s
 from hpcbench.plan.order import ordered
 from hpcbench.plan.points import Job, refuse_huge
 from hpcbench.plan.primitive_cases import primitive_cases
+from hpcbench.plan.primitive_shapes import joined_origins
 from hpcbench.plan.primitives.registry import Registry, load_registry
 from hpcbench.plan.training_cases import training_cases
 
@@ -35,11 +37,8 @@ def make_plan(config: Config, world_size: int) -> Plan:
     registry = load_registry()
     every = [case for title, block in blocks
              for case in _block_cases(title, block, Job(config, world_size), registry)]
-    distinct: dict[str, Case] = {}
-    for case in every:
-        distinct.setdefault(case.case_id, case)
-    named = _named(list(distinct.values()), config)
-    kept = ordered(_matching(named, config.only))
+    distinct = _distinct(every)
+    kept = ordered(_matching(_named(distinct, config), config.only))
     cases = tuple(replace(case, index=index)
                   for index, case in enumerate(_with_budget(kept, config)))
     _refuse_idle(config, cases)
@@ -48,6 +47,22 @@ def make_plan(config: Config, world_size: int) -> Plan:
         name=config.name, world_size=world_size, passes=config.measure.passes, cases=cases,
         duplicates=len(every) - len(distinct), config=plain,
         plan_hash=_plan_hash(plain, cases, world_size), launches=config.measure.launches)
+
+
+def _distinct(every: Sequence[Case]) -> list[Case]:
+    """Return the first case of each id; one that several models lead to is named after them all."""
+    found: dict[str, list[Case]] = defaultdict(list)
+    for case in every:
+        found[case.case_id].append(case)
+    return [_named_after_all(same) for same in found.values()]
+
+
+def _named_after_all(same: Sequence[Case]) -> Case:
+    first = same[0]
+    if not isinstance(first.workload, Primitive):
+        return first
+    shape = joined_origins(case.primitive.shape for case in same)
+    return replace(first, workload=replace(first.workload, shape=shape))
 
 
 def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:

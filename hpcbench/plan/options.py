@@ -1,4 +1,4 @@
-"""Options of implementations and strategies: does a value suit one, and what does else."""
+"""Options of implementations and strategies: what one must be, and how they are kept."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from hpcbench.plan.case import Option
 from hpcbench.plan.primitives.spec import Values
 
 
-def fits(value: Option, values: Values) -> bool:
-    """Return whether an option may have the value: true is not 1, and neither is "1"."""
-    if values.allowed:
-        return any(value == allowed and type(value) is type(allowed) for allowed in values.allowed)
-    return type(value) is int and value >= values.least
-
-
 def wanted(value: Option, several: Sequence[Values]) -> str:
-    """Return the message for a value that suits none of several options of one name."""
-    allowed = dict.fromkeys(item for values in several for item in values.allowed)
+    """Return what an option of several of one name must be where some do not allow ``value``."""
+    against = [values for values in several if not values.allows(value)]
+    elsewhere = ("" if len(against) == len(several) else
+                 "; not all that have it take it: give it in implementations, to those that do")
+    allowed = dict.fromkeys(item for values in against for item in values.allowed)
     if allowed:
-        return unknown_name(value, [str(item) for item in allowed])
-    return f"{quote(value)} must be a whole number from {min(item.least for item in several)}"
+        return unknown_name(value, [str(item) for item in allowed]) + elsewhere
+    least = max(values.least for values in against)
+    return f"{quote(value)} must be a whole number from {least}{elsewhere}"
 
 
 def in_order(options: Mapping[str, Option]) -> tuple[tuple[str, Option], ...]:

@@ -44,7 +44,8 @@ def _draft(point: PrimitivePoint, job: Job) -> Draft:
         skip=(_unfit_world(point, job.world_size) or reason
               or _unsupported(point, work, device)
               or too_large(memory, device, job.config.hardware)),
-        estimate_s=estimate_primitive_s(work, device, calls, point.validate),
+        estimate_s=estimate_primitive_s(
+            work, device, calls, point.validate, job.config.hardware),
         identity=_identity(work, point.shape))
 
 

@@ -16,16 +16,14 @@ from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Option
 from hpcbench.plan.model_shapes import LAYERS
-from hpcbench.plan.options import fits, wanted
+from hpcbench.plan.options import wanted
 from hpcbench.plan.points import Job
 from hpcbench.plan.primitive_shapes import Shape, shapes
 from hpcbench.plan.primitives.registry import Registry
 from hpcbench.plan.primitives.spec import ImplementationSpec, PrimitiveSpec, Values
+from hpcbench.plan.primitives.usable import AXES_OF_POINTS
 from hpcbench.plan.primitives.workload import options_of
 from hpcbench.plan.training.models import MODELS
-
-_OF_POINTS = ("backend", "order")
-"""Keys of a set of options that are axes of every implementation."""
 
 
 class PrimitivePoint(NamedTuple):
@@ -106,15 +104,14 @@ def _choices(
         for axes in sets:
             own = {key: axes.get(key, block.options.get(key, (values.default,)))
                    for key, values in known.items()}
-            orders = [order for order in axes.get("order", block.order or primitive.orders[:1])
-                      if order in primitive.orders] or primitive.orders[:1]
+            orders = _orders(block, axes, primitive)
             backends: Sequence[Option | None] = axes.get("backend", (None,))
             for order, backend, values in product(orders, backends, product(*own.values())):
                 yield _Choice(
                     primitive, found or registry.aliases.get(name, name),
-                    f"no {name} of {primitive.name}: {absent}" if absent else "", str(order),
+                    f"no {name} of {primitive.name}: {absent}" if absent else "", order,
                     tuple({**dict(zip(own, values, strict=True)),
-                           **primitive.decided.get(str(order), {})}.items()),
+                           **primitive.decided.get(order, {})}.items()),
                     None if backend is None else str(backend))
 
 
@@ -139,6 +136,8 @@ def _problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:
             every.setdefault(option, []).extend(values)
         for axes in sets:
             yield from _bad_options(where, axes, allowed, primitives)
+            yield from (f"{where}: {problem}" for primitive in primitives
+                        for problem in _contradictions(block, axes, primitive))
     yield from _bad_options("options", block.options, every, primitives, of_points=False)
     yield from _bad_orders("order", block.order or (), primitives)
 
@@ -164,10 +163,33 @@ def _bad_options(
             yield from (f"{where}.backend: {unknown_name(value, BACKENDS)}"
                         for value in values if value not in BACKENDS)
         elif option not in allowed:
-            yield f"{where}: {unknown_name(option, [*allowed, *(_OF_POINTS if of_points else ())])}"
+            names = [*allowed, *(AXES_OF_POINTS if of_points else ())]
+            yield f"{where}: {unknown_name(option, names)}"
         else:
             yield from (f"{where}.{option}: {wanted(value, allowed[option])}" for value in values
-                        if not any(fits(value, item) for item in allowed[option]))
+                        if not all(item.allows(value) for item in allowed[option]))
+
+
+def _contradictions(
+    block: PrimitiveBlock, axes: OptionAxes, primitive: PrimitiveSpec,
+) -> Iterator[str]:
+    """Yield the options that no order of a set can have as they are given.
+
+    In a sweep over several orders an option means those that leave a choice of it.
+    """
+    orders = _orders(block, axes, primitive)
+    given = {**block.options, **axes}
+    for option, value in primitive.decided.get(orders[0], {}).items():
+        decided = [primitive.decided.get(order, {}).get(option) for order in orders]
+        if option in given and None not in decided and not set(decided) & set(given[option]):
+            yield (f"{option} can only be {value} where the order is {' or '.join(orders)}; "
+                   "leave it out, or give another order")
+
+
+def _orders(block: PrimitiveBlock, axes: OptionAxes, primitive: PrimitiveSpec) -> list[str]:
+    """Return a set's orders of a primitive; its first if none of them is its own."""
+    asked = [str(order) for order in axes.get("order", block.order or ())]
+    return [order for order in asked if order in primitive.orders] or [primitive.orders[0]]
 
 
 def _bad_orders(

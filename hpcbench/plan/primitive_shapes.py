@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
 
@@ -73,6 +73,18 @@ def shapes(block: PrimitiveBlock, primitive: PrimitiveSpec) -> Iterator[Given | 
             block.model, block.layer or primitive.layers, block.tokens or (),
             block.degree or (None,)):
         yield FromModel(model, layer, tokens, degree)
+
+
+def joined_origins(origins: Iterable[str]) -> str:
+    """Return what one problem was derived from, of several: ``a, b mlp tp=2``.
+
+    Equal ones are told once; where shapes were given, they are empty and are left out.
+    """
+    models: dict[str, dict[str, None]] = {}
+    for origin in filter(None, origins):
+        model, _, layer = origin.partition(" ")
+        models.setdefault(layer, {})[model] = None
+    return ", ".join(f"{', '.join(names)} {layer}" for layer, names in models.items())
 
 
 def _not_taken(primitive: PrimitiveSpec, layer: str) -> str | None:

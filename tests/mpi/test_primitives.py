@@ -46,7 +46,7 @@ def test_every_primitive_order_and_option_is_right(mpirun: MpiLauncher, ranks: i
             item.case.workload.implementation) for item in outcome.results.cases}
     assert ran == {(spec.name, order, name) for spec in PRIMITIVES for order in spec.orders
                    for name in BASIC}
-    per_dtype = 2 * 2 * 4 + 2 * 4 + 2 * 4 + 4 + 3 * 4
+    per_dtype = (2 + 1) * 4 + 2 * 4 + 2 * 4 + 4 + 3 * 4
     assert len(outcome.results.cases) == 2 * per_dtype + 2 * 2 * 4 + 2 * 8
 
 

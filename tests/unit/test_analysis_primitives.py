@@ -200,6 +200,16 @@ def test_why_there_is_no_comparison_is_told() -> None:
         "there is no pass in which torch was run, too")
 
 
+def test_parts_that_no_pass_has_both_of_are_told() -> None:
+    items = sweep(("compute_only", (6e-3, None)), ("comm_only", (None, 4e-3)),
+                  ("torch", (9e-3, 9e-3)), ("p2p_ring", (8e-3, 8e-3)))
+    comparison = compared(*items)[-1]
+    assert comparison.efficiency is None and comparison.times_longest is None
+    assert comparison.exposed_s is not None and comparison.speedup is not None
+    assert comparison.missing == (
+        "there is no pass in which compute_only and comm_only were both run, too",)
+
+
 def test_results_without_medians_of_passes_have_rates_only() -> None:
     items = sweep(("compute_only", (6e-3,)), ("comm_only", (4e-3,)), ("torch", (9e-3,)))
     old = [replace(item, timing=item.timing and replace(item.timing, pass_medians_s=()))

@@ -19,6 +19,8 @@ from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError, FileError
 
 BLOCK: dict[str, Any] = {"kind": "collective", "collective": "all_reduce"}
+PRIMITIVE: dict[str, Any] = {"kind": "primitive", "primitive": "tp_mlp", "m": 8, "n": 8, "k": 8,
+                             "implementations": {"torch": {}}}
 
 
 def write(folder: Path, data: Any, name: str = "config.json") -> Path:
@@ -104,6 +106,11 @@ def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:
     (with_block() | {"hardware": {"peak_flops": {"fp31": 1}}}, "hardware.peak_flops.fp31", "fp32"),
     (with_block() | {"fault": [{"rank": 0, "kind": "kil"}]}, "fault[0].kind", '"kill"'),
     (with_block() | {"fault": {}}, "fault", "must be a list"),
+    (with_block() | {"benchmarks": [PRIMITIVE | {"kind": "Primitive"}]}, "benchmarks[0].kind",
+     'did you mean "primitive"?'),
+    (with_block() | {"benchmarks": [PRIMITIVE | {"op": "sum"}]}, "benchmarks[0].op",
+     "unknown key; it belongs to blocks of kind collective; allowed: kind, "),
+    (with_block(m=4), "benchmarks[0].m", "it belongs to blocks of kind primitive; allowed: kind, "),
     ({"benchmarks": []}, "benchmarks", "the list is empty"),
     ({}, "benchmarks", "missing"),
 ])

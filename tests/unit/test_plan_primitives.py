@@ -15,9 +15,11 @@ from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Plan, Primitive, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.model_shapes import LAYERS, layer_of, share_on, undivided
+from hpcbench.plan.primitives.ep_all_to_all import tokens_of_experts
 from hpcbench.plan.primitives.registry import load_registry
 from hpcbench.plan.primitives.spec import Problem, Work
 from hpcbench.plan.primitives.workload import make_workload
+from hpcbench.plan.sizes import weights
 from hpcbench.plan.training.models import MODELS
 
 REGISTRY = load_registry()
@@ -64,6 +66,16 @@ def test_an_option_that_the_order_decides_is_no_axis() -> None:
     assert [(c.primitive.order, c.primitive.option("weight")) for c in plan.cases] == [
         ("AG_before", "sharded"), ("AG_before", "replicated"), ("AG_after", "replicated")]
     assert plan.duplicates == 1
+    (work,) = works(GIVEN | {"order": "AG_after", "options": {"weight": ["sharded", "replicated"]}})
+    assert work.option("weight") == "replicated"
+
+
+def test_a_declared_network_is_that_of_the_estimate() -> None:
+    block = GIVEN | {"implementations": "comm_only", "m": 2**16, "k": 1024, "iterations": 9,
+                     "validate": False}
+    (slow,), (fast,) = (plan_of(block, hardware={"network_bandwidth_gbps": gbps}).cases
+                        for gbps in (8, 800))
+    assert slow.estimate_s > 2 * fast.estimate_s > 0
 
 
 def test_another_tools_name_is_the_same_implementation() -> None:
@@ -84,13 +96,29 @@ def test_the_same_problem_given_and_derived_is_one_case() -> None:
     derived = {"model": "gpt2", "layer": "attention_qkv", "tokens": 64}
     plan = plan_of(given, derived)
     assert len(plan.cases) == 1 and plan.duplicates == 1
-    plan = plan_of(derived, given)
-    assert [case.primitive.shape for case in plan.cases] == ["gpt2 attention_qkv tp=4"]
+    for both in (plan, plan_of(derived, given)):
+        assert [case.primitive.shape for case in both.cases] == ["gpt2 attention_qkv tp=4"]
+
+
+def test_models_of_equal_extents_are_one_case_that_names_them_all() -> None:
+    block = {"tokens": 64, "primitive": "tp_mlp",
+             "model": ["gpt2-medium", "bert-large", "transformer-medium"]}
+    plan = plan_of(block, block)
+    assert [case.primitive.shape for case in plan.cases] == [
+        "gpt2-medium, bert-large, transformer-medium mlp tp=4"] and plan.duplicates == 5
+    whole = {"model": "gpt2", "tokens": 64, "primitive": "dp_allreduce"}
+    plan = plan_of(whole | {"layer": "mlp_up"},
+                   whole | {"layer": "mlp_up", "degree": 1, "model": "transformer-small"},
+                   GIVEN | {"primitive": "dp_allreduce", "n": 3072, "k": 768})
+    assert [case.primitive.shape for case in plan.cases] == [
+        "gpt2, transformer-small mlp_up tp=1"]
 
 
 @pytest.mark.parametrize(("block", "reason"), [
     (GIVEN | {"m": 66}, "m=66 cannot be divided evenly among 4 ranks"),
     (GIVEN | {"m": 66, "n": 3}, "m=66, n=3 cannot be divided evenly among 4 ranks"),
+    (GIVEN | {"n": 63, "implementations": {"compute_only": {"size": "unsharded"}}},
+     "n=63 cannot be divided evenly among 4 ranks"),
     (GIVEN | {"dtype": "int32"}, "matrix products are of floating dtypes, not of int32"),
     (GIVEN | {"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
     (GIVEN | {"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu, only on cuda"),
@@ -143,12 +171,23 @@ def test_a_shape_that_does_not_fit_is_no_duplicate_of_one_that_does() -> None:
     (GIVEN | {"implementations": {"torch": {"order": "RS_after"}}},
      'implementations.torch.order: "RS_after" is not known; did you mean "AG_after"? allowed:'),
     (GIVEN | {"options": {"weight": "split"}}, 'options.weight: "split" is not known; allowed: sh'),
+    (GIVEN | {"order": "AG_after", "options": {"weight": "sharded"}},
+     "torch: weight can only be replicated where the order is AG_after; leave it out, or give an"),
+    (GIVEN | {"implementations": {"torch": {"order": "AG_after", "weight": "sharded"}}},
+     "torch: weight can only be replicated where the order is AG_after; leave it out, or give an"),
     (GIVEN | {"implementations": {}}, "no implementation is named; give at least one"),
+    (GIVEN | {"implementations": {"torch": False}}, "torch: false is not a mapping of options; w"),
+    (GIVEN | {"implementations": {"torch": 0}}, "torch: 0 is not a mapping of options; write"),
+    (GIVEN | {"implementations": {"torch": ""}}, 'torch: "" is not a mapping of options; write'),
     (GIVEN | {"implementations": {"torch": {"weight": []}}}, "torch.weight: the list is empty"),
     (GIVEN | {"implementations": {"torch": {"weight": 1.5}}}, "torch.weight: 1.5 is not text"),
 ])
 def test_one_error_says_where_what_and_how(block: dict[str, Any], message: str) -> None:
     assert message in refusal(block)
+
+
+def test_an_implementation_without_options_may_stand_alone_in_yaml() -> None:
+    assert len(works(GIVEN | {"implementations": {"torch": None, "functional": {}}})) == 2
 
 
 def test_a_plan_of_primitives_survives_json() -> None:
@@ -239,8 +278,31 @@ def tokens_to(expert: int, p: Problem) -> int:
     d, tokens = p.ranks, p.m // p.ranks
     share = {"even": [1] * d, "linear": list(range(1, d + 1)), "one_heavy": [d] + [1] * (d - 1),
              "zero": [1] * (d - 1) + [0]}[str(p.options["split"])]
-    counts = [int(Fraction(tokens * part, sum(share))) for part in share]
-    return counts[expert] + (tokens - sum(counts) if expert == 0 else 0)
+    exact = [Fraction(tokens * part, sum(share)) for part in share]
+    over = tokens - sum(map(int, exact))
+    first = sorted(range(d), key=lambda one: int(exact[one]) - exact[one])[:over]
+    return int(exact[expert]) + (expert in first)
+
+
+@pytest.mark.parametrize(("split", "ranks", "tokens", "counts"), [
+    ("even", 4, 7, (2, 2, 2, 1)), ("even", 64, 127, (2,) * 63 + (1,)), ("even", 3, 0, (0, 0, 0)),
+    ("linear", 8, 30, (1, 2, 2, 3, 4, 5, 6, 7)), ("one_heavy", 4, 9, (5, 2, 1, 1)),
+    ("zero", 4, 8, (3, 3, 2, 0))])
+def test_what_is_left_over_goes_to_those_who_lack_most(
+    split: str, ranks: int, tokens: int, counts: tuple[int, ...],
+) -> None:
+    assert tokens_of_experts(split, ranks, tokens) == counts
+
+
+@given(st.sampled_from(SPLITS), st.integers(1, 70), st.integers(0, 500))
+def test_every_expert_gets_its_share_to_less_than_a_token(
+    split: str, ranks: int, tokens: int,
+) -> None:
+    shares = weights(split, ranks)
+    counts = tokens_of_experts(split, ranks, tokens)
+    assert sum(counts) == tokens
+    assert all(abs(count - Fraction(tokens * share, sum(shares))) < 1
+               and (share or not count) for count, share in zip(counts, shares, strict=True))
 
 
 def sent(p: Problem, name: str) -> Fraction:

@@ -49,6 +49,8 @@ def test_a_tool_that_a_rank_lacks_is_told_with_the_rank() -> None:
     compiled = case_of("compiled", "gloo")
     assert untooled(compiled, "cpu", ranks(here, here)) == "compiled: no g++"
     assert untooled(compiled, "cuda", ranks(here, here)) is None
+    inner = tool_facts(["json.no_such_module"])["json.no_such_module"]
+    assert inner == "this json has no module json.no_such_module: a newer one is needed"
 
 
 def test_an_implementation_has_its_devices() -> None:

@@ -15,10 +15,17 @@ from hpcbench.plan.sizes import weights
 
 
 def tokens_of_experts(split: str, ranks: int, tokens: int) -> tuple[int, ...]:
-    """Return how many of a rank's ``tokens`` go to each expert; what is left over, to the first."""
+    """Return how many of a rank's ``tokens`` go to each expert: its share, to less than a token.
+
+    Shares are rounded down, and what is left over goes to those that lost most, the first of
+    equals (method of the largest remainder).
+    """
     shares = weights(split, ranks)
-    counts = [tokens * share // sum(shares) for share in shares]
-    counts[0] += tokens - sum(counts)
+    whole = sum(shares)
+    counts = [tokens * share // whole for share in shares]
+    lacking = sorted(range(ranks), key=lambda expert: -(tokens * shares[expert] % whole))
+    for expert in lacking[:tokens - sum(counts)]:
+        counts[expert] += 1
     return tuple(counts)
 
 

@@ -82,6 +82,7 @@ IMPLEMENTATIONS = (
     ImplementationSpec(
         "dtensor", "DTensor: placements are declared, torch chooses the collectives",
         _runners("dtensor", *TENSOR_PARALLEL, "dp_allreduce"),
+        modules=("torch.distributed.tensor",),  # public since torch 2.5
         absent={"ep_all_to_all": "DTensor has no placement for parts of different sizes that data "
                                  "decide"}),
     ImplementationSpec(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from hpcbench.plan.primitives import (
     dp_allreduce,
@@ -15,6 +16,7 @@ from hpcbench.plan.primitives import (
 )
 from hpcbench.plan.primitives.implementations import ALIASES, ELSEWHERE, IMPLEMENTATIONS
 from hpcbench.plan.primitives.spec import ImplementationSpec, PrimitiveSpec, Values
+from hpcbench.plan.primitives.usable import unusable
 
 NO_PLUGIN = "no plug-in that is installed here offers it: see docs/plugins.md"
 NOBODY = "nobody has written it"
@@ -114,6 +116,11 @@ class _Table:
     primitives: dict[str, PrimitiveSpec]
     implementations: dict[str, list[ImplementationSpec]]
 
+    def copy(self) -> _Table:
+        """Return one that can be added to without changing this one."""
+        return _Table(dict(self.primitives),
+                      {name: list(specs) for name, specs in self.implementations.items()})
+
     def add(self, spec: PrimitiveSpec | ImplementationSpec) -> None:
         """Add a specification whose name is not `taken`."""
         if isinstance(spec, PrimitiveSpec):
@@ -126,6 +133,9 @@ class _Table:
         if isinstance(spec, PrimitiveSpec):
             return (f"there is a primitive {spec.name} already" if spec.name in self.primitives
                     else None)
+        if spec.name in ALIASES:
+            real = ALIASES[spec.name]
+            return f"{spec.name} is another name of {real}; offer it as {real}"
         others = self.implementations.get(spec.name, [])
         twice = sorted({name for other in others for name in other.runners} & set(spec.runners))
         return f"there is a {spec.name} of {', '.join(twice)} already" if twice else None
@@ -136,10 +146,10 @@ def _load(point: EntryPoint, table: _Table) -> Plugin:
     origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
     try:
         offered = point.load()
+        specs = tuple(offered) if isinstance(offered, (list, tuple)) else (offered,)
+        problem = _problem(specs, table)
     except (Exception, SystemExit) as error:  # an import can raise anything; it costs only itself
         return Plugin(point.name, origin, (), f"{type(error).__name__}: {error}")
-    specs = tuple(offered) if isinstance(offered, (list, tuple)) else (offered,)
-    problem = next(filter(None, (_unusable(spec) or table.taken(spec) for spec in specs)), "")
     if problem:
         return Plugin(point.name, origin, (), problem)
     for spec in specs:
@@ -147,17 +157,15 @@ def _load(point: EntryPoint, table: _Table) -> Plugin:
     return Plugin(point.name, origin, tuple(_offer(spec) for spec in specs))
 
 
-def _unusable(spec: object) -> str | None:
-    """Return why what a plug-in offers cannot be used, or None."""
-    if not isinstance(spec, (PrimitiveSpec, ImplementationSpec)):
-        return f"offers a {type(spec).__name__}, no PrimitiveSpec or ImplementationSpec"
-    places = [spec.inputs] if isinstance(spec, PrimitiveSpec) else list(spec.runners.values())
-    bad = [place for place in places if not all(place.partition(":"))]
-    if bad:
-        return f'{spec.name}: "{bad[0]}" is not written as module:class'
-    if isinstance(spec, PrimitiveSpec) and not spec.orders:
-        return f"{spec.name} has no order"
-    return None
+def _problem(specs: Sequence[Any], table: _Table) -> str:
+    """Return why one of several things cannot be added after those before it, or nothing."""
+    trial = table.copy()
+    for spec in specs:
+        problem = unusable(spec) or trial.taken(spec)
+        if problem:
+            return problem
+        trial.add(spec)
+    return ""
 
 
 def _offer(spec: PrimitiveSpec | ImplementationSpec) -> str:

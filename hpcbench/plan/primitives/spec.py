@@ -29,6 +29,12 @@ class Values:
     allowed: tuple[Option, ...] = ()
     least: int = 1
 
+    def allows(self, value: object) -> bool:
+        """Return whether the option may be this; true is not the number 1."""
+        if self.allowed:
+            return any(value == one and type(value) is type(one) for one in self.allowed)
+        return type(value) is int and value >= self.least
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -50,7 +56,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """One collective that a call makes ``times`` times.
+    """One collective of a call; one that is called several times counts with all its bytes.
 
     ``size_bytes`` is its size as nccl-tests counts it. ``wire_bytes`` is what it stands for on
     the wire: size times the busbw factor (`analysis.bandwidth.busbw_factor`).

@@ -12,6 +12,7 @@ from hpcbench.plan.primitives.spec import (
     Values,
     Work,
 )
+from hpcbench.plan.primitives.usable import check_reason, check_work
 
 
 def options_of(primitive: PrimitiveSpec, implementation: ImplementationSpec) -> dict[str, Values]:
@@ -25,9 +26,11 @@ def make_workload(
 ) -> tuple[Primitive, str | None]:
     """Return the workload of a problem with all its options, and why it can run nowhere, or None.
 
-    The work of a problem that does not fit is counted as 0.
+    The work of a problem that does not fit is counted as 0. Raises TypeError or ValueError if a
+    function of a specification does not return what it must.
     """
     skip = _unsuited(primitive, implementation, problem)
+    check_reason(skip)
     work = Work(0, 0, ()) if skip else _work(primitive, implementation, problem)
     calls = tuple(dict.fromkeys(traffic.collective for traffic in work.traffic))
     if calls and implementation.calls is not None:
@@ -71,8 +74,11 @@ def _work(
 ) -> Work:
     """Return what the implementation does: it is credited with nothing else."""
     if problem.options.get("size") == "unsharded":
-        return primitive.unsharded(problem)
+        work = primitive.unsharded(problem)
+        check_work(work)
+        return work
     work = primitive.work(problem)
+    check_work(work)
     if implementation.part == "compute":
         return Work(work.flops, work.total_flops, ())
     if implementation.part == "communicate":

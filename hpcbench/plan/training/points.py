@@ -11,7 +11,7 @@ from hpcbench.config.implementations import OptionAxes
 from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.plan.case import Option
-from hpcbench.plan.options import fits, in_order, wanted
+from hpcbench.plan.options import in_order, wanted
 from hpcbench.plan.points import Job
 from hpcbench.plan.training.models import MODELS
 from hpcbench.plan.training.spec import StrategySpec
@@ -128,4 +128,4 @@ def _bad_options(where: str, axes: OptionAxes, spec: StrategySpec) -> Iterator[s
         else:
             allowed = spec.options[option]
             yield from (f"{where}.{option}: {wanted(value, [allowed])}"
-                        for value in values if not fits(value, allowed))
+                        for value in values if not allowed.allows(value))

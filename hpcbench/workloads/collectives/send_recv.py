@@ -21,9 +21,10 @@ class SendRecv(Operation):
         self.source = self.on_device(moved(place.number, 0, spec.count, self.dtype))
         self.expected = self.on_device(moved(preceding, 0, spec.count, self.dtype))
         self.output = self.empty(spec.count)
+        # The receive first: gloo's permission to send travels behind a rank's own data.
         self.exchange = [
-            dist.P2POp(dist.isend, self.source, following, group=place.group),
             dist.P2POp(dist.irecv, self.output, preceding, group=place.group),
+            dist.P2POp(dist.isend, self.source, following, group=place.group),
         ]
 
     def run(self) -> None:

@@ -10,7 +10,7 @@ from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.expected import Expected, product
 from hpcbench.workloads.primitives.implementations.base import Implementation
 from hpcbench.workloads.primitives.inputs.base import Inputs
-from hpcbench.workloads.primitives.operands import magnitude, operand
+from hpcbench.workloads.primitives.operands import left_operand, magnitude, right_operand
 
 
 class Forward(Inputs):
@@ -20,8 +20,8 @@ class Forward(Inputs):
         super().__init__(spec, place)
         size = magnitude(spec.dtype, spec.k)  # integers with exact results, where there are any
         self._exact = size > 0
-        self._x = operand((spec.m, spec.k), spec.dtype, size, seed=1)
-        self._weight = operand((spec.k, spec.n), spec.dtype, size, seed=2)
+        self._x = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        self._weight = right_operand((spec.k, spec.n), spec.dtype, size, seed=2)
         self.rows = self.here(self.own(self._x, 0))
         self.part_of_weight = self.here(self.own(self._weight, 0))
 

@@ -1,0 +1,73 @@
+"""The implementations that overlap, or let torch choose, in real jobs: every result is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpcbench.plan.primitives.registry import PRIMITIVES, load_registry
+from hpcbench.plan.primitives.spec import ImplementationSpec
+from launcher import MpiLauncher
+from mpi.reading import Outcome, read, sweep
+
+pytestmark = pytest.mark.mpi
+
+NAMES = ("functional", "dtensor", "chunked_pipeline", "p2p_ring")
+ORDERS = list(dict.fromkeys(order for spec in PRIMITIVES for order in spec.orders))
+TWICE = {"warmup": 0, "iterations": 2, "mode": "barrier_start"}
+"""Both calls are checked; the second one finds the first one's data wherever it reads too early."""
+
+
+def _block(chunks: list[int], **options: Any) -> dict[str, Any]:
+    return {"kind": "primitive", "primitive": [spec.name for spec in PRIMITIVES],
+            "m": 48, "n": 24, "k": 36, "dtype": "fp32", "order": ORDERS,
+            "implementations": {**dict.fromkeys(NAMES, {}), "chunked_pipeline": {"chunks": chunks}},
+            "backend": "gloo", **options}
+
+
+def _assert_all_right(outcome: Outcome, *, first_orders: bool = False) -> None:
+    """Fail unless every order (or the first) that an implementation has ran and was right."""
+    registry, ran = load_registry(), set()
+    for item in outcome.results.cases:
+        work = item.case.workload
+        if item.status == "skipped":
+            assert item.case.skip, item.reason
+        else:
+            ran.add((work.primitive, work.order, work.implementation))
+            assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
+    assert ran >= {(spec.name, order, name) for spec in PRIMITIVES for name in NAMES
+                   for order in (spec.orders[:1] if first_orders else spec.orders)
+                   if _has(registry.implementation(name, spec.name), spec.name, order)}
+
+
+def _has(spec: ImplementationSpec | None, primitive: str, order: str) -> bool:
+    return spec is not None and (spec.orders is None or (primitive, order) in spec.orders)
+
+
+MORE = (
+    _block([2], name="gelu", primitive="tp_mlp", m=96, n=16, k=256, dtype=["fp32", "bf16"],
+           order=["sequence_parallel", "AR_after"], options={"activation": "gelu"}),
+    _block([5], name="uneven", primitive="ep_all_to_all", order="dispatch_combine",
+           options={"split": ["linear", "one_heavy", "zero"]}),
+    _block([4], name="whole_weight", primitive="tp_columnwise", order="AG_before",
+           options={"weight": "replicated"}),
+)
+
+
+@pytest.mark.parametrize(("ranks", "more"), [(2, ()), (4, MORE)])
+def test_every_order_is_right_for_every_number_of_chunks(
+    mpirun: MpiLauncher, ranks: int, more: tuple[dict[str, Any], ...],
+) -> None:
+    config = sweep(measure=TWICE, benchmarks=[
+        _block([1, 2, 4]), _block([2], dtype="bf16"),
+        _block([4], name="one_rank_less", world_size=ranks - 1), *more])
+    outcome = read(mpirun.run(ranks, config=config, timeout=150).check().folder)
+    mpirun.assert_no_orphans()
+    _assert_all_right(outcome)
+
+
+def test_backend_mpi_does_all_of_them(mpirun: MpiLauncher) -> None:
+    config = sweep(measure=TWICE, benchmarks=[
+        _block([2], backend="mpi", order=[spec.orders[0] for spec in PRIMITIVES])])
+    _assert_all_right(read(mpirun.run(2, config=config).check().folder), first_orders=True)

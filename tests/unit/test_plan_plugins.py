@@ -1,0 +1,143 @@
+"""Plug-ins that are wrong: each is told, and costs only itself (docs/plugins.md)."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from hpcbench.config.load import check_config
+from hpcbench.errors import ConfigError
+from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
+from hpcbench.plan.expand import make_plan
+from hpcbench.plan.primitives.registry import Plugin, Registry, load_registry
+from hpcbench.report.primitive_listing import primitive_lines
+
+NUMBERS = count()
+HEAD = """
+from hpcbench.plan.primitives.spec import *
+from dataclasses import replace
+from hpcbench.plan.primitives.tp_mlp import SPEC as MLP
+GOOD = ImplementationSpec("own", "good", {"tp_columnwise": "own:Columnwise"})
+def own(**fields): return replace(GOOD, **fields)
+def primitive(**fields): return replace(MLP, **{"name": "own_mlp", **fields})
+def doing(work): return [primitive(work=lambda problem: work),
+                         own(runners={"own_mlp": "own:Mlp"})]
+def unsuited(answer): return own(unfit=lambda name, problem: answer)
+"""
+
+
+@pytest.fixture
+def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder on Python's path; `offering` puts a plug-in there."""
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def offering(folder: Path, offered: str) -> Registry:
+    """Return the registry with one plug-in more, whose entry point is an expression."""
+    name = f"hpcbench_plugin_{next(NUMBERS)}"
+    (folder / f"{name}.py").write_text(f"{HEAD}\nOFFERED = {offered}\n")
+    facts = folder / f"{name}-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(f"[hpcbench.primitives]\nmine = {name}:OFFERED\n")
+    return load_registry()
+
+
+def mine(registry: Registry) -> Plugin:
+    (found,) = [plugin for plugin in registry.plugins if plugin.name == "mine"]
+    return found
+
+
+def plan_of(implementations: object, primitive: str = "tp_columnwise", **keys: object) -> Plan:
+    block = {"kind": "primitive", "primitive": primitive, "m": 64, "n": 32, "k": 16,
+             "implementations": implementations, **keys}
+    return make_plan(check_config({"benchmarks": [block]}, "c.json"), 4)
+
+
+@pytest.mark.parametrize(("offered", "problem"), [
+    ("own(runners={'tp_columnwise': int})", 'own: runners: "<class \'int\'>" is not written as mo'),
+    ("own(runners=None)", "own: runners must be a mapping of primitives to module:class"),
+    ("own(absent=None)", "own: absent must be a mapping of primitives to text"),
+    ("own(options={'chunks': 4})", "own: options must be a mapping of names to Values"),
+    ("own(options={'chunks': Values('many')})", "own: options must be a mapping of names to Val"),
+    ("own(options={'chunks': Values('c', ('a', 'b'))})", "own: options must be a mapping of nam"),
+    ("own(options={'order': Values(1)})", "own: an option cannot be named order"),
+    ("primitive(options={'backend': Values(1)})", "own_mlp: an option cannot be named backend"),
+    ("own(name=3)", "3: name must be text"),
+    ("own(name='')", ": name must be text"),
+    ("own(name='pytorch')", "pytorch is another name of torch; offer it as torch"),
+    ("own(calls=('all_gathr',))", "own: calls must be None or a tuple of all_reduce, all_gather"),
+    ("own(calls=['all_gather'])", "own: calls must be None or a tuple of all_reduce, all_gather"),
+    ("own(devices='cuda')", "own: devices must be a tuple of cpu, cuda"),
+    ("own(devices=())", "own: devices must be a tuple of cpu, cuda"),
+    ("own(orders=('AG_before',))", "own: orders must be None or a frozenset of (primitive, order)"),
+    ("own(part='all')", "own: part must be both, compute or communicate"),
+    ("own(modules='triton')", "own: modules must be a tuple of text"),
+    ("own(unfit='no')", "own: unfit must be a function"),
+    ("own(overlaps='yes')", "own: overlaps must be True or False"),
+    ("primitive(orders='AR')", "own_mlp: orders must be a tuple of text, not empty"),
+    ("primitive(orders=())", "own_mlp: orders must be a tuple of text, not empty"),
+    ("primitive(inputs=None)", 'own_mlp: inputs: null is not written as module:class'),
+    ("primitive(work=None)", "own_mlp: work must be a function"),
+    ("primitive(layers=('head',))", "own_mlp: layers must be a tuple of attention_qkv, att"),
+    ("primitive(decided={'AR_after': 1})", "own_mlp: decided must be a mapping of orders to "),
+    ("[GOOD, own(meaning='the same')]", "there is a own of tp_columnwise already"),
+    ("[primitive(), primitive()]", "there is a primitive own_mlp already"),
+    ("MLP", "there is a primitive tp_mlp already"),
+])
+def test_a_wrong_one_is_told_and_costs_only_itself(
+    offer: Path, offered: str, problem: str,
+) -> None:
+    registry = offering(offer, offered)
+    assert problem in mine(registry).problem and not mine(registry).offers
+    assert "own" not in registry.implementations and "own_mlp" not in registry.primitives
+    console = Console(width=400)
+    with console.capture() as told:
+        console.print(*primitive_lines(registry), sep="\n")
+    assert "cannot be used: " in told.get()
+    assert all(case.skip is None for case in plan_of("torch").cases)
+
+
+@pytest.mark.parametrize(("offered", "reason"), [
+    ("doing(Work(8, 8, (Traffic('all_gathr', 8, 8),)))",
+     '"all_gathr" is not known; did you mean "all_gather"?'),
+    ("doing(None)", "TypeError: work returned NoneType, no Work"),
+    ("doing(Work(0.5, 8, ()))", "TypeError: flops is 0.5, no whole number from 0"),
+    ("doing(Work(8, 8, (Traffic('all_gather', 8, -1),)))",
+     "TypeError: wire_bytes is -1, no whole number from 0"),
+    ("unsuited(True)", "TypeError: unfit returned True, neither text nor None"),
+])
+def test_wrong_answers_of_its_functions_cost_its_cases(
+    offer: Path, offered: str, reason: str,
+) -> None:
+    assert not mine(offering(offer, offered)).problem
+    primitive = "own_mlp" if offered.startswith("doing") else "tp_columnwise"
+    (case,) = plan_of("own", primitive).cases
+    assert case.skip and case.skip.startswith("its plug-in cannot plan it: ")
+    assert reason in case.skip
+    (torch,) = plan_of("torch").cases
+    assert torch.skip is None
+
+
+def test_a_good_one_is_planned(offer: Path) -> None:
+    assert mine(offering(offer, "[primitive(), own(), own(runners={'own_mlp': 'own:Mlp'})]")
+                ).offers == ("primitive own_mlp", "own of tp_columnwise", "own of own_mlp")
+    plan = plan_of("own", "own_mlp")
+    assert [case.skip for case in plan.cases] == [None]
+    assert plan_from_json(plan_to_json(plan)) == plan
+
+
+def test_an_option_of_the_block_must_suit_all_that_have_it(offer: Path) -> None:
+    offering(offer, "own(options={'chunks': Values('few', ('few', 'many'))})")
+    for value, problem in (
+            ("many", '"many" must be a whole number from 1'), (2, "2 is not known; allowed: few")):
+        with pytest.raises(ConfigError, match="options.chunks") as caught:
+            plan_of(["own", "chunked_pipeline"], options={"chunks": value})
+        assert problem in str(caught.value)
+        assert "give it in implementations, to those that do" in str(caught.value)
+    assert [case.skip for case in plan_of(
+        {"own": {"chunks": "many"}, "chunked_pipeline": {"chunks": 2}}).cases] == [None, None]
