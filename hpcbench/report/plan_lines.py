@@ -101,7 +101,7 @@ def _estimate_line(plan: Plan) -> str:
     repeats = plan.passes * plan.launches
     total = sum(case.estimate_s for case in runs) * repeats
     depends = sum(case.estimate_s for case in runs if case.needs) * repeats
-    memory = max((case.memory_bytes for case in runs), default=0)
+    memory = max((case.memory_bytes + case.host_bytes for case in runs), default=0)
     text = f"estimate {format_seconds(total) if total else '0 s'}"
     text += f", {format_seconds(depends)} of it only where the needs are met" if depends else ""
     return (f"{text}; largest case {format_bytes(memory)} of buffers per rank "

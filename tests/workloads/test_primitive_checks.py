@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.backends.devices import add_in_fp32
+from hpcbench.plan.primitive_demands import is_exact
 from hpcbench.workloads.primitives.expected import Expected, compare
 from hpcbench.workloads.primitives.operands import DTYPES
 from hpcbench.workloads.primitives.operation import PrimitiveOperation
@@ -49,6 +50,14 @@ def next_number(result: torch.Tensor, index: int) -> torch.Tensor:
     flat = changed.reshape(-1)
     flat[index] = torch.nextafter(flat[index], torch.tensor(torch.inf, dtype=flat.dtype))
     return changed
+
+
+@ALL
+@DTYPE
+def test_the_plan_knows_which_results_are_exact(primitive: str, order: str, dtype: str) -> None:
+    for shape in (*SHAPES, LARGE):
+        own = ranks_of(primitive, order, dtype, shape)[0]
+        assert is_exact(own.spec) == (own.expected("both").bound is None), shape
 
 
 @ALL
