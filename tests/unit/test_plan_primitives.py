@@ -18,6 +18,7 @@ from hpcbench.plan.model_shapes import LAYERS, MODELS, layer_of, share_on, undiv
 from hpcbench.plan.primitives.registry import load_registry
 from hpcbench.plan.primitives.spec import Problem, Work
 from hpcbench.plan.primitives.workload import make_workload
+from hpcbench.report.plan_lines import plan_header
 
 REGISTRY = load_registry()
 BLOCK: dict[str, Any] = {"kind": "primitive", "primitive": "tp_columnwise",
@@ -357,3 +358,16 @@ def test_an_inexact_reference_and_that_of_communication_alone_take_time() -> Non
     assert seconds(k=256) == pytest.approx(4 * seconds(k=128))
     assert seconds(k=256, implementations="comm_only") == pytest.approx(seconds(k=256))
     assert seconds(k=256, implementations="compute_only") == pytest.approx(seconds(k=256) / 2)
+
+
+def test_the_plan_tells_which_cases_do_not_fit_their_time_limit() -> None:
+    def notes(**block: Any) -> list[str]:
+        large = {"m": 4096, "n": 4096, "k": 2048, "dtype": "bf16", "order": "AG_after",
+                 "iterations": 1, "warmup": 0}
+        plan = plan_of(large | block, ranks=2)
+        return [line.plain for line in plan_header(plan) if "may end as timeout" in line.plain]
+
+    (told,) = notes(timeout_s=5)
+    assert told.startswith("note: 1 case may end as timeout: estimated ")
+    assert "timeout_s 5 with its checks: tp_columnwise torch gloo" in told
+    assert notes(timeout_s=5, validate=False) == notes(timeout_s=600) == []
