@@ -58,8 +58,9 @@ def _not_tried(case: Case) -> Trial | None:
         return Trial(case, "not tried", f"{work.implementation} runs on "
                                         f"{' or '.join(work.devices)} only")
     available = psutil.virtual_memory().available
-    if case.memory_bytes > available:
-        return Trial(case, "not tried", f"rank 0 needs {case.memory_bytes} bytes, {available} "
+    needed = case.host_needs("cpu")
+    if needed > available:
+        return Trial(case, "not tried", f"rank 0 needs {needed} bytes, {available} "
                                         "are available here")
     return None
 

@@ -28,6 +28,7 @@ class Draft:
     skip: str | None
     estimate_s: float
     identity: Mapping[str, Any]
+    host_bytes: int = 0
 
 
 def assemble(
@@ -47,7 +48,7 @@ def assemble(
         workload=draft.workload, skip=skip,
         needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.needs()),
         estimate_s=0.0 if skip else draft.estimate_s, memory_bytes=draft.memory_bytes,
-        min_iterations=least, batch=calls_of_sample(point, config))
+        host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config))
 
 
 def sample_bounds(point: Point | PrimitivePoint, config: Config) -> tuple[int, int]:
@@ -62,8 +63,14 @@ def calls_of_sample(point: Point | PrimitivePoint, config: Config) -> int:
     return config.measure.batch if point.mode == "pipelined" else 1
 
 
-def too_large(memory_bytes: int, device: str, hardware: Hardware) -> str | None:
-    """Return why the buffers do not fit the declared device, or None."""
+def too_large(
+    memory_bytes: int, host_bytes: int, device: str, hardware: Hardware,
+) -> str | None:
+    """Return why the buffers do not fit the declared device, or None.
+
+    On a CPU the device's memory is the host's; otherwise what is declared is not the host's.
+    """
+    memory_bytes += host_bytes if device == "cpu" else 0
     limit = hardware.memory_per_device_gb
     if limit is None or memory_bytes <= limit * 1e9 or hardware.device_type not in (None, device):
         return None

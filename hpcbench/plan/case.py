@@ -145,7 +145,7 @@ class Case:
     used. A sample is ``batch`` calls (more than one in mode ``pipelined`` only).
     ``skip`` is the reason why it can run nowhere as asked, known without a machine; ``needs``
     names what only the machine can tell (``"nccl"``, ``"cuda"``, ``"compiler"``). ``device`` may
-    be ``"auto"``.
+    be ``"auto"``. A rank needs ``memory_bytes`` on its device and, beside them, ``host_bytes``.
     """
 
     case_id: str
@@ -167,6 +167,7 @@ class Case:
     needs: tuple[str, ...]
     estimate_s: float
     memory_bytes: int
+    host_bytes: int = 0
     min_iterations: int = 0
     batch: int = 1
 
@@ -179,6 +180,10 @@ class Case:
     def group_size(self) -> int:
         """Return how many ranks take part in one collective."""
         return max(self.world_size // self.workload.groups, 1)
+
+    def host_needs(self, device: str) -> int:
+        """Return the bytes that a rank needs of the host if the case runs on ``device``."""
+        return self.host_bytes + (0 if device == "cuda" else self.memory_bytes)
 
     @property
     def label(self) -> str:

@@ -41,7 +41,7 @@ def _draft(point: Point, job: Job) -> Draft:
     return Draft(
         workload=work, device=device, validate=validate, memory_bytes=memory,
         skip=(_skip(point, work, device, job.world_size)
-              or too_large(memory, device, config.hardware)),
+              or too_large(memory, 0, device, config.hardware)),
         estimate_s=estimate_case_s(work, device, ranks, calls, validate, config.hardware),
         identity=_identity(work))
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from hpcbench.config.schema import Hardware
 from hpcbench.plan.case import Collective, Primitive, Workload
+from hpcbench.plan.primitive_demands import reference_flops
 
 CASE_S = 0.03
 """Assumed: agreement, buffers, expected results, journal."""
@@ -58,13 +59,13 @@ def estimate_case_s(
 
 
 def estimate_primitive_s(
-    work: Primitive, device: str, calls: int, validate: bool, hardware: Hardware,
+    work: Primitive, device: str, ranks: int, calls: int, validate: bool, hardware: Hardware,
 ) -> float:
-    """Return the assumed seconds of one case: products, wire, and the fp64 reference on the CPU."""
+    """Return the assumed seconds of one case: products, wire, and the reference on the CPU."""
     kind = "cuda" if device == "cuda" else "cpu"
     call_s = (work.flops / _FLOPS_PER_S[kind] + len(work.calls) * _ALPHA_S[kind]
               + work.wire_bytes / _bytes_per_s(kind, hardware))
-    check_s = work.total_flops / _FLOPS_PER_S["cpu"] if validate else 0.0
+    check_s = reference_flops(work, ranks) / _FLOPS_PER_S["cpu"] if validate else 0.0
     return setup_s(work) + calls * call_s + check_s
 
 
