@@ -26,7 +26,11 @@ class _OnMesh(Returning[AnyInputs]):
 
     def __init__(self, inputs: AnyInputs) -> None:
         super().__init__(inputs)
-        self._mesh = DeviceMesh.from_group(self.group, inputs.place.device.type)
+        # torch remembers what came of a product by the mesh's ranks and names, not by its group:
+        # without the group in the name, results would be of the mesh of an earlier backend.
+        self._mesh = DeviceMesh.from_group(
+            self.group, inputs.place.device.type,
+            mesh_dim_names=(f"ranks of group {self.group.group_name}",))
 
     def placed(self, local: torch.Tensor, placement: Placement) -> Any:
         """Return this rank's part as the global tensor that it is a part of."""
