@@ -164,7 +164,7 @@ def make(collective: str, size_bytes: int, group: Any) -> Any:
     """Return a collective of the package on buffers of its own."""
     import torch
 
-    from hpcbench.plan.case import Collective
+    from hpcbench.plan.workload import Collective
     from hpcbench.workloads.collectives.operation import Place
     from hpcbench.workloads.collectives.table import make_operation
 

@@ -35,7 +35,7 @@ from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.measure.start import after_barrier
 from hpcbench.measure.stop import FixedCount
-from hpcbench.plan.case import Collective
+from hpcbench.plan.workload import Collective
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.collectives.table import make_operation
 

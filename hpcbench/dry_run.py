@@ -20,8 +20,9 @@ from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.variables import worker_environment
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.plan.case import Case, Plan, Primitive, case_to_json
+from hpcbench.plan.case import Case, Plan, case_to_json
 from hpcbench.plan.expand import make_plan
+from hpcbench.plan.workload import Primitive
 from hpcbench.report.dry_run_lines import Trial, print_trials
 
 
@@ -58,8 +59,9 @@ def _not_tried(case: Case) -> Trial | None:
         return Trial(case, "not tried", f"{work.implementation} runs on "
                                         f"{' or '.join(work.devices)} only")
     available = psutil.virtual_memory().available
-    if case.memory_bytes > available:
-        return Trial(case, "not tried", f"rank 0 needs {case.memory_bytes} bytes, {available} "
+    needed = case.host_needs("cpu")
+    if needed > available:
+        return Trial(case, "not tried", f"rank 0 needs {needed} bytes, {available} "
                                         "are available here")
     return None
 

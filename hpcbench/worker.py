@@ -33,8 +33,9 @@ from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
-from hpcbench.plan.case import Case, Collective, Primitive, Workload, case_from_json
+from hpcbench.plan.case import Case, case_from_json
 from hpcbench.plan.order import INLINE_BACKENDS
+from hpcbench.plan.workload import Collective, Primitive, Workload
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.schema import NO_COMMUNICATOR
 from hpcbench.workloads.collectives.check import Mismatch

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.plan.case import Case, Option, Training, case_id
+from hpcbench.plan.case import Case, case_id
+from hpcbench.plan.workload import Option, Training
 
 
 def make_training(strategy: str = "data", **changes: Any) -> Training:

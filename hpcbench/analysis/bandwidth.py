@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbench.plan.case import Collective
+from hpcbench.plan.workload import Collective
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from hpcbench.analysis.primitives import (
     speedup,
     times_longest_part,
 )
-from hpcbench.plan.case import Case, Primitive
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Primitive
 from hpcbench.reduce.results import CaseResult
 
 COMPUTE, COMMUNICATE, BASE = "compute_only", "comm_only", "torch"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hpcbench.analysis.pipeline_orders import BACKWARD, FORWARD, INPUT, WEIGHT, Op, order
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.schedules import pipelining
+from hpcbench.plan.workload import Training
 
 COSTS: Mapping[str, float] = MappingProxyType(
     {FORWARD: 1.0, BACKWARD: 2.0, INPUT: 1.0, WEIGHT: 1.0})

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbench.analysis.bandwidth import Bandwidth
-from hpcbench.plan.case import Primitive
+from hpcbench.plan.workload import Primitive
 from hpcbench.statistics.order import median
 
 PassTimes = Sequence[float | None]

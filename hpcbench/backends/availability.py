@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.plan.case import Case, Collective
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Collective
 
 _DIVIDES_FIRST = "UCC_TL_UCP_REDUCE_AVG_PRE_OP"
 _UCS_FALSE = ("n", "no", "off", "0")  # ucs_config_sscanf_bool of UCX's parser.c

@@ -33,6 +33,7 @@ class CudaDevice:
 
     def __init__(self, index: int) -> None:
         torch.cuda.set_device(index)
+        add_in_fp32()
         self.torch_device = torch.device("cuda", index)
         self._begin = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
@@ -50,6 +51,16 @@ class CudaDevice:
     def synchronize(self) -> None:
         """Wait for everything on the device."""
         torch.cuda.synchronize(self.torch_device)
+
+
+def add_in_fp32() -> None:
+    """Have cuBLAS add partial sums of fp16 and bf16 products in fp32, in this process.
+
+    torch allows it by default to round them to the short dtype where it splits the inner extent;
+    the bounds of checked results (`workloads.primitives.expected`) would then be too small.
+    """
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 def open_device(name: str, local_rank: int) -> CpuDevice | CudaDevice:

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpcbench.backends.availability import RankFacts, first_reason
-from hpcbench.plan.case import Case, Primitive
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Primitive
 
 COMPILER = "compiler"
 """The need of implementations that compile; every other need is a module (`Primitive.needs`)."""

@@ -28,7 +28,8 @@ from hpcbench.launch.pool import ask_facts
 from hpcbench.launch.variables import worker_environment
 from hpcbench.launch.workers import Template, WorkerSettings
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.plan.case import Case, Collective, Plan
+from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.workload import Collective
 
 _READY_TIMEOUT_S = 120.0
 
@@ -118,13 +119,14 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
     """Return a reason if the buffers of the ranks on one node do not fit its memory."""
     for rank in ranks:
         if device == "cuda":
-            available, sharing = rank.facts["cuda"]["memory_bytes"][gpu_index(rank)], 1
-        else:
-            available = rank.facts["host_memory_bytes"]
-            sharing = sum(other.hostname == rank.hostname for other in ranks)
-        if case.memory_bytes * sharing > available:
-            return (f"needs {case.memory_bytes * sharing} bytes on {rank.hostname}, "
-                    f"{available} are available")
+            available = rank.facts["cuda"]["memory_bytes"][gpu_index(rank)]
+            if case.memory_bytes > available:
+                return (f"needs {case.memory_bytes} bytes of a GPU on {rank.hostname}, "
+                        f"{available} are available")
+        sharing = sum(other.hostname == rank.hostname for other in ranks)
+        needed, available = case.host_needs(device) * sharing, rank.facts["host_memory_bytes"]
+        if needed > available:
+            return f"needs {needed} bytes on {rank.hostname}, {available} are available"
     return None
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from hpcbench.config.blocks import Block
 from hpcbench.config.schema import Config, Hardware
-from hpcbench.plan.case import Case, Workload, case_id
+from hpcbench.plan.case import Case, case_id
 from hpcbench.plan.points import Job, Point
 from hpcbench.plan.primitive_points import PrimitivePoint
 from hpcbench.plan.support import BACKEND_TRAITS, needs
 from hpcbench.plan.training.points import TrainingPoint
+from hpcbench.plan.workload import Workload
 
 AnyPoint = Point | PrimitivePoint | TrainingPoint
 
@@ -31,6 +32,7 @@ class Draft:
     skip: str | None
     estimate_s: float
     identity: Mapping[str, Any]
+    host_bytes: int = 0
 
 
 def assemble(
@@ -50,7 +52,7 @@ def assemble(
         workload=draft.workload, skip=skip,
         needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.needs()),
         estimate_s=0.0 if skip else draft.estimate_s, memory_bytes=draft.memory_bytes,
-        min_iterations=least, batch=calls_of_sample(point, config))
+        host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config))
 
 
 def sample_bounds(point: AnyPoint, config: Config) -> tuple[int, int]:
@@ -65,8 +67,14 @@ def calls_of_sample(point: AnyPoint, config: Config) -> int:
     return config.measure.batch if point.mode == "pipelined" else 1
 
 
-def too_large(memory_bytes: int, device: str, hardware: Hardware) -> str | None:
-    """Return why the buffers do not fit the declared device, or None."""
+def too_large(
+    memory_bytes: int, host_bytes: int, device: str, hardware: Hardware,
+) -> str | None:
+    """Return why the buffers do not fit the declared device, or None.
+
+    On a CPU the device's memory is the host's; otherwise what is declared is not the host's.
+    """
+    memory_bytes += host_bytes if device == "cpu" else 0
     limit = hardware.memory_per_device_gb
     if limit is None or memory_bytes <= limit * 1e9 or hardware.device_type not in (None, device):
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hpcbench.plan.case import Case, Collective
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Collective
 
 CANARY_ID = "canary"
 _BYTES = 64 * 1024

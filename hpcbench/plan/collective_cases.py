@@ -13,7 +13,7 @@ from hpcbench.plan.assemble import (
     sample_bounds,
     too_large,
 )
-from hpcbench.plan.case import Case, Collective
+from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import estimate_case_s
 from hpcbench.plan.points import Job, Point, points
 from hpcbench.plan.sizes import rank_bytes, rounded, smallest_bytes
@@ -23,6 +23,7 @@ from hpcbench.plan.support import (
     resolve_device,
     unsupported,
 )
+from hpcbench.plan.workload import Collective
 
 
 def collective_cases(title: str, block: CollectiveBlock, job: Job) -> Iterator[Case]:
@@ -41,7 +42,7 @@ def _draft(point: Point, job: Job) -> Draft:
     return Draft(
         workload=work, device=device, validate=validate, memory_bytes=memory,
         skip=(_skip(point, work, device, job.world_size)
-              or too_large(memory, device, config.hardware)),
+              or too_large(memory, 0, device, config.hardware)),
         estimate_s=estimate_case_s(work, device, ranks, calls, validate, config.hardware),
         identity=_identity(work))
 

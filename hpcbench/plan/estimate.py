@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hpcbench.config.schema import Hardware
-from hpcbench.plan.case import Collective, Primitive, Workload
+from hpcbench.plan.primitive_demands import reference_flops
 from hpcbench.plan.training.predict import Prediction
+from hpcbench.plan.workload import Collective, Primitive, Workload
 
 CASE_S = 0.03
 """Assumed: agreement, buffers, expected results, journal."""
@@ -59,21 +60,23 @@ def estimate_case_s(
 
 
 def estimate_primitive_s(
-    work: Primitive, device: str, calls: int, validate: bool, hardware: Hardware,
+    work: Primitive, device: str, ranks: int, calls: int, validate: bool, hardware: Hardware,
 ) -> float:
-    """Return the assumed seconds of one case: products, wire, and the fp64 reference on the CPU."""
+    """Return the assumed seconds of one case: products, wire, and the reference on the CPU."""
     kind = "cuda" if device == "cuda" else "cpu"
     call_s = (work.flops / _FLOPS_PER_S[kind] + len(work.calls) * _ALPHA_S[kind]
               + work.wire_bytes / _bytes_per_s(kind, hardware))
-    check_s = work.total_flops / _FLOPS_PER_S["cpu"] if validate else 0.0
+    check_s = reference_flops(work, ranks) / _FLOPS_PER_S["cpu"] if validate else 0.0
     return setup_s(work) + calls * call_s + check_s
 
 
-def estimate_training_s(expected: Prediction, device: str, calls: int) -> float:
+def estimate_training_s(
+    expected: Prediction, device: str, calls: int, hardware: Hardware,
+) -> float:
     """Return the assumed seconds of one case: its steps, and one more to check."""
     kind = "cuda" if device == "cuda" else "cpu"
     step_s = (expected.hardware_flops / _FLOPS_PER_S[kind] + expected.collectives * _ALPHA_S[kind]
-              + expected.wire_bytes / _BETA_BYTES_PER_S[kind])
+              + expected.wire_bytes / _bytes_per_s(kind, hardware))
     return CASE_S + (calls + 1) * step_s
 
 

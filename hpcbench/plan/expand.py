@@ -14,7 +14,7 @@ from hpcbench.config.blocks import AnyBlock, CollectiveBlock, TrainingBlock
 from hpcbench.config.names import unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
-from hpcbench.plan.case import Case, Plan, Primitive, Training
+from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.collective_cases import collective_cases
 from hpcbench.plan.estimate import case_budget_s, setup_s, within_timeout_s
 from hpcbench.plan.order import ordered
@@ -23,6 +23,7 @@ from hpcbench.plan.primitive_cases import primitive_cases
 from hpcbench.plan.primitive_shapes import joined_origins
 from hpcbench.plan.primitives.registry import Registry, load_registry
 from hpcbench.plan.training_cases import training_cases
+from hpcbench.plan.workload import Primitive, Training
 
 
 def make_plan(config: Config, world_size: int) -> Plan:

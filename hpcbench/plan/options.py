@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpcbench.config.names import quote, unknown_name
-from hpcbench.plan.case import Option
 from hpcbench.plan.primitives.spec import Values
+from hpcbench.plan.workload import Option
 
 
 def wanted(value: Option, several: Sequence[Values]) -> str:

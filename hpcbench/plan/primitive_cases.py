@@ -14,15 +14,17 @@ from hpcbench.plan.assemble import (
     sample_bounds,
     too_large,
 )
-from hpcbench.plan.case import Case, Primitive
+from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import estimate_primitive_s
 from hpcbench.plan.points import Job
+from hpcbench.plan.primitive_demands import device_bytes, host_bytes
 from hpcbench.plan.primitive_points import PrimitivePoint, primitive_points
 from hpcbench.plan.primitive_shapes import Shape
 from hpcbench.plan.primitives.registry import Registry, is_ours
 from hpcbench.plan.primitives.spec import Problem
 from hpcbench.plan.primitives.workload import absent_workload, make_workload
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+from hpcbench.plan.workload import Primitive
 
 
 def primitive_cases(
@@ -36,16 +38,18 @@ def primitive_cases(
 def _draft(point: PrimitivePoint, job: Job) -> Draft:
     work, reason = _workload(point)
     device = resolve_device(point.backend, point.device)
-    memory = _memory_bytes(work, point.world_size)
+    memory = device_bytes(work, point.world_size)
+    host = host_bytes(work, point.world_size, validate=point.validate)
     calls = (point.warmup + sample_bounds(point, job.config)[0]) * calls_of_sample(
         point, job.config)
     return Draft(
         workload=work, device=device, validate=point.validate, memory_bytes=memory,
+        host_bytes=host,
         skip=(_unfit_world(point, job.world_size) or reason
               or _unsupported(point, work, device)
-              or too_large(memory, device, job.config.hardware)),
-        estimate_s=estimate_primitive_s(
-            work, device, calls, point.validate, job.config.hardware),
+              or too_large(memory, host, device, job.config.hardware)),
+        estimate_s=estimate_primitive_s(work, device, point.world_size, calls, point.validate,
+                                        job.config.hardware),
         identity=_identity(work, point.shape))
 
 
@@ -86,13 +90,6 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
     reasons = (unsupported(point.backend, device, call.collective, call.dtype, call.op, None,
                            call.split) for call in work.collectives())
     return next((reason for reason in reasons if reason), None)
-
-
-def _memory_bytes(work: Primitive, ranks: int) -> int:
-    """Return an upper estimate of a rank's operands, buffers and fp64 references, in bytes."""
-    layers = int(dict(work.options).get("layers", 1))
-    elements = work.m * work.k + work.k * work.n + work.m * work.n
-    return elements * layers * (8 + 8) + 2 * work.size_bytes
 
 
 def _identity(work: Primitive, shape: Shape) -> dict[str, Any]:

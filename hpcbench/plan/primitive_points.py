@@ -14,7 +14,6 @@ from hpcbench.config.blocks import PrimitiveBlock
 from hpcbench.config.implementations import OptionAxes
 from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
-from hpcbench.plan.case import Option
 from hpcbench.plan.model_shapes import LAYERS
 from hpcbench.plan.options import wanted
 from hpcbench.plan.points import Job
@@ -24,6 +23,7 @@ from hpcbench.plan.primitives.spec import ImplementationSpec, PrimitiveSpec, Val
 from hpcbench.plan.primitives.usable import AXES_OF_POINTS
 from hpcbench.plan.primitives.workload import options_of
 from hpcbench.plan.training.models import MODELS
+from hpcbench.plan.workload import Option
 
 
 class PrimitivePoint(NamedTuple):

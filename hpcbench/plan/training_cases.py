@@ -14,13 +14,14 @@ from hpcbench.plan.assemble import (
     sample_bounds,
     too_large,
 )
-from hpcbench.plan.case import Case, Training
+from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import estimate_training_s
 from hpcbench.plan.points import Job
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
 from hpcbench.plan.training.points import TrainingPoint, training_points
 from hpcbench.plan.training.predict import Prediction, predict
 from hpcbench.plan.training.workload import make_training
+from hpcbench.plan.workload import Training
 
 _FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls", "runner")
 """What follows from the rest of a training: no part of what makes it this one."""
@@ -42,8 +43,8 @@ def _draft(point: TrainingPoint, job: Job) -> Draft:
     return Draft(
         workload=work, device=device, validate=point.validate,
         memory_bytes=expected.memory.total,
-        skip=reason or too_large(expected.memory.total, device, job.config.hardware),
-        estimate_s=estimate_training_s(expected, device, calls),
+        skip=reason or too_large(expected.memory.total, 0, device, job.config.hardware),
+        estimate_s=estimate_training_s(expected, device, calls, job.config.hardware),
         identity=_identity(work))
 
 

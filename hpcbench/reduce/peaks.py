@@ -7,7 +7,8 @@ from typing import Any
 
 from hpcbench.analysis.bandwidth import Bandwidth, bandwidth
 from hpcbench.analysis.primitives import communication_rates, flop_rates
-from hpcbench.plan.case import Case, Collective, Primitive, Training
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Collective, Primitive, Training
 from hpcbench.reduce.checks import Problem
 from hpcbench.units import to_gb_per_s, to_tflop_per_s
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.plan.case import Case, Collective
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Collective
 from hpcbench.reduce.checks import AGAIN, Problem
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
 from hpcbench.reduce.derived import Edges, folded_waits_ns, overtaken_ns, waits_ns

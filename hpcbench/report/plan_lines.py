@@ -62,6 +62,7 @@ def plan_header(plan: Plan) -> Iterator[Text]:
     yield from (Text(line) for line in _measure_lines(plan))
     yield Text(_order_line(plan))
     yield Text(_estimate_line(plan))
+    yield from (Text(line, style="yellow") for line in _late_lines(plan))
     yield from (Text(f"note: {note}", style="yellow") for note in plan.config.get("notes", ()))
     patterns = (*ALLOWED, *plan.config.get("launch", {}).get("pass_env", ()))
     inherited = f"workers inherit only variables that match: {' '.join(patterns)}"
@@ -101,11 +102,21 @@ def _estimate_line(plan: Plan) -> str:
     repeats = plan.passes * plan.launches
     total = sum(case.estimate_s for case in runs) * repeats
     depends = sum(case.estimate_s for case in runs if case.needs) * repeats
-    memory = max((case.memory_bytes for case in runs), default=0)
+    memory = max((case.memory_bytes + case.host_bytes for case in runs), default=0)
     text = f"estimate {format_seconds(total) if total else '0 s'}"
     text += f", {format_seconds(depends)} of it only where the needs are met" if depends else ""
     return (f"{text}; largest case {format_bytes(memory)} of buffers per rank "
             "(from assumed latencies and rates, not measured here)")
+
+
+def _late_lines(plan: Plan) -> Iterator[str]:
+    """Yield the case that is furthest over its time limit by its own estimate, if any is."""
+    late = [case for case in plan.cases if not case.skip and case.estimate_s > case.timeout_s]
+    if late:
+        worst = max(late, key=lambda case: case.estimate_s / case.timeout_s)
+        yield (f"note: {plural(len(late), 'case')} may end as timeout: estimated "
+               f"{format_seconds(worst.estimate_s)} of timeout_s {worst.timeout_s:g} with its "
+               f"checks: {worst.label}")
 
 
 def case_table(plan: Plan) -> Iterator[Text]:

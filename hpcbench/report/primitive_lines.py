@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hpcbench.analysis.partners import COMMUNICATE, COMPUTE, NOTHING, Comparison
 from hpcbench.analysis.primitives import OverPasses
-from hpcbench.plan.case import Option
+from hpcbench.plan.workload import Option
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.tables import STYLES, TABLED, wrong_cell
 from hpcbench.report.text import (

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbench.analysis.partners import Comparison
 from hpcbench.analysis.primitives import OverPasses
-from hpcbench.plan.case import Primitive
+from hpcbench.plan.workload import Primitive
 from hpcbench.report.text import options_text
 from hpcbench.units import to_gb_per_s, to_tflop_per_s
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
 from hpcbench.analysis.partners import NOTHING, Comparison, compare
-from hpcbench.plan.case import STATUSES, Collective, Plan, Primitive
+from hpcbench.plan.case import STATUSES, Plan
+from hpcbench.plan.workload import Collective, Primitive
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.primitive_summary import (

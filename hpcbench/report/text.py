@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hpcbench.plan.case import Case, Collective, Option, Primitive, Training
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Collective, Option, Primitive, Training
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import format_bytes
 

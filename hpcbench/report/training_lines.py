@@ -8,8 +8,8 @@ from statistics import median
 
 from rich.text import Text
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
+from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from hpcbench.reduce.training import shown_definition
 from hpcbench.report.tables import STYLES, TABLED

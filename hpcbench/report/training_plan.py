@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from hpcbench.plan.case import Case, Training
+from hpcbench.plan.case import Case
 from hpcbench.plan.training.predict import predict, predict_stage
 from hpcbench.plan.training.stages import stages_of
+from hpcbench.plan.workload import Training
 from hpcbench.report.text import (
     MISSING,
     Column,

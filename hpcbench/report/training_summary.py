@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from hpcbench.analysis.training import hfu, mfu, rates
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.flops import DEFINITIONS, recomputed
 from hpcbench.plan.training.models import MODELS, shape_of
+from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.reduce.training import shown_definition
 from hpcbench.report.text import options_text

@@ -55,13 +55,16 @@ MORE = (
 )
 
 
-@pytest.mark.parametrize(("ranks", "more"), [(2, ()), (4, MORE)])
+TWO = (_block([1, 4]), _block([2], name="short", dtype="bf16"))
+FOUR = (_block([2]), _block([4], name="one_rank_less", world_size=3))
+
+
+@pytest.mark.parametrize(("ranks", "blocks"), [
+    (2, TWO), (4, FOUR), pytest.param(4, (*TWO, *FOUR, *MORE), marks=pytest.mark.soak)])
 def test_every_order_is_right_for_every_number_of_chunks(
-    mpirun: MpiLauncher, ranks: int, more: tuple[dict[str, Any], ...],
+    mpirun: MpiLauncher, ranks: int, blocks: tuple[dict[str, Any], ...],
 ) -> None:
-    config = sweep(measure=TWICE, benchmarks=[
-        _block([1, 2, 4]), _block([2], dtype="bf16"),
-        _block([4], name="one_rank_less", world_size=ranks - 1), *more])
+    config = sweep(measure=TWICE, benchmarks=list(blocks))
     outcome = read(mpirun.run(ranks, config=config, timeout=150).check().folder)
     mpirun.assert_no_orphans()
     _assert_all_right(outcome)

@@ -13,7 +13,7 @@ from hpcbench.analysis.training import (
     rates,
     violations,
 )
-from hpcbench.plan.case import Training
+from hpcbench.plan.workload import Training
 
 WORK = Training(
     strategy="data", options=(), model="transformer-tiny", shrunk=False, family="gpt", layers=2,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,12 @@ def test_a_wrong_value_is_refused_by_the_key_it_stands_for(
         planned(tmp_path, flag, value)
     assert what in str(caught.value)
     assert str(caught.value).startswith("command line: ")
+
+
+@pytest.mark.parametrize("arguments", [["list", "--no-probe"], ["schema"], ["--help"]])
+def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "hpcbench", *arguments], stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert "cannot be written: No space left on device" in done.stderr

@@ -201,6 +201,24 @@ def test_what_an_older_torch_lacks_is_a_skip(work: dict[str, str], fact: str) ->
     assert reason == "torch 2.13.0: ProcessGroupGloo cannot"
 
 
+def test_the_memory_of_gpus_and_that_of_their_host_are_looked_at_apart() -> None:
+    config = check_config({"benchmarks": [
+        {"kind": "primitive", "primitive": "tp_columnwise", "implementations": "torch",
+         "backend": "nccl", "m": 512, "n": 512, "k": 512}]}, "c.json")
+    plan = make_plan(config, 2)
+    (case,) = plan.cases
+
+    def reasons(gpu: int, host: int) -> list[str]:
+        facts = {**GPU_FACTS, "host_memory_bytes": host,
+                 "cuda": {**GPU_FACTS["cuda"], "memory_bytes": [gpu, gpu]}}
+        return list(resolve(plan, [RankFacts(rank, "a", rank, facts) for rank in (0, 1)]
+                            ).skips.values())
+
+    assert reasons(case.memory_bytes, 2 * case.host_bytes) == []
+    assert "of a GPU on a" in reasons(case.memory_bytes - 1, 2**40)[0]
+    assert f"needs {2 * case.host_bytes} bytes on a" in reasons(2**40, 2 * case.host_bytes - 1)[0]
+
+
 def test_progress_is_shared_and_survives_the_writer() -> None:
     ours = SharedProgress.create(1000)
     theirs = SharedProgress(os.dup(ours.fd), 1000)

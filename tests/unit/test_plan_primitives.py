@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hpcbench.config.load import check_config
 from hpcbench.config.names import DTYPE_BYTES, FLOATING_DTYPES, SPLITS
 from hpcbench.errors import ConfigError
-from hpcbench.plan.case import Plan, Primitive, plan_from_json, plan_to_json
+from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.model_shapes import LAYERS, layer_of, share_on, undivided
 from hpcbench.plan.primitives.ep_all_to_all import tokens_of_experts
@@ -21,6 +21,8 @@ from hpcbench.plan.primitives.spec import Problem, Work
 from hpcbench.plan.primitives.workload import make_workload
 from hpcbench.plan.sizes import weights
 from hpcbench.plan.training.models import MODELS
+from hpcbench.plan.workload import Primitive
+from hpcbench.report.plan_lines import plan_header
 
 REGISTRY = load_registry()
 BLOCK: dict[str, Any] = {"kind": "primitive", "primitive": "tp_columnwise",
@@ -381,3 +383,55 @@ def test_one_rank_sends_nothing() -> None:
         for order in spec.orders:
             work: Work = spec.work(Problem(8, 6, 4, "fp32", 1, order, defaults))
             assert sum(traffic.wire_bytes for traffic in work.traffic) == 0, name
+
+
+@pytest.mark.parametrize(("block", "peak_mb"), [
+    ({"primitive": "tp_rowwise", "order": "AR_after", "m": 4096, "n": 4096, "k": 512}, 680),
+    ({"primitive": "tp_mlp", "order": "AR_after", "m": 2048, "n": 2048, "k": 1024,
+      "options": {"activation": "gelu"}}, 250),
+    ({"primitive": "dp_allreduce", "m": 2048, "n": 1024, "k": 1024,
+      "implementations": "functional"}, 226),
+    ({"primitive": "ep_all_to_all", "m": 8192, "n": 512, "k": 512, "world_size": 64}, 92),
+])
+def test_no_case_takes_more_memory_than_planned(block: dict[str, Any], peak_mb: int) -> None:
+    """The peaks were measured: how much one rank grew by set-up, two calls and their checks."""
+    (case,) = plan_of({"dtype": "bf16", "world_size": 4} | block, ranks=64).cases
+    assert peak_mb <= case.host_needs("cpu") / 1e6 < 2 * peak_mb
+
+
+def test_a_reference_is_made_on_the_host_and_takes_no_memory_of_a_gpu() -> None:
+    huge = {"m": 49152, "n": 49152, "k": 49152, "dtype": "bf16", "backend": "nccl"}
+    small = {"hardware": {"device_type": "cuda", "memory_per_device_gb": 80}}
+    (checked,) = plan_of(huge, ranks=8, **small).cases
+    (unchecked,) = plan_of(huge | {"validate": False}, ranks=8, **small).cases
+    assert checked.skip is None and unchecked.skip is None
+    assert 6.6e9 < checked.memory_bytes == unchecked.memory_bytes < 8e9
+    assert unchecked.host_needs("cuda") < checked.host_needs("cuda")
+    assert checked.host_needs("cpu") == checked.memory_bytes + checked.host_bytes
+
+
+def test_an_inexact_reference_and_that_of_communication_alone_take_time() -> None:
+    """The sums of bf16 are exact up to k = 128."""
+    def seconds(**block: Any) -> float:
+        large = {"m": 4096, "n": 4096, "dtype": "bf16", "primitive": "tp_rowwise",
+                 "order": "AR_after", "iterations": 1}
+        times = [plan_of(large | block | {"validate": validate}, ranks=2).cases[0].estimate_s
+                 for validate in (True, False)]
+        return times[0] - times[1]
+
+    assert seconds(k=256) == pytest.approx(4 * seconds(k=128))
+    assert seconds(k=256, implementations="comm_only") == pytest.approx(seconds(k=256))
+    assert seconds(k=256, implementations="compute_only") == pytest.approx(seconds(k=256) / 2)
+
+
+def test_the_plan_tells_which_cases_do_not_fit_their_time_limit() -> None:
+    def notes(**block: Any) -> list[str]:
+        large = {"m": 4096, "n": 4096, "k": 2048, "dtype": "bf16", "order": "AG_after",
+                 "iterations": 1, "warmup": 0}
+        plan = plan_of(large | block, ranks=2)
+        return [line.plain for line in plan_header(plan) if "may end as timeout" in line.plain]
+
+    (told,) = notes(timeout_s=5)
+    assert told.startswith("note: 1 case may end as timeout: estimated ")
+    assert "timeout_s 5 with its checks: tp_columnwise torch gloo" in told
+    assert notes(timeout_s=5, validate=False) == notes(timeout_s=600) == []

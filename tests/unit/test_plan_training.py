@@ -7,7 +7,7 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
-from hpcbench.plan.case import Plan, Training, plan_from_json, plan_to_json
+from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.support import COLLECTIVE_TRAITS
 from hpcbench.plan.training.flops import DEFINITIONS
@@ -16,6 +16,7 @@ from hpcbench.plan.training.predict import hardware_flops, predict, predict_stag
 from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.plan.training.tensors import tensors
+from hpcbench.plan.workload import Training
 
 BLOCK: dict[str, Any] = {"kind": "training", "model": "transformer-tiny", "strategies": "data"}
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from hpcbench.plan.case import Primitive
 from hpcbench.plan.primitives.registry import load_registry
 from hpcbench.plan.primitives.spec import Problem
 from hpcbench.plan.primitives.workload import make_workload, options_of
+from hpcbench.plan.workload import Primitive
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.inputs.dp_allreduce import Gradients
 from hpcbench.workloads.primitives.inputs.ep_all_to_all import Experts

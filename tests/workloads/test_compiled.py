@@ -11,10 +11,10 @@ import torch.distributed as dist
 from torch.distributed import _symmetric_memory
 
 from hpcbench.errors import CaseError
-from hpcbench.plan.case import Primitive
 from hpcbench.plan.primitives.registry import load_registry
 from hpcbench.plan.primitives.spec import Problem
 from hpcbench.plan.primitives.workload import make_workload
+from hpcbench.plan.workload import Primitive
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.operation import PrimitiveOperation
 

@@ -156,3 +156,20 @@ def test_placements_cost_the_planned_collectives_and_no_more(
     names = {_COLLECTIVES[call.__name__]: number
              for call, number in counted.get_comm_counts().items() if number}
     assert names == dict.fromkeys(workload.calls, 1)
+
+
+@pytest.mark.parametrize(("name", "primitive", "order"), [
+    (name, *pair) for name in ("torch", "functional", "dtensor") for pair in ORDERS
+    if (name, pair[0]) != ("dtensor", "ep_all_to_all")])
+def test_nothing_of_an_earlier_output_can_pass_for_the_next_one(
+    group: Any, name: str, primitive: str, order: str,
+) -> None:
+    """The allocator may hand the next call the memory of what the last one returned."""
+    workload = workload_of(primitive, order, "fp32", _SHAPE, name)
+    operation = PrimitiveOperation(workload, Place(0, RANKS, group, torch.device("cpu")))
+    operation.prepare()
+    operation.run()
+    returned = operation.output
+    returned.fill_(1)
+    operation.prepare()
+    assert returned.isnan().all()

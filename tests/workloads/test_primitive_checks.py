@@ -11,6 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbench.backends.devices import add_in_fp32
+from hpcbench.plan.primitive_demands import is_exact
 from hpcbench.workloads.primitives.expected import Expected, compare
 from hpcbench.workloads.primitives.operands import DTYPES
 from hpcbench.workloads.primitives.operation import PrimitiveOperation
@@ -48,6 +50,14 @@ def next_number(result: torch.Tensor, index: int) -> torch.Tensor:
     flat = changed.reshape(-1)
     flat[index] = torch.nextafter(flat[index], torch.tensor(torch.inf, dtype=flat.dtype))
     return changed
+
+
+@ALL
+@DTYPE
+def test_the_plan_knows_which_results_are_exact(primitive: str, order: str, dtype: str) -> None:
+    for shape in (*SHAPES, LARGE):
+        own = ranks_of(primitive, order, dtype, shape)[0]
+        assert is_exact(own.spec) == (own.expected("both").bound is None), shape
 
 
 @ALL
@@ -248,3 +258,16 @@ def test_what_is_no_number_or_has_another_shape_is_wrong(value: float) -> None:
         found = compare(broken, expected)
         assert found and (found.n_wrong, found.first_index) == (1, 3)
         assert compare(right.T, expected) and compare(right[:2], expected)
+
+
+def test_a_gpu_rounds_no_partial_sum_to_a_short_dtype() -> None:
+    """The bounds count on sums in fp32; torch's own default allows cuBLAS to add in bf16."""
+    settings_of_cublas: Any = torch.backends.cuda.matmul
+    names = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+    before = {name: getattr(settings_of_cublas, name) for name in names}
+    try:
+        add_in_fp32()
+        assert [getattr(settings_of_cublas, name) for name in names] == [False, False]
+    finally:
+        for name, value in before.items():
+            setattr(settings_of_cublas, name, value)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.schedules import SCHEDULE_NAMES
 from hpcbench.plan.training.spec import Degrees, StrategySpec
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.plan.training.validity import why_not
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.operation import TrainingOperation
 from hpcbench.workloads.training.parity import Parity, parity

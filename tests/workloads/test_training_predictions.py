@@ -12,7 +12,6 @@ import torch.distributed as dist
 
 from hpcbench.backends.rehearsal import Tally, open_rehearsal
 from hpcbench.config.load import check_config
-from hpcbench.plan.case import Training
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.training.activations import (
     Kept,
@@ -26,6 +25,7 @@ from hpcbench.plan.training.predict import predict_stage
 from hpcbench.plan.training.schedules import SCHEDULE_NAMES
 from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.training.strategies import STRATEGIES
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.models.transformer import Transformer, token_loss
 from hpcbench.workloads.training.operation import TrainingOperation

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.models import parameters, shrink
 from hpcbench.plan.training.spec import Degrees
 from hpcbench.plan.training.strategies import strategy
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 
 SIZES: dict[str, Any] = {"layers": 2, "hidden": 64, "seq_length": 16, "vocab": 96}

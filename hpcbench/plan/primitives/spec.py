@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from hpcbench.config.names import DTYPE_BYTES
-from hpcbench.plan.case import Option
+from hpcbench.plan.workload import Option
 
 Part = Literal["both", "compute", "communicate"]
 NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hpcbench.config.names import FLOATING_DTYPES
-from hpcbench.plan.case import Primitive
 from hpcbench.plan.options import in_order
 from hpcbench.plan.primitives.spec import (
     ImplementationSpec,
@@ -13,6 +12,7 @@ from hpcbench.plan.primitives.spec import (
     Work,
 )
 from hpcbench.plan.primitives.usable import check_reason, check_work
+from hpcbench.plan.workload import Primitive
 
 
 def options_of(primitive: PrimitiveSpec, implementation: ImplementationSpec) -> dict[str, Values]:

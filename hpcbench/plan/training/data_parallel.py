@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from hpcbench.plan.case import Option, Training
 from hpcbench.plan.primitives.spec import Values
 from hpcbench.plan.training.spec import Degrees, StrategySpec
+from hpcbench.plan.workload import Option, Training
 
 _FOLDER = "hpcbench.workloads.training.strategies"
 _BUCKETS = MappingProxyType({"bucket_mb": Values(25)})

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpcbench.config.names import DTYPE_BYTES
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.activations import Kept
 from hpcbench.plan.training.tensors import COLUMNWISE, ROWWISE, Tensor
 from hpcbench.plan.training.traffic import Groups
+from hpcbench.plan.workload import Training
 
 
 @dataclass(frozen=True, slots=True)

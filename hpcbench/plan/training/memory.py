@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.activations import (
     block_bytes,
     embedding_bytes,
@@ -21,6 +20,7 @@ from hpcbench.plan.training.layout import Layout, divided, layout_of, sharded
 from hpcbench.plan.training.models import ModelShape, is_recomputed, shape_of
 from hpcbench.plan.training.stages import Stage
 from hpcbench.plan.training.tensors import Tensor, block_tensors
+from hpcbench.plan.workload import Training
 
 WEIGHT_BYTES = 4
 """Weights, gradients and the states of optimizers are fp32 whatever the arithmetic is in."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from hpcbench.plan.case import Option, Training
 from hpcbench.plan.primitives.spec import Values
 from hpcbench.plan.training.schedules import AUTO, SCHEDULE_NAMES, pipelining, unscheduled
 from hpcbench.plan.training.spec import Degrees, StrategySpec
+from hpcbench.plan.workload import Option, Training
 
 _FOLDER = "hpcbench.workloads.training.strategies"
 _SWITCH = Values(False, (False, True))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from hpcbench.plan.case import Training
+from hpcbench.plan.workload import Training
 
 FAMILIES = ("gpt", "llama", "bert")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.layout import Layout
 from hpcbench.plan.training.models import ModelShape
 from hpcbench.plan.training.stages import Stage
 from hpcbench.plan.training.traffic import Calls, calls
+from hpcbench.plan.workload import Training
 
 
 def pipeline_calls(work: Training, shape: ModelShape, stage: Stage, layout: Layout) -> Calls:

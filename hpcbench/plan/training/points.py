@@ -10,12 +10,12 @@ from hpcbench.config.blocks import TrainingBlock
 from hpcbench.config.implementations import OptionAxes
 from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
-from hpcbench.plan.case import Option
 from hpcbench.plan.options import in_order, wanted
 from hpcbench.plan.points import Job
 from hpcbench.plan.training.models import MODELS
 from hpcbench.plan.training.spec import StrategySpec
 from hpcbench.plan.training.strategies import STRATEGIES, strategy
+from hpcbench.plan.workload import Option
 
 
 class Asked(NamedTuple):

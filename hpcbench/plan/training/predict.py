@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.flops import flops
 from hpcbench.plan.training.flops import recomputed as flops_again
 from hpcbench.plan.training.layout import divided, layout_of
@@ -23,6 +22,7 @@ from hpcbench.plan.training.traffic import (
     together,
     zero1_calls,
 )
+from hpcbench.plan.workload import Training
 
 _OVERFLOWED = 4
 """Bytes in which ranks with parts of a model tell each other whether fp16 gradients overflowed."""

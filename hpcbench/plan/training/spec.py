@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from hpcbench.plan.case import Option, Training
 from hpcbench.plan.primitives.spec import Values
+from hpcbench.plan.workload import Option, Training
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.models import ModelShape
 from hpcbench.plan.training.schedules import Pipelining, pipelining, stages_on
 from hpcbench.plan.training.tensors import (
@@ -13,6 +12,7 @@ from hpcbench.plan.training.tensors import (
     embedding_tensors,
     head_tensors,
 )
+from hpcbench.plan.workload import Training
 
 
 @dataclass(frozen=True, slots=True)

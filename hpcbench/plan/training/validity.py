@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.spec import StrategySpec
+from hpcbench.plan.workload import Training
 
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.flops import flops
 from hpcbench.plan.training.models import MODELS, ModelShape, parameters, shrink
 from hpcbench.plan.training.points import Asked, TrainingPoint
 from hpcbench.plan.training.spec import Degrees
 from hpcbench.plan.training.validity import why_not
+from hpcbench.plan.workload import Training
 
 
 def make_training(point: TrainingPoint) -> tuple[Training, str | None]:

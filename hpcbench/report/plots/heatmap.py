@@ -11,7 +11,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from hpcbench.plan.case import Collective, Primitive, Training, Workload
+from hpcbench.plan.workload import Collective, Primitive, Training, Workload
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.report.plots.style import (
     GREY,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from hpcbench.analysis.partners import COMMUNICATE, COMPUTE
-from hpcbench.plan.case import Primitive
+from hpcbench.plan.workload import Primitive
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.text import (
     device_type,

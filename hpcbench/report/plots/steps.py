@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from hpcbench.plan.case import Training
+from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.training import shown_definition
 from hpcbench.report.plots.style import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hpcbench.plan.case import Collective
+from hpcbench.plan.workload import Collective
 from hpcbench.workloads.calls import all_gather_tensor
 from hpcbench.workloads.collectives.data import moved
 from hpcbench.workloads.collectives.operation import Operation, Place

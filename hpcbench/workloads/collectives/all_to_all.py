@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from hpcbench.plan.case import Collective
+from hpcbench.plan.workload import Collective
 from hpcbench.workloads.collectives.data import moved
 from hpcbench.workloads.collectives.operation import Operation, Place
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcbench.plan.case import Collective
+from hpcbench.plan.workload import Collective
 from hpcbench.workloads.collectives.check import AVG_ULPS, Mismatch, compare
 from hpcbench.workloads.collectives.data import poison
 

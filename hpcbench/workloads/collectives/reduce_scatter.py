@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.plan.case import Collective
+from hpcbench.plan.workload import Collective
 from hpcbench.workloads.calls import reduce_scatter_tensor
 from hpcbench.workloads.collectives.data import contributed, reduced
 from hpcbench.workloads.collectives.operation import Operation, Place, reduce_op

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from hpcbench.plan.case import Collective
+from hpcbench.plan.workload import Collective
 from hpcbench.workloads.collectives.data import moved
 from hpcbench.workloads.collectives.operation import Operation, Place
 

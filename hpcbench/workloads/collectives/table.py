@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpcbench.plan.case import Collective, Workload
+from hpcbench.plan.workload import Collective, Workload
 from hpcbench.workloads.collectives.all_gather import AllGather
 from hpcbench.workloads.collectives.all_reduce import AllReduce
 from hpcbench.workloads.collectives.all_to_all import AllToAll

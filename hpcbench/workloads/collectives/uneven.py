@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from hpcbench.plan.case import Collective
 from hpcbench.plan.sizes import part_counts
+from hpcbench.plan.workload import Collective
 from hpcbench.workloads.collectives.data import contributed, moved, reduced
 from hpcbench.workloads.collectives.operation import Operation, Place, reduce_op
 

@@ -31,8 +31,8 @@ def activated(before: Expected, name: str, dtype: str) -> Expected:
         return Expected(x.relu(), off)
     value = torch.nn.functional.gelu(x)
     if off is None:
-        off = torch.zeros_like(x)
+        off = torch.zeros_like(x, dtype=torch.float32)
     passed = _GELU_SLOPE * off + _ERF_ROUNDINGS * accumulated_roundoff(dtype) * (x.abs() + off)
     rounding = unit_roundoff(dtype) * (
         value.abs() + passed + torch.finfo(DTYPES[dtype]).smallest_normal)
-    return Expected(value, passed + rounding)
+    return Expected(value, (passed + rounding).float())

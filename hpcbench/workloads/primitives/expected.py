@@ -4,7 +4,8 @@ Exact operands leave no tolerance. For others the bound is derived, element by e
 right operands are normally distributed, so that the K terms of a sum have random signs:
 
 - The sum of any of the terms t is within LAMBDA ||t||, and so are the sums that are rounded on the
-  way: in fp32 (what torch does for fp32, fp16 and bf16; in fp64 for fp64). K roundings of that
+  way: in fp32 (what torch does for fp32, fp16 and bf16, on a GPU as `backends.devices.add_in_fp32`
+  asks; in fp64 for fp64). K roundings of that
   size, independent and of mean 0, add up to LAMBDA^2 sqrt(K) u ||t|| at most: Higham and Mary,
   Sharper Probabilistic Backward Error Analysis for Basic Linear Algebra Kernels with Random Data,
   SIAM J. Sci. Comput. 42 (2020). Hoeffding's inequality: each of them is exceeded with a
@@ -16,7 +17,8 @@ right operands are normally distributed, so that the K terms of a sum have rando
   for Inner Products in Floating-Point Arithmetic, SIAM J. Matrix Anal. Appl. 34 (2013).
 - Below the dtype's normal numbers a rounding is off by u times the smallest of them.
 
-u is the unit roundoff of the dtype concerned.
+u is the unit roundoff of the dtype concerned. Of the reference only the value is computed in fp64;
+the terms of the bound, none of them negative, are in fp32, and it is widened by what they can lose.
 """
 
 from __future__ import annotations
@@ -35,12 +37,16 @@ from hpcbench.workloads.primitives.operands import (
 )
 
 LAMBDA = 8.0
+_FP32_STEPS = 16  # roundings of an element of the bound beside those of its sums
 _PIECE = 2**18  # elements compared at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """fp64 on the CPU, in the shape of the output; ``bound`` is None where it must be exact."""
+    """In the shape of the output, on the CPU: ``value`` in fp64, and ``bound`` in fp32.
+
+    ``bound`` is None where the output must be exact.
+    """
 
     value: torch.Tensor
     bound: torch.Tensor | None = None
@@ -57,7 +63,8 @@ def joined(items: Sequence[Expected]) -> Expected:
     if all(item.bound is None for item in items):
         return Expected(value)
     return Expected(value, torch.cat([
-        torch.zeros_like(item.value) if item.bound is None else item.bound for item in items]))
+        torch.zeros_like(item.value, dtype=torch.float32) if item.bound is None else item.bound
+        for item in items]))
 
 
 def product(
@@ -69,35 +76,51 @@ def product(
     ``parts`` are (..., rows, inner) and (inner, columns). ``errors`` (..., rows, inner) are how far
     the left operands may already be off.
     """
-    value = _summed(left.double() @ right.double() for left, right in parts)
-    return Expected(value, None if exact else _bound(parts, dtype, errors or [None] * len(parts)))
-
-
-def _bound(
-    parts: Sequence[tuple[torch.Tensor, torch.Tensor]], dtype: str,
-    errors: Sequence[torch.Tensor | None],
-) -> torch.Tensor:
-    """Return how far the sum of products may be off, as the module's text derives it."""
-    absolute = _summed((left.double() @ right.double()).abs() for left, right in parts)
-    spread, passed = torch.zeros_like(absolute), torch.zeros_like(absolute)
-    for (left, right), error in zip(parts, errors, strict=True):
-        largest, squares = left.double().abs(), right.double().square()
-        if error is not None:
-            largest = largest + error
-            passed += error.square() @ squares
-        spread += (largest.square() @ squares).sqrt()
-    passed = LAMBDA * passed.sqrt()
+    if exact:
+        return Expected(_summed(left.double() @ right.double() for left, right in parts))
+    inner = parts[0][0].shape[-1]
+    value, absolute = _terms(parts)
+    spread, passed = _norms(parts, errors or [None] * len(parts))
     # the reference's own sums are rounded, too
     roundoff = accumulated_roundoff(dtype) + unit_roundoff("fp64")
-    accumulated = LAMBDA**2 * math.sqrt(parts[0][0].shape[-1]) * roundoff * spread
-    stored = len(parts) * unit_roundoff(dtype) * (
-        absolute + passed + torch.finfo(DTYPES[dtype]).smallest_normal)
-    return accumulated + stored + passed
+    spread *= LAMBDA**2 * math.sqrt(inner) * roundoff
+    passed *= LAMBDA
+    absolute += passed + torch.finfo(DTYPES[dtype]).smallest_normal
+    bound = absolute.mul_(len(parts) * unit_roundoff(dtype)).add_(spread).add_(passed)
+    return Expected(value, bound.mul_(1 + (inner + len(parts) + _FP32_STEPS) * 2.0**-23))
+
+
+def _terms(
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sum of the products in fp64, and the sum of their magnitudes in fp32."""
+    value = absolute = None
+    for left, right in parts:
+        term = left.double() @ right.double()
+        size = term.abs().float()
+        value = term if value is None else value.add_(term)
+        absolute = size if absolute is None else absolute.add_(size)
+    assert value is not None and absolute is not None
+    return value, absolute
+
+
+def _norms(
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]], errors: Sequence[torch.Tensor | None],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sum of ||t|| over the parts, and sqrt of the sum of ||e w||^2, in fp32."""
+    spread = passed = torch.zeros(())
+    for (left, right), error in zip(parts, errors, strict=True):
+        largest, squares = left.float().abs(), right.float().square()
+        if error is not None:
+            largest += error
+            passed = passed + error.square() @ squares
+        spread = spread + (largest.square_() @ squares).sqrt_()
+    return spread, passed.sqrt()
 
 
 def _summed(terms: Iterator[torch.Tensor]) -> torch.Tensor:
-    """Return the sum of at least one tensor, holding one of them at a time."""
-    total = next(terms).clone()
+    """Return the sum of at least one tensor, holding one more at a time; it takes the first."""
+    total = next(terms)
     for term in terms:
         total += term
     return total

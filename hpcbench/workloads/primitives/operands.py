@@ -18,8 +18,8 @@ import math
 
 import torch
 
-SIGNIFICAND_BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8}
-"""IEEE 754 binary64, 32, 16 and bfloat16, with the hidden bit."""
+from hpcbench.plan.primitive_demands import SIGNIFICAND_BITS
+
 _MAGNITUDES = (8, 4, 2, 1)
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16,
           "bf16": torch.bfloat16}

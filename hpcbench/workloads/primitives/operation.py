@@ -5,8 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import torch
+
 from hpcbench.errors import CaseError
-from hpcbench.plan.case import Primitive
+from hpcbench.plan.workload import Primitive
 from hpcbench.workloads.collectives.check import Mismatch
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.expected import Expected, compare
@@ -24,6 +26,11 @@ class PrimitiveOperation:
         self._inputs = inputs
         self._expected: Expected | None = None
 
+    @property
+    def output(self) -> torch.Tensor:
+        """Return what the last call ended with."""
+        return self._implementation.output
+
     def prepare(self) -> None:
         """Wipe every buffer that the next call fills; put back what it changes in place."""
         for buffer in self._implementation.scratch:
@@ -36,7 +43,7 @@ class PrimitiveOperation:
 
     def spoil(self) -> None:
         """Make one element of the output wrong, for tests of the check."""
-        output = self._implementation.output
+        output = self.output
         if output.numel():
             output[(-1,) * output.dim()] = float("nan")
 
@@ -44,7 +51,7 @@ class PrimitiveOperation:
         """Compare the output of the last call with the reference, which is made the first time."""
         if self._expected is None:
             self._expected = self._inputs.expected(self._implementation.part)
-        return compare(self._implementation.output, self._expected)
+        return compare(self.output, self._expected)
 
 
 def _named(place: str) -> Any:

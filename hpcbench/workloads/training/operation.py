@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hpcbench.errors import CaseError
-from hpcbench.plan.case import Training
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.data import replica_batch
 from hpcbench.workloads.training.memory import Peak

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.models import shape_of
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.training.data import SEED, replica_batch
 from hpcbench.workloads.training.models.transformer import Transformer, token_loss
 from hpcbench.workloads.training.models.weights import init_weights

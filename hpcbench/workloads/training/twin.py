@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.models import parameters, shape_of
 from hpcbench.plan.training.strategies import strategy
 from hpcbench.plan.training.validity import why_not
+from hpcbench.plan.workload import Training
 
 MOST_PARAMETERS = 20_000_000
 """Of a model that is tried itself: the reference takes 16 bytes for each, in fp64."""

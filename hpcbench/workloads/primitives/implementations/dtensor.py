@@ -13,14 +13,15 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
-from hpcbench.workloads.primitives.implementations.base import AnyInputs, Implementation
+from hpcbench.workloads.primitives.implementations.base import AnyInputs
+from hpcbench.workloads.primitives.implementations.returned import Returning
 from hpcbench.workloads.primitives.inputs.dp_allreduce import Gradients as GradientsInputs
 from hpcbench.workloads.primitives.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
 from hpcbench.workloads.primitives.inputs.tp_mlp import Mlp as MlpInputs
 from hpcbench.workloads.primitives.inputs.tp_rowwise import Rowwise as RowwiseInputs
 
 
-class _OnMesh(Implementation[AnyInputs]):
+class _OnMesh(Returning[AnyInputs]):
     """What all have in common: the group under test as a mesh of one dimension."""
 
     def __init__(self, inputs: AnyInputs) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed._functional_collectives as functional
 
-from hpcbench.workloads.primitives.implementations.base import Implementation
+from hpcbench.workloads.primitives.implementations.returned import Returning
 from hpcbench.workloads.primitives.inputs.dp_allreduce import Gradients as GradientsInputs
 from hpcbench.workloads.primitives.inputs.ep_all_to_all import Experts as ExpertsInputs
 from hpcbench.workloads.primitives.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
@@ -36,7 +36,7 @@ def _reduced(partial: torch.Tensor, group: Any, *, scatter: bool) -> torch.Tenso
         functional.all_reduce(partial, "sum", group))
 
 
-class Columnwise(Implementation[ColumnwiseInputs]):
+class Columnwise(Returning[ColumnwiseInputs]):
     """All-gather before the product, or after it."""
 
     def __init__(self, inputs: ColumnwiseInputs) -> None:
@@ -54,7 +54,7 @@ class Columnwise(Implementation[ColumnwiseInputs]):
             self.output = _gathered(self._product, self.group)
 
 
-class Rowwise(Implementation[RowwiseInputs]):
+class Rowwise(Returning[RowwiseInputs]):
     """The product, then a reduction."""
 
     def __init__(self, inputs: RowwiseInputs) -> None:
@@ -67,7 +67,7 @@ class Rowwise(Implementation[RowwiseInputs]):
         self.output = _reduced(self._partial, self.group, scatter=self.inputs.scatter)
 
 
-class Mlp(Implementation[MlpInputs]):
+class Mlp(Returning[MlpInputs]):
     """All-gather if tokens are divided, both products, a reduction."""
 
     def __init__(self, inputs: MlpInputs) -> None:
@@ -86,7 +86,7 @@ class Mlp(Implementation[MlpInputs]):
         self.output = _reduced(self._partial, self.group, scatter=divided)
 
 
-class Gradients(Implementation[GradientsInputs]):
+class Gradients(Returning[GradientsInputs]):
     """The products of all layers, then one all-reduce."""
 
     def __init__(self, inputs: GradientsInputs) -> None:
@@ -100,7 +100,7 @@ class Gradients(Implementation[GradientsInputs]):
         self.output = _reduced(self._partial, self.group, scatter=False)
 
 
-class Experts(Implementation[ExpertsInputs]):
+class Experts(Returning[ExpertsInputs]):
     """All-to-all of tokens, the product, all-to-all of results."""
 
     def __init__(self, inputs: ExpertsInputs) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import torch
+
 from hpcbench.workloads.primitives.implementations.base import AnyInputs, Implementation
 
 
 class Returning(Implementation[AnyInputs]):
-    """``run`` replaces ``output`` by what torch has allocated."""
+    """``run`` replaces ``output``, empty before the first one, by what torch has allocated."""
+
+    def __init__(self, inputs: AnyInputs) -> None:
+        super().__init__(inputs)
+        self.output = torch.empty(0, dtype=inputs.dtype, device=inputs.place.device)
 
     def restore(self) -> None:
         """Wipe what the last call returned: a later call can get the same memory."""

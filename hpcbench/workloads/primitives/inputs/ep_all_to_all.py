@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from hpcbench.plan.case import Primitive
 from hpcbench.plan.primitives.ep_all_to_all import tokens_of_experts
+from hpcbench.plan.workload import Primitive
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.expected import Expected, joined, product
 from hpcbench.workloads.primitives.inputs.base import Inputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hpcbench.plan.case import Primitive
+from hpcbench.plan.workload import Primitive
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.expected import Expected, product
 from hpcbench.workloads.primitives.inputs.base import Inputs

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from hpcbench.plan.case import Primitive
+from hpcbench.plan.workload import Primitive
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.activations import IN_PLACE, Activation, activated
 from hpcbench.workloads.primitives.expected import Expected, joined, product

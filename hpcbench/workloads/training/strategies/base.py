@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpcbench.plan.case import Training
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.memory import Held
 from hpcbench.workloads.training.phases import PhaseClock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.plan.case import Training
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.strategies.base import Strategy
 from hpcbench.workloads.training.strategies.pipeline import Pipeline

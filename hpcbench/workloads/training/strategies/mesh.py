@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from hpcbench.backends.groups import open_lines
-from hpcbench.plan.case import Training
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.models import shape_of
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.training.data import SEED
 from hpcbench.workloads.training.models.transformer import Transformer
 from hpcbench.workloads.training.models.weights import initial

@@ -15,8 +15,8 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
 from hpcbench.backends.rehearsal import NAME as REHEARSAL
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.schedules import pipelining
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import DTYPES, Place
 from hpcbench.workloads.training.memory import Held, held, local
 from hpcbench.workloads.training.models.transformer import TIED, Transformer, token_loss

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from hpcbench.plan.case import Training
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import DTYPES
 from hpcbench.workloads.training.precision import autocast, is_mixed
 

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hpcbench.plan.case import Training
 from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.training.schedules import pipelining, stages_on
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.training.models.transformer import Transformer
 
 Whole = Callable[[nn.Parameter], torch.Tensor]

@@ -26,7 +26,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
-from hpcbench.plan.case import Training
+from hpcbench.plan.workload import Training
 from hpcbench.workloads.training.models.blocks import Block
 from hpcbench.workloads.training.models.transformer import Embedding, Transformer
 from hpcbench.workloads.training.phases import PhaseClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from hpcbench.plan.case import Primitive
+from hpcbench.plan.workload import Primitive
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.expected import Expected, product
 from hpcbench.workloads.primitives.implementations.base import Implementation
