@@ -28,15 +28,21 @@ class Asked(NamedTuple):
     seq_length: int | None
 
 
-class TrainingPoint(NamedTuple):
-    """One value of every axis."""
+class Setting(NamedTuple):
+    """How a step is taken, whatever the strategy: fields of `TrainingBlock` and of `Training`."""
 
-    asked: Asked
     batch_size: int
     accumulation: int
     dtype: str
     optimizer: str
     checkpointing: str
+
+
+class TrainingPoint(NamedTuple):
+    """One value of every axis."""
+
+    asked: Asked
+    setting: Setting
     device: str
     env: tuple[tuple[str, str], ...]
     world_size: int
@@ -75,15 +81,13 @@ def _points(block: TrainingBlock, job: Job) -> Iterator[TrainingPoint]:
         block.mode or (config.measure.mode,), block.warmup or (config.measure.warmup,),
         block.iterations or (config.measure.iterations,), block.check or (config.measure.check,),
         block.wakeup_s or (config.launch.wakeup_s,)))
-    for asked, batch, parts, dtype, optimizer, checkpointing, device, env, ranks in product(
-            _models(block), block.batch_size, block.accumulation, block.dtype, block.optimizer,
-            block.checkpointing, block.device, variables, sizes):
+    for asked, setting, device, env, ranks in product(
+            _models(block), _settings(block), block.device, variables, sizes):
         for choice in choices:
             backends = block.backend if choice.backend is None else (choice.backend,)
             for backend, measured in product(backends, inner):
-                yield TrainingPoint(
-                    asked, batch, parts, dtype, optimizer, checkpointing, device, env, ranks,
-                    choice.strategy, choice.options, backend, *measured)
+                yield TrainingPoint(asked, setting, device, env, ranks, choice.strategy,
+                                    choice.options, backend, *measured)
 
 
 def _models(block: TrainingBlock) -> Iterator[Asked]:
@@ -91,6 +95,11 @@ def _models(block: TrainingBlock) -> Iterator[Asked]:
     for values in product(block.model, block.layers or none, block.hidden or none,
                           block.vocab or none, block.seq_length or none):
         yield Asked(*values)
+
+
+def _settings(block: TrainingBlock) -> Iterator[Setting]:
+    for values in product(*(getattr(block, name) for name in Setting._fields)):
+        yield Setting(*values)
 
 
 def _choices(block: TrainingBlock) -> Iterator[_Choice]:

@@ -45,7 +45,6 @@ def _draft(point: TrainingPoint, shape: ModelShape, degrees: Degrees) -> Trainin
         strategy=point.strategy.name, options=point.options, model=point.asked.model,
         shrunk=shape != MODELS[point.asked.model], family=shape.family, layers=shape.layers,
         hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, inner=shape.inner,
-        vocab=shape.vocab, seq_length=shape.seq_length, dtype=point.dtype,
-        batch_size=point.batch_size, accumulation=point.accumulation, optimizer=point.optimizer,
-        checkpointing=point.checkpointing, dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
+        vocab=shape.vocab, seq_length=shape.seq_length, **point.setting._asdict(),
+        dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
         parameters=0, flops=(), calls=(), runner=point.strategy.runner)
