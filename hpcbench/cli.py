@@ -1,4 +1,4 @@
-"""Commands and flags; the one place that turns an error into a line and an exit code.
+"""Commands and flags; `__main__` turns errors into a line and an exit code.
 
 Every command imports what it needs when it runs, so that ``--help`` stays instant and a laptop
 without torch or MPI can read results.
@@ -6,7 +6,6 @@ without torch or MPI can read results.
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -17,9 +16,7 @@ from typing import Annotated, Optional
 import typer
 
 from hpcbench import __version__
-from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.announced import announced_rank
-from hpcbench.masking import masked, print_traceback
 
 app = typer.Typer(
     name="hpcbench",
@@ -288,58 +285,3 @@ def schema() -> None:
     from hpcbench.config.load import json_schema
 
     typer.echo(json_schema())
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-def main() -> None:
-    """Run one command; print one line for a known error, a traceback only for our own."""
-    if announced_rank(os.environ) > 0:
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (rank 0 says it for all)
-    code = _exit_code()
-    reason = _lost_output()
-    if reason and code == ExitCode.OK:
-        print(f"hpcbench: standard output cannot be written: {reason}", file=sys.stderr)
-        code = int(ExitCode.USAGE)
-    sys.exit(code)
-
-
-def _exit_code() -> int:
-    """Run the command; return what the process is to end with."""
-    try:
-        app()
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else int(ExitCode.OK)
-    except HpcbenchError as error:
-        print(f"hpcbench: {masked(str(error), os.environ)}", file=sys.stderr)
-        return int(error.exit_code)
-    except OSError as error:
-        if error.errno not in _FULL:
-            return _internal_error()
-        print(f"hpcbench: cannot be written: {error.strerror}", file=sys.stderr)
-        return int(ExitCode.USAGE)
-    except Exception:
-        return _internal_error()
-    return int(ExitCode.OK)
-
-
-def _internal_error() -> int:
-    print_traceback(os.environ)
-    print("hpcbench: internal error, please report the lines above", file=sys.stderr)
-    return int(ExitCode.INTERNAL)
-
-
-def _lost_output() -> str | None:
-    """Return why what was printed cannot be written; then let it go.
-
-    Python would try again at its end, and end with 120 instead of our exit code.
-    """
-    if sys.stdout is None:  # closed by whoever started us
-        return None
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return error.strerror
-    return None

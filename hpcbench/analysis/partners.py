@@ -25,13 +25,17 @@ from hpcbench.analysis.primitives import (
     times_longest_part,
 )
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Primitive
+from hpcbench.plan.workload import Option, Primitive
 from hpcbench.reduce.results import CaseResult
 
 COMPUTE, COMMUNICATE, BASE = "compute_only", "comm_only", "torch"
+PARTS = (COMPUTE, COMMUNICATE)
+SHARDED = ("size", "sharded")
+"""The option of ``compute_only`` that makes it a part; no other implementation has it."""
 _WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
 """How partners may differ; of several the one that differs least is taken."""
 Key = tuple[object, ...]
+Options = frozenset[tuple[str, Option]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,18 @@ def does_both(work: Primitive) -> bool:
     return bool(work.flops and work.size_bytes)
 
 
+def parts_first(item: CaseResult) -> tuple[int, int]:
+    """Return a sort key: the parts alone first, then as planned."""
+    name = item.case.primitive.implementation
+    return PARTS.index(name) if name in PARTS else len(PARTS), item.case.index
+
+
+def common_options(items: Iterable[CaseResult]) -> Options:
+    """Return the options that all of several cases have, there must be one; of one case none."""
+    found = [frozenset(item.case.primitive.options) for item in items]
+    return frozenset.intersection(*found) if len(found) > 1 else frozenset()
+
+
 def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResult | None:
     """Return the case of another implementation that solves the same problem as ``item``.
 
@@ -102,7 +118,7 @@ def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResu
 
 def _own_options(work: Primitive) -> set[tuple[str, object]]:
     """Return the primitive's options; size ``unsharded`` stays, so that it is no partner."""
-    return {option for option in work.options if option != ("size", "sharded")}
+    return {option for option in work.options if option != SHARDED}
 
 
 def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> Comparison:

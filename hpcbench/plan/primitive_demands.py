@@ -49,9 +49,13 @@ def is_exact(work: Primitive) -> bool:
 
 
 def device_bytes(work: Primitive, ranks: int) -> int:
-    """Return the bytes of operands and buffers; a result that is returned is there twice."""
+    """Return the bytes of operands and buffers; a result that is returned is there twice.
+
+    So is, in messages of chunks, what lies between: as it is sent, and as it arrives.
+    """
     held = _elements(work, ranks)
-    return DTYPE_BYTES[work.dtype] * (held.operands + held.between + 2 * held.result)
+    between = held.between * (2 if work.implementation == "chunked_pipeline" else 1)
+    return DTYPE_BYTES[work.dtype] * (held.operands + between + 2 * held.result)
 
 
 def host_bytes(work: Primitive, ranks: int, *, validate: bool) -> int:

@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from hpcbench.analysis.partners import COMMUNICATE, COMPUTE, NOTHING, Comparison
+from hpcbench.analysis.partners import (
+    NOTHING,
+    Comparison,
+    Options,
+    common_options,
+    parts_first,
+)
 from hpcbench.analysis.primitives import OverPasses
-from hpcbench.plan.workload import Option
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.tables import STYLES, TABLED, wrong_cell
 from hpcbench.report.text import (
@@ -52,9 +57,7 @@ COLUMNS = (
 )
 _IF_ANY = ("options", "flags")
 """Columns that are left out where no row has anything in them."""
-_PARTS_FIRST = (COMPUTE, COMMUNICATE)
 Comparisons = Mapping[str, Comparison]
-Options = frozenset[tuple[str, Option]]
 
 
 def primitive_lines(
@@ -67,10 +70,11 @@ def primitive_lines(
             groups[_group_title(item)].append(item)
     if not groups:
         return
-    common = {title: _common_options(group) for title, group in groups.items()}
+    common = {title: common_options(group) for title, group in groups.items()}
     orders = _in_order_of_appearance(items)
     listed = [(title, item) for title, group in groups.items()
-              for item in sorted(group, key=lambda item: _row_order(item, orders))]
+              for item in sorted(group, key=lambda item: (
+                  orders.index(item.case.primitive.order), parts_first(item)))]
     columns, rows = _shown([
         _row(item, common[title], _of_order(item, groups[title]),
              comparisons.get(item.case.case_id, NOTHING)) for title, item in listed])
@@ -89,29 +93,14 @@ def primitive_lines(
     yield from _missing_lines([comparisons.get(item.case.case_id, NOTHING) for _, item in listed])
 
 
-def _common_options(items: Sequence[CaseResult]) -> Options:
-    """Return the options that all of several cases have: they need no column."""
-    if len(items) == 1:
-        return frozenset()
-    return frozenset.intersection(*(frozenset(item.case.primitive.options) for item in items))
-
-
 def _of_order(item: CaseResult, group: Sequence[CaseResult]) -> Options:
     """Return the options that all rows of a row's order have: an order may decide an option."""
-    return _common_options([other for other in group
+    return common_options([other for other in group
                             if other.case.primitive.order == item.case.primitive.order])
 
 
 def _in_order_of_appearance(items: Sequence[CaseResult]) -> list[str]:
     return list(dict.fromkeys(item.case.primitive.order for item in items))
-
-
-def _row_order(item: CaseResult, orders: Sequence[str]) -> tuple[int, int, int]:
-    """Return a sort key: within an order the parts alone first, then as planned."""
-    work = item.case.primitive
-    part = (_PARTS_FIRST.index(work.implementation) if work.implementation in _PARTS_FIRST
-            else len(_PARTS_FIRST))
-    return orders.index(work.order), part, item.case.index
 
 
 def _shown(rows: Sequence[list[str]]) -> tuple[list[Column], list[list[str]]]:

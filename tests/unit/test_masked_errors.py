@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hpcbench import cli
+from hpcbench.__main__ import main
 from hpcbench.errors import FileError
 from hpcbench.launch.agreement import AgreedError, on_all
 from hpcbench.launch.communicator import SoloCommunicator
@@ -80,6 +80,6 @@ def test_what_a_rank_tells_the_others() -> None:
 def test_the_one_line_of_a_command(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr("sys.argv", ["hpcbench", "reduce", f"/no/{SECRET}"])
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main()
     assert end.value.code == 2
     assert capsys.readouterr().err.startswith("hpcbench: /no/***: no such folder")

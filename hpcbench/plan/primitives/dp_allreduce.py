@@ -9,22 +9,27 @@ of its outputs; G is (n, k). A rank has m / d rows of X and D. Every rank ends w
 
 from __future__ import annotations
 
-from hpcbench.plan.primitives.spec import PrimitiveSpec, Problem, Traffic, Values, Work, not_divided
+from hpcbench.plan.primitives.spec import (
+    PrimitiveSpec,
+    Problem,
+    Traffic,
+    Values,
+    Work,
+    not_divided,
+    on_every_rank,
+)
+
+
+def _flops(problem: Problem) -> int:
+    return problem.product_flops * int(problem.options["layers"])
 
 
 def work(problem: Problem) -> Work:
     """Return 2 m n k flops a layer, divided among the ranks."""
-    p, layers = problem, int(problem.options["layers"])
-    flops = 2 * p.m * p.n * p.k * layers
-    size = p.n * p.k * p.element_bytes * layers
+    p, flops = problem, _flops(problem)
+    size = p.n * p.k * p.element_bytes * int(p.options["layers"])
     return Work(flops // p.ranks, flops,
                 (Traffic("all_reduce", size, 2 * size * (p.ranks - 1) // p.ranks),))
-
-
-def unsharded(problem: Problem) -> Work:
-    """Return the work where each rank computes the gradients of all tokens."""
-    flops = 2 * problem.m * problem.n * problem.k * int(problem.options["layers"])
-    return Work(flops, flops * problem.ranks, ())
 
 
 def unfit(problem: Problem) -> str | None:
@@ -34,7 +39,7 @@ def unfit(problem: Problem) -> str | None:
 
 SPEC = PrimitiveSpec(
     name="dp_allreduce", meaning="weight gradients of several layers + all-reduce: G = sum D^T X",
-    orders=("AR_after",), work=work, unsharded=unsharded, unfit=unfit,
+    orders=("AR_after",), work=work, unsharded=on_every_rank(_flops), unfit=unfit,
     inputs="hpcbench.workloads.primitives.inputs.dp_allreduce:Gradients",
     options={"layers": Values(4)},
     layers=("attention_qkv", "attention_out", "mlp_up", "mlp_down"))

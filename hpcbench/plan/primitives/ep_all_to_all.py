@@ -10,7 +10,15 @@ their order. ``split`` says how many tokens of each rank go to each expert (`pla
 from __future__ import annotations
 
 from hpcbench.config.names import SPLITS
-from hpcbench.plan.primitives.spec import PrimitiveSpec, Problem, Traffic, Values, Work, not_divided
+from hpcbench.plan.primitives.spec import (
+    PrimitiveSpec,
+    Problem,
+    Traffic,
+    Values,
+    Work,
+    not_divided,
+    on_every_rank,
+)
 from hpcbench.plan.sizes import weights
 
 
@@ -42,13 +50,7 @@ def work(problem: Problem) -> Work:
     traffic = tuple(
         Traffic("all_to_all", rows * width * p.element_bytes, crossing * width * p.element_bytes)
         for width in (p.k, p.n))
-    return Work(2 * heaviest * p.n * p.k, 2 * p.m * p.n * p.k, traffic)
-
-
-def unsharded(problem: Problem) -> Work:
-    """Return the work where each rank sends all tokens through all experts that they belong to."""
-    flops = 2 * problem.m * problem.n * problem.k
-    return Work(flops, flops * problem.ranks, ())
+    return Work(2 * heaviest * p.n * p.k, p.product_flops, traffic)
 
 
 def unfit(problem: Problem) -> str | None:
@@ -58,6 +60,7 @@ def unfit(problem: Problem) -> str | None:
 
 SPEC = PrimitiveSpec(
     name="ep_all_to_all", meaning="tokens to experts, product, and back: y = x W_e",
-    orders=("dispatch_combine",), work=work, unsharded=unsharded, unfit=unfit,
+    orders=("dispatch_combine",), work=work,
+    unsharded=on_every_rank(lambda problem: problem.product_flops), unfit=unfit,
     inputs="hpcbench.workloads.primitives.inputs.ep_all_to_all:Experts",
     options={"split": Values("even", SPLITS)}, layers=("mlp_up",))

@@ -53,6 +53,11 @@ class Problem:
         """Return the bytes of one element."""
         return DTYPE_BYTES[self.dtype]
 
+    @property
+    def product_flops(self) -> int:
+        """Return the flops of one product, (m, k) by (k, n): 2 m n k."""
+        return 2 * self.m * self.n * self.k
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -148,6 +153,13 @@ class ImplementationSpec:
     compiles: bool = False
     unfit: Callable[[str, Problem], str | None] = lambda _primitive, _problem: None
     overlaps: bool = False
+
+
+def on_every_rank(flops: Callable[[Problem], int]) -> Callable[[Problem], Work]:
+    """Return the work where each rank does all of these flops and sends nothing."""
+    def work(problem: Problem) -> Work:
+        return Work(flops(problem), flops(problem) * problem.ranks, ())
+    return work
 
 
 def not_divided(ranks: int, **extents: int) -> str | None:

@@ -10,23 +10,25 @@ A is (m, k), W is (k, n), C is (m, n). A rank has rows of A.
 
 from __future__ import annotations
 
-from hpcbench.plan.primitives.spec import PrimitiveSpec, Problem, Traffic, Values, Work, not_divided
+from hpcbench.plan.primitives.spec import (
+    PrimitiveSpec,
+    Problem,
+    Traffic,
+    Values,
+    Work,
+    not_divided,
+    on_every_rank,
+)
 
 
 def work(problem: Problem) -> Work:
     """Return 2 m n k flops over all ranks, d times as many where all ranks compute all of C."""
-    p, flops = problem, 2 * problem.m * problem.n * problem.k
+    p, flops = problem, problem.product_flops
     if p.order == "AG_before":
         every = p.options["weight"] == "replicated"
         flops_each = flops if every else flops // p.ranks
         return Work(flops_each, flops_each * p.ranks, (_gather(p, p.k),))
     return Work(flops // p.ranks, flops, (_gather(p, p.n),))
-
-
-def unsharded(problem: Problem) -> Work:
-    """Return the work where each rank computes all of C."""
-    flops = 2 * problem.m * problem.n * problem.k
-    return Work(flops, flops * problem.ranks, ())
 
 
 def unfit(problem: Problem) -> str | None:
@@ -42,7 +44,8 @@ def _gather(problem: Problem, width: int) -> Traffic:
 
 SPEC = PrimitiveSpec(
     name="tp_columnwise", meaning="all-gather + matrix product: C = A W, rows of A on the ranks",
-    orders=("AG_before", "AG_after"), work=work, unsharded=unsharded, unfit=unfit,
+    orders=("AG_before", "AG_after"), work=work,
+    unsharded=on_every_rank(lambda problem: problem.product_flops), unfit=unfit,
     inputs="hpcbench.workloads.primitives.inputs.tp_columnwise:Columnwise",
     options={"weight": Values("sharded", ("sharded", "replicated"))},
     layers=("attention_qkv", "mlp_up"), divides_layer=True,

@@ -9,24 +9,26 @@ X is (m, k), W1 is (k, n), W2 is (n, k), Y is (m, k): m tokens, hidden size k, i
 
 from __future__ import annotations
 
-from hpcbench.plan.primitives.spec import PrimitiveSpec, Problem, Traffic, Values, Work, not_divided
+from hpcbench.plan.primitives.spec import (
+    PrimitiveSpec,
+    Problem,
+    Traffic,
+    Values,
+    Work,
+    not_divided,
+    on_every_rank,
+)
 
 
 def work(problem: Problem) -> Work:
     """Return 4 m n k flops, divided among the ranks; the activation is not counted."""
-    p, flops = problem, 4 * problem.m * problem.n * problem.k
+    p, flops = problem, 2 * problem.product_flops
     size = p.m * p.k * p.element_bytes
     wire = size * (p.ranks - 1) // p.ranks
     traffic: tuple[Traffic, ...] = (Traffic("all_reduce", size, 2 * wire),)
     if p.order == "sequence_parallel":
         traffic = (Traffic("all_gather", size, wire), Traffic("reduce_scatter", size, wire))
     return Work(flops // p.ranks, flops, traffic)
-
-
-def unsharded(problem: Problem) -> Work:
-    """Return the work where each rank computes all of Y."""
-    flops = 4 * problem.m * problem.n * problem.k
-    return Work(flops, flops * problem.ranks, ())
 
 
 def unfit(problem: Problem) -> str | None:
@@ -37,7 +39,8 @@ def unfit(problem: Problem) -> str | None:
 
 SPEC = PrimitiveSpec(
     name="tp_mlp", meaning="column-wise product, activation, row-wise product: Y = act(X W1) W2",
-    orders=("sequence_parallel", "AR_after"), work=work, unsharded=unsharded, unfit=unfit,
+    orders=("sequence_parallel", "AR_after"), work=work,
+    unsharded=on_every_rank(lambda problem: 2 * problem.product_flops), unfit=unfit,
     inputs="hpcbench.workloads.primitives.inputs.tp_mlp:Mlp",
     options={"activation": Values("relu", ("relu", "gelu"))}, layers=("mlp",),
     divides_layer=True)

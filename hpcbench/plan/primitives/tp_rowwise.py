@@ -8,23 +8,24 @@ A is (m, k), W is (k, n), C is (m, n). Each rank's product is a partial sum of a
 
 from __future__ import annotations
 
-from hpcbench.plan.primitives.spec import PrimitiveSpec, Problem, Traffic, Work, not_divided
+from hpcbench.plan.primitives.spec import (
+    PrimitiveSpec,
+    Problem,
+    Traffic,
+    Work,
+    not_divided,
+    on_every_rank,
+)
 
 
 def work(problem: Problem) -> Work:
     """Return 2 m n k flops, divided among the ranks."""
-    p, flops = problem, 2 * problem.m * problem.n * problem.k
+    p, flops = problem, problem.product_flops
     size = p.m * p.n * p.element_bytes
     wire = size * (p.ranks - 1) // p.ranks
     traffic = (Traffic("reduce_scatter", size, wire) if p.order == "RS_after"
                else Traffic("all_reduce", size, 2 * wire))
     return Work(flops // p.ranks, flops, (traffic,))
-
-
-def unsharded(problem: Problem) -> Work:
-    """Return the work where each rank computes all of C."""
-    flops = 2 * problem.m * problem.n * problem.k
-    return Work(flops, flops * problem.ranks, ())
 
 
 def unfit(problem: Problem) -> str | None:
@@ -35,6 +36,7 @@ def unfit(problem: Problem) -> str | None:
 
 SPEC = PrimitiveSpec(
     name="tp_rowwise", meaning="matrix product + reduction: C = A W, columns of A on the ranks",
-    orders=("RS_after", "AR_after"), work=work, unsharded=unsharded, unfit=unfit,
+    orders=("RS_after", "AR_after"), work=work,
+    unsharded=on_every_rank(lambda problem: problem.product_flops), unfit=unfit,
     inputs="hpcbench.workloads.primitives.inputs.tp_rowwise:Rowwise",
     layers=("attention_out", "mlp_down"), divides_layer=True)

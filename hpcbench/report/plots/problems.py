@@ -11,7 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from hpcbench.analysis.partners import COMMUNICATE, COMPUTE
+from hpcbench.analysis.partners import (
+    COMMUNICATE,
+    COMPUTE,
+    SHARDED,
+    Options,
+    common_options,
+    parts_first,
+)
 from hpcbench.plan.workload import Primitive
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.text import (
@@ -25,8 +32,6 @@ from hpcbench.report.timing import mode_text
 
 MOST_ROWS = 30
 """More rows than this are split over several figures, by section."""
-_SHARDED = ("size", "sharded")
-_PARTS = (COMPUTE, COMMUNICATE)
 Key = tuple[str, ...]
 
 
@@ -116,21 +121,17 @@ def _own_names(works: Sequence[Primitive]) -> frozenset[str]:
 
 
 def _section(title: str, items: Sequence[CaseResult]) -> Section:
-    ordered = sorted(items, key=lambda item: (
-        _PARTS.index(item.case.primitive.implementation)
-        if item.case.primitive.implementation in _PARTS else len(_PARTS), item.case.index))
-    common = frozenset.intersection(*(frozenset(item.case.primitive.options) for item in items))
+    ordered, common = sorted(items, key=parts_first), common_options(items)
     return Section(
         title=title,
-        rows=tuple(Row(_label(item, common if len(items) > 1 else frozenset()), item)
-                   for item in ordered),
+        rows=tuple(Row(_label(item, common), item) for item in ordered),
         compute_s=_alone_s(COMPUTE, ordered), communicate_s=_alone_s(COMMUNICATE, ordered))
 
 
-def _label(item: CaseResult, common: frozenset[tuple[str, object]]) -> str:
+def _label(item: CaseResult, common: Options) -> str:
     work = item.case.primitive
     options = options_text([option for option in work.options
-                            if option not in common and option != _SHARDED])
+                            if option not in common and option != SHARDED])
     return f"{work.implementation} {options}".rstrip()
 
 

@@ -15,7 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from hpcbench.analysis.partners import COMMUNICATE, COMPUTE, NOTHING, Comparison
+from hpcbench.analysis.partners import (
+    COMMUNICATE,
+    COMPUTE,
+    NOTHING,
+    Comparison,
+    does_both,
+)
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.plots.problems import ProblemChart, Row, Section
 from hpcbench.report.plots.style import (
@@ -126,9 +132,8 @@ def _draw_row(axes: Axes, row: Row, at: float) -> None:
     item = row.item
     if item.statistics is None:
         return
-    is_part = not (item.case.primitive.flops and item.case.primitive.size_bytes)
     axes.barh(at, to_us(item.statistics.median_s), height=0.62,
-              color=PART_COLOUR if is_part else BAR_COLOUR, alpha=0.75)
+              color=BAR_COLOUR if does_both(item.case.primitive) else PART_COLOUR, alpha=0.75)
     medians = [to_us(time_s) for time_s in item.timing.pass_medians_s if time_s is not None
                ] if item.timing else []
     if len(medians) > 1:

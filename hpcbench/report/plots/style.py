@@ -27,7 +27,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 TEXT, SMALL, TITLE = 10, 8, 13
 SIZE_INCHES = (11.0, 5.8)
-FOOTER_CHARACTERS = 195
+FOOTER_CHARACTERS, ORIGIN_CHARACTERS = 195, 185
+"""What fits into a line of the footer: fewer where many are digits, which are wide."""
 MOST_TICKS = 8
 DPI = 120
 
@@ -110,9 +111,9 @@ def footer(figure: Figure, results: Results, *, caption: str, timing: str) -> No
     when = run.started_at or "start time unknown"
     origin = (f"{run.name}, run {run.run_id}, {when}; "
               f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}; {versions}")
-    lines = [(line, color) for text, color in ((caption, "black"), (timing, "black"),
-                                               (origin, GREY))
-             for line in textwrap.wrap(text, FOOTER_CHARACTERS)]
+    lines = [(line, color) for text, color, most in (
+        (caption, "black", FOOTER_CHARACTERS), (timing, "black", FOOTER_CHARACTERS),
+        (origin, GREY, ORIGIN_CHARACTERS)) for line in textwrap.wrap(text, most)]
     inches = figure.get_figheight()
     for row, (line, color) in enumerate(lines, start=1):
         height = (0.128 + 0.168 * (len(lines) - row)) / inches

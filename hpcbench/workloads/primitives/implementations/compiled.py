@@ -78,14 +78,12 @@ class Rowwise(Compiled[RowwiseInputs]):
         """Return it in the order asked for."""
         calls, inputs = self.calls, self.inputs
 
-        def scattered(columns: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            return calls.scattered(columns @ weight)
+        combined = calls.scattered if inputs.scatter else calls.reduced
 
-        def reduced(columns: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            return calls.reduced(columns @ weight)
+        def multiply_and_combine(columns: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return combined(columns @ weight)
 
-        chosen = scattered if inputs.scatter else reduced
-        return chosen, (inputs.columns, inputs.weight)
+        return multiply_and_combine, (inputs.columns, inputs.weight)
 
 
 class Mlp(Compiled[MlpInputs]):

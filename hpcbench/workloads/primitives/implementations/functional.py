@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed._functional_collectives as functional
 
+from hpcbench.workloads.calls import renamed
 from hpcbench.workloads.primitives.implementations.returned import Returning
 from hpcbench.workloads.primitives.inputs.dp_allreduce import Gradients as GradientsInputs
 from hpcbench.workloads.primitives.inputs.ep_all_to_all import Experts as ExpertsInputs
@@ -18,10 +19,8 @@ from hpcbench.workloads.primitives.inputs.tp_columnwise import Columnwise as Col
 from hpcbench.workloads.primitives.inputs.tp_mlp import Mlp as MlpInputs
 from hpcbench.workloads.primitives.inputs.tp_rowwise import Rowwise as RowwiseInputs
 
-# torch 2.13 renamed two and deprecates the old names
-_all_gather: Any = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
-_reduce_scatter: Any = (
-    getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor)
+_all_gather = renamed(functional, "all_gather_single", "all_gather_tensor")
+_reduce_scatter = renamed(functional, "reduce_scatter_single", "reduce_scatter_tensor")
 
 
 def _gathered(rows: torch.Tensor, group: Any) -> torch.Tensor:

@@ -15,6 +15,12 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.workloads.primitives.implementations.base import AnyInputs, Implementation
+from hpcbench.workloads.primitives.implementations.messages import (
+    finish,
+    receiving,
+    sending,
+    start,
+)
 from hpcbench.workloads.primitives.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
 from hpcbench.workloads.primitives.inputs.tp_mlp import Mlp as MlpInputs
 from hpcbench.workloads.primitives.inputs.tp_rowwise import Rowwise as RowwiseInputs
@@ -34,20 +40,8 @@ class _Ring(Implementation[AnyInputs]):
         data, so behind a large message the permission comes late, and the link works one way only.
         """
         place = self.inputs.place
-        after = place.global_rank((self.rank + 1) % self.ranks)
-        before = place.global_rank((self.rank - 1) % self.ranks)
-        return [dist.P2POp(dist.irecv, received, before, self.group),
-                dist.P2POp(dist.isend, sent, after, self.group)]
-
-
-def _start(messages: Sequence[dist.P2POp]) -> Sequence[Any]:
-    """Start messages that were made once; there may be none, which torch refuses."""
-    return dist.batch_isend_irecv(list(messages)) if messages else ()
-
-
-def _finish(started: Sequence[Any]) -> None:
-    for work in started:
-        work.wait()
+        return [receiving(place, (self.rank - 1) % self.ranks, received),
+                sending(place, (self.rank + 1) % self.ranks, sent)]
 
 
 class Columnwise(_Ring[ColumnwiseInputs]):
@@ -85,18 +79,18 @@ class Columnwise(_Ring[ColumnwiseInputs]):
 
     def _gather_first(self) -> None:
         for hops, block in enumerate(self._blocks):
-            travelling = _start(self._hops[hops] if hops < self.ranks - 1 else ())
+            travelling = start(self._hops[hops] if hops < self.ranks - 1 else ())
             torch.mm(block, self.inputs.weight, out=self._placed[self.owner(hops)])
-            _finish(travelling)
+            finish(travelling)
 
     def _multiply_first(self) -> None:
         """Cut the own rows into as many pieces as ranks; under each product the others' hop."""
         made = self._placed[self.rank].tensor_split(self.ranks)
         for step, hops in enumerate(self._hops):
-            travelling = _start(hops)
+            travelling = start(hops)
             if step < self.ranks:
                 torch.mm(self._rows[step], self.inputs.weight, out=made[step])
-            _finish(travelling)
+            finish(travelling)
 
 
 class Rowwise(_Ring[RowwiseInputs]):
@@ -122,10 +116,10 @@ class Rowwise(_Ring[RowwiseInputs]):
         travelling: Sequence[Any] = ()
         for step, (columns, total) in enumerate(zip(self._columns, self._sums, strict=True)):
             torch.mm(columns, self.inputs.weight, out=total)
-            _finish(travelling)
+            finish(travelling)
             if step:
                 total.add_(self._arrived)
-            travelling = _start(self._hops[step] if step < self.ranks - 1 else ())
+            travelling = start(self._hops[step] if step < self.ranks - 1 else ())
 
 
 class Mlp(_Ring[MlpInputs]):
@@ -159,14 +153,14 @@ class Mlp(_Ring[MlpInputs]):
     def run(self) -> None:
         """Take block after block through both products, and add what arrives."""
         for step, tokens in enumerate(self._tokens):
-            travelling = _start(self._hops[step])
+            travelling = start(self._hops[step])
             self._multiply(step, tokens)
-            _finish(travelling)
+            finish(travelling)
             if step >= 2:
                 self._sums[step - 1].add_(self._arrived)
-        travelling = _start(self._hops[self.ranks])
+        travelling = start(self._hops[self.ranks])
         torch.mm(self._own_hidden, self.inputs.down, out=self.output)
-        _finish(travelling)
+        finish(travelling)
         if travelling:
             self.output.add_(self._arrived)
 
