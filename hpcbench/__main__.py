@@ -29,7 +29,7 @@ def main() -> None:
 def _exit_code() -> int:
     """Run the command; return what the process is to end with."""
     try:
-        app()
+        app(args=_with_resumed_folder(sys.argv[1:]))
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ExitCode.OK)
     except HpcbenchError as error:
@@ -43,6 +43,18 @@ def _exit_code() -> int:
     except Exception:
         return _internal_error()
     return int(ExitCode.OK)
+
+
+def _with_resumed_folder(words: list[str]) -> list[str]:
+    """Return the arguments with ``latest`` behind a --resume that no folder follows.
+
+    Options of typer have either always a value or never.
+    """
+    found = []
+    for word, following in zip(words, [*words[1:], "-"], strict=True):
+        alone = word == "--resume" and following.startswith("-")
+        found += ["--resume", "latest"] if alone else [word]
+    return found
 
 
 def _internal_error() -> int:

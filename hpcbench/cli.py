@@ -152,11 +152,25 @@ def run(
     world_size: Annotated[
         Optional[int], typer.Option(min=1, help="Ranks of a dry run; default 4.")
     ] = None,
+    resume: Annotated[
+        Optional[Path], typer.Option(metavar="[DIR]", help="Go on where the run in this results "
+                                     "folder ended; begin it there if the folder is new or empty. "
+                                     "Without DIR: the newest run in output.folder.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --resume: in spite of a changed plan or software, "
+                           "which the results then tell.")
+    ] = False,
 ) -> None:
     """Run the sweep on all ranks: mpirun -np 4 python -m hpcbench run."""
     if world_size is not None and not dry:
         raise typer.BadParameter("--world-size is for --dry-run; mpirun -np sets a run's ranks")
+    if resume is not None and (dry or output):
+        raise typer.BadParameter("--resume names the results folder; leave --dry-run and -o away")
+    if force and resume is None:
+        raise typer.BadParameter("--force is for --resume")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
+    from hpcbench.resume import Asked
     from hpcbench.run import run_command
 
     path = _one_config(config, config_option)
@@ -167,7 +181,7 @@ def run(
     if dry:
         _dry_run(path, overrides, world_size or 4)
     sys.stderr = sys.__stderr__
-    raise typer.Exit(run_command(path, overrides))
+    raise typer.Exit(run_command(Asked(path, overrides, resume, force)))
 
 
 def _dry_run(path: Path | None, overrides: list[tuple[str, object]], world_size: int) -> None:

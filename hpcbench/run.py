@@ -7,8 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts
@@ -19,7 +17,7 @@ from hpcbench.launch.agreement import AgreedError, on_all, on_root
 from hpcbench.launch.announced import announced_rank
 from hpcbench.launch.clocks import Clocks
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator
-from hpcbench.launch.folder import RunFolder, create_run_folder
+from hpcbench.launch.folder import RunFolder, create_run_folder, take_up_folder
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution, resolve
 from hpcbench.launch.session import Topology, open_session
@@ -31,25 +29,28 @@ from hpcbench.launch.setup import (
     run_budget_s,
     socket_env,
     version_mix,
+    versions,
 )
 from hpcbench.launch.stop import StopRequests, stop_requests
-from hpcbench.launch.supervisor import Job, Report, supervise
+from hpcbench.launch.supervisor import Job, Report, is_done, runs_left, supervise
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.noise import NOISE_NOTE, measure_noise
-from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
+from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.history import History
 from hpcbench.plan.order import INLINE_BACKENDS
+from hpcbench.resume import Asked, Beginning, begin, with_software
+from hpcbench.trace.attempts import attempt_folders
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.sealed import seal, trace_path
+from hpcbench.trace.source import END_NOTE, RESUMED_NOTE, STOPPED_NOTE
 
-Overrides = Sequence[tuple[str, object]]
 
-
-def run_command(config: Path | None, overrides: Overrides) -> int:
+def run_command(asked: Asked) -> int:
     """Run the job on this rank and return the exit code that all ranks agreed on."""
     comm: Communicator | None = None
     try:
         with stop_requests() as stop, open_session(os.environ) as (comm, topology):
-            return int(run(comm, topology, config, overrides, stop))
+            return int(run(comm, topology, asked, stop))
     except AgreedError as error:
         if comm is not None and comm.rank == 0:
             _complain(str(error))
@@ -81,16 +82,21 @@ def _complain(message: str) -> None:
 
 
 def run(
-    comm: Communicator, topology: Topology, config: Path | None, overrides: Overrides,
-    stop: StopRequests,
+    comm: Communicator, topology: Topology, asked: Asked, stop: StopRequests,
 ) -> ExitCode:
     """Plan, probe, measure, seal, reduce and report; collective over all ranks."""
-    plan = plan_from_json(on_root(comm, lambda: _plan(config, overrides, comm.size)))
+    job = Beginning.from_json(on_root(comm, lambda: begin(asked, comm.size).to_json()))
+    plan = job.plan
     with open_pool(plan, topology) as pool:
         ranks = _probe(comm, topology, plan, pool)
         resolution = resolve(plan, ranks)
-        folder = RunFolder.from_json(on_root(comm, lambda: create_run_folder(plan).to_json()))
-        _measure(comm, topology, plan, pool, ranks, resolution, folder, stop)
+        history = History.from_json(on_root(comm, lambda: with_software(
+            job, versions(topology, ranks[0].facts), force=asked.force).to_json()))
+        nothing_left = is_done(plan, resolution, history)
+        folder = RunFolder.from_json(on_root(
+            comm, lambda: _folder(job, history, nothing_left).to_json()))
+        if not nothing_left:
+            _measure(comm, topology, plan, pool, ranks, resolution, folder, history, stop)
     with _can_be_made_good(folder):
         on_all(comm, "sealing the trace", lambda: _seal(folder, comm.rank))
         code = on_root(comm, lambda: _report(folder, plan), IDLE_PAUSE_S)
@@ -108,11 +114,13 @@ def _can_be_made_good(folder: RunFolder) -> Iterator[None]:
                           f"hpcbench reduce {folder.path}", error.exit_code) from error
 
 
-def _plan(config: Path | None, overrides: Overrides, world_size: int) -> dict[str, Any]:
-    from hpcbench.config.load import load_config
-    from hpcbench.plan.expand import make_plan
-
-    return plan_to_json(make_plan(load_config(config, overrides), world_size))
+def _folder(job: Beginning, history: History, nothing_left: bool) -> RunFolder:
+    if job.folder is None or not history.attempt:
+        return create_run_folder(job.plan, job.folder)
+    if nothing_left:
+        print(f"{job.folder}: nothing is left to run", flush=True)
+        return RunFolder(job.folder, history.run_id, history.attempt - 1)
+    return take_up_folder(job.folder, job.plan, history)
 
 
 def _probe(
@@ -130,14 +138,22 @@ def _probe(
 
 def _measure(
     comm: Communicator, topology: Topology, plan: Plan, pool: WorkerPool,
-    ranks: Sequence[RankFacts], resolution: Resolution, folder: RunFolder, stop: StopRequests,
+    ranks: Sequence[RankFacts], resolution: Resolution, folder: RunFolder, history: History,
+    stop: StopRequests,
 ) -> None:
     """Supervise the whole sweep; this rank's journal is complete when this returns."""
     opened: list[Journal] = []
     who = header(topology, plan, folder.run_id, ranks[comm.rank].facts)
     on_all(comm, "opening the trace", lambda: opened.append(Journal.create(
         journal_path(folder.traces, comm.rank), who, plan if comm.rank == 0 else None)))
-    with opened[0] as journal, _progress(comm, plan, resolution, topology, folder) as report:
+    left = runs_left(plan, resolution, history)
+    with opened[0] as journal, _progress(
+            comm, plan, resolution, topology, folder, history, left) as report:
+        if comm.rank == 0 and history.attempt:
+            journal.note(RESUMED_NOTE, {
+                "attempt": history.attempt, "left": len(left), "changes": list(history.changes),
+                "planned": len(left) + len(history.finished),
+                "earlier_plans": list(history.plans)})
         _look_for_noise(comm, plan, journal)
         clocks = Clocks(time.perf_counter_ns, plan.config["measure"]["clock_sync_s"], journal.note)
         clocks.sync(comm)
@@ -147,10 +163,10 @@ def _measure(
             faults=plan.config["fault"], inline=plan.config["launch"]["inline"], stop=stop,
             journal=journal, report=report, clocks=clocks,
             budget_s=run_budget_s(plan, len(resolution.devices)),
-            canary=job_canary(plan, ranks)), pool)
+            canary=job_canary(plan, ranks), history=history), pool)
         if reason:
-            journal.note("stopped", {"signal": reason})
-        journal.note("end", {})
+            journal.note(STOPPED_NOTE, {"signal": reason})
+        journal.note(END_NOTE, {})
 
 
 def _look_for_noise(comm: Communicator, plan: Plan, journal: Journal) -> None:
@@ -164,6 +180,7 @@ def _look_for_noise(comm: Communicator, plan: Plan, journal: Journal) -> None:
 @contextlib.contextmanager
 def _progress(
     comm: Communicator, plan: Plan, resolution: Resolution, topology: Topology, folder: RunFolder,
+    history: History, todo: Sequence[Case],
 ) -> Iterator[Report]:
     """Give what to call after each case; only rank 0 prints."""
     if comm.rank != 0:
@@ -171,13 +188,17 @@ def _progress(
         return
     from hpcbench.report.progress import Progress
 
-    todo = [case for case in plan.cases if case.case_id in resolution.devices]
-    todo *= plan.passes * plan.launches
     with Progress(todo, passes=plan.passes, launches=plan.launches) as progress:
         progress.message(
             f"hpcbench {__version__}: {comm.size} rank(s) on {len(topology.nodes)} node(s), "
             f"{len(todo)} cases to run, {len(resolution.skips)} cannot run here")
         progress.message(f"results in {folder.path}")
+        if history.attempt:
+            progress.message(f"attempt {history.attempt} at this run: {len(history.finished)} runs "
+                             "of cases were done before and are not repeated")
+        for case in plan.cases:
+            if reason := history.quarantine(case):
+                progress.message(f"{case.label}: {reason}")
         for note in plan.config["notes"]:
             progress.message(f"note: {note}")
         if plan.config["launch"]["inline"]:
@@ -190,10 +211,12 @@ def _progress(
 
 
 def _seal(folder: RunFolder, rank: int) -> None:
-    """Turn this rank's journal into its trace."""
-    journal = journal_path(folder.traces, rank)
-    seal(journal, trace_path(folder.traces, rank))
-    journal.unlink()
+    """Turn this rank's journal into its trace; of earlier attempts, too, that had no time to."""
+    for traces in attempt_folders(folder.path / "traces"):
+        journal, trace = journal_path(traces, rank), trace_path(traces, rank)
+        if journal.is_file() or (traces == folder.traces and not trace.is_file()):
+            seal(journal, trace)
+            journal.unlink()
 
 
 def _report(folder: RunFolder, plan: Plan) -> int:

@@ -14,47 +14,79 @@ from typing import Any
 
 from hpcbench.errors import FileError
 from hpcbench.plan.case import Plan, plan_to_json
+from hpcbench.plan.history import History
+from hpcbench.trace.attempts import attempt_folder
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """``path`` holds config.json, plan.json, traces/ and later the results."""
+    """``path`` holds config.json, plan.json, traces/ and later the results.
+
+    ``attempt`` is the one at the run that this job is.
+    """
 
     path: Path
     run_id: str
+    attempt: int = 0
 
     @property
     def traces(self) -> Path:
-        """Return the folder of the per-rank traces."""
-        return self.path / "traces"
+        """Return the folder of the per-rank traces of this attempt."""
+        return attempt_folder(self.path / "traces", self.attempt)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {"path": str(self.path), "run_id": self.run_id}
+        return {"path": str(self.path), "run_id": self.run_id, "attempt": self.attempt}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunFolder:
         """Rebuild what `to_json` gave."""
-        return cls(Path(data["path"]), data["run_id"])
+        return cls(Path(data["path"]), data["run_id"], data["attempt"])
 
 
-def create_run_folder(plan: Plan) -> RunFolder:
-    """Make ``<output.folder>/<name>-<time>-<id>`` and point ``latest`` to it.
+def create_run_folder(plan: Plan, path: Path | None = None) -> RunFolder:
+    """Make ``path``, or ``<output.folder>/<name>-<time>-<id>``, and point ``latest`` to it.
 
     Raises FileError if the folder cannot be made or written.
     """
     parent = Path(plan.config["output"]["folder"]).absolute()
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    folder = RunFolder(parent / f"{plan.name}-{run_id}", run_id)
+    folder = RunFolder(path or parent / f"{plan.name}-{run_id}", run_id)
     try:
         folder.traces.mkdir(parents=True)
-        (folder.path / "config.json").write_text(json.dumps(plan.config, indent=1) + "\n")
-        (folder.path / "plan.json").write_text(json.dumps(plan_to_json(plan)) + "\n")
+        _write_plan(folder.path, plan)
         _point_latest_to(folder.path)
     except OSError as error:
         raise FileError(f"{folder.path}: cannot be made: {error.strerror}; choose another folder "
                         "with -o DIR (output.folder)") from error
     return folder
+
+
+def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
+    """Make a place for the next attempt in the folder of a run, beside what is there.
+
+    Raises FileError if it cannot be made, or if another job has just made it.
+    """
+    folder = RunFolder(path, history.run_id, history.attempt)
+    try:
+        folder.traces.mkdir(parents=True)
+        if plan.plan_hash not in (path / "plan.json").read_text():
+            for name in ("config", "plan"):
+                old = path / f"{name}.json"
+                old.rename(path / f"{name}-before-attempt{history.attempt}.json")
+            _write_plan(path, plan)
+        _point_latest_to(path)
+    except FileExistsError as error:
+        raise FileError(f"{folder.traces}: another job resumes this run; let it end") from error
+    except OSError as error:
+        raise FileError(f"{path}: cannot be resumed: {error.strerror}; mend it, or choose another "
+                        "folder") from error
+    return folder
+
+
+def _write_plan(path: Path, plan: Plan) -> None:
+    (path / "config.json").write_text(json.dumps(plan.config, indent=1) + "\n")
+    (path / "plan.json").write_text(json.dumps(plan_to_json(plan)) + "\n")
 
 
 def _point_latest_to(path: Path) -> None:

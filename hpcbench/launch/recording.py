@@ -25,7 +25,7 @@ _START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end
 
 def heard(
     case: Case, turn: Turn, position: int, hearing: Hearing, rows: Samples,
-    window: tuple[int, int],
+    window: tuple[int, int], attempt: int = 0,
 ) -> Record:
     """Return this rank's record of a case that was run; ``window`` is the supervisor's, in ns."""
     answer, evidence = hearing.own.answer, hearing.own.evidence
@@ -45,7 +45,8 @@ def heard(
         window=(answer.get("begin_ns", window[0]), answer.get("end_ns", window[1])),
         n_wrong=evidence.n_wrong, samples=rows, detail=detail, position=position,
         stop_reason=answer.get("stop_reason", ""),
-        communicator_ns=answer.get("communicator_ns", NO_COMMUNICATOR), phases=phases)
+        communicator_ns=answer.get("communicator_ns", NO_COMMUNICATOR), phases=phases,
+        attempt=attempt)
 
 
 def _phases(answer: Mapping[str, Any]) -> Phases:
@@ -60,11 +61,11 @@ def record(
     device: str = "", window: tuple[int, int] = (0, 0), n_wrong: int = -1,
     samples: Samples | None = None, detail: Mapping[str, Any] | None = None,
     position: int = -1, stop_reason: str = "", communicator_ns: int = NO_COMMUNICATOR,
-    phases: Phases | None = None,
+    phases: Phases | None = None, attempt: int = 0,
 ) -> Record:
     """Return a record of a case in one pass of one launch."""
     return Record(
-        case_id=case.case_id, pass_index=turn.pass_index, launch=turn.launch, attempt=0,
+        case_id=case.case_id, pass_index=turn.pass_index, launch=turn.launch, attempt=attempt,
         status=status, reason=reason, blamed_rank=blamed_rank, mode=case.mode, device=device,
         begin_ns=window[0], end_ns=window[1], n_wrong=n_wrong,
         samples=no_samples() if samples is None else samples, detail=detail or {},

@@ -98,12 +98,17 @@ def header(
         run_id=run_id, plan_hash=plan.plan_hash, rank=topology.rank,
         world_size=topology.world_size, local_rank=topology.local_rank,
         hostname=topology.hostname, node=topology.node, pid=os.getpid(),
-        versions={"hpcbench": __version__, "python": platform.python_version(),
-                  "mpi": topology.mpi, **facts["versions"]},
+        versions=versions(topology, facts),
         environment={
             **described, "devices": facts["cuda"]["names"], "hardware": hardware,
             "gpu": own_gpu(rank), "mpi_cuda": facts["mpi"]["cuda"],
             "libraries": {**described["libraries"], "worker": facts["libraries"]}})
+
+
+def versions(topology: Topology, facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what must be alike on all ranks, and in all attempts at one run."""
+    return {"hpcbench": __version__, "python": platform.python_version(), "mpi": topology.mpi,
+            **facts["versions"]}
 
 
 def version_mix(

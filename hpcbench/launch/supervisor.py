@@ -25,8 +25,10 @@ from hpcbench.launch.watchdog import Watchdog, end_job, inline_evidence, set_las
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.estimate import within_timeout_s
+from hpcbench.plan.history import History, RunKey
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
 from hpcbench.trace.journal import Journal
+from hpcbench.trace.source import BEGIN_NOTE
 
 _RECORDING_TIMEOUT_S = 120.0
 _CANARY_S = 5.0
@@ -42,6 +44,7 @@ class Job:
     """Everything a supervisor works from. ``socket_env`` goes to every worker.
 
     ``faults`` are the config's faults as plain values, ``required`` backends whose skips fail;
+    ``history`` is what earlier attempts have done;
     ``budget_s`` is for the timed loop of one run of a case; ``canary`` is None if there is none.
     """
 
@@ -59,13 +62,13 @@ class Job:
     clocks: Clocks
     budget_s: float
     canary: Case | None
+    history: History
 
 
 def supervise(job: Job, pool: WorkerPool) -> str:
     """Run all launches and passes on this rank; return the signal that stopped it, or ""."""
     _record_skips(job)
-    runnable = [case for case in job.plan.cases if case.case_id in job.resolution.devices]
-    todo = generations(runnable)
+    todo = generations(runnable(job.plan, job.resolution, job.history))
     sizes = sorted({generation.world_size for generation in todo})
     members = {size: job.comm.first(size) for size in sizes}
     comms = {size: member.inline_comms() for size, member in members.items()
@@ -75,6 +78,8 @@ def supervise(job: Job, pool: WorkerPool) -> str:
         if turn.launch and not turn.pass_index:
             pool.renew()
         for generation in todo:
+            if not job.history.left(generation.cases, turn):
+                continue
             size = generation.world_size
             stop = stop or _run_generation(job, pool, _Shift(
                 generation, turn, members[size], comms.get(size), started * _NUMBERS))
@@ -88,19 +93,56 @@ def _inline_size(todo: Sequence[Generation], size: int) -> bool:
     return any(generation.inline and generation.world_size == size for generation in todo)
 
 
+def runnable(plan: Plan, resolution: Resolution, history: History) -> list[Case]:
+    """Return the cases that this attempt may run."""
+    return [case for case in plan.cases if case.case_id in resolution.devices
+            and history.quarantine(case) is None]
+
+
+def is_done(plan: Plan, resolution: Resolution, history: History) -> bool:
+    """Return whether an attempt would have nothing to run and nothing to record."""
+    return bool(history.attempt) and not any(
+        history.is_left(case, turn) for turn in turns(plan.launches, plan.passes)
+        for case in plan.cases if case.case_id in resolution.devices)
+
+
+def runs_left(plan: Plan, resolution: Resolution, history: History) -> list[Case]:
+    """Return the case of every run that this attempt has to make."""
+    cases = runnable(plan, resolution, history)
+    return [case for turn in turns(plan.launches, plan.passes)
+            for case in history.left(cases, turn)]
+
+
 def _record_skips(job: Job) -> None:
-    """Record every case that cannot run here, once; a required backend's skip is a failure."""
+    """Record every case that cannot run here, once; a required backend's skip is a failure.
+
+    So is a case in quarantine, in all that is left of it. What an earlier attempt has recorded is
+    not recorded again.
+    """
     records = []
     for case in job.plan.cases:
-        reason = job.resolution.skips.get(case.case_id)
-        if reason is None or job.comm.rank >= case.world_size:
+        verdict = _not_run_here(job, case)
+        left = [turn for turn in turns(job.plan.launches, job.plan.passes)
+                if job.history.is_left(case, turn)]
+        if verdict is None or job.comm.rank >= case.world_size or (
+                verdict[0] == "skipped" and case.case_id in job.history.skipped):
             continue
-        asked = job.required & {case.backend, case.backend.partition("/")[0]}
-        required = asked and case.skip is None
-        status = "failed" if required else "skipped"
-        text = f"{case.backend} is required (require): {reason}" if required else reason
-        records.append(record(case, Turn(0, 0, 0), status, text))
+        if case.case_id in job.resolution.skips:
+            left = left[:1]
+        records += [record(case, turn, *verdict, attempt=job.history.attempt) for turn in left]
     job.journal.append(*records)
+
+
+def _not_run_here(job: Job, case: Case) -> tuple[str, str] | None:
+    """Return status and reason of a case that is not run, or None."""
+    reason = job.resolution.skips.get(case.case_id)
+    if reason is None:
+        quarantined = job.history.quarantine(case)
+        return ("failed", quarantined) if quarantined else None
+    asked = job.required & {case.backend, case.backend.partition("/")[0]}
+    if asked and case.skip is None:
+        return "failed", f"{case.backend} is required (require): {reason}"
+    return "skipped", reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +192,9 @@ class _Team:
         if self._members.bcast(self._clocks_due()):  # of ranks that have not run for long
             self._job.clocks.sync(self._members)
         stop = self._run_canary()
-        for case in shuffled(self._shift.generation.cases, measure["order"], measure["seed"],
-                             turn.number):
+        order = shuffled(self._shift.generation.cases, measure["order"], measure["seed"],
+                         turn.number)
+        for case in self._job.history.left(order, turn):
             if stop:
                 break
             hearing = self._run_case(case)
@@ -176,13 +219,17 @@ class _Team:
         """Run one case, record it, and wait until all members have."""
         job, members = self._job, self._members
         began_ns, began = time.perf_counter_ns(), time.monotonic()
+        if job.comm.rank == 0:
+            job.journal.mark(BEGIN_NOTE, RunKey(
+                case.case_id, self._shift.turn.launch, self._shift.turn.pass_index)._asdict())
         faults = [fault for fault in job.faults
                   if fault["rank"] == members.rank and _matches(fault["case"], case)]
         hearing = self.crew.run(case, self._next_number(), self._terms(
             case, job.resolution.devices[case.case_id], faults))
         window = (began_ns, time.perf_counter_ns())
         job.journal.append(heard(
-            case, self._shift.turn, self._position, hearing, self.crew.rows(), window))
+            case, self._shift.turn, self._position, hearing, self.crew.rows(), window,
+            job.history.attempt))
         self._position += 1
         members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
         job.report(case, hearing.verdict.status, hearing.verdict.reason, time.monotonic() - began,
@@ -253,7 +300,8 @@ def _give_up(
     last = record(
         case, turn, verdict.status, verdict.reason, blamed_rank=verdict.blamed_rank,
         window=(began_ns, time.perf_counter_ns()), samples=worker.progress.rows(),
-        detail={"evidence": evidence.outcome.value, "cause": evidence.cause})
+        detail={"evidence": evidence.outcome.value, "cause": evidence.cause},
+        attempt=job.history.attempt)
     end_job(comm, lambda: job.journal.append(last), (
         f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
         "  it ran in the MPI process (backend mpi), so the job ends here; what was acknowledged "

@@ -6,13 +6,14 @@ A rejected trace is left out, and its rank then counts as missing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Finding
+from hpcbench.trace.attempts import is_later_attempt
 from hpcbench.trace.case_table import Known
 from hpcbench.trace.journal import journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, trace_path
@@ -40,7 +41,9 @@ class Intake:
 
 def name_of(source: TraceSource) -> str:
     """Return the rank and the file of a trace, as messages name it."""
-    return f"rank {source.header.rank} ({source.path.name})"
+    folder = source.path.parent.name
+    return (f"rank {source.header.rank} ("
+            f"{f'{folder}/' if is_later_attempt(source.path.parent) else ''}{source.path.name})")
 
 
 def rank_list(ranks: Iterable[int]) -> str:
@@ -55,7 +58,7 @@ def rank_list(ranks: Iterable[int]) -> str:
 
 
 def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
-    """Open every trace of a folder, sealed ones rather than their journals.
+    """Open every trace of one attempt's folder, sealed ones rather than their journals.
 
     Returns the readable ones, and a finding for every other file.
     """
@@ -64,6 +67,8 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
     sealed: set[str] = set()
     known: Known = {}
     for path in sorted(traces.iterdir()) if traces.is_dir() else []:
+        if is_later_attempt(path):
+            continue
         if path.suffix not in (".h5", ".journal"):
             findings.append(_ignored(path, "neither a trace nor a journal"))
             continue
@@ -84,11 +89,17 @@ def _ignored(path: Path, cause: str) -> Finding:
 
 
 def choose_traces(
-    opened: Sequence[TraceSource], plan: Plan, *, allow_mixed: bool = False
+    opened: Sequence[TraceSource], plan: Plan, *, allow_mixed: bool = False,
+    accepted: Collection[str] = (), run_id: str | None = None, resumed: bool = False,
 ) -> Intake:
-    """Return the traces that belong to the plan and to one another, and why others do not."""
+    """Return the traces that belong to the plan and to one another, and why others do not.
+
+    Those of a plan in ``accepted`` (hashes) do, too. ``run_id`` is that of earlier attempts, if
+    there are any. An attempt that was ``resumed`` need not have come to its end.
+    """
     checks: list[Check] = [
-        _other_run, lambda sources: _other_plan(sources, plan), _duplicates,
+        lambda sources: _other_run(sources, run_id),
+        lambda sources: _other_plan(sources, plan, accepted), _duplicates,
         lambda sources: _outside_world(sources, plan), _shared_places]
     if not allow_mixed:
         checks.append(_other_versions)
@@ -101,7 +112,8 @@ def choose_traces(
         findings += [Finding("HB107", "note", item.finding.message)
                      for item in _other_versions(kept)]
     sources = {source.header.rank: source for source in kept}
-    findings += [*_missing(sources, plan), *_incomplete(kept), *_unknown_cases(kept, plan)]
+    findings += [*_missing(sources, plan), *([] if resumed else _incomplete(kept)),
+                 *_damaged(kept), *([] if accepted else _unknown_cases(kept, plan))]
     return Intake(dict(sorted(sources.items())), tuple(findings))
 
 
@@ -115,19 +127,21 @@ def majority(values: Sequence[Value]) -> Value:
     return max(values, key=lambda value: keys[repr(value)])
 
 
-def _other_run(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
+def _other_run(sources: Sequence[TraceSource], run_id: str | None) -> Iterator[Rejection]:
     if not sources:
         return
-    run_id = majority([source.header.run_id for source in sources])
+    run_id = run_id or majority([source.header.run_id for source in sources])
     for source in sources:
         if source.header.run_id != run_id:
             yield _reject(source, "HB105", f"belongs to run {source.header.run_id}, the others to "
                           f"{run_id}: a stale file; move it to the folder of its own run")
 
 
-def _other_plan(sources: Sequence[TraceSource], plan: Plan) -> Iterator[Rejection]:
+def _other_plan(
+    sources: Sequence[TraceSource], plan: Plan, accepted: Collection[str]
+) -> Iterator[Rejection]:
     for source in sources:
-        if source.header.plan_hash != plan.plan_hash:
+        if source.header.plan_hash not in (plan.plan_hash, *accepted):
             yield _reject(source, "HB106", f"ran plan {source.header.plan_hash}, this folder holds "
                           f"plan {plan.plan_hash}: start all ranks with the same config")
 
@@ -200,7 +214,12 @@ def _incomplete(sources: Iterable[TraceSource]) -> Iterator[Finding]:
             tail = f"; from byte {torn[0].offset}: {torn[0].what}" if torn else ""
             state = "is unsealed" if not source.sealed else "was sealed after a crash"
             yield Finding("HB110", "note", f"{name_of(source)}: {state}, {len(source.case_ids)} "
-                          f"cases recovered{tail}; resume the run for the others")
+                          f"cases recovered{tail}; resume the run for the others: "
+                          "hpcbench run --resume FOLDER")
+
+
+def _damaged(sources: Iterable[TraceSource]) -> Iterator[Finding]:
+    for source in sources:
         for item in source.damage:
             if not item.torn:
                 yield Finding("HB111", "rank", f"{name_of(source)}: at byte {item.offset}: "

@@ -80,12 +80,11 @@ def judge(
 
 def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
     """Return the ranks of ok records that lie not between two synchronisations."""
-    if context.clocks.n_clocks == 1:
-        return frozenset()
-    return frozenset(
-        rank for item in outcomes.values() if item.status == "ok"
-        for rank, record in item.records.items()
-        if not context.clocks.bracketed(rank, record.begin_ns, record.end_ns))
+    found = ((context.attempt_of([record]).clocks, rank, record)
+             for item in outcomes.values() if item.status == "ok"
+             for rank, record in item.records.items())
+    return frozenset(rank for clocks, rank, record in found if clocks.n_clocks > 1
+                     and not clocks.bracketed(rank, record.begin_ns, record.end_ns))
 
 
 def _samples(outcomes: Outcomes, empty: Empty) -> CaseSamples | None:
@@ -107,7 +106,7 @@ def _with_numbers(
     timed = statistics.n + timing.n_ramp + timing.n_surplus
     planned = (case.min_iterations or case.iterations) * len(ran)
     notes = [timer_problem(samples, context.clock_resolution_ns),
-             *peak_problems(case, statistics.median_s, context.nodes, context.hardware),
+             *peak_problems(case, statistics.median_s, context.newest.nodes, context.hardware),
              *contradictions(case, statistics.median_s, context.hardware)]
     if timed < planned:
         notes.append(Problem("HB134", f"{timed} timed iterations of {planned} planned: the case "
@@ -214,4 +213,5 @@ def _history(key: PassKey, attempts: Mapping[int, object], context: Context) -> 
 def _passes_not_run(outcomes: Outcomes, context: Context) -> Problem:
     left = [key for key, item in outcomes.items() if item.status != "ok"]
     return Problem("HB141", f"{_pass_names(left, context)} of {context.passes} was not run: its "
-                   "numbers are of the other passes; resume the run", rejects=False)
+                   "numbers are of the other passes; resume the run: hpcbench run --resume "
+                   "FOLDER", rejects=False)

@@ -17,8 +17,26 @@ from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples
 from hpcbench.reduce.stamps import check_causality, check_stamps
 from hpcbench.trace.arena import Empty
+from hpcbench.trace.schema import Record
 
 WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at the run: a run that is resumed has several, maybe on other machines.
+
+    Attributes:
+        present: ranks with a usable trace.
+        stopped: those of them that never came to their end, and lost nothing before it.
+        clocks: how stamps of different ranks are compared.
+        nodes: rank -> the machine it ran on.
+    """
+
+    present: frozenset[int]
+    stopped: frozenset[int]
+    clocks: RankClocks
+    nodes: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +45,26 @@ class Context:
 
     Attributes:
         launches, passes: how often every case was planned.
-        present: ranks with a usable trace.
-        stopped: those of them that never came to their end, and lost nothing before it.
-        clocks: how stamps of different ranks are compared.
-        nodes: rank -> the machine it ran on.
+        attempts: in order, the newest one last.
         hardware: the config's section, which may declare peaks.
         clock_resolution_ns: the coarsest of the ranks' clocks, 0 where none was recorded.
     """
 
     launches: int
     passes: int
-    present: frozenset[int]
-    stopped: frozenset[int]
-    clocks: RankClocks
-    nodes: Mapping[int, str]
+    attempts: tuple[Attempt, ...]
     hardware: Mapping[str, Any]
     clock_resolution_ns: float = 0.0
+
+    @property
+    def newest(self) -> Attempt:
+        """Return the last attempt."""
+        return self.attempts[-1]
+
+    def attempt_of(self, records: Iterable[Record]) -> Attempt:
+        """Return the attempt that these records are of; of none the newest."""
+        number = max((record.attempt for record in records), default=len(self.attempts))
+        return self.attempts[min(number, len(self.attempts) - 1)]
 
     @property
     def keys(self) -> list[PassKey]:
@@ -71,18 +93,19 @@ def judge_pass(
 ) -> PassOutcome:
     """Return what the members' records of one pass add up to; ``empty`` makes arrays."""
     records = {rank: found[rank] for rank in range(case.world_size) if rank in found}
+    attempt = context.attempt_of(records.values())
     if case.skip is not None and not records:
         return PassOutcome("skipped", case.skip)
     if not records:
-        lost = set(range(case.world_size)) - context.present
+        lost = set(range(case.world_size)) - attempt.present
         return PassOutcome("not_run", f"no record of it: the trace of rank {rank_list(lost)} is "
                            "lost" if lost else "no rank recorded it: the run ended before it")
     status, problems = _agreed_status(records)
     blamed, blame_notes = _agreed_blame(records, status)
     absent = [rank for rank in range(case.world_size) if rank not in records]
-    missing = list(_missing(absent, context))
+    missing = list(_missing(absent, attempt))
     outcome = PassOutcome(status, _reason(records, status, blamed), blamed, records=records)
-    if status == "ok" and absent and set(absent) <= context.stopped:
+    if status == "ok" and absent and set(absent) <= attempt.stopped:
         return replace(outcome, status="not_run", blamed_rank=None, problems=_notes(missing),
                        reason=f"the run ended before rank {rank_list(absent)} recorded it")
     if status == "ok":
@@ -91,7 +114,7 @@ def judge_pass(
         if samples is not None and not problems:
             problems += [*check_stamps(samples, records), *check_phases(samples, records)]
         outcome = replace(outcome, problems=tuple(problems), samples=samples)
-        return outcome if problems else _on_global_clock(case, outcome, context.clocks)
+        return outcome if problems else _on_global_clock(case, outcome, attempt.clocks)
     if status in ("timeout", "failed", "wrong"):
         problems += _notes([*blame_notes, *missing])
     return replace(outcome, problems=tuple(problems))
@@ -156,9 +179,9 @@ def _reason(records: Pass, status: str, blamed: int | None) -> str:
     return own or next((reason for reason in reasons.values() if reason), "")
 
 
-def _missing(absent: Sequence[int], context: Context) -> Iterator[Problem]:
-    lost = [rank for rank in absent if rank not in context.present]
-    silent = [rank for rank in absent if rank in context.present]
+def _missing(absent: Sequence[int], attempt: Attempt) -> Iterator[Problem]:
+    lost = [rank for rank in absent if rank not in attempt.present]
+    silent = [rank for rank in absent if rank in attempt.present]
     if lost:
         yield Problem("HB112", f"no trace of rank {rank_list(lost)}: nothing is averaged without "
                       "it; bring the trace back or run the case again")

@@ -7,7 +7,7 @@ number of ranks: while one is judged, a thread reads the next one, opening each 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
@@ -15,11 +15,12 @@ from pathlib import Path
 from hpcbench import __version__
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.attempts import Attempts, choose_attempts, contexts, open_attempts
 from hpcbench.reduce.backend_used import backend_findings
 from hpcbench.reduce.canary import canary_findings, canary_of
-from hpcbench.reduce.clocks import RankClocks, clock_findings, rank_clocks
+from hpcbench.reduce.clocks import clock_findings
 from hpcbench.reduce.environments import environment_findings, environment_hash
-from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
+from hpcbench.reduce.intake import majority
 from hpcbench.reduce.noise import noise_by_rank, noise_findings
 from hpcbench.reduce.order import ExecutedOrder, order_findings
 from hpcbench.reduce.outcome import judge
@@ -30,7 +31,7 @@ from hpcbench.reduce.timing import MOST_LATE
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
-from hpcbench.trace.source import TraceSource, never_ended, plan_from_text, sync_records
+from hpcbench.trace.source import TraceSource, plan_from_text, sync_records
 
 GROUP_BYTES = 128 << 20
 """Records read at a time; a single case larger than this is a group of its own."""
@@ -49,10 +50,10 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder; give the folder that `run` wrote")
-    opened, unreadable = open_traces(folder / "traces")
-    plan = _load_plan(folder, opened)
-    intake = choose_traces(opened, plan, allow_mixed=allow_mixed)
-    return _reduce(folder / FILE_NAME, plan, intake, unreadable)
+    opened = open_attempts(folder / "traces")
+    plan = _load_plan(folder, [source for sources, _ in opened for source in sources])
+    return _reduce(folder / FILE_NAME, plan, choose_attempts(
+        opened, plan, allow_mixed=allow_mixed))
 
 
 def exit_code(results: Results) -> ExitCode:
@@ -84,18 +85,18 @@ def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
     return plans[0]
 
 
-def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding]) -> Results:
-    sources = intake.sources
-    clocks, executed = rank_clocks(sources.values()), ExecutedOrder()
+def _reduce(path: Path, plan: Plan, attempts: Attempts) -> Results:
+    """``canary``, noise and environment are those of the newest attempt."""
+    sources, context = attempts.newest.sources, _context(plan, attempts)
+    clocks, executed = context.newest.clocks, ExecutedOrder()
     canary = canary_of(sources, plan.world_size)
     cases: list[CaseResult] = []
     of_cases: list[Finding] = []
     unbracketed: dict[str, frozenset[int]] = {}
-    context = _context(plan, intake, clocks)
     stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
     headers = [source.header for source in sources.values()]
     with new_results(path) as writer:
-        for case, records in _records_by_case(plan, intake):
+        for case, records in _records_by_case(plan, attempts):
             stacked.clear()
             executed.add(records.get(0, ()))
             outcome = judge(case, records, context, stacked.empty)
@@ -107,41 +108,37 @@ def _reduce(path: Path, plan: Plan, intake: Intake, unreadable: Sequence[Finding
                 writer.add_samples(case, outcome.samples)
                 stacked, packing = packing, stacked
         findings = [
-            *unreadable, *intake.findings, *environment_findings(headers, plan),
+            *attempts.findings, *environment_findings(headers, plan),
             *noise_findings(noise_by_rank(sources), headers),
             *clock_findings(clocks, unbracketed), *of_cases,
             *backend_findings(((i.case, i.library) for i in cases if i.library), headers),
             *check_totals(plan, cases), *order_findings(plan, executed), *_few_samples(cases),
             *_late_starts(cases), *canary_findings(canary)]
-        results = Results(_run_info(plan, intake), plan, tuple(cases), tuple(findings),
+        results = Results(_run_info(plan, attempts), plan, tuple(cases), tuple(findings),
                           canary, clocks.summary())
-        writer.finish(results, [
-            (rank, record) for rank, source in sources.items() for record in sync_records(source)])
+        writer.finish(results, [(source.header.rank, record) for source in attempts.sources
+                                for record in sync_records(source)])
     return results
 
 
-def _context(plan: Plan, intake: Intake, clocks: RankClocks) -> Context:
-    headers = {rank: source.header for rank, source in intake.sources.items()}
-    resolutions = [header.environment.get("clock_resolution_ns", 0)
-                   for header in headers.values()]
+def _context(plan: Plan, attempts: Attempts) -> Context:
+    resolutions = [source.header.environment.get("clock_resolution_ns", 0)
+                   for source in attempts.sources]
     return Context(
-        launches=plan.launches, passes=plan.passes, present=frozenset(intake.sources),
-        stopped=frozenset(rank for rank, source in intake.sources.items()
-                          if never_ended(source) and all(item.torn for item in source.damage)),
-        clocks=clocks, nodes={rank: header.node for rank, header in headers.items()},
+        launches=plan.launches, passes=plan.passes, attempts=contexts(attempts),
         hardware=plan.config.get("hardware", {}),
         clock_resolution_ns=max((float(item) for item in resolutions
                                  if isinstance(item, (int, float))), default=0.0))
 
 
-def _records_by_case(plan: Plan, intake: Intake) -> Iterator[tuple[Case, RecordsByRank]]:
+def _records_by_case(plan: Plan, attempts: Attempts) -> Iterator[tuple[Case, RecordsByRank]]:
     """Yield every case with its records, whose samples hold until the next case is asked for.
 
     A thread reads the next group meanwhile, into the memory of the group before this one.
     """
     memories = cycle((Arena(GROUP_BYTES), Arena(GROUP_BYTES)))
-    groups = (_read(group, intake, memory) for group, memory in zip(
-        case_groups(plan, _sample_counts(plan, intake.sources.values())), memories, strict=False))
+    groups = (_read(group, attempts, memory) for group, memory in zip(
+        case_groups(plan, _sample_counts(plan, attempts)), memories, strict=False))
     with ThreadPoolExecutor(1) as reader:
         following = reader.submit(next, groups, None)
         while (group := following.result()) is not None:
@@ -150,14 +147,14 @@ def _records_by_case(plan: Plan, intake: Intake) -> Iterator[tuple[Case, Records
 
 
 def _read(
-    group: Sequence[Case], intake: Intake, memory: Arena
+    group: Sequence[Case], attempts: Attempts, memory: Arena
 ) -> list[tuple[Case, RecordsByRank]]:
     """Return the cases with the records of every rank that has some."""
     memory.clear()
     found: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
-    for rank, source in intake.sources.items():
+    for source in attempts.sources:
         for record in source.records(found.keys(), empty=memory.empty):
-            found[record.case_id].setdefault(rank, []).append(record)
+            found[record.case_id].setdefault(source.header.rank, []).append(record)
     return [(case, found[case.case_id]) for case in group]
 
 
@@ -184,13 +181,21 @@ def case_groups(
         yield group
 
 
-def _sample_counts(plan: Plan, sources: Iterable[TraceSource]) -> Mapping[str, int]:
-    """Return the samples of each case on the first rank that has it: all ranks have as many.
+def _sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
+    """Return the samples that a rank has of each case over all attempts.
 
     What is planned does not tell: a case that stops by itself takes far fewer than it may.
     """
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     wanted = {case.case_id for case in plan.cases if case.skip is None}
+    for intake in attempts.intakes:
+        counts.update(_counts_of_a_rank(wanted, intake.sources.values()))
+    return counts
+
+
+def _counts_of_a_rank(wanted: Set[str], sources: Iterable[TraceSource]) -> dict[str, int]:
+    """Return the samples of each case on the first rank that has it: all ranks have as many."""
+    counts: dict[str, int] = {}
     for source in sources:
         if wanted <= counts.keys():
             break
@@ -228,15 +233,16 @@ def _late_starts(cases: Sequence[CaseResult]) -> Iterator[Finding]:
                       "skew; give each rank a core of its own")
 
 
-def _run_info(plan: Plan, intake: Intake) -> RunInfo:
-    headers = [source.header for source in intake.sources.values()]
+def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
+    sources = attempts.newest.sources
+    headers = [source.header for source in sources.values()]
     first = headers[0] if headers else None
     return RunInfo(
         name=plan.name,
         run_id=first.run_id if first else "",
         plan_hash=plan.plan_hash,
         world_size=plan.world_size,
-        ranks_present=tuple(intake.sources),
+        ranks_present=tuple(sources),
         nodes=tuple(dict.fromkeys(header.hostname for header in headers)),
         started_at=str(first.environment.get("started_at", "")) if first else "",
         versions=majority([dict(header.versions) for header in headers]) if headers else {},

@@ -8,6 +8,7 @@ into HDF5.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -59,6 +60,8 @@ class Journal:
             raise FileError(f"{path}: exists already; every launch needs a new folder") from error
         except OSError as error:
             raise FileError(f"{path}: cannot be created: {error.strerror}") from error
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         journal = cls(path, descriptor)
         try:
             journal._write_opening(header, plan)
@@ -86,6 +89,10 @@ class Journal:
         """Put a note on disk: ``end`` when all is done, ``stopped``, an event."""
         self._write(pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)}))
 
+    def mark(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Write a note without waiting for the disk: it outlives the process, not the machine."""
+        self._write(pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)}), durable=False)
+
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
         if self._descriptor >= 0:
@@ -103,10 +110,11 @@ class Journal:
         """Close the file."""
         self.close()
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, *, durable: bool = True) -> None:
         try:
             write_all(self._descriptor, data)
-            os.fdatasync(self._descriptor)
+            if durable:
+                os.fdatasync(self._descriptor)
             n_links = os.fstat(self._descriptor).st_nlink
         except OSError as error:
             self._take_back()
@@ -123,6 +131,18 @@ class Journal:
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, self._safe_bytes)
             os.lseek(self._descriptor, self._safe_bytes, os.SEEK_SET)
+
+
+def is_being_written(path: Path) -> bool:
+    """Return whether a living process has the journal open for writing, as far as locks tell."""
+    try:
+        with open_regular(path) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (OSError, UnreadableTrace):
+        return False
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,12 @@ SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
 """Fields of a record that version 1 did not have."""
 END_NOTE = "end"
 """The note that a rank writes last, when it is done with the whole plan or was stopped."""
+STOPPED_NOTE = "stopped"
+"""The note of the signal that stopped the rank before the plan was done."""
+BEGIN_NOTE = "begin"
+"""Rank 0's note that a case is about to run, which is not waited for until it is on disk."""
+RESUMED_NOTE = "resumed"
+"""Rank 0's note of what an earlier attempt had done, in an attempt that goes on from there."""
 CLOCK_NOTE = "clock"
 """The note that a synchronisation of clocks leaves."""
 _ARRAYS = ("samples", "phases")

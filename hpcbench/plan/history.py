@@ -1,0 +1,73 @@
+"""What earlier attempts at a plan have done, so that an attempt that goes on repeats none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hpcbench.plan.case import Case
+from hpcbench.plan.order import Turn
+
+MOST_DEATHS = 2
+"""A case that the job died in so often is not run again."""
+
+
+class RunKey(NamedTuple):
+    """One run of one case: a pass of a launch."""
+
+    case_id: str
+    launch: int
+    pass_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What is known when an attempt begins; of the first one nothing.
+
+    Attributes:
+        attempt: its number; those before it count from 0.
+        finished: runs of cases that all their ranks recorded, whatever came of them.
+        skipped: ids of cases that could not run; whether they can now is asked anew.
+        deaths: case id -> how many attempts were ended from outside while it ran.
+        run_id: of the run, "" if it is new.
+        plans: hashes of the plans of all attempts, without that of now.
+        changes: what is not as in the attempt before, in words.
+    """
+
+    attempt: int = 0
+    finished: frozenset[RunKey] = frozenset()
+    skipped: frozenset[str] = frozenset()
+    deaths: Mapping[str, int] = field(default_factory=dict)
+    run_id: str = ""
+    plans: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+
+    def is_left(self, case: Case, turn: Turn) -> bool:
+        """Return whether the case is still to be run in this pass of this launch."""
+        return RunKey(case.case_id, turn.launch, turn.pass_index) not in self.finished
+
+    def left(self, cases: Iterable[Case], turn: Turn) -> list[Case]:
+        """Return those of the cases that are still to be run."""
+        return [case for case in cases if self.is_left(case, turn)]
+
+    def quarantine(self, case: Case) -> str | None:
+        """Return why a case is not to be run again, or None."""
+        deaths = self.deaths.get(case.case_id, 0)
+        if deaths < MOST_DEATHS:
+            return None
+        return (f"quarantined: {deaths} attempts at this run were ended from outside while it ran; "
+                "run it alone to see why: --only with its label")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"attempt": self.attempt, "finished": sorted(map(list, self.finished)),
+                "skipped": sorted(self.skipped), "deaths": dict(self.deaths),
+                "run_id": self.run_id, "plans": list(self.plans), "changes": list(self.changes)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> History:
+        """Rebuild what `to_json` gave."""
+        return cls(data["attempt"], frozenset(RunKey(*key) for key in data["finished"]),
+                   frozenset(data["skipped"]), data["deaths"], data["run_id"],
+                   tuple(data["plans"]), tuple(data["changes"]))

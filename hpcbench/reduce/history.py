@@ -1,0 +1,112 @@
+"""What the traces of a results folder say was done: the history that a resumed run begins with."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from hpcbench.errors import FileError, UsageError
+from hpcbench.plan.case import Plan
+from hpcbench.plan.history import History, RunKey
+from hpcbench.reduce.attempts import Attempts, choose_attempts, open_attempts
+from hpcbench.trace.attempts import attempt_folders, attempt_of
+from hpcbench.trace.journal import is_being_written
+from hpcbench.trace.source import BEGIN_NOTE, TraceSource, never_ended
+
+PLAN_FILE = "plan.json"
+
+
+def is_fresh(folder: Path) -> bool:
+    """Return whether a run can begin in a folder: it is not there, or empty.
+
+    Raises FileError for what is there and is no results folder.
+    """
+    if not folder.exists():
+        return True
+    if not folder.is_dir():
+        raise FileError(f"{folder}: is no folder; --resume takes the results folder of a run, or a "
+                        "new one")
+    if (folder / PLAN_FILE).is_file():
+        return False
+    if any(folder.iterdir()):
+        raise FileError(f"{folder}: holds files but no {PLAN_FILE}, so it is no results folder of "
+                        "`hpcbench run`; --resume takes one, or a new or empty folder")
+    return True
+
+
+def read_history(folder: Path, plan: Plan) -> History:
+    """Return what the attempts in a folder have done of the plan that is to go on.
+
+    Raises UsageError if a job is still writing there.
+    """
+    _refuse_a_running_job(folder)
+    opened = open_attempts(folder / "traces")
+    hashes = {source.header.plan_hash for sources, _ in opened for source in sources}
+    known = choose_attempts(opened, plan, allow_mixed=True, accepted=frozenset(hashes))
+    finished, skipped = _finished(known, plan)
+    begun = [attempt_of(path) for path in attempt_folders(folder / "traces")]
+    newest = known.newest.sources.values()
+    return History(
+        attempt=max(begun) + 1, finished=finished, skipped=skipped, deaths=_deaths(known),
+        run_id=next((source.header.run_id for source in newest), ""),
+        plans=tuple(sorted(hashes - {plan.plan_hash})))
+
+
+def versions_before(folder: Path) -> dict[str, str]:
+    """Return what rank 0 ran with in the newest attempt that tells it; nothing if none does."""
+    for path in reversed(attempt_folders(folder / "traces")):
+        for source in open_attempts(path)[0][0]:
+            if source.header.rank == 0:
+                return dict(source.header.versions)
+    return {}
+
+
+def _refuse_a_running_job(folder: Path) -> None:
+    for traces in attempt_folders(folder / "traces"):
+        for path in sorted(traces.glob("*.journal")):
+            if is_being_written(path):
+                raise UsageError(f"{folder}: a job is still running there ({path.name} is being "
+                                 "written); end it first, or take another folder")
+
+
+def _finished(known: Attempts, plan: Plan) -> tuple[frozenset[RunKey], frozenset[str]]:
+    """Return the runs that every rank of their case recorded in one attempt, and skipped cases."""
+    sizes = {case.case_id: case.world_size for case in plan.cases}
+    ranks: dict[tuple[int, RunKey], set[int]] = defaultdict(set)
+    skips: dict[str, set[int]] = defaultdict(set)
+    for number, rank, source in _by_attempt(known):
+        for record in source.records(samples=False):
+            if record.status == "skipped":
+                skips[record.case_id].add(rank)
+            elif record.status != "not_run":
+                key = RunKey(record.case_id, record.launch, record.pass_index)
+                ranks[number, key].add(rank)
+    finished = (key for (_, key), found in ranks.items()
+                if _has_all(found, sizes.get(key.case_id)))
+    skipped = (case_id for case_id, found in skips.items() if _has_all(found, sizes.get(case_id)))
+    return frozenset(finished), frozenset(skipped)
+
+
+def _has_all(ranks: Iterable[int], size: int | None) -> bool:
+    return size is not None and set(range(size)) <= set(ranks)
+
+
+def _by_attempt(known: Attempts) -> Iterator[tuple[int, int, TraceSource]]:
+    for number, intake in enumerate(known.intakes):
+        for rank, source in intake.sources.items():
+            yield number, rank, source
+
+
+def _deaths(known: Attempts) -> dict[str, int]:
+    """Return how many attempts ended while a case ran that had begun and was never recorded."""
+    deaths: Counter[str] = Counter()
+    for _, rank, source in _by_attempt(known):
+        begun = [note.data for note in source.notes if note.kind == BEGIN_NOTE]
+        if rank != 0 or not never_ended(source) or not begun:
+            continue
+        last = RunKey(begun[-1]["case_id"], begun[-1]["launch"], begun[-1]["pass_index"])
+        recorded = {RunKey(record.case_id, record.launch, record.pass_index)
+                    for record in source.records({last.case_id}, samples=False)}
+        deaths[last.case_id] += last not in recorded
+    return {case_id: count for case_id, count in deaths.items() if count}

@@ -1,0 +1,148 @@
+"""Jobs that were stopped or killed, and go on: no finished case is run twice, none is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import EVERY_MPI, Finished, MpiLauncher, Running
+from mpi.reading import Outcome, read, sweep
+
+pytestmark = pytest.mark.mpi
+
+LONG = {"measure": {"warmup": 0, "iterations": 40, "mode": "barrier_start", "passes": 2}}
+SIZES = ("8", "16", "32", "64", "128")
+
+
+def resume(mpirun: MpiLauncher, folder: Path, *args: str, ranks: int = 2) -> Finished:
+    words = [mpirun.program("python"), "-m", "hpcbench", "run", *args, "--resume", str(folder)]
+    return mpirun.run(ranks, command=words)
+
+
+def begun(text: str) -> Counter[str]:
+    """Count in what a job printed how often each case was run."""
+    return Counter(re.findall(r"ok +(all_reduce .*?n=2)", text))
+
+
+def whole(outcome: Outcome) -> bool:
+    return all(item.status == "ok" and item.statistics is not None
+               and item.timing is not None and len(item.timing.stop_reasons) == 2
+               for item in outcome.results.cases)
+
+
+def stopped(mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: str) -> Finished:
+    """Run a job in ``folder`` and send it a signal when it has printed ``after``."""
+    config = folder.parent / f"{folder.name}.json"
+    config.write_text(json.dumps(sweep(*SIZES, **LONG)))
+    words = [mpirun.program("python"), "-m", "hpcbench", "run", str(config), "--resume",
+             str(folder)]
+    with mpirun.start(2, command=words) as job:
+        job.wait_for(after)
+        if number == signal.SIGKILL:
+            job.kill()
+        else:
+            os.kill(job.pid, number)
+        return job.wait(30)
+
+
+@EVERY_MPI
+def test_usr1_and_again_makes_one_whole_run(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    folder = tmp_path / "job-17"
+    first = stopped(mpirun, folder, signal.SIGUSR1, "[ 3/10]").check(3)
+    second = resume(mpirun, folder).check()
+    runs = begun(first.stdout) + begun(second.stdout)
+    assert len(runs) == 5 and set(runs.values()) == {2}
+    outcome = read(folder)
+    assert whole(outcome) and "HB150" in outcome.codes()
+    assert "stopped by SIGUSR1" in second.stdout
+    assert "nothing is left to run" in resume(mpirun, folder).check().stdout
+    assert sorted(path.name for path in (folder / "traces").iterdir()) == [
+        "attempt1", "rank00000.h5", "rank00001.h5"]
+
+
+def test_sigkill_twice_and_again_makes_one_whole_run(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = stopped(mpirun, folder, signal.SIGKILL, "[ 2/10]")
+    second = stopped(mpirun, folder, signal.SIGKILL, "[2/")
+    third = resume(mpirun, folder).check()
+    runs = begun(first.stdout) + begun(second.stdout) + begun(third.stdout)
+    assert len(runs) == 5 and set(runs.values()) == {2}
+    assert whole(read(folder))
+    assert not list(folder.rglob("*.journal"))
+
+
+def killer(folder: Path) -> dict[str, Any]:
+    """A sweep whose second case outlives the patience of whoever started the job."""
+    return sweep("8", "16", "32", name=folder.name, fault=[
+        {"rank": 1, "kind": "slow", "seconds": 60, "case": "* 16B *"}])
+
+
+def test_a_case_that_the_job_dies_in_twice_is_quarantined(
+    mpirun: MpiLauncher, tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    config = tmp_path / "killer.json"
+    config.write_text(json.dumps(killer(folder)))
+    words = [mpirun.program("python"), "-m", "hpcbench", "run", str(config), "--resume",
+             str(folder)]
+    for number in range(2):
+        with mpirun.start(2, command=words) as job:
+            job.wait_for("[1/3]" if number == 0 else "attempt 1")
+            _wait_for_second_case(job, folder, number)
+            job.kill()
+    done = resume(mpirun, folder).check(1)
+    outcome = read(folder)
+    assert [outcome.of_size(size).status for size in (8, 16, 32)] == ["ok", "failed", "ok"]
+    assert "quarantined: 2 attempts" in outcome.of_size(16).reason
+    assert "quarantined" in done.stdout
+
+
+def _wait_for_second_case(job: Running, folder: Path, attempt: int) -> None:
+    """Wait until rank 0 has noted that the case began: its journal is longer than at the start."""
+    traces = folder / "traces" / (f"attempt{attempt}" if attempt else "")
+    journal = traces / "rank00000.journal"
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if journal.exists() and journal.read_bytes().count(b'"begin"') >= 2 - attempt:
+            return
+        assert job.popen.poll() is None, job.finished()
+        time.sleep(0.05)
+    raise AssertionError(str(job.finished()))
+
+
+def test_what_cannot_be_gone_on_with_is_refused(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    stopped(mpirun, folder, signal.SIGUSR1, "[ 3/10]").check(3)
+    config = str(tmp_path / "run.json")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    refusals = {
+        "the run there is of 2 ranks, this job has 3": resume(mpirun, folder, ranks=3),
+        "the plan was": resume(mpirun, folder, config, "--iters", "5"),
+        "they cannot be one run": resume(mpirun, folder, config, "--passes", "1"),
+        "no results folder": resume(mpirun, tmp_path),
+    }
+    for words, job in refusals.items():
+        assert words in job.check(2).stderr and "Traceback" not in job.stderr
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    forced = resume(mpirun, folder, config, "--iters", "5", "--force")
+    outcome = read(folder)
+    assert {"HB150", "HB151"} <= outcome.codes(), forced
+    assert (folder / "plan-before-attempt1.json").is_file()
+
+
+def test_without_a_folder_the_newest_run_goes_on(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    words = [mpirun.program("python"), "-m", "hpcbench", "run", str(tmp_path / "c.json"),
+             "--resume"]
+    config = sweep("8", output={"plots": False, "folder": str(tmp_path / "out")})
+    (tmp_path / "c.json").write_text(json.dumps(config))
+    first = mpirun.run(2, command=words).check()
+    assert len(list((tmp_path / "out").iterdir())) == 2 and "[1/1]" in first.stdout
+    assert "nothing is left to run" in mpirun.run(2, command=words).check().stdout

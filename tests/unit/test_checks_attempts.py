@@ -1,0 +1,227 @@
+"""Runs of several attempts: what is known of the earlier ones, and what comes of all of them."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.errors import ExitCode, FileError, UsageError
+from hpcbench.measure.clock import ClockModel
+from hpcbench.plan.history import History, RunKey
+from hpcbench.plan.order import Turn
+from hpcbench.reduce.history import is_fresh, read_history, versions_before
+from hpcbench.reduce.reduce import exit_code, reduce_folder
+from hpcbench.trace.attempts import attempt_folder, attempt_folders
+from hpcbench.trace.journal import Journal, is_being_written, journal_path
+from hpcbench.trace.schema import Record
+from synthetic import (
+    BASE_NS,
+    make_header,
+    make_plan,
+    seen_by,
+    sync_note,
+    write_synthetic_rank,
+    write_synthetic_run,
+)
+
+PLAN = make_plan(n_cases=4, world_size=2, passes=2, iterations=20)
+IDS = [case.case_id for case in PLAN.cases]
+
+
+def key(number: int, pass_index: int = 0) -> RunKey:
+    return RunKey(IDS[number], 0, pass_index)
+
+
+def only_these(*kept: RunKey, attempt: int = 0) -> Any:
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        if RunKey(record.case_id, record.launch, record.pass_index) in kept:
+            yield replace(record, attempt=attempt)
+    return change
+
+
+def begins(*keys: RunKey) -> Any:
+    return lambda rank: [("begin", item._asdict()) for item in keys] if rank == 0 else []
+
+
+def write_attempt(folder: Path, attempt: int, **options: Any) -> None:
+    traces = attempt_folder(folder / "traces", attempt)
+    traces.mkdir()
+    for rank in range(PLAN.world_size):
+        write_synthetic_rank(traces, PLAN, make_header(PLAN, rank), rank=rank, **options)
+
+
+EARLIER = (key(0), key(1), key(2))
+LATER = (key(3), *(key(number, 1) for number in range(4)))
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """A run whose job was killed while it ran the fourth case for the first time."""
+    write_synthetic_run(tmp_path / "run", PLAN, change=only_these(*EARLIER), end=False,
+                        sealed=False, notes=begins(*EARLIER, key(3)))
+    return tmp_path / "run"
+
+
+def resumed_note(**changes: Any) -> Any:
+    data = {"attempt": 1, "left": 5, "planned": 8, "changes": [], "earlier_plans": [], **changes}
+    return lambda rank: [("resumed", data)] if rank == 0 else []
+
+
+def test_hb150_a_resumed_run_is_whole(killed: Path) -> None:
+    write_attempt(killed, 1, change=only_these(*LATER, attempt=1), notes=resumed_note())
+    results = reduce_folder(killed)
+    assert exit_code(results) is ExitCode.OK
+    (finding,) = [item for item in results.findings if item.code == "HB150"]
+    assert "attempt 0 was ended from outside (rank 0-1), 5 of 8 runs" in finding.message
+    assert not {"HB110", "HB112", "HB139", "HB141"} & {item.code for item in results.findings}
+    assert [item.statistics and item.statistics.n for item in results.cases] == [40] * 4
+
+
+def test_hb150_a_run_that_ended_twice_is_not_whole(killed: Path) -> None:
+    write_attempt(killed, 1, change=only_these(key(3), attempt=1), end=False, sealed=False)
+    results = reduce_folder(killed)
+    assert exit_code(results) is ExitCode.INCOMPLETE
+    assert {"HB110", "HB141", "HB150"} <= {item.code for item in results.findings}
+
+
+def test_hb151_what_was_forced_is_told(killed: Path) -> None:
+    write_attempt(killed, 1, change=only_these(*LATER, attempt=1), notes=resumed_note(
+        changes=["torch was 2.0, now it is 2.1"]))
+    (finding,) = [item for item in reduce_folder(killed).findings if item.code == "HB151"]
+    assert "torch was 2.0, now it is 2.1" in finding.message
+
+
+def test_hb151_an_earlier_plan_is_used_only_if_a_later_attempt_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    write_synthetic_run(folder, PLAN, change=only_these(*EARLIER), end=False,
+                        headers=lambda header: replace(header, plan_hash="fedcba9876543210"))
+    write_attempt(folder, 1, change=only_these(*LATER, attempt=1), notes=resumed_note())
+    assert "HB106" in {item.code for item in reduce_folder(folder).findings}
+    for path in attempt_folder(folder / "traces", 1).iterdir():
+        path.unlink()
+    attempt_folder(folder / "traces", 1).rmdir()
+    write_attempt(folder, 1, change=only_these(*LATER, attempt=1), notes=resumed_note(
+        earlier_plans=["fedcba9876543210"], changes=["the plan"]))
+    results = reduce_folder(folder)
+    assert exit_code(results) is ExitCode.OK, results.findings
+
+
+def test_history_has_what_all_ranks_recorded(killed: Path) -> None:
+    history = read_history(killed, PLAN)
+    assert history.finished == set(EARLIER) and history.attempt == 1 and history.run_id == "run-1"
+    assert history.deaths == {IDS[3]: 1}
+    assert history.left(PLAN.cases, Turn(0, 0, 0)) == [PLAN.cases[3]]
+    assert history.quarantine(PLAN.cases[3]) is None
+    assert versions_before(killed) == {"hpcbench": "0.1", "torch": "2.0"}
+
+
+def test_history_lacks_what_one_rank_did_not_record(tmp_path: Path) -> None:
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        if rank == 0 or record.case_id != IDS[1]:
+            yield record
+
+    write_synthetic_run(tmp_path / "run", PLAN, change=change, end=False)
+    left = {RunKey(case.case_id, 0, turn) for turn in range(2) for case in PLAN.cases} - set(
+        read_history(tmp_path / "run", PLAN).finished)
+    assert left == {key(1), key(1, 1)}
+
+
+def test_ranks_of_different_attempts_do_not_make_one_record(killed: Path) -> None:
+    for attempt, member in ((1, 0), (2, 1)):
+        def change(rank: int, record: Record, member: int = member) -> Iterable[Record]:
+            if rank == member and RunKey(record.case_id, 0, record.pass_index) == key(3):
+                yield record
+
+        write_attempt(killed, attempt, change=change, end=False)
+    assert key(3) not in read_history(killed, PLAN).finished
+
+
+def test_a_case_that_two_attempts_died_in_is_quarantined(killed: Path) -> None:
+    write_attempt(killed, 1, change=only_these(), end=False, notes=begins(key(3)))
+    history = read_history(killed, PLAN)
+    assert history.deaths == {IDS[3]: 2} and history.attempt == 2
+    assert "quarantined: 2 attempts" in str(history.quarantine(PLAN.cases[3]))
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_a_case_is_not_blamed_for_a_stop_or_for_what_came_behind_it(
+    tmp_path: Path, end: bool,
+) -> None:
+    write_synthetic_run(tmp_path / "run", PLAN, change=only_these(*EARLIER), end=end,
+                        notes=begins(*EARLIER, *([key(3)] if end else [])))
+    assert read_history(tmp_path / "run", PLAN).deaths == {}
+
+
+def test_history_survives_its_journey() -> None:
+    history = History(3, frozenset(EARLIER), frozenset({"a"}), {"b": 2}, "r", ("p",), ("c",))
+    assert History.from_json(history.to_json()) == history
+
+
+@given(st.sets(st.sampled_from([*EARLIER, *LATER])))
+def test_every_run_is_either_finished_or_left(finished: set[RunKey]) -> None:
+    history = History(1, frozenset(finished))
+    left = {RunKey(case.case_id, 0, number) for number in range(2)
+            for case in history.left(PLAN.cases, Turn(0, number, number))}
+    assert left | finished == {*EARLIER, *LATER} and not left & finished
+
+
+def test_clocks_of_each_attempt_are_its_own(tmp_path: Path) -> None:
+    """The second attempt ran on other machines, whose clocks are ages apart from the first's."""
+    models = {rank: ClockModel(BASE_NS, 0.0, offset_ns, 100.0, 0.0, 3.0, rank - 1, 50, 50)
+              for rank, offset_ns in enumerate((0, 7 * 10**12))}
+    folder = tmp_path / "run"
+    write_synthetic_run(folder, PLAN, change=only_these(*EARLIER), end=False)
+    traces = attempt_folder(folder / "traces", 1)
+    traces.mkdir()
+    for rank, model in models.items():
+        def change(rank: int, record: Record, model: ClockModel = model) -> Iterable[Record]:
+            for kept in only_these(*LATER, attempt=1)(rank, record):
+                yield seen_by(model, kept)
+
+        header = replace(make_header(PLAN, rank), node=f"other{rank}", hostname=f"other{rank}")
+        write_synthetic_rank(
+            traces, PLAN, header, rank=rank, change=change,
+            notes=lambda rank, model=model: [sync_note(model, f"other{rank}")])
+    results = reduce_folder(folder)
+    assert [item.status for item in results.cases] == ["ok"] * 4, results.findings
+
+
+def test_only_folders_of_runs_are_gone_on_in(killed: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    assert is_fresh(tmp_path / "new") and is_fresh(tmp_path / "empty") and not is_fresh(killed)
+    with pytest.raises(FileError, match="no results folder"):
+        is_fresh(tmp_path / "other")
+    with pytest.raises(FileError, match="no folder"):
+        is_fresh(tmp_path / "other" / "thesis.tex")
+
+
+def test_a_job_that_still_runs_is_left_alone(killed: Path) -> None:
+    path = journal_path(killed / "traces", 1)
+    with path.open("ab") as journal:
+        fcntl.flock(journal, fcntl.LOCK_EX)
+        with pytest.raises(UsageError, match="still running there"):
+            read_history(killed, PLAN)
+    assert read_history(killed, PLAN).attempt == 1
+
+
+def test_an_open_journal_is_known_by_its_lock(tmp_path: Path) -> None:
+    path = journal_path(tmp_path, 0)
+    with Journal.create(path, make_header(PLAN, 0)):
+        assert is_being_written(path)
+    assert not is_being_written(path) and not is_being_written(tmp_path / "none")
+
+
+def test_attempts_are_found_in_order(tmp_path: Path) -> None:
+    for name in ("attempt10", "attempt2", "attempt02", "attempt", "attempts"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "attempt3").touch()
+    assert [path.name for path in attempt_folders(tmp_path)[1:]] == ["attempt2", "attempt10"]
