@@ -21,7 +21,8 @@ from hpcbench.backends.control import GlooControl, MpiControl
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.groups import Division, device_memory, open_groups
-from hpcbench.backends.rehearsal import Tally, open_rehearsal
+from hpcbench.backends.ledger import Ledger
+from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
 from hpcbench.launch.communicator import InlineComms
@@ -100,15 +101,15 @@ class Worker:
 
         What is counted is the second step of a training: torch's pipelines vote in the first.
         """
-        tally: Tally = {}
-        world = open_rehearsal(case.world_size, tally)
+        ledger = Ledger()
+        world = open_rehearsal(case.world_size, ledger)
         place = Place(0, case.world_size, world, torch.device("cpu"))
         operation = _operation(case.workload, place, validate=False)  # nothing is exchanged
         for _ in range(2 if case.kind == "training" else 1):
             operation.prepare()
-            tally.clear()
+            ledger.tally.clear()
             operation.run()
-        counted = {name: [len(sizes), sum(sizes)] for name, sizes in tally.items()}
+        counted = {name: [len(sizes), sum(sizes)] for name, sizes in ledger.tally.items()}
         return {"calls": counted, **_told(operation)}
 
     def _listen(self, ports: list[int], timeout_s: float) -> Message:
