@@ -45,8 +45,9 @@ from hpcbench.workloads.collectives.table import make_operation, other_operation
 from hpcbench.workloads.primitives.operation import PrimitiveOperation
 from hpcbench.workloads.training.operation import TrainingOperation
 from hpcbench.workloads.training.parity import Disparity
+from hpcbench.workloads.training.replay import ReplayOperation
 
-AnyOperation = Operation | PrimitiveOperation | TrainingOperation
+AnyOperation = Operation | PrimitiveOperation | TrainingOperation | ReplayOperation
 _COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",
                   "timeout", "nccl error", "gloo/transport", "socket", "remote process",
                   "connection refused", "unhandled system error")
@@ -244,12 +245,14 @@ def _operation(work: Workload, place: Place, *, validate: bool) -> AnyOperation:
         return make_operation(work, place)
     if isinstance(work, Primitive):
         return PrimitiveOperation(work, place)
+    if work.communication == "only":
+        return ReplayOperation(work, place)
     return TrainingOperation(work, place, validate=validate)
 
 
 def _told(operation: AnyOperation) -> Message:
     """Return what a training tells beside its rows, and close it."""
-    if not isinstance(operation, TrainingOperation):
+    if not isinstance(operation, (TrainingOperation, ReplayOperation)):
         return {}
     told = operation.answer()
     operation.close()

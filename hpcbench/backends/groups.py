@@ -49,6 +49,7 @@ def open_lines(group: Any, lines: Sequence[Sequence[int]], own: int) -> Any:
     if backend == "mpi4py":
         return _open_mpi(None, lines[mine], group.comm.Split(mine))
     if backend == REHEARSAL:
+        group.ledger.opened.append(lines)
         return [open_silent(ranks, group.ledger, lines) for ranks in lines][mine]
     return [dist.new_group(list(ranks), backend=backend) for ranks in lines][mine]
 

@@ -42,13 +42,15 @@ class Wait(NamedTuple):
 class Ledger:
     """The calls of all groups of one world.
 
-    ``program`` is None unless `keep` was called: then all since, in order.
+    ``program`` is None unless `keep` was called: then all since, in order. ``opened`` are the lines
+    that groups were opened of, in order.
     """
 
     def __init__(self, *, counts: bool = True) -> None:
         """``counts`` False: the tally stays empty, so that any number of calls leaves nothing."""
         self.tally: Tally = {}
         self.program: list[Call | Wait] | None = None
+        self.opened: list[Lines] = []
         self._counts = counts
         self._noise: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
         self._received = 0
