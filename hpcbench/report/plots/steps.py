@@ -57,9 +57,9 @@ CAPTION = (
     "Bar: median time of one optimizer step over the samples of all passes; whisker: from the "
     "least to the greatest median of a pass. Parts: each phase's share of the time of all steps of "
     "all ranks; other: in no phase. data: waiting for the batch. exchange: waiting for the "
-    "gradients of others when the own ones are there; where there is no such part, the others hold the wait "
-    "for the slowest rank. Tokens count once, however many ranks see them. Memory: the most that "
-    "any rank used.")
+    "gradients of others when the own ones are there; where there is no such part, the others hold "
+    "the wait for the slowest rank. Tokens count once, however many ranks see them. Memory: the "
+    "most that any rank used.")
 WITHOUT = (
     "Dashed: the same step without communication; what is right of it is exposed. Line below a "
     "bar: the communication of a step alone, drawn so that both end together; what of it is left "
