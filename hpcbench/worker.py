@@ -21,7 +21,8 @@ from hpcbench.backends.control import GlooControl, MpiControl
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.groups import Division, device_memory, open_groups
-from hpcbench.backends.rehearsal import Tally, open_rehearsal
+from hpcbench.backends.ledger import Ledger
+from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
 from hpcbench.launch.communicator import InlineComms
@@ -44,8 +45,9 @@ from hpcbench.workloads.collectives.table import make_operation, other_operation
 from hpcbench.workloads.primitives.operation import PrimitiveOperation
 from hpcbench.workloads.training.operation import TrainingOperation
 from hpcbench.workloads.training.parity import Disparity
+from hpcbench.workloads.training.replay import ReplayOperation
 
-AnyOperation = Operation | PrimitiveOperation | TrainingOperation
+AnyOperation = Operation | PrimitiveOperation | TrainingOperation | ReplayOperation
 _COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",
                   "timeout", "nccl error", "gloo/transport", "socket", "remote process",
                   "connection refused", "unhandled system error")
@@ -100,15 +102,15 @@ class Worker:
 
         What is counted is the second step of a training: torch's pipelines vote in the first.
         """
-        tally: Tally = {}
-        world = open_rehearsal(case.world_size, tally)
+        ledger = Ledger()
+        world = open_rehearsal(case.world_size, ledger)
         place = Place(0, case.world_size, world, torch.device("cpu"))
         operation = _operation(case.workload, place, validate=False)  # nothing is exchanged
         for _ in range(2 if case.kind == "training" else 1):
             operation.prepare()
-            tally.clear()
+            ledger.tally.clear()
             operation.run()
-        counted = {name: [len(sizes), sum(sizes)] for name, sizes in tally.items()}
+        counted = {name: [len(sizes), sum(sizes)] for name, sizes in ledger.tally.items()}
         return {"calls": counted, **_told(operation)}
 
     def _listen(self, ports: list[int], timeout_s: float) -> Message:
@@ -243,12 +245,14 @@ def _operation(work: Workload, place: Place, *, validate: bool) -> AnyOperation:
         return make_operation(work, place)
     if isinstance(work, Primitive):
         return PrimitiveOperation(work, place)
+    if work.communication == "only":
+        return ReplayOperation(work, place)
     return TrainingOperation(work, place, validate=validate)
 
 
 def _told(operation: AnyOperation) -> Message:
     """Return what a training tells beside its rows, and close it."""
-    if not isinstance(operation, TrainingOperation):
+    if not isinstance(operation, (TrainingOperation, ReplayOperation)):
         return {}
     told = operation.answer()
     operation.close()

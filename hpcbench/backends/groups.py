@@ -10,6 +10,8 @@ from typing import Any
 import torch.distributed as dist
 
 from hpcbench.backends import ucc
+from hpcbench.backends.rehearsal import NAME as REHEARSAL
+from hpcbench.backends.rehearsal import open_silent
 from hpcbench.errors import CaseError
 
 
@@ -46,6 +48,9 @@ def open_lines(group: Any, lines: Sequence[Sequence[int]], own: int) -> Any:
     backend = dist.get_backend(group)
     if backend == "mpi4py":
         return _open_mpi(None, lines[mine], group.comm.Split(mine))
+    if backend == REHEARSAL:
+        group.ledger.opened.append(lines)
+        return [open_silent(ranks, group.ledger, lines) for ranks in lines][mine]
     return [dist.new_group(list(ranks), backend=backend) for ranks in lines][mine]
 
 

@@ -1,8 +1,10 @@
 """A backend of torch.distributed on which nothing is communicated, and every call is counted.
 
-Only for dry runs: one process is a rank of a world of any size. torch has such a backend, ``fake``,
-but its futures hold nothing, which DistributedDataParallel refuses. What is gathered looks as if
-all ranks had given the same, what is received is ones, other outputs keep what was in them.
+For dry runs, in which one process is a rank of a world of any size, and for steps without
+communication, whose ranks are real. torch has such a backend, ``fake``, but its futures hold
+nothing, which DistributedDataParallel refuses. All outputs are finite: what is gathered looks as if
+all ranks had given the same, what is scattered is the rank's own part, what is received is noise,
+other outputs keep what was in them.
 """
 
 from __future__ import annotations
@@ -14,21 +16,29 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.ledger import Ledger, Lines, Wait, kept
+
 NAME = "rehearsal"
 Tensors = Sequence[torch.Tensor]
-Tally = dict[str, list[int]]
-"""Collective -> the sizes of its calls in bytes, as nccl-tests counts them, in order."""
 
 
 class Done(dist.Work):  # type: ignore[misc]
-    """A call that was complete when it was returned; its future holds ``outputs``."""
+    """A call that was complete when it was returned; its future holds ``outputs``.
 
-    def __init__(self, outputs: Iterable[torch.Tensor]) -> None:
+    ``number`` is the entry of the call in the ledger, if calls are kept there.
+    """
+
+    def __init__(self, outputs: Iterable[torch.Tensor], ledger: Ledger | None = None) -> None:
+        """``ledger``: where it is entered that somebody waits."""
         super().__init__()
         self.outputs = list(outputs)
+        self.number: int | None = None
+        self._ledger = ledger
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Return at once."""
+        if self._ledger and self._ledger.program is not None and self.number is not None:
+            self._ledger.program.append(Wait(self.number))
         return True
 
     def is_completed(self) -> bool:
@@ -51,7 +61,8 @@ class Done(dist.Work):  # type: ignore[misc]
 
     def get_future(self) -> Any:
         """Return a completed future."""
-        future: Any = torch.futures.Future()
+        devices = {tensor.device for tensor in self.outputs if tensor.is_cuda}
+        future: Any = torch.futures.Future(devices=sorted(devices, key=str))
         future.set_result(self.outputs)
         return future
 
@@ -59,9 +70,11 @@ class Done(dist.Work):  # type: ignore[misc]
 class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
     """The collectives; arguments and results are those of torch's ProcessGroup of the same name."""
 
-    def __init__(self, rank: int, size: int, tally: Tally) -> None:
+    def __init__(self, rank: int, size: int, ledger: Ledger, lines: Lines | None) -> None:
         super().__init__(rank, size)
-        self._tally = tally
+        self.ledger = ledger
+        self.lines = lines
+        self._rank, self._size = rank, size
         self._name = self._description = ""
 
     def getBackendName(self) -> str:  # noqa: N802  (torch's name)
@@ -95,18 +108,22 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     abort = shutdown
 
+    @kept
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Done:
         """Count an all_reduce of each tensor."""
         return self._each("all_reduce", tensors, tensors)
 
+    @kept
     def reduce(self, tensors: Tensors, opts: Any = None) -> Done:
         """Count a reduce of each tensor."""
         return self._each("reduce", tensors, tensors)
 
+    @kept
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Done:
         """Count a broadcast of each tensor."""
         return self._each("broadcast", tensors, tensors)
 
+    @kept
     def _allgather_base(self, output: torch.Tensor, part: torch.Tensor, opts: Any = None) -> Done:
         """Count an all_gather into one tensor."""
         _repeat(part, output)
@@ -114,6 +131,7 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     all_gather_single = _allgather_base
 
+    @kept
     def allgather_into_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None,
     ) -> Done:
@@ -124,6 +142,7 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
+    @kept
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Done:
         """Count an all_gather into each list of tensors."""
         for parts, own in zip(outputs, inputs, strict=True):
@@ -132,62 +151,80 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
                     part.copy_(own)
         return self._lists("all_gather", outputs, [part for parts in outputs for part in parts])
 
+    @kept
     def _reduce_scatter_base(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None,
     ) -> Done:
         """Count a reduce_scatter of one tensor."""
+        self._own_part(output, source)
         return self._each("reduce_scatter", [source], [output])
 
     reduce_scatter_single = _reduce_scatter_base
 
+    @kept
     def reduce_scatter_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None,
     ) -> Done:
         """Count a reduce_scatter of each tensor."""
+        for output, source in zip(outputs, inputs, strict=True):
+            self._own_part(output, source)
         return self._each("reduce_scatter", inputs, outputs)
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
+    @kept
     def reduce_scatter(
         self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None,
     ) -> Done:
         """Count a reduce_scatter of each list of tensors."""
+        for output, parts in zip(outputs, inputs, strict=True):
+            output.detach().copy_(parts[self._rank])
         return self._lists("reduce_scatter", inputs, outputs)
 
+    @kept
     def alltoall_base(
         self, output: torch.Tensor, source: torch.Tensor, output_splits: Sequence[int],
         input_splits: Sequence[int], opts: Any = None,
     ) -> Done:
         """Count an all_to_all of one tensor."""
+        shared = min(output.shape[0], source.shape[0])
+        output.detach().zero_()[:shared].copy_(source[:shared])
         return self._each("all_to_all", [source], [output])
 
     all_to_all_single = alltoall_base
 
+    @kept
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Done:
         """Count an all_to_all of a list of tensors."""
         return self._lists("all_to_all", [inputs], outputs)
 
+    @kept
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Done:
         """Count a gather of each list of tensors."""
         return self._lists("gather", outputs, [part for parts in outputs for part in parts])
 
+    @kept
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Done:
         """Count a scatter of each list of tensors."""
         return self._lists("scatter", inputs, outputs)
 
+    @kept
     def barrier(self, opts: Any = None) -> Done:
         """Count a barrier."""
         return self._each("barrier", [torch.empty(0)], [])
 
+    @kept
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> Done:
         """Count what is sent."""
-        return self._each("send_recv", tensors, tensors)
+        self.ledger.count("send_recv", [tensor.nbytes for tensor in tensors])
+        return Done(tensors, self.ledger)
 
+    @kept
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Done:
-        """Receive ones; another rank would count them. torch's pipelines take a 1 for a yes."""
+        """Receive noise; another rank would count it."""
         for tensor in tensors:
-            tensor.detach().fill_(1)
-        return Done(tensors)
+            self.ledger.fill(tensor.detach())
+        return Done(tensors, self.ledger)
 
     def _start_coalescing(self, device: Any) -> None:
         """Do nothing."""
@@ -197,13 +234,17 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
         return Done([])
 
     def _each(self, collective: str, sized: Tensors, outputs: Tensors) -> Done:
-        self._tally.setdefault(collective, []).extend(tensor.nbytes for tensor in sized)
+        self.ledger.count(collective, [tensor.nbytes for tensor in sized])
         return Done(outputs)
 
     def _lists(self, collective: str, sized: Sequence[Tensors], outputs: Tensors) -> Done:
-        self._tally.setdefault(collective, []).extend(
-            sum(part.nbytes for part in parts) for parts in sized)
+        self.ledger.count(collective, [sum(part.nbytes for part in parts) for parts in sized])
         return Done(outputs)
+
+    def _own_part(self, output: torch.Tensor, source: torch.Tensor) -> None:
+        """Put this rank's part of what is to be reduced into the output."""
+        with torch.no_grad():
+            output.view(-1).copy_(source.reshape(self._size, -1)[self._rank])
 
 
 def _repeat(part: torch.Tensor, output: torch.Tensor) -> None:
@@ -212,23 +253,36 @@ def _repeat(part: torch.Tensor, output: torch.Tensor) -> None:
         output.view(-1, part.numel()).copy_(part.clone().reshape(1, -1))
 
 
-def open_rehearsal(world_size: int, tally: Tally, rank: int = 0) -> Any:
-    """Return the group of a world in which this process is ``rank``, whose calls ``tally`` counts.
+def open_rehearsal(world_size: int, ledger: Ledger, rank: int = 0) -> Any:
+    """Return the group of a world in which this process is ``rank``, whose calls ``ledger`` has.
 
     The world that this process was in before is destroyed. Groups that are opened in it count in
-    the same tally.
+    the same ledger.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
-    if not hasattr(dist.Backend, NAME.upper()):
-        dist.Backend.register_backend(NAME, _open, extended_api=True, devices=["cpu"])
+    _register()
     dist.init_process_group(NAME, store=dist.HashStore(), rank=rank, world_size=world_size,
-                            pg_options=tally)
+                            pg_options=(ledger, None))
     return dist.group.WORLD
 
 
-def _open(options: Any, tally: Tally | None) -> RehearsalGroup:
-    """Return the group that torch asks for."""
-    if tally is None:
-        tally = dist.group.WORLD._tally
-    return RehearsalGroup(options.group_rank, options.group_size, tally)
+def open_silent(ranks: Sequence[int], ledger: Ledger, lines: Lines | None = None) -> Any:
+    """Return a group of real ranks that communicates nothing, whose calls ``ledger`` has.
+
+    All ranks of the default group call this. ``lines``: see `ledger.Call`.
+    """
+    _register()
+    return dist.new_group(list(ranks), backend=NAME, pg_options=(ledger, lines))
+
+
+def _register() -> None:
+    """Make the backend known to torch.distributed; again does nothing."""
+    if not hasattr(dist.Backend, NAME.upper()):
+        dist.Backend.register_backend(NAME, _open, extended_api=True, devices=["cpu", "cuda"])
+
+
+def _open(options: Any, own: tuple[Ledger, Lines | None] | None) -> RehearsalGroup:
+    """Return the group that torch asks for; one that it opens by itself counts as the default."""
+    ledger, lines = own or (dist.group.WORLD.ledger, None)
+    return RehearsalGroup(options.group_rank, options.group_size, ledger, lines)

@@ -19,6 +19,7 @@ from hpcbench.config.section import (
     Backend,
     Checkpointing,
     CollectiveName,
+    Communication,
     Device,
     Dtype,
     Kind,
@@ -155,6 +156,9 @@ class TrainingBlock(Block):
     optimizer: Axis[Optimizer] = Field(default=("adamw",), description="Who updates the weights.")
     checkpointing: Axis[Checkpointing] = Field(
         default=("none",), description="Activations that are computed again, not kept.")
+    communication: Axis[Communication] = Field(
+        default=("on",), description="off: the same steps without communication; only: nothing but "
+        "the communication of a step. Beside on they tell what of it is exposed.")
 
 
 BLOCKS: Mapping[str, type[Block]] = {

@@ -41,6 +41,8 @@ TRAINING_DTYPES = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "sgd")
 CHECKPOINTINGS = ("none", "selective", "full")
 """Which activations a training keeps for the backward pass, and which it computes again."""
+COMMUNICATIONS = ("on", "off", "only")
+"""Whether a training step communicates, does all but that, or nothing but that."""
 
 SPLITS = ("even", "linear", "one_heavy", "zero")
 """How the data are divided among the ranks (docs/method.md)."""

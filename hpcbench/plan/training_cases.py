@@ -41,7 +41,8 @@ def _draft(point: TrainingPoint, job: Job) -> Draft:
     calls = (point.warmup + sample_bounds(point, job.config)[0]) * calls_of_sample(
         point, job.config)
     return Draft(
-        workload=work, device=device, validate=point.validate,
+        workload=work, device=device,
+        validate=point.validate and work.communication != "only",  # which has no result
         memory_bytes=expected.memory.total,
         skip=reason or too_large(expected.memory.total, 0, device, job.config.hardware),
         estimate_s=estimate_training_s(expected, device, calls, job.config.hardware),
@@ -67,6 +68,10 @@ def _unsupported(point: TrainingPoint, work: Training, device: str) -> str | Non
 
 
 def _identity(work: Training) -> dict[str, Any]:
-    """Return what makes it this training; what follows from that is left out."""
-    told = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS}
+    """Return what makes it this training; what follows from that is left out.
+
+    Communication is named where it is not as usual: ids of before there was a choice remain.
+    """
+    left_out = (*_FOLLOWS, *(("communication",) if work.trains else ()))
+    told = {name: value for name, value in asdict(work).items() if name not in left_out}
     return {"kind": "training", **told, "options": dict(work.options)}

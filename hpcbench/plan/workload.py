@@ -137,7 +137,8 @@ class Training:
     ``dp`` replicas, each of ``tp`` x ``pp`` ranks. ``dtype`` is that of the arithmetic; bf16 and
     fp16 are mixed precision over fp32 weights. ``options`` are the strategy's, sorted by name.
     ``parameters`` counts the whole model; ``flops`` are the model's of one step on all ranks, one
-    figure for each definition. ``runner`` is ``module:class``.
+    figure for each definition. ``runner`` is ``module:class``. ``communication`` ``off`` takes the
+    same steps without any, which train nothing; ``only`` calls what a step calls, and no more.
     """
 
     strategy: str
@@ -165,11 +166,17 @@ class Training:
     calls: tuple[str, ...]
     runner: str
     groups: int = 1
+    communication: str = "on"
 
     @property
     def name(self) -> str:
         """Return what is run: ``data``, for a training with the strategy of that name."""
         return self.strategy
+
+    @property
+    def trains(self) -> bool:
+        """Return whether its steps are those of a training, with all communication."""
+        return self.communication == "on"
 
     @property
     def global_batch(self) -> int:
@@ -204,6 +211,7 @@ class Training:
         parts += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []
         parts += [self.optimizer]
         parts += [f"checkpointing={self.checkpointing}"] if self.checkpointing != "none" else []
+        parts += [] if self.trains else [f"communication={self.communication}"]
         parts += [f"{name}={degree}" for name, degree in (
             ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
         parts += [f"{name}={value}" for name, value in self.options if name not in ("tp", "pp")]

@@ -62,7 +62,8 @@ def _some_ranks(samples: CaseSamples) -> Iterator[slice]:
 class Edges:
     """The earliest and latest stamps of each group on the global clock, (group, sample).
 
-    Differences between them are known to ``bound_ns``.
+    Differences between them are known to ``bound_ns``. Where steps are looked into, ``late_ns`` is
+    s_rk - min_r s_rk, (rank, sample).
     """
 
     first_start_ns: Times
@@ -70,14 +71,17 @@ class Edges:
     first_end_ns: Times
     last_end_ns: Times
     bound_ns: float
+    late_ns: Times | None = None
 
 
-def edges(stamps: GlobalStamps, groups: int = 1) -> Edges:
-    """Return what all times on the global clock are made of."""
+def edges(stamps: GlobalStamps, groups: int = 1, *, each: bool = False) -> Edges:
+    """Return what all times on the global clock are made of, and of ``each`` rank how late it was.
+    """
     starts, ends = (stamps_ns.reshape(groups, -1, stamps_ns.shape[-1])
                     for stamps_ns in (stamps.start_ns, stamps.end_ns))
     return Edges(starts.min(axis=1), starts.max(axis=1), ends.min(axis=1), ends.max(axis=1),
-                 stamps.bound_ns)
+                 stamps.bound_ns,
+                 stamps.start_ns - stamps.start_ns.min(axis=0) if each else None)
 
 
 def joined(parts: Sequence[Edges | None]) -> Edges | None:
@@ -90,7 +94,8 @@ def joined(parts: Sequence[Edges | None]) -> Edges | None:
         return np.concatenate([getattr(part, name) for part in found], axis=1)
 
     return Edges(whole("first_start_ns"), whole("last_start_ns"), whole("first_end_ns"),
-                 whole("last_end_ns"), max(part.bound_ns for part in found))
+                 whole("last_end_ns"), max(part.bound_ns for part in found),
+                 whole("late_ns") if found[0].late_ns is not None else None)
 
 
 def global_ns(found: Edges) -> Times:

@@ -126,7 +126,7 @@ def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> Pa
     stamps = None if samples is None else clocks.stamps(samples)
     if samples is None or stamps is None:
         return outcome
-    common = edges(stamps, case.workload.groups)
+    common = edges(stamps, case.workload.groups, each=bool(samples.phases))
     return replace(outcome, common=common, problems=tuple(
         check_causality(case, samples, stamps, common, clocks)))
 

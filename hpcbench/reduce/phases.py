@@ -1,24 +1,25 @@
 """Training steps from the inside: their phases, the ranks' memory, and whether they add up.
 
-Every time is of the rank's own clock. Backward communicates, so all ranks leave it together: the
-longest backward belongs to a rank that waits, the shortest to the one that is waited for.
+Every duration is of the rank's own clock. All ranks leave an exchange together: the longest belongs
+to a rank that waits, the shortest to the one that is waited for.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.reduce.arrivals import arrivals_of
 from hpcbench.reduce.checks import AGAIN, Problem
 from hpcbench.reduce.derived import waits_ns
 from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.results import CaseSamples, Phase, Steps
 from hpcbench.reduce.stack import Pass
 from hpcbench.reduce.stamps import EVENT_NS, RATE
-from hpcbench.trace.schema import Record
+from hpcbench.trace.schema import ARRIVAL, Record
 
 MEMORY = "memory"
 """Where the detail of a record tells what the rank held."""
@@ -28,7 +29,10 @@ Times = npt.NDArray[np.int64]
 
 
 def check_phases(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
-    """HB148: all ranks have the same phases, none is negative, and they fit into their step."""
+    """HB148: all ranks have the same phases, none is negative, and they fit into their step.
+
+    So do the arrivals in it.
+    """
     lost = [rank for rank, record in records.items() if _LOST in record.detail]
     if lost:
         yield Problem("HB148", f"rank {rank_list(lost)}: {records[lost[0]].detail[_LOST]}: which "
@@ -57,7 +61,8 @@ def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Prob
     if not samples.phases:
         return
     step_ns, phases_ns = waits_ns(samples), _in_phases_ns(samples)
-    bad = phases_ns > step_ns + spare_ns + rate * step_ns
+    most_ns = step_ns + spare_ns + rate * step_ns
+    bad = phases_ns > most_ns
     if bad.any():
         rank, row = _first(samples, bad)
         at = samples.ranks.index(rank), row
@@ -65,6 +70,12 @@ def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Prob
                       f"{phases_ns[at] - step_ns[at]} ns longer than their step of "
                       f"{step_ns[at]} ns: some time was counted twice, or was not in the step; "
                       f"{AGAIN}")
+    for name, values in samples.phases.items():
+        if name.startswith(ARRIVAL) and (values > most_ns).any():
+            rank, row = _first(samples, values > most_ns)
+            yield Problem("HB148", f"rank {rank} iteration {row}: {name} is after the end of its "
+                          f"step: look at the rank's clock; {AGAIN}")
+            return
 
 
 def _first(samples: CaseSamples, bad: npt.NDArray[np.bool_]) -> tuple[int, int]:
@@ -75,12 +86,25 @@ def _first(samples: CaseSamples, bad: npt.NDArray[np.bool_]) -> tuple[int, int]:
 
 def _in_phases_ns(samples: CaseSamples) -> Times:
     """Return (rank, sample): the time in any phase."""
-    return np.asarray(sum(samples.phases.values()), dtype=np.int64)
+    return np.asarray(sum(_durations(samples).values()), dtype=np.int64)
 
 
-def steps_of(samples: CaseSamples, counted: npt.NDArray[np.bool_]) -> Steps | None:
-    """Return where the time of the counted samples went; None where there are no phases."""
-    if not samples.phases:
+def _durations(samples: CaseSamples) -> Mapping[str, Times]:
+    """Return the phases without the arrivals in them."""
+    return {name: values for name, values in samples.phases.items()
+            if not name.startswith(ARRIVAL)}
+
+
+def steps_of(
+    samples: CaseSamples, counted: npt.NDArray[np.bool_], passes: Sequence[slice | None] = (),
+    late_ns: Times | None = None,
+) -> Steps | None:
+    """Return where the time of the counted samples went; None where there are no phases.
+
+    ``passes`` are where each planned pass lies among the samples; ``late_ns``, (rank, sample), how
+    late each rank began its step: without it there are no arrivals.
+    """
+    if not _durations(samples):
         return None
     step_ns = waits_ns(samples)[:, counted]
     other_ns = step_ns - _in_phases_ns(samples)[:, counted]
@@ -89,7 +113,10 @@ def steps_of(samples: CaseSamples, counted: npt.NDArray[np.bool_]) -> Steps | No
         ranks=samples.ranks, step_s=_medians_s(step_ns), other_s=_medians_s(other_ns),
         other_share=int(other_ns.sum()) / total_ns,
         phases=tuple(_phase(name, values[:, counted], samples.ranks, total_ns)
-                     for name, values in samples.phases.items()))
+                     for name, values in _durations(samples).items()),
+        pass_step_s=tuple(part and _medians_s(waits_ns(samples)[:, part][:, counted[part]])
+                          for part in passes),
+        arrivals=() if late_ns is None else arrivals_of(samples, late_ns, counted))
 
 
 def _phase(name: str, times_ns: Times, ranks: tuple[int, ...], total_ns: int) -> Phase:

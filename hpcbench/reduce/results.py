@@ -67,11 +67,30 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrival:
+    """When the ranks had their own gradients of one bucket, over the samples that count.
+
+    ``median_s`` is each rank's, from the first rank's begin of the step. ``last_rank`` is most
+    often the last, in that share of the samples; then it is ``behind_s`` behind the median of the
+    others, in the median.
+    """
+
+    bucket: int
+    median_s: tuple[float, ...]
+    last_rank: int
+    last_share: float
+    behind_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Steps:
     """Where the time of training steps went: medians of each rank over the samples that count.
 
     ``step_s`` is end - start on the rank's own clock, ``other_s`` what of it is in no phase, and
     ``other_share`` that of all steps of all ranks together. ``phases`` are in the order of a step.
+    ``pass_step_s`` has ``step_s`` of each planned pass, None where it was not run; ``arrivals`` are
+    those at the buckets of several ranks that exchange gradients in such. Both are empty in results
+    written before there were any.
     """
 
     ranks: tuple[int, ...]
@@ -79,6 +98,8 @@ class Steps:
     other_s: tuple[float, ...]
     other_share: float
     phases: tuple[Phase, ...]
+    pass_step_s: tuple[tuple[float, ...] | None, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +298,8 @@ class CaseSamples:
     Samples of all launches and passes follow one another; ``launch`` and ``pass_index``, both
     (sample,), say which. ``flags`` are `hpcbench.trace.schema.Flag` bits; ``enqueue_ns`` and
     ``device_ns`` are -1 where not measured. All stamps are of the ranks' own clocks. ``phases`` are
-    those of training steps in ns, each (rank, sample), in the order of a step.
+    those of training steps in ns, each (rank, sample), in the order of a step, and the arrivals at
+    buckets (`trace.schema.ARRIVAL`).
     """
 
     ranks: tuple[int, ...]

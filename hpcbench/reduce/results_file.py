@@ -47,6 +47,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.phase_table import NOWHERE, PhaseTable, read_phases, read_places
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
+    Arrival,
     Canary,
     CanaryRun,
     CaseResult,
@@ -317,7 +318,10 @@ def _steps(values: Mapping[str, Any] | None) -> Steps | None:
     if values is None:
         return None
     phases = tuple(Phase(**_with_tuples(phase)) for phase in values["phases"])
-    return Steps(**{**_with_tuples(values), "phases": phases})
+    arrivals = tuple(Arrival(**_with_tuples(item)) for item in values.get("arrivals", ()))
+    passes = tuple(times and tuple(times) for times in values.get("pass_step_s", ()))
+    return Steps(**{**_with_tuples(values), "phases": phases, "arrivals": arrivals,
+                    "pass_step_s": passes})
 
 
 def _canary(values: Mapping[str, Any]) -> Canary:

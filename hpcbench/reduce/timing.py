@@ -50,6 +50,7 @@ def measured(
     passes, also those that were not run.
     """
     folded = fold_samples(case, samples, common)
+    run = dict(zip(sorted(passes), folded.passes, strict=True))
     counted, times_s = folded.counted, folded.times_s[folded.counted]
     launches = samples.launch[counted]
     statistics = summarise(times_s, [part.size for part in folded.by_pass()])
@@ -75,16 +76,11 @@ def measured(
         quickest_rank=rank, quickest_share=share,
         launch_medians_s=tuple(
             median(times_s[launches == launch]) for launch in np.unique(launches)),
-        pass_medians_s=_pass_medians_s(folded, passes, planned),
-        steps=steps_of(samples, counted))
-
-
-def _pass_medians_s(
-    folded: Folded, passes: Passes, planned: Sequence[PassKey]
-) -> tuple[float | None, ...]:
-    """Return the median of each planned pass, so that cases can be compared pass by pass."""
-    found = dict(zip(sorted(passes), map(median, folded.by_pass()), strict=True))
-    return tuple(found.get(key) for key in planned)
+        pass_medians_s=tuple(  # so that cases can be compared pass by pass
+            median(folded.times_s[run[key]][counted[run[key]]]) if key in run else None
+            for key in planned),
+        steps=steps_of(samples, counted, [run.get(key) for key in planned],
+                       common.late_ns if common is not None and case.batch == 1 else None))
 
 
 def summarise(

@@ -26,7 +26,7 @@ def contradictions(
     """Yield HB149 for everything that does not hold between a training's numbers."""
     work = case.workload
     found = rates(work, time_s) if isinstance(work, Training) else None
-    if not isinstance(work, Training) or found is None:
+    if not isinstance(work, Training) or found is None or not work.trains:
         return
     definition, peaks = shown_definition(work), hardware.get("peak_flops", {})
     shares = {} if definition is None else {

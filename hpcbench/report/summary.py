@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
+from hpcbench.analysis.exposed import UNPAIRED, Exposure, exposures
 from hpcbench.analysis.partners import NOTHING, Comparison, compare
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.plan.workload import Collective, Primitive
@@ -54,7 +55,7 @@ FIELDS = (
 )
 """The columns of summary.csv, and the keys of each of summary.json's ``cases``; those of schema
 version 1 come first. A list is a list in JSON, and text separated by spaces in CSV, with - for
-null (``not_compared``, whose entries are sentences: by semicolons)."""
+null (``not_compared`` and ``not_paired``, whose entries are sentences: by semicolons)."""
 COMMUNICATION_NAMES = {
     "all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reduce_scatter",
     "send_recv": "p2p", "all_to_all": "all_to_all", "broadcast": "broadcast", "reduce": "reduce",
@@ -70,10 +71,10 @@ COMMUNICATION_FIELDS = (
 
 def write_summary(results: Results, folder: Path) -> list[Path]:
     """Write both files into ``folder`` and return their paths. Raises FileError."""
-    comparisons = compare(results.cases)
+    comparisons, exposed = compare(results.cases), exposures(results.cases)
     hardware = results.plan.config.get("hardware", {})
-    rows = [case_row(item, comparisons.get(item.case.case_id, NOTHING), hardware)
-            for item in results.cases]
+    rows = [case_row(item, comparisons.get(item.case.case_id, NOTHING), hardware,
+                     exposed.get(item.case.case_id, UNPAIRED)) for item in results.cases]
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
     document = summary_document(results, rows)
     with whole_file(json_path) as part:
@@ -89,13 +90,13 @@ def write_summary(results: Results, folder: Path) -> list[Path]:
 def _csv_cell(name: str, value: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         return value
-    return ("; " if name == "not_compared" else " ").join(
+    return ("; " if name in ("not_compared", "not_paired") else " ").join(
         "-" if item is None else str(item) for item in value)
 
 
 def case_row(
     item: CaseResult, told: Comparison = NOTHING,
-    hardware: Mapping[str, Any] = MappingProxyType({}),
+    hardware: Mapping[str, Any] = MappingProxyType({}), exposure: Exposure = UNPAIRED,
 ) -> dict[str, Any]:
     """Return one case's `FIELDS`; None where a case has no such number.
 
@@ -121,7 +122,7 @@ def case_row(
     elif isinstance(work, Primitive):
         row |= primitive_fields(work, told)
     else:
-        row |= training_fields(item, work, hardware)
+        row |= training_fields(item, work, hardware, exposure)
     return {name: row[name] for name in FIELDS}
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from rich.text import Text
 
+from hpcbench.analysis.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.plan.training.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from hpcbench.reduce.training import shown_definition
+from hpcbench.report import training_communication as communication
 from hpcbench.report.tables import STYLES, TABLED
 from hpcbench.report.text import (
     MISSING,
@@ -28,21 +30,25 @@ from hpcbench.report.text import (
     without_empty,
 )
 from hpcbench.report.timing import flag_cell, fold_of, interval_cell
-from hpcbench.report.training_summary import most_bytes, peak_of, steps_of, training_fields
+from hpcbench.report.training_communication import CLEAR_PART, CLEAR_RATIO, CLEAR_SHARE
+from hpcbench.report.training_summary import (
+    most_bytes,
+    parity_text,
+    peak_of,
+    steps_of,
+    training_fields,
+)
 
-SHORT = {"data": "data", "forward": "forward", "backward": "backward",
+SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
          "forward_backward": "fwd+bwd", "optimizer": "optimizer"}
 """Phase -> the title of its column."""
-COMMUNICATING = ("backward", "forward_backward")
-"""Phases that all ranks leave together: their length does not reveal who came late."""
-CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
-"""A rank is named where it stands out in so many of the steps, by so much of the other end."""
 COLUMNS = (
     Column("strategy", words=True), Column("options", words=True), Column("degrees", words=True),
     Column("batch", "(replica)"), Column("accumulated"), Column("step p50", "(ms)"),
     Column("CI", "+-%"), Column("samples/s"), Column("tokens/s"), Column("MFU", "%"),
     Column("HFU", "%"),
     *(Column(title, "%") for title in SHORT.values()), Column("other", "%"),
+    *communication.COLUMNS,
     Column("memory", "(MiB)"), Column("parity", words=True), Column("n"),
     Column("status", words=True), Column("flags", words=True),
 )
@@ -52,7 +58,9 @@ DEFINITIONS = (
     "  tokens/s = samples/s x sequence length: each token counts once, however many ranks see it",
     "data .. optimizer = time in the phase, in % of the time of all steps of all ranks; data = "
     "waiting for the batch,",
-    "  other = in no phase. All ranks leave backward together: who is slow has the shortest",
+    "  exchange = waiting for the gradients of others when the own ones are there, other = in no "
+    "phase.",
+    "  All ranks leave an exchange together: who is slow has the shortest",
     "parity = loss, gradients and updated weights against those of a single process with the same "
     "weights and samples:",
     "  the largest error of any rank in % of what is allowed",
@@ -71,6 +79,10 @@ def training_definitions(items: Sequence[CaseResult]) -> Iterator[str]:
             yield f"  FLOPs as {name} counts them{meaning}"
             yield ("  (what is computed twice counts once, in HFU twice; other definitions: "
                    "summary.json)")
+    if any(not work.trains for work in works):
+        yield from communication.DEFINITIONS
+        if any(work.pp > 1 for work in works):
+            yield from communication.DEFINITIONS_OF_PIPELINES
     peaks = ", ".join(dict.fromkeys(filter(None, map(peak_of, items))))
     if peaks:
         yield f"memory = the most that any rank used ({peaks})"
@@ -79,15 +91,20 @@ def training_definitions(items: Sequence[CaseResult]) -> Iterator[str]:
 def training_lines(
     name: str, items: Sequence[CaseResult], results: Results
 ) -> Iterator[Text]:
-    """Yield one block's table: a group of rows per model, backend, device, ranks and dtype."""
+    """Yield one block's table: a group of rows per model, backend, device, ranks and dtype.
+
+    What was run without communication, or nothing but that, is told in the row of its training.
+    """
+    told, beside = exposures(results.cases), paired(results.cases)
     groups: dict[str, list[CaseResult]] = defaultdict(list)
     for item in items:
-        if item.status in TABLED:
+        if item.status in TABLED and item.case.case_id not in beside:
             groups[_group_title(item)].append(item)
     if not groups:
         return
     listed = [(title, item) for title, group in groups.items() for item in group]
-    columns, rows = without_empty(COLUMNS, [_row(item, results) for _, item in listed])
+    columns, rows = without_empty(COLUMNS, [
+        _row(item, results, told.get(item.case.case_id, UNPAIRED)) for _, item in listed])
     widths = column_widths(columns, rows)
     yield Text()
     yield Text(f"block {name}", style="bold")
@@ -99,7 +116,7 @@ def training_lines(
             yield Text(title, style="cyan")
         yield Text(row_line(columns, widths, row), style=STYLES[item.status])
         last = title
-    yield from _lines_below([item for _, item in listed], results)
+    yield from _lines_below([item for _, item in listed], results, told)
 
 
 def _group_title(item: CaseResult) -> str:
@@ -117,21 +134,27 @@ def degrees_text(work: Training) -> str:
     return options_text([(name, degree) for name, degree in degrees if degree != 1]) or MISSING
 
 
-def _row(item: CaseResult, results: Results) -> list[str]:
+def _row(item: CaseResult, results: Results, told: Exposure) -> list[str]:
     work, stats = item.case.training, item.statistics
     numbers = training_fields(item, work, results.plan.config.get("hardware", {}))
     steps = steps_of(item)
     peak = most_bytes(item).get("peak")
     return [
-        work.strategy, options_text(work.options), degrees_text(work), str(work.batch_size),
+        _what(work), options_text(work.options), degrees_text(work), str(work.batch_size),
         str(work.accumulation) if work.accumulation != 1 else "",
         _number(numbers["step_time_ms"]), interval_cell(stats),
         _number(numbers["samples_per_second"]), _number(numbers["tokens_per_second"]),
         _percents(numbers["mfu"]),
         _percents(numbers["hfu"] if work.checkpointing != "none" else None),
-        *_phase_cells(steps), _number(None if peak is None else peak / 2**20), _parity_cell(item),
+        *_phase_cells(steps), *communication.exposure_cells(told),
+        _number(None if peak is None else peak / 2**20), parity_text(item) or MISSING,
         str(stats.n) if stats else MISSING, item.status, flag_cell(item),
     ]
+
+
+def _what(work: Training) -> str:
+    """Return the strategy, and that it trains nothing if it does not."""
+    return work.strategy if work.trains else f"{work.strategy} (communication {work.communication})"
 
 
 def _number(value: float | None) -> str:
@@ -151,18 +174,10 @@ def _phase_cells(steps: Steps | None) -> list[str]:
     return [MISSING if share is None else f"{100 * share:.1f}" for share in found]
 
 
-def _parity_cell(item: CaseResult) -> str:
-    if item.n_wrong is None:
-        return MISSING if item.case.validate else "unchecked"
-    if item.n_wrong:
-        return f"{item.n_wrong} wrong"
-    shares = [left["parity"]["share"] for left in item.detail.values() if "parity" in left]
-    return f"{100 * max(shares):.3g}%" if shares else "ok"
-
-
-def _lines_below(items: Sequence[CaseResult], results: Results) -> Iterator[Text]:
-    """Yield what parity was shown of, why rows have no MFU, and which rank stands out in a phase.
-    """
+def _lines_below(
+    items: Sequence[CaseResult], results: Results, told: Mapping[str, Exposure]
+) -> Iterator[Text]:
+    """Yield what parity was shown of, why rows lack numbers, and what ranks do not do alike."""
     shown = Counter(_compared(item) for item in items)
     for what, count in shown.items():
         if what:
@@ -175,11 +190,14 @@ def _lines_below(items: Sequence[CaseResult], results: Results) -> Iterator[Text
             reasons[reason] += 1
     for reason, count in reasons.items():
         yield Text(f"  {plural(count, 'row')} without MFU: {reason}", style="dim")
-    for item in items:
-        for words in standing_out(item):
-            work = item.case.training
-            yield Text(f"  {work.strategy} {options_text(work.options)}".rstrip() + f": {words}",
-                       style="yellow")
+    exposed = [told.get(item.case.case_id, UNPAIRED) for item in items]
+    for line in communication.missing_lines(exposed):
+        yield Text(f"  {line}", style="dim")
+    for item, exposure in zip(items, exposed, strict=True):
+        work = item.case.training
+        for words in (*standing_out(item), *communication.rank_lines(exposure)):
+            yield Text(f"  {_what(work)} {options_text(work.options)}".rstrip() + f": {words}",
+                       style="" if exposure.idle_share else "yellow")
 
 
 def _compared(item: CaseResult) -> str:
@@ -191,18 +209,34 @@ def _compared(item: CaseResult) -> str:
 def standing_out(item: CaseResult) -> Iterable[str]:
     """Yield which rank is slow in which phase; stages of a pipeline differ anyway."""
     steps = steps_of(item)
-    if steps is None or len(steps.ranks) == 1 or item.case.training.pp > 1:
+    work = item.case.training
+    if steps is None or len(steps.ranks) == 1 or work.pp > 1 or not work.trains:
         return
+    late = communication.arrival_line(item, steps)
+    if late:
+        yield late
+    together = _left_together(work, steps)
     for phase in steps.phases:
         ratio = max(phase.median_s) / max(min(phase.median_s), 1e-9)
-        if max(phase.median_s) < 0.01 * median(steps.step_s) or ratio < CLEAR_RATIO:
+        if max(phase.median_s) < CLEAR_PART * median(steps.step_s) or ratio < CLEAR_RATIO:
             continue
-        if words := _words(phase):
+        words = "" if late and phase.name == "exchange" else _words(phase, together)
+        if words:
             yield f"{words}; longest of a rank / shortest {ratio:.2f}"
 
 
-def _words(phase: Phase) -> str:
-    if phase.name in COMMUNICATING:
+def _left_together(work: Training, steps: Steps) -> set[str]:
+    """Return the phases that all ranks leave together: their length does not reveal who is slow.
+
+    Where gradients are exchanged in buckets ranks compute on meanwhile; else backward waits.
+    """
+    found = {"exchange", "forward_backward"}
+    found |= set() if steps.arrivals else {"backward"}
+    return found | ({"forward"} if work.tp > 1 or "all_gather" in work.calls else set())
+
+
+def _words(phase: Phase, together: Collection[str]) -> str:
+    if phase.name in together:
         if (phase.quickest_share or 0) >= CLEAR_SHARE:
             return (f"{phase.name} is shortest on rank {phase.quickest_rank} in "
                     f"{phase.quickest_share:.0%} of the steps: the others wait for it")

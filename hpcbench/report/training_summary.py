@@ -7,6 +7,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
+from hpcbench.analysis.exposed import UNPAIRED, Exposure
 from hpcbench.analysis.training import hfu, mfu, rates
 from hpcbench.plan.training.flops import DEFINITIONS, recomputed
 from hpcbench.plan.training.models import MODELS, shape_of
@@ -19,7 +20,8 @@ MODEL_FIELDS = ("strategy", "model", "shrunk", "layers", "hidden", "vocab", "seq
                 "parameters")
 STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing")
 PHASES = {"data": "data_wait_s", "forward": "forward_s", "backward": "backward_s",
-          "forward_backward": "forward_backward_s", "optimizer": "optimizer_s"}
+          "exchange": "exchange_s", "forward_backward": "forward_backward_s",
+          "optimizer": "optimizer_s"}
 """Phase -> its field: the median of the middle rank."""
 MEMORY = {"parameters": "parameters_bytes", "gradients": "gradients_bytes",
           "optimizer_state": "optimizer_state_bytes", "activations": "activations_bytes",
@@ -27,12 +29,22 @@ MEMORY = {"parameters": "parameters_bytes", "gradients": "gradients_bytes",
 """What a rank holds -> its field: of the rank that holds most of it."""
 RATE_FIELDS = ("samples_per_second", "tokens_per_second", "step_time_ms", "mfu", "hfu",
                "mfu_definition", "mfu_missing")
+_RANGED = {"exposed_s": "exposed_s", "exposed_share": "exposed_share",
+           "communication_overhead": "overhead", "overlap_efficiency": "efficiency"}
+"""Field -> what it is of the exposure; each has the least and the greatest of a pass beside it."""
+_RANGED_NAMES = {name: (name, f"{name}_least", f"{name}_greatest") for name in _RANGED}
+EXPOSURE_FIELDS = (
+    "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
+    "own_step_s", "idle_share", "bubble_predicted", "not_paired")
+"""Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATE_FIELDS, *PHASES.values(),
-                   "other_s", *MEMORY.values(), "peak_of")
+                   "other_s", *MEMORY.values(), "peak_of", "communication", "parity",
+                   *EXPOSURE_FIELDS)
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
-    "ci_high_s", "ci_reliable", *RATE_FIELDS, *PHASES.values(), "other_s",
+    "ci_high_s", "ci_reliable", *RATE_FIELDS, *PHASES.values(), "other_s", "parity",
+    *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"], *EXPOSURE_FIELDS,
 )
 MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype", "batch_size",
                  "accumulation", *MEMORY.values(), "peak_of")
@@ -40,15 +52,43 @@ MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype
 
 
 def training_fields(
-    item: CaseResult, work: Training, hardware: Mapping[str, Any]
+    item: CaseResult, work: Training, hardware: Mapping[str, Any], told: Exposure = UNPAIRED,
 ) -> dict[str, Any]:
     """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
-    row: dict[str, Any] = dict.fromkeys(TRAINING_FIELDS)
+    row: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(told)}
+    row |= {"communication": work.communication, "parity": parity_text(item)}
     row |= {name: getattr(work, name) for name in (*MODEL_FIELDS, *STEP_FIELDS, "global_batch")}
     row["options"] = [options_text([option]) for option in work.options]
     row |= {MEMORY[name]: most for name, most in most_bytes(item).items() if name in MEMORY}
     row["peak_of"] = peak_of(item) or None
     return {**row, **_rates(item, work, hardware), **_phases(steps_of(item))}
+
+
+def _exposure(told: Exposure) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "off_s": told.off_s, "only_s": told.only_s, "bubble_predicted": told.bubble,
+        "not_paired": list(told.missing) or None,
+        "own_step_s": [own.median for own in told.own_s] or None,
+        "idle_share": [idle.median for idle in told.idle_share] or None}
+    for field, name in _RANGED.items():
+        found = getattr(told, name)
+        row |= dict(zip(_RANGED_NAMES[field], (
+            found.median, found.least, found.greatest) if found else (None,) * 3, strict=True))
+    return row
+
+
+def parity_text(item: CaseResult) -> str | None:
+    """Return what a comparison with a single process came to, None if the case did not get to it.
+    """
+    if not item.case.training.trains:
+        return "n/a: no communication" if item.case.training.communication == "off" else (
+            "n/a: communication only")
+    if item.n_wrong is None:
+        return None if item.case.validate else "unchecked"
+    if item.n_wrong:
+        return f"{item.n_wrong} wrong"
+    shares = [left["parity"]["share"] for left in item.detail.values() if "parity" in left]
+    return f"{100 * max(shares):.3g}%" if shares else "ok"
 
 
 def steps_of(item: CaseResult) -> Steps | None:
@@ -61,6 +101,8 @@ def _rates(item: CaseResult, work: Training, hardware: Mapping[str, Any]) -> dic
     found = rates(work, stats.median_s) if stats else None
     if stats is None or found is None:
         return {}
+    if not work.trains:  # nothing is trained: there is no rate of it
+        return {"step_time_ms": stats.median_s * 1e3}
     row = {"samples_per_second": found.samples_per_s, "tokens_per_second": found.tokens_per_s,
            "step_time_ms": stats.median_s * 1e3, "mfu_definition": definition}
     if definition is None:
@@ -110,10 +152,11 @@ def training_results(
     """Return ``training``, ``memory`` and ``not_measured`` of summary.json's results.
 
     The first holds the ok rows by strategy, each with ``steps``, its phases rank by rank, with
-    ``memory``, rank by rank, and with MFU by every definition.
+    ``memory``, rank by rank, and with MFU by every definition. What did not communicate, or did
+    nothing else, is no training: it is in what is told of its training only.
     """
     asked = [(row, item) for row, item in zip(rows, cases, strict=True)
-             if row["strategy"] is not None]
+             if row["strategy"] is not None and row["communication"] == "on"]
     found = [(row, item) for row, item in asked if row["status"] == "ok"]
     held = [row for row, item in found if item.memory]
     listed = {name: [_listed(row, item, hardware) for row, item in found if row["strategy"] == name]

@@ -32,7 +32,13 @@ NO_COMMUNICATOR = -1
 
 Samples = npt.NDArray[np.int64]
 Phases = Mapping[str, Samples]
-"""Phase of a step -> (sample,) int64: how many ns each sample was in it."""
+"""Phase of a step -> (sample,) int64: how many ns each sample was in it.
+
+A name that begins with ARRIVAL is of no phase but of a moment: how many ns after the step's begin
+it was.
+"""
+ARRIVAL = "arrival "
+"""And the number of a bucket, from 1: when the last gradient was there that is exchanged in it."""
 
 
 class Flag(IntFlag):

@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpcbench.backends.rehearsal import Tally, open_rehearsal
+from hpcbench.backends.ledger import Ledger
+from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.config.load import check_config
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.training.activations import (
@@ -77,16 +78,16 @@ def works(strategy: str) -> list[Training]:
 
 def rehearsed(work: Training, rank: int) -> tuple[dict[str, tuple[int, int]], dict[str, Any]]:
     """Return collective -> (calls, bytes) of a rank's step, and what it tells of its memory."""
-    tally: Tally = {}
+    ledger = Ledger()
     ranks = work.dp * work.tp * work.pp
-    world = open_rehearsal(ranks, tally, rank)
+    world = open_rehearsal(ranks, ledger, rank)
     operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),
                                   validate=False)
     operation.prepare()
     operation.run()
-    tally.clear()
+    ledger.tally.clear()
     operation.run()
-    called = {name: (len(sizes), sum(sizes)) for name, sizes in tally.items()}
+    called = {name: (len(sizes), sum(sizes)) for name, sizes in ledger.tally.items()}
     told = operation.answer()["memory"]
     operation.close()
     return called, told

@@ -36,6 +36,7 @@ class Setting(NamedTuple):
     dtype: str
     optimizer: str
     checkpointing: str
+    communication: str
 
 
 class TrainingPoint(NamedTuple):

@@ -75,6 +75,8 @@ def predict_stage(work: Training, stage: Stage) -> Prediction:
 
 def _flops(work: Training, stage: Stage) -> int:
     """Return the FLOPs of a rank: those of its blocks and of the head, if it has it."""
+    if work.communication == "only":
+        return 0
     shape = shape_of(work)
     one, two = (dict(flops(replace(shape, layers=layers), work.batch_size))[EXECUTED]
                 for layers in (1, 2))
@@ -85,6 +87,8 @@ def _flops(work: Training, stage: Stage) -> int:
 
 
 def _calls(work: Training, stage: Stage) -> list[Calls]:
+    if work.communication == "off":
+        return []
     layout, shape = layout_of(work), shape_of(work)
     local = divided(stage.tensors(shape), work.tp)
     found: list[Calls] = []

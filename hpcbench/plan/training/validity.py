@@ -8,7 +8,14 @@ from hpcbench.plan.workload import Training
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
     """Return why a model, its sizes and a strategy do not go together, or None."""
-    return _indivisible(work) or spec.unfit(work)
+    return _indivisible(work) or spec.unfit(work) or _silent(work)
+
+
+def _silent(work: Training) -> str | None:
+    """Return why there is no communication to leave out or to do alone, or None."""
+    if work.trains or work.dp * work.tp * work.pp > 1:
+        return None
+    return f"communication {work.communication}: one rank has none to talk to"
 
 
 def _indivisible(work: Training) -> str | None:

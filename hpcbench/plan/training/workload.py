@@ -30,7 +30,8 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
     work = replace(work, parameters=parameters(shape).total,
                    flops=flops(shape, work.global_batch))
     reason = why_not(work, spec)
-    return (work, reason) if reason else (replace(work, calls=spec.calls(work)), None)
+    calls = () if work.communication == "off" else spec.calls(work)
+    return (work, reason) if reason else (replace(work, calls=calls), None)
 
 
 def _asked_for(asked: Asked) -> ModelShape:

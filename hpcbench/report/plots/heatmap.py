@@ -52,6 +52,7 @@ def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
     found = [item for item in items if item.statistics is not None]
     return max(found, default=None, key=lambda item: (
         -_KINDS.index(item.case.kind), item.case.workload.name == "all_reduce",
+        not isinstance(item.case.workload, Training) or item.case.workload.trains,
         item.case.world_size, _size(item.case.workload), item.case.batch == 1,
         -item.case.index))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from hpcbench.analysis.exposed import UNPAIRED, Exposure, exposures
 from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.training import shown_definition
@@ -47,8 +48,7 @@ CHARACTER = 0.0069
 """A character of a label."""
 LONGEST_LABEL = 55
 """Longer labels are broken into lines."""
-PHASE_COLOURS = dict(zip(SHORT, (COLOURS[6], COLOURS[4], COLOURS[0], COLOURS[3], COLOURS[2]),
-                         strict=True))
+PHASE_COLOURS = dict(zip(SHORT, (COLOURS[at] for at in (6, 4, 0, 1, 3, 2)), strict=True))
 _VARIED = ("batch_size", "accumulation", "optimizer", "checkpointing")
 """What a label names where it is not the same in the whole figure."""
 OTHER = "other"
@@ -56,33 +56,48 @@ OTHER_COLOUR = "#bbbbbb"
 CAPTION = (
     "Bar: median time of one optimizer step over the samples of all passes; whisker: from the "
     "least to the greatest median of a pass. Parts: each phase's share of the time of all steps of "
-    "all ranks; other: in no phase. data: waiting for the batch. All ranks leave backward "
-    "together, so it holds the wait for the slowest rank. Tokens count once, however many ranks "
-    "see them. Memory: the most that any rank used.")
+    "all ranks; other: in no phase. data: waiting for the batch. exchange: waiting for the "
+    "gradients of others when the own ones are there; where there is no such part, the others hold "
+    "the wait for the slowest rank. Tokens count once, however many ranks see them. Memory: the "
+    "most that any rank used.")
+WITHOUT = (
+    "Dashed: the same step without communication; what is right of it is exposed. Line below a "
+    "bar: the communication of a step alone, drawn so that both end together; what of it is left "
+    "of the dashes passes under the computation.")
 
 
 @dataclass(frozen=True, slots=True)
 class StepChart:
-    """One figure: trainings of the same model on the same ranks."""
+    """One figure: trainings of the same model on the same ranks.
+
+    ``exposures`` are those of all trainings of the run, by case id.
+    """
 
     title: str
     subtitle: str
     file_stem: str
     rows: tuple[tuple[str, CaseResult], ...]
+    exposures: Mapping[str, Exposure]
 
     @property
     def items(self) -> list[CaseResult]:
         """Return all cases."""
         return [item for _, item in self.rows]
 
+    def exposure(self, item: CaseResult) -> Exposure:
+        """Return what is known of a case's communication."""
+        return self.exposures.get(item.case.case_id, UNPAIRED)
 
-def step_charts(items: Iterable[CaseResult]) -> list[StepChart]:
-    """Return the figures of the trainings that have statistics."""
+
+def step_charts(items: Sequence[CaseResult]) -> list[StepChart]:
+    """Return the figures of the trainings that have statistics, and train."""
     groups: dict[tuple[str, ...], list[CaseResult]] = defaultdict(list)
     for item in items:
-        if item.case.kind == "training" and item.statistics is not None:
+        if item.case.kind == "training" and item.statistics is not None and (
+                item.case.training.trains):
             groups[_key(item)].append(item)
-    return [chart for key, found in groups.items() for chart in _charts(key, found)]
+    known = exposures(items)
+    return [chart for key, found in groups.items() for chart in _charts(key, found, known)]
 
 
 def _key(item: CaseResult) -> tuple[str, ...]:
@@ -91,7 +106,9 @@ def _key(item: CaseResult) -> tuple[str, ...]:
             plural(case.world_size, "rank"), mode_text(item), env_text(case))
 
 
-def _charts(key: tuple[str, ...], items: Sequence[CaseResult]) -> Iterator[StepChart]:
+def _charts(
+    key: tuple[str, ...], items: Sequence[CaseResult], known: Mapping[str, Exposure],
+) -> Iterator[StepChart]:
     works = [item.case.training for item in items]
     rows = [(_label(work, works), item) for work, item in zip(works, items, strict=True)]
     parts = [rows[first:first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)]
@@ -101,7 +118,7 @@ def _charts(key: tuple[str, ...], items: Sequence[CaseResult]) -> Iterator[StepC
             title=f"{key[0]}: time of a training step by strategy",
             subtitle=", ".join(word for word in key[1:] if word),
             file_stem=_file_name(f"{stem}-{number}" if len(parts) > 1 else stem),
-            rows=tuple(part))
+            rows=tuple(part), exposures=known)
 
 
 def _label(work: Training, works: Sequence[Training]) -> str:
@@ -127,6 +144,7 @@ def draw_steps(chart: StepChart, results: Results) -> Figure:
     drawn: set[str] = set()
     for at, (label, item) in enumerate(chart.rows):
         drawn |= _draw_bar(axes, item, at)
+        _draw_exposure(axes, item, chart.exposure(item), at)
         _write_row(axes, label, _cells(item, results), at)
     dress(axes, x_label="time of one step (ms)", y_label="")
     axes.grid(False, axis="y")
@@ -143,7 +161,10 @@ def draw_steps(chart: StepChart, results: Results) -> Figure:
 def _caption(chart: StepChart) -> str:
     names = dict.fromkeys(filter(None, (
         shown_definition(item.case.training) for item in chart.items)))
-    return f"{CAPTION} MFU: FLOPs as {', '.join(names)} counts them." if names else CAPTION
+    parts = [CAPTION]
+    parts += [WITHOUT] if any(chart.exposure(item).off_s for item in chart.items) else []
+    parts += [f"MFU: FLOPs as {', '.join(names)} counts them."] if names else []
+    return " ".join(parts)
 
 
 def parts_ms(item: CaseResult) -> dict[str, float]:
@@ -169,6 +190,16 @@ def _draw_bar(axes: Axes, item: CaseResult, at: int) -> set[str]:
         axes.vlines([min(medians), max(medians)], at - 0.16, at + 0.16, color="black",
                     linewidth=1.2)
     return set(parts)
+
+
+def _draw_exposure(axes: Axes, item: CaseResult, told: Exposure, at: int) -> None:
+    """Draw where the step would end without communication, and how long that takes alone."""
+    if told.off_s is not None:
+        axes.vlines(1e3 * told.off_s, at - 0.4, at + 0.46, color="black", linewidth=1.2,
+                    linestyles=(0, (2, 1)))
+    if told.only_s is not None and item.statistics is not None:
+        end_ms = 1e3 * item.statistics.median_s
+        axes.hlines(at + 0.4, end_ms - 1e3 * told.only_s, end_ms, color="black", linewidth=2)
 
 
 def _write_row(axes: Axes, label: str, cells: Iterable[str], at: int) -> None:

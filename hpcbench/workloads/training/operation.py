@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
+from hpcbench.backends.ledger import Ledger
+from hpcbench.backends.rehearsal import open_silent
 from hpcbench.errors import CaseError
 from hpcbench.plan.workload import Training
+from hpcbench.trace.schema import ARRIVAL
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.data import replica_batch
 from hpcbench.workloads.training.memory import Peak
@@ -23,12 +28,14 @@ class TrainingOperation:
     """One strategy on one model; a call is one optimizer step on new data.
 
     If ``validate``, `parity` is proved first, on a strategy of its own; this one then begins with
-    the weights of the seed.
+    the weights of the seed. Without communication there is none to prove: only losses are checked.
     """
 
     def __init__(self, spec: Training, place: Place, *, validate: bool) -> None:
         self.name = spec.name
-        self.place = place
+        self._silent = spec.communication == "off"
+        self.place = place = silent(place, Ledger(counts=False)) if self._silent else place
+        validate = validate and not self._silent
         make = _named(spec.runner)
         self._spec = spec
         self._parity: Parity | None = parity(spec, place, make) if validate else None
@@ -101,7 +108,9 @@ class TrainingOperation:
     def _phase_rows(self) -> dict[str, Any]:
         self._phases.settle()
         steps = self._phases.steps
-        names = [name for name in PHASES if any(name in step for step in steps)]
+        found = dict.fromkeys(name for step in steps for name in step)
+        names = [*(name for name in PHASES if name in found),
+                 *(name for name in found if name.startswith(ARRIVAL))]
         bounds = [*self._rows, len(steps)]
         rows = [steps[since:until] for since, until in zip(bounds, bounds[1:], strict=False)]
         return {"names": names, "ns": [
@@ -110,6 +119,13 @@ class TrainingOperation:
     def close(self) -> None:
         """Close what the strategy opened. All ranks call it."""
         self._strategy.close()
+        if self._silent:
+            dist.destroy_process_group(self.place.group)
+
+
+def silent(place: Place, ledger: Ledger) -> Place:
+    """Return the place on a new group of the same ranks that communicates nothing."""
+    return replace(place, group=open_silent(place.numbers, ledger))
 
 
 def _named(place: str) -> Any:

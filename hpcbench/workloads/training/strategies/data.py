@@ -12,7 +12,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from hpcbench.workloads.training.models.transformer import Transformer
-from hpcbench.workloads.training.strategies.base import Exchange
+from hpcbench.workloads.training.phases import PhaseClock
+from hpcbench.workloads.training.strategies.arrivals import BucketWatch
+from hpcbench.workloads.training.strategies.base import Batch, Exchange
 from hpcbench.workloads.training.strategies.replica import Replica
 
 _EXCHANGES = {
@@ -40,7 +42,15 @@ class Data(Replica):
             process_group=self.place.group, bucket_cap_mb=options["bucket_mb"],
             gradient_as_bucket_view=bool(options.get("bucket_view", False)))
         self.register(str(options.get("comm_hook", "none")))
+        self._watch = BucketWatch(model.parameters(), int(options["bucket_mb"]))
         return self.ddp
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        """See `Strategy`."""
+        self._watch.tell = phases.arrive
+        loss = super().forward_backward(batch, phases)
+        self._watch.settle()
+        return loss
 
     def register(self, hook: str) -> None:
         """Let gradients travel as the option ``comm_hook`` says."""

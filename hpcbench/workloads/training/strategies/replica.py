@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
+from torch.autograd import Variable
 from torch.distributed.tensor import DTensor
 
 from hpcbench.plan.training.models import shape_of
@@ -73,8 +74,8 @@ class Replica(Strategy):
                 with self.arithmetic():
                     loss = token_loss(self.model(tokens), targets) / parts
                 phases.end("forward")
-                self._scaler.scale(loss).backward()
-                phases.end("backward")
+                _backward(self._scaler.scale(loss), phases,
+                          exchanges=self.spec.dp > 1 and number == parts)
             total += local(loss.detach())  # a DTensor where ranks share the logits
         return total
 
@@ -106,6 +107,22 @@ class Replica(Strategy):
     def updates_skipped(self) -> bool:
         """Return whether fp16 gradients overflowed: the scale is then lowered, else it grows."""
         return bool(self._scaler.is_enabled() and self._scaler.get_scale() < INITIAL_SCALE)
+
+
+def _backward(loss: torch.Tensor, phases: PhaseClock, *, exchanges: bool) -> None:
+    """Run backward; if it ``exchanges`` gradients, what is left of that is a phase of its own.
+
+    What waits for the exchange (DDP, FSDP) is called by autograd when its graph has been run.
+    What was queued before it, when backward began, is called first.
+    """
+    if not exchanges:
+        loss.backward()
+        phases.end("backward")
+        return
+    queue = Variable._execution_engine.queue_callback
+    loss.register_hook(lambda _: queue(lambda: phases.end("backward")))
+    loss.backward()
+    phases.end("exchange")
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,78 @@
+"""Steps with, without and of nothing but communication in one real job, and who comes late."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hpcbench.analysis.exposed import exposures
+from hpcbench.reduce.results import CaseResult
+from launcher import MpiLauncher
+from mpi.reading import Outcome, read, sweep
+
+pytestmark = pytest.mark.mpi
+
+TINY: dict[str, Any] = {
+    "kind": "training", "model": "transformer-tiny", "layers": 2, "hidden": 64, "seq_length": 16,
+    "vocab": 96, "batch_size": 4, "backend": "gloo"}
+ALL = ["on", "off", "only"]
+LATE_S = 0.1
+SLOW = {"case": "* data * sgd *", "rank": 1, "kind": "slow", "seconds": LATE_S}
+
+
+def test_what_is_exposed_and_who_is_late(mpirun: MpiLauncher) -> None:
+    config = sweep(
+        measure={"warmup": 1, "iterations": 2, "passes": 2, "order": "shuffled"},
+        benchmarks=[
+            {**TINY, "name": "paired", "communication": ALL, "strategies": {
+                "data": {}, "fsdp": {}, "tensor": {}}},
+            {**TINY, "name": "mixed", "communication": ALL, "dtype": "fp16", "strategies": {
+                "pipeline": {"microbatches": 2}}},
+            {**TINY, "name": "alone", "world_size": 1, "communication": "off",
+             "strategies": ["single"]},
+            {**TINY, "name": "late", "optimizer": "sgd", "strategies": ["data"]},
+        ], fault=[{**SLOW, "iteration": at} for at in range(1, 3)])
+    job = mpirun.run(2, config=config, timeout=120).check()
+    mpirun.assert_no_orphans()
+    outcome = read(job.folder)
+    by_status = {item.case.block: item.status for item in outcome.results.cases}
+    assert by_status == {"paired": "ok", "mixed": "ok", "alone": "skipped", "late": "ok"}
+    _every_training_is_paired(outcome)
+    assert job.stdout.count("(communication") == 0
+    late = next(item for item in outcome.results.cases if item.case.block == "late")
+    _is_told_late(late, job.stdout)
+    assert job.folder is not None
+    rows = json.loads((job.folder / "summary.json").read_text())["results"]["training"]
+    assert {name: len(found) for name, found in rows.items()} == {
+        "data": 2, "fsdp": 1, "tensor": 1, "pipeline": 1}
+
+
+def _every_training_is_paired(outcome: Outcome) -> None:
+    found = exposures(outcome.results.cases)
+    asked = [item for item in outcome.results.cases if item.case.block in ("paired", "mixed")]
+    assert {item.case.case_id for item in asked if item.case.training.trains} == set(found)
+    for item in asked:
+        work = item.case.training
+        assert item.status == "ok", item.reason
+        if not work.trains:
+            assert item.n_wrong == (None if work.communication == "only" else 0)
+            assert "parity" not in str(item.detail)
+            continue
+        told = found[item.case.case_id]
+        assert told.missing == ()
+        assert told.exposed_s is not None and told.efficiency is not None
+        assert told.exposed_s.passes == told.efficiency.passes == 2
+        assert told.off_s and told.only_s
+        assert len(told.own_s) == item.case.world_size
+        assert len(told.idle_share) == (item.case.world_size if work.pp > 1 else 0)
+        assert (told.bubble is None) == (work.pp == 1)
+
+
+def _is_told_late(item: CaseResult, printed: str) -> None:
+    assert item.timing is not None and item.timing.steps is not None
+    last = item.timing.steps.arrivals[-1]
+    assert (last.last_rank, last.last_share) == (1, 1.0)
+    assert last.behind_s > LATE_S / 2
+    assert "rank 1 arrives last at the exchange in 100% of the steps" in printed

@@ -1,0 +1,163 @@
+"""Steps without communication, and communication without steps, of ranks that are alone here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from hpcbench.backends.groups import open_lines
+from hpcbench.backends.ledger import Blank, Call, Ledger, Wait
+from hpcbench.backends.rehearsal import open_rehearsal
+from hpcbench.plan.training.predict import predict_stage
+from hpcbench.plan.training.spec import Degrees
+from hpcbench.plan.training.stages import stages_of
+from hpcbench.plan.workload import Training
+from hpcbench.trace.schema import ARRIVAL
+from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.operation import TrainingOperation
+from hpcbench.workloads.training.replay import ReplayOperation, calls_of_step
+from hpcbench.workloads.training.strategies.arrivals import MOST, _spread
+from workloads.training_cases import SIZES, training
+
+pytestmark = [pytest.mark.usefixtures("_left"),
+              pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")]
+TOGETHER = {"sequence_parallel": True, "loss_parallel": True}
+FOUR = {**SIZES, "layers": 4}
+WORKS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+    ("data", {}, {"degrees": Degrees(dp=2), "dtype": "fp16"}),
+    ("data", {"comm_hook": "powersgd"}, {"degrees": Degrees(dp=2), "accumulation": 2}),
+    ("zero1", {}, {"degrees": Degrees(dp=2)}),
+    ("fsdp", {}, {"degrees": Degrees(dp=2), "dtype": "bf16"}),
+    ("hsdp", {"replicas": 2}, {"degrees": Degrees(dp=4)}),
+    ("tensor", TOGETHER, {"degrees": Degrees(tp=2), "dtype": "fp16"}),
+    ("pipeline", {"schedule": "1F1B"}, {"degrees": Degrees(pp=2), "dtype": "fp16"}),
+    ("pipeline", {"schedule": "ZBVZeroBubble"}, {"degrees": Degrees(pp=2), "sizes": FOUR}),
+    ("hybrid", {"tp": 2, "data": "fsdp"}, {"degrees": Degrees(dp=2, tp=2)}),
+    ("hybrid", {"pp": 2, "data": "fsdp"}, {"degrees": Degrees(dp=2, pp=2)}),
+)
+
+
+@pytest.fixture
+def _left() -> Iterator[None]:
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def place_of(work: Training, rank: int, ledger: Ledger) -> Place:
+    ranks = work.dp * work.tp * work.pp
+    return Place(rank, ranks, open_rehearsal(ranks, ledger, rank), torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("name", "options", "changes"), WORKS)
+def test_no_step_without_communication_has_a_number_that_is_none(
+    name: str, options: dict[str, Any], changes: dict[str, Any],
+) -> None:
+    work = replace(training(name, options, **changes), communication="off")
+    for stage in stages_of(work)[::max(work.pp - 1, 1)]:
+        ledger = Ledger()
+        operation = TrainingOperation(work, place_of(work, stage.rank * work.tp, ledger),
+                                      validate=True)
+        assert operation._parity is None
+        for _ in range(4):
+            operation.prepare()
+            operation.run()
+            assert operation.check() is None
+            assert math.isfinite(float(operation._loss))
+        weights = [torch.isfinite(getattr(one, "to_local", lambda: one)()).all()  # noqa: B023
+                   for one in parameters_of(operation)]
+        assert weights
+        assert all(weights)
+        operation.spoil()
+        assert (operation.check() is not None) == operation._strategy.holds_loss
+        operation.close()
+        assert ledger.tally == {}
+
+
+def parameters_of(operation: TrainingOperation) -> list[Any]:
+    strategy: Any = operation._strategy
+    return [*(strategy.plain.parameters() if hasattr(strategy, "plain") else strategy._parameters)]
+
+
+@pytest.mark.parametrize(("name", "options", "changes"), WORKS)
+def test_the_communication_alone_is_that_of_a_step(
+    name: str, options: dict[str, Any], changes: dict[str, Any],
+) -> None:
+    work = replace(training(name, options, **changes), communication="only")
+    for stage in stages_of(work)[::max(work.pp - 1, 1)]:
+        ledger = Ledger()
+        operation = ReplayOperation(work, place_of(work, stage.rank * work.tp, ledger))
+        assert ledger.tally == {}
+        operation.run()
+        called = {name: (len(sizes), sum(sizes)) for name, sizes in ledger.tally.items()}
+        assert called == {one.collective: (one.count, one.size_bytes)
+                          for one in predict_stage(work, stage).calls}
+        operation.close()
+
+
+def test_messages_are_waited_for_where_the_step_does() -> None:
+    work = training("pipeline", {"schedule": "GPipe", "microbatches": 2}, degrees=Degrees(pp=2))
+    place = place_of(work, 1, Ledger())
+    program = calls_of_step(work, place, Ledger())
+    hidden = Blank((2, 16, 64), torch.float32, torch.device("cpu"))
+    told = [(item.method, item.arguments[0][0]) if isinstance(item, Call) else item
+            for item in program]
+    received, sent, tied = ("recv", hidden), ("send", hidden), (96, 64)
+    assert [item for item in told if isinstance(item, tuple) and item[0] == "recv"][:2] == [
+        received] * 2
+    assert told.count(sent) == 2
+    assert all(isinstance(program[item.call], Call) and item.call < at
+               for at, item in enumerate(program) if isinstance(item, Wait))
+    assert len({item.call for item in program if isinstance(item, Wait)}) == 6
+    assert [item[1].shape for item in told[-4:-2] if not isinstance(item, Wait)] == [tied] * 2
+
+
+def test_every_bucket_tells_when_it_is_ready() -> None:
+    work = training("data", {"bucket_mb": 1}, degrees=Degrees(dp=2), accumulation=2,
+                    sizes={"layers": 4, "hidden": 128, "seq_length": 16, "vocab": 1024})
+    ledger = Ledger()
+    operation = TrainingOperation(work, place_of(work, 0, ledger), validate=False)
+    operation.prepare()
+    ledger.tally.clear()
+    operation.run()
+    told = operation.answer()["phases"]
+    buckets = len(ledger.tally["all_reduce"])
+    assert buckets > 2
+    assert told["names"] == ["data", "forward", "backward", "exchange", "optimizer",
+                             *(f"{ARRIVAL}{number + 1}" for number in range(buckets))]
+    values = {name: ns[0] for name, ns in zip(told["names"], told["ns"], strict=True)}
+    moments = [values[f"{ARRIVAL}{number + 1}"] for number in range(buckets)]
+    assert moments == sorted(moments)
+    own = values["data"] + values["forward"] + values["backward"]
+    assert 0.5 * own < moments[0] < moments[-1] <= own
+
+
+def test_of_many_buckets_the_first_and_the_last_are_watched() -> None:
+    assert _spread(3) == [0, 1, 2]
+    assert len(_spread(1000)) == MOST
+    assert (_spread(1000)[0], _spread(1000)[-1]) == (0, 999)
+
+
+def test_what_nobody_sent_is_finite_and_other_each_time() -> None:
+    ledger = Ledger()
+    group = open_rehearsal(4, ledger, 2)
+    first, second = torch.full((3, 5), math.nan), torch.full((3, 5), math.nan)
+    group.recv([first], 1, 0).wait()
+    group.recv([second], 1, 0).wait()
+    assert torch.isfinite(first).all()
+    assert torch.isfinite(second).all()
+    assert not torch.equal(first, second)
+    whole, part = torch.arange(8.0), torch.full((2,), math.nan)
+    group._reduce_scatter_base(part, whole).wait()
+    assert part.tolist() == [4, 5]
+    rows = [torch.full((2,), math.nan) for _ in range(4)]
+    group.allgather([rows], [part]).wait()
+    assert all(row.tolist() == [4, 5] for row in rows)
+    line = open_lines(group, [[0, 1], [2, 3]], 2)
+    assert (line.rank(), line.size(), ledger.opened) == (0, 2, [[[0, 1], [2, 3]]])
