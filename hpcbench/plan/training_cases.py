@@ -68,5 +68,6 @@ def _unsupported(point: TrainingPoint, work: Training, device: str) -> str | Non
 
 def _identity(work: Training) -> dict[str, Any]:
     """Return what makes it this training; what follows from that is left out."""
-    told = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS}
+    told = {name: value for name, value in asdict(work).items()
+            if name not in _FOLLOWS and value != 0}  # 0: an extent that its kind of model lacks
     return {"kind": "training", **told, "options": dict(work.options)}

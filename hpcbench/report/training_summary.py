@@ -8,15 +8,16 @@ from statistics import median
 from typing import Any
 
 from hpcbench.analysis.training import hfu, mfu, rates
-from hpcbench.plan.training.flops import DEFINITIONS, recomputed
-from hpcbench.plan.training.models import MODELS, shape_of
+from hpcbench.plan.training.any_model import NAMES, flops_again
+from hpcbench.plan.training.flops import DEFINITIONS
 from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.reduce.training import shown_definition
 from hpcbench.report.text import options_text
 
 MODEL_FIELDS = ("strategy", "model", "shrunk", "layers", "hidden", "vocab", "seq_length",
-                "parameters")
+                "width", "classes", "image_size", "parameters")
+"""Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
 STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing")
 PHASES = {"data": "data_wait_s", "forward": "forward_s", "backward": "backward_s",
           "forward_backward": "forward_backward_s", "optimizer": "optimizer_s"}
@@ -45,6 +46,9 @@ def training_fields(
     """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
     row: dict[str, Any] = dict.fromkeys(TRAINING_FIELDS)
     row |= {name: getattr(work, name) for name in (*MODEL_FIELDS, *STEP_FIELDS, "global_batch")}
+    lacked = (("hidden", "vocab", "seq_length") if work.of_images else
+              ("width", "classes", "image_size"))
+    row |= dict.fromkeys(lacked)
     row["options"] = [options_text([option]) for option in work.options]
     row |= {MEMORY[name]: most for name, most in most_bytes(item).items() if name in MEMORY}
     row["peak_of"] = peak_of(item) or None
@@ -73,10 +77,9 @@ def _rates(item: CaseResult, work: Training, hardware: Mapping[str, Any]) -> dic
 
 def _executed(work: Training, definition: str) -> int | None:
     """Return the FLOPs of a step with what is computed again; None of models unknown here."""
-    if work.model not in MODELS or definition not in DEFINITIONS:
+    if work.model not in NAMES or definition not in DEFINITIONS:
         return None
-    again = recomputed(shape_of(work), work.global_batch, work.checkpointing, definition)
-    return dict(work.flops)[definition] + again
+    return dict(work.flops)[definition] + flops_again(work, definition)
 
 
 def _phases(steps: Steps | None) -> dict[str, float]:

@@ -12,7 +12,8 @@ from hpcbench.plan.training.resnet import (
     resnet_flops,
     resnet_parameters,
 )
-from hpcbench.workloads.training.models.resnet import ResNet, init_resnet
+from hpcbench.workloads.training.models.model import init_weights
+from hpcbench.workloads.training.models.resnet import ResNet
 
 SMALL = ResNetShape((1, 2, 1, 1), 8, 10, 36)
 RESNET50 = RESNETS["resnet50"]
@@ -20,7 +21,7 @@ RESNET50 = RESNETS["resnet50"]
 
 def made(blocks: range | None = None) -> ResNet:
     model = ResNet(SMALL, blocks)
-    init_resnet(model, 3)
+    init_weights(model, 3)
     return model.double()
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcbench.workloads.training.models.transformer import Transformer
+from hpcbench.workloads.training.models.model import Model
 from hpcbench.workloads.training.strategies.base import Exchange
 from hpcbench.workloads.training.strategies.replica import Replica
 
@@ -31,13 +31,15 @@ class Data(Replica):
     settling = _SETTLED
     ddp: DistributedDataParallel
 
-    def wrap(self, model: Transformer) -> nn.Module:
+    def wrap(self, model: Model) -> nn.Module:
         """Return the model in DDP, on the group under test."""
         options = dict(self.spec.options)
         device = self.place.device
         self.ddp = DistributedDataParallel(
             model, device_ids=[device.index] if device.type == "cuda" else None,
             process_group=self.place.group, bucket_cap_mb=options["bucket_mb"],
+            # Running statistics are each replica's own, as in all other strategies.
+            broadcast_buffers=False,
             gradient_as_bucket_view=bool(options.get("bucket_view", False)))
         self.register(str(options.get("comm_hook", "none")))
         return self.ddp
