@@ -9,8 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.plan.training.flops import flops, recomputed
 from hpcbench.plan.training.models import CHECKPOINTING, MODELS, ModelShape, parameters
-from hpcbench.workloads.training.models.rotary import Rotation
 from hpcbench.workloads.training.models.model import init_weights, mean_loss
+from hpcbench.workloads.training.models.rotary import Rotation
 from hpcbench.workloads.training.models.transformer import TIED, Transformer, plain_name
 
 SMALL = {

@@ -85,7 +85,8 @@ def kept_bytes(shape: ResNetShape, blocks: Sequence[int], samples: int, element:
     of_image = sum(_block_elements(every[number]) for number in blocks) * element
     of_image += _stem_bytes(shape, element) if 0 in blocks else 0
     of_image += _head_bytes(shape, element) if shape.layers - 1 in blocks else 0
-    return samples * of_image + 2 * _STATISTIC * sum(norm_channels(shape, blocks))
+    counted = _STATISTIC * (shape.layers - 1 in blocks)  # the loss keeps how many there were
+    return samples * of_image + counted + 2 * _STATISTIC * sum(norm_channels(shape, blocks))
 
 
 def working_bytes(shape: ResNetShape, last: int, samples: int, element: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ _EXCHANGES = {
     "fp16": Exchange(unit=2.0**-11, floor=2.0**-25),  # half of the smallest subnormal number
     "powersgd": Exchange(projects=True),
 }
+_OWN_BUFFERS = {next(name for name in ("forward_sync_buffers", "broadcast_buffers")
+                     if name in signature(DistributedDataParallel).parameters): False}
+"""Running statistics are each replica's own, as in other strategies. torch 2.13 has a new name."""
 _SETTLED = 2
 """Calls until DDP has ordered its buckets by the first backward (1), and PowerSGD may begin."""
 
@@ -38,8 +42,7 @@ class Data(Replica):
         self.ddp = DistributedDataParallel(
             model, device_ids=[device.index] if device.type == "cuda" else None,
             process_group=self.place.group, bucket_cap_mb=options["bucket_mb"],
-            # Running statistics are each replica's own, as in all other strategies.
-            broadcast_buffers=False,
+            **_OWN_BUFFERS,
             gradient_as_bucket_view=bool(options.get("bucket_view", False)))
         self.register(str(options.get("comm_hook", "none")))
         return self.ddp
