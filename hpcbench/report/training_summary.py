@@ -7,6 +7,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
+from hpcbench.analysis.scaling import Scaling, samples_per_s
 from hpcbench.analysis.training import hfu, mfu, rates
 from hpcbench.plan.training.any_model import NAMES, flops_again
 from hpcbench.plan.training.flops import DEFINITIONS
@@ -28,12 +29,14 @@ MEMORY = {"parameters": "parameters_bytes", "gradients": "gradients_bytes",
 """What a rank holds -> its field: of the rank that holds most of it."""
 RATE_FIELDS = ("samples_per_second", "tokens_per_second", "step_time_ms", "mfu", "hfu",
                "mfu_definition", "mfu_missing")
+SCALING_FIELDS = ("scaling", "scaling_efficiency", "scaling_base_case", "scaling_base_ranks",
+                  "scaling_base_samples_per_second")
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATE_FIELDS, *PHASES.values(),
-                   "other_s", *MEMORY.values(), "peak_of")
+                   "other_s", *MEMORY.values(), "peak_of", *SCALING_FIELDS)
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
-    "ci_high_s", "ci_reliable", *RATE_FIELDS, *PHASES.values(), "other_s",
+    "ci_high_s", "ci_reliable", *RATE_FIELDS, *PHASES.values(), "other_s", *SCALING_FIELDS,
 )
 MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype", "batch_size",
                  "accumulation", *MEMORY.values(), "peak_of")
@@ -53,6 +56,16 @@ def training_fields(
     row |= {MEMORY[name]: most for name, most in most_bytes(item).items() if name in MEMORY}
     row["peak_of"] = peak_of(item) or None
     return {**row, **_rates(item, work, hardware), **_phases(steps_of(item))}
+
+
+def scaling_fields(found: Scaling | None) -> dict[str, Any]:
+    """Return `SCALING_FIELDS`; None where there is nothing that a case is compared with."""
+    if found is None:
+        return dict.fromkeys(SCALING_FIELDS)
+    return {"scaling": found.kind, "scaling_efficiency": found.efficiency,
+            "scaling_base_case": found.base.case.case_id,
+            "scaling_base_ranks": found.base.case.world_size,
+            "scaling_base_samples_per_second": samples_per_s(found.base)}
 
 
 def steps_of(item: CaseResult) -> Steps | None:
