@@ -18,10 +18,10 @@ RELATIVE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What all ranks together train in a second."""
+    """What all ranks together train in a second; images have no tokens."""
 
     samples_per_s: float
-    tokens_per_s: float
+    tokens_per_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Record:
     """What is published of one case; `violations` says whether it can be true.
 
     ``step_s`` is the time that the rates were derived from, in seconds; ``utilisations`` are MFU
-    and HFU by name (``mfu megatron``), None where the peak is not known.
+    and HFU by name (``mfu megatron``), None where the peak is not known. Images have no tokens.
     """
 
     step_s: float
     samples_per_s: float
-    tokens_per_s: float
+    tokens_per_s: float | None
     global_batch: int
     seq_length: int
     utilisations: Mapping[str, float | None] = field(default_factory=dict)
@@ -55,7 +55,7 @@ def rates(work: Training, step_s: float) -> Rates | None:
     """
     if not step_s > 0:
         return None
-    return Rates(work.global_batch / step_s, work.tokens / step_s)
+    return Rates(work.global_batch / step_s, work.tokens and work.tokens / step_s)
 
 
 def mfu(
@@ -99,15 +99,16 @@ def violations(record: Record) -> tuple[str, ...]:
 
 
 def _violations(record: Record) -> Iterator[str]:
-    numbers = {"step time": record.step_s, "samples/s": record.samples_per_s,
-               "tokens/s": record.tokens_per_s}
+    numbers = {"step time": record.step_s, "samples/s": record.samples_per_s}
+    numbers |= {} if record.tokens_per_s is None else {"tokens/s": record.tokens_per_s}
     bad = [f"{name} is {value:g}" for name, value in numbers.items()
            if not (math.isfinite(value) and value > 0)]
     if bad:
         yield f"{', '.join(bad)}: not a positive number"
         return
     tokens = record.samples_per_s * record.seq_length
-    if not math.isclose(record.tokens_per_s, tokens, rel_tol=RELATIVE):
+    if record.tokens_per_s is not None and not math.isclose(
+            record.tokens_per_s, tokens, rel_tol=RELATIVE):
         yield (f"tokens/s {record.tokens_per_s:.9g} is not samples/s x sequence length = "
                f"{tokens:.9g}")
     batch = record.samples_per_s * record.step_s

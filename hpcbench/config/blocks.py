@@ -144,11 +144,17 @@ class TrainingBlock(Block):
     layers: Axis[Extent] | None = Field(
         default=None, description="Instead of the model's own number of blocks.")
     hidden: Axis[Extent] | None = Field(
-        default=None, description="Instead of the model's own width; heads stay as many.")
+        default=None, description="Instead of a transformer's own width; heads stay as many.")
     vocab: Axis[Extent] | None = Field(
-        default=None, description="Instead of the model's own vocabulary.")
+        default=None, description="Instead of a transformer's own vocabulary.")
     seq_length: Axis[Extent] | None = Field(
-        default=None, description="Tokens of a sample; default: the model's longest.")
+        default=None, description="Tokens of a sample of a transformer; default: its longest.")
+    width: Axis[Extent] | None = Field(
+        default=None, description="Instead of a ResNet's own channels of the first stage.")
+    classes: Axis[Extent] | None = Field(
+        default=None, description="Instead of a ResNet's own number of classes.")
+    image_size: Axis[Extent] | None = Field(
+        default=None, description="Height and width of a ResNet's images, in pixels.")
     batch_size: Axis[Extent] = Field(
         default=(8,), description="Samples of one data-parallel replica in one step.")
     accumulation: Axis[Extent] = Field(

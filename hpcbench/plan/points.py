@@ -19,8 +19,9 @@ _OF_BOTH = ("dtype", "backend", "device", "world_size", "mode", "warmup", "itera
             "wakeup_s")
 _OF_PRIMITIVES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "order",
                   *_OF_BOTH)
-_OF_TRAININGS = ("model", "layers", "hidden", "vocab", "seq_length", "batch_size",
-                 "accumulation", "optimizer", "checkpointing", "communication", *_OF_BOTH)
+_OF_TRAININGS = ("model", "layers", "hidden", "vocab", "seq_length", "width", "classes",
+                 "image_size", "batch_size", "accumulation", "optimizer", "checkpointing",
+                 "communication", *_OF_BOTH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,5 +73,6 @@ def _identity(work: Training) -> dict[str, Any]:
     Communication is named where it is not as usual: ids of before there was a choice remain.
     """
     left_out = (*_FOLLOWS, *(("communication",) if work.trains else ()))
-    told = {name: value for name, value in asdict(work).items() if name not in left_out}
+    told = {name: value for name, value in asdict(work).items()
+            if name not in left_out and value != 0}  # 0: an extent that its kind of model lacks
     return {"kind": "training", **told, "options": dict(work.options)}

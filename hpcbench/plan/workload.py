@@ -131,8 +131,10 @@ class Primitive:
 class Training:
     """One training strategy on one model: a sample is one optimizer step (docs/training.md).
 
-    ``model`` names what ``layers`` to ``seq_length`` were taken from; ``shrunk`` says that some of
-    them were not. ``family`` is how blocks are built (`plan.training.models`). ``batch_size`` is
+    ``model`` names what the extents were taken from; ``shrunk`` says that some of them were not.
+    ``family`` is how blocks are built (`plan.training.models`). A ResNet (`plan.training.resnet`)
+    has ``layers``, its blocks, and ``width``, ``classes`` and ``image_size``, which are 0 for
+    transformers; ``hidden`` to ``seq_length`` are 0 for a ResNet. ``batch_size`` is
     the samples of one data-parallel replica in one step, in ``accumulation`` equal parts; there are
     ``dp`` replicas, each of ``tp`` x ``pp`` ranks. ``dtype`` is that of the arithmetic; bf16 and
     fp16 are mixed precision over fp32 weights. ``options`` are the strategy's, sorted by name.
@@ -167,6 +169,9 @@ class Training:
     runner: str
     groups: int = 1
     communication: str = "on"
+    width: int = 0
+    classes: int = 0
+    image_size: int = 0
 
     @property
     def name(self) -> str:
@@ -184,9 +189,17 @@ class Training:
         return self.batch_size * self.dp
 
     @property
-    def tokens(self) -> int:
-        """Return the tokens of one step: each counts once, however many ranks see it."""
-        return self.global_batch * self.seq_length
+    def of_images(self) -> bool:
+        """Return whether samples are images, which have no tokens."""
+        return self.image_size > 0
+
+    @property
+    def tokens(self) -> int | None:
+        """Return the tokens of one step: each counts once, however many ranks see it.
+
+        Images have none.
+        """
+        return None if self.of_images else self.global_batch * self.seq_length
 
     def collectives(self) -> tuple[Collective, ...]:
         """Return the collectives that the workload calls, without their sizes."""
@@ -206,8 +219,10 @@ class Training:
     def words(self, world_size: int) -> list[str]:
         """Return what tells it from others, for labels; backend and device go behind the 1st."""
         parts = [f"{self.model} {self.strategy}", self.dtype]
-        parts += [f"layers={self.layers}", f"hidden={self.hidden}"] if self.shrunk else []
-        parts += [f"seq={self.seq_length}", f"batch={self.batch_size}"]
+        wide = f"width={self.width}" if self.of_images else f"hidden={self.hidden}"
+        parts += [f"layers={self.layers}", wide] if self.shrunk else []
+        parts += [f"image={self.image_size}" if self.of_images else f"seq={self.seq_length}",
+                  f"batch={self.batch_size}"]
         parts += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []
         parts += [self.optimizer]
         parts += [f"checkpointing={self.checkpointing}"] if self.checkpointing != "none" else []

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.text import Text
 
 from hpcbench.analysis.partners import compare
+from hpcbench.analysis.scaling import scaling
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.plan_lines import case_table, plan_header, skip_lines
@@ -22,6 +23,7 @@ from hpcbench.report.result_lines import (
     outcome_lines,
     run_lines,
 )
+from hpcbench.report.scaling_lines import scaling_lines
 from hpcbench.report.terminal import open_console
 from hpcbench.report.training_lines import training_lines
 
@@ -50,6 +52,7 @@ def _table_lines(results: Results) -> Iterator[Text]:
             yield from training_lines(block, items, results)
         else:
             yield from block_lines(block, items)
+    yield from scaling_lines(scaling(results.cases))
 
 
 def _print(lines: Iterable[Text]) -> None:

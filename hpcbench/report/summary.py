@@ -18,6 +18,7 @@ from typing import Any
 from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
 from hpcbench.analysis.exposed import UNPAIRED, Exposure, exposures
 from hpcbench.analysis.partners import NOTHING, Comparison, compare
+from hpcbench.analysis.scaling import scaling
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.plan.workload import Collective, Primitive
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
@@ -29,7 +30,12 @@ from hpcbench.report.primitive_summary import (
 )
 from hpcbench.report.text import device_memory_how, env_text
 from hpcbench.report.timing import INTERVAL_TITLE, fold_of
-from hpcbench.report.training_summary import TRAINING_FIELDS, training_fields, training_results
+from hpcbench.report.training_summary import (
+    TRAINING_FIELDS,
+    scaling_fields,
+    training_fields,
+    training_results,
+)
 from hpcbench.trace.files import whole_file
 from hpcbench.units import to_gb_per_s
 
@@ -72,9 +78,10 @@ COMMUNICATION_FIELDS = (
 def write_summary(results: Results, folder: Path) -> list[Path]:
     """Write both files into ``folder`` and return their paths. Raises FileError."""
     comparisons, exposed = compare(results.cases), exposures(results.cases)
-    hardware = results.plan.config.get("hardware", {})
+    scaled, hardware = scaling(results.cases), results.plan.config.get("hardware", {})
     rows = [case_row(item, comparisons.get(item.case.case_id, NOTHING), hardware,
-                     exposed.get(item.case.case_id, UNPAIRED)) for item in results.cases]
+                     exposed.get(item.case.case_id, UNPAIRED))
+            | scaling_fields(scaled.get(item.case.case_id)) for item in results.cases]
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
     document = summary_document(results, rows)
     with whole_file(json_path) as part:

@@ -161,8 +161,11 @@ def _trainings(cases: Sequence[Case]) -> list[str]:
     works = [case.workload for case in cases if isinstance(case.workload, Training)]
     if not works:
         return []
+    tokens = [work.seq_length for work in works if not work.of_images]
+    images = [work.image_size for work in works if work.of_images]
     return [distinct(work.model for work in works),
-            f"seq={span_text(work.seq_length for work in works)}",
+            *([f"seq={span_text(tokens)}"] if tokens else []),
+            *([f"image={span_text(images)}"] if images else []),
             f"batch={span_text(work.batch_size for work in works)}"]
 
 
@@ -172,8 +175,14 @@ def problem_text(work: Primitive) -> str:
 
 
 def model_text(work: Training) -> str:
-    """Return ``2 layers, hidden 64, sequence 32``: the shape in which a model was trained."""
-    return (f"{plural(work.layers, 'layer')}, hidden {work.hidden}, sequence {work.seq_length}"
+    """Return ``2 layers, hidden 64, sequence 32``: the shape in which a model was trained.
+
+    Of images ``16 layers, width 64, images of 224 pixels``.
+    """
+    wide = f"width {work.width}" if work.of_images else f"hidden {work.hidden}"
+    sample = (f"images of {work.image_size} pixels" if work.of_images else
+              f"sequence {work.seq_length}")
+    return (f"{plural(work.layers, 'layer')}, {wide}, {sample}"
             f"{', shrunk' if work.shrunk else ''}")
 
 

@@ -55,7 +55,8 @@ COLUMNS = (
 DEFINITIONS = (
     "step p50 = time of one optimizer step, accumulation included; samples/s = samples of all "
     "replicas / step p50;",
-    "  tokens/s = samples/s x sequence length: each token counts once, however many ranks see it",
+    "  tokens/s = samples/s x sequence length: each token counts once, however many ranks see it;",
+    "  a sample of a ResNet is an image, which has no tokens",
     "data .. optimizer = time in the phase, in % of the time of all steps of all ranks; data = "
     "waiting for the batch,",
     "  exchange = waiting for the gradients of others when the own ones are there, other = in no "

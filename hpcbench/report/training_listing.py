@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
 from hpcbench.config.names import CHECKPOINTINGS, COMMUNICATIONS, OPTIMIZERS, TRAINING_DTYPES
 from hpcbench.plan.training.models import MODELS, parameters
+from hpcbench.plan.training.resnet import RESNETS, resnet_parameters
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.report.primitive_listing import option_lines
 from hpcbench.report.text import Column, column_widths, row_line
@@ -15,15 +16,15 @@ from hpcbench.report.text import Column, column_widths, row_line
 _COLUMNS = (Column("model", words=True), Column("built as", words=True), Column("layers"),
             Column("hidden"), Column("heads"), Column("kv heads"), Column("inner"),
             Column("vocab"), Column("seq"), Column("parameters"))
+_OF_IMAGES = (Column("model of images", words=True), Column("layers"), Column("width"),
+              Column("classes"), Column("image"), Column("parameters"))
 
 
 def training_lines() -> Iterator[Text]:
     """Yield the models with their extents, and the strategies with their options."""
     yield Text("models", style="bold")
-    rows = [_row(name) for name in MODELS]
-    widths = column_widths(_COLUMNS, rows)
-    for row in ([column.title for column in _COLUMNS], *rows):
-        yield Text(f"  {row_line(_COLUMNS, widths, row)}")
+    yield from _table(_COLUMNS, [_row(name) for name in MODELS])
+    yield from _table(_OF_IMAGES, [_image_row(name) for name in RESNETS])
     yield Text()
     yield Text("training strategies", style="bold")
     for spec in STRATEGIES:
@@ -33,6 +34,18 @@ def training_lines() -> Iterator[Text]:
                          ("checkpointing", CHECKPOINTINGS),
                          ("communication", COMMUNICATIONS)):
         yield Text(f"  {f'{title} of trainings':<28}{', '.join(names)}")
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
+    widths = column_widths(columns, rows)
+    for row in ([column.title for column in columns], *rows):
+        yield Text(f"  {row_line(columns, widths, row)}")
+
+
+def _image_row(name: str) -> list[str]:
+    shape = RESNETS[name]
+    return [name, *map(str, (shape.layers, shape.width, shape.classes, shape.image)),
+            f"{resnet_parameters(shape):,}"]
 
 
 def _row(name: str) -> list[str]:

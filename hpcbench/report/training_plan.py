@@ -21,7 +21,9 @@ from hpcbench.report.text import (
 from hpcbench.report.timing import batch_text, samples_text
 from hpcbench.units import format_seconds
 
-_MODEL = (Column("model", words=True), Column("layers"), Column("hidden"), Column("seq"))
+_MODEL = (Column("model", words=True), Column("layers"), Column("hidden"), Column("seq"),
+          Column("width"), Column("image"))
+"""Of these a transformer has neither width nor image, a ResNet neither hidden nor seq."""
 _COST = (Column("samples", words=True), Column("needs", words=True),
          Column("estimate", "(a pass)"))
 CASE_COLUMNS = (
@@ -36,7 +38,7 @@ CASE_COLUMNS = (
 GROUP_COLUMNS = (
     Column("cases"), Column("model", words=True), Column("strategy", words=True),
     Column("backend", words=True), Column("device", words=True), Column("ranks"),
-    Column("types", words=True), Column("batches", words=True), Column("seqs", words=True),
+    Column("types", words=True), Column("batches", words=True), Column("samples of", words=True),
     Column("memory", words=True), *_COST,
 )
 Table = tuple[Sequence[Column], list[list[str]]]
@@ -44,7 +46,11 @@ Table = tuple[Sequence[Column], list[list[str]]]
 
 def case_rows(cases: Sequence[Case]) -> Table:
     """Return the columns, and a row for each case."""
-    return CASE_COLUMNS, [_case_row(case) for case in cases]
+    rows = [_case_row(case) for case in cases]
+    extents = {column.title for column in _MODEL}
+    kept = [at for at, column in enumerate(CASE_COLUMNS)
+            if column.title not in extents or any(row[at] != MISSING for row in rows)]
+    return [CASE_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def group_rows(cases: Sequence[Case]) -> Table:
@@ -86,7 +92,8 @@ def demand_lines(work: Training) -> Iterator[str]:
 def _case_row(case: Case) -> list[str]:
     work, expected = case.training, predict(case.training)
     return [
-        str(case.index), work.model, str(work.layers), str(work.hidden), str(work.seq_length),
+        str(case.index), work.model, *(str(extent or MISSING) for extent in (
+            work.layers, work.hidden, work.seq_length, work.width, work.image_size)),
         work.strategy, options_text(work.options), _backend(case), case.device,
         str(case.world_size), f"{work.dp} x {work.tp} x {work.pp}", work.dtype,
         str(work.batch_size), str(work.accumulation), work.optimizer,
@@ -103,7 +110,8 @@ def _group_row(cases: Sequence[Case]) -> list[str]:
         str(len(cases)), first.training.model, first.training.strategy, _backend(first),
         first.device, str(first.world_size), distinct(work.dtype for work in works),
         span_text(work.batch_size for work in works),
-        span_text(work.seq_length for work in works),
+        (f"{span_text(work.image_size for work in works)} pixels" if works[0].of_images else
+         f"{span_text(work.seq_length for work in works)} tokens"),
         f"up to {megabytes(max(case.memory_bytes for case in cases))}", *_cost(cases)]
 
 

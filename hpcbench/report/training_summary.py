@@ -8,16 +8,18 @@ from statistics import median
 from typing import Any
 
 from hpcbench.analysis.exposed import UNPAIRED, Exposure
+from hpcbench.analysis.scaling import Scaling, samples_per_s
 from hpcbench.analysis.training import hfu, mfu, rates
-from hpcbench.plan.training.flops import DEFINITIONS, recomputed
-from hpcbench.plan.training.models import MODELS, shape_of
+from hpcbench.plan.training.any_model import NAMES, flops_again
+from hpcbench.plan.training.flops import DEFINITIONS
 from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.reduce.training import shown_definition
 from hpcbench.report.text import options_text
 
 MODEL_FIELDS = ("strategy", "model", "shrunk", "layers", "hidden", "vocab", "seq_length",
-                "parameters")
+                "width", "classes", "image_size", "parameters")
+"""Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
 STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing")
 PHASES = {"data": "data_wait_s", "forward": "forward_s", "backward": "backward_s",
           "exchange": "exchange_s", "forward_backward": "forward_backward_s",
@@ -29,6 +31,8 @@ MEMORY = {"parameters": "parameters_bytes", "gradients": "gradients_bytes",
 """What a rank holds -> its field: of the rank that holds most of it."""
 RATE_FIELDS = ("samples_per_second", "tokens_per_second", "step_time_ms", "mfu", "hfu",
                "mfu_definition", "mfu_missing")
+SCALING_FIELDS = ("scaling", "scaling_efficiency", "scaling_base_case", "scaling_base_ranks",
+                  "scaling_base_samples_per_second")
 _RANGED = {"exposed_s": "exposed_s", "exposed_share": "exposed_share",
            "communication_overhead": "overhead", "overlap_efficiency": "efficiency"}
 """Field -> what it is of the exposure; each has the least and the greatest of a pass beside it."""
@@ -39,12 +43,13 @@ EXPOSURE_FIELDS = (
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATE_FIELDS, *PHASES.values(),
                    "other_s", *MEMORY.values(), "peak_of", "communication", "parity",
-                   *EXPOSURE_FIELDS)
+                   *EXPOSURE_FIELDS, *SCALING_FIELDS)
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
     "ci_high_s", "ci_reliable", *RATE_FIELDS, *PHASES.values(), "other_s", "parity",
     *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"], *EXPOSURE_FIELDS,
+    *SCALING_FIELDS,
 )
 MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype", "batch_size",
                  "accumulation", *MEMORY.values(), "peak_of")
@@ -58,6 +63,9 @@ def training_fields(
     row: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(told)}
     row |= {"communication": work.communication, "parity": parity_text(item)}
     row |= {name: getattr(work, name) for name in (*MODEL_FIELDS, *STEP_FIELDS, "global_batch")}
+    lacked = (("hidden", "vocab", "seq_length") if work.of_images else
+              ("width", "classes", "image_size"))
+    row |= dict.fromkeys(lacked)
     row["options"] = [options_text([option]) for option in work.options]
     row |= {MEMORY[name]: most for name, most in most_bytes(item).items() if name in MEMORY}
     row["peak_of"] = peak_of(item) or None
@@ -89,6 +97,14 @@ def parity_text(item: CaseResult) -> str | None:
         return f"{item.n_wrong} wrong"
     shares = [left["parity"]["share"] for left in item.detail.values() if "parity" in left]
     return f"{100 * max(shares):.3g}%" if shares else "ok"
+def scaling_fields(found: Scaling | None) -> dict[str, Any]:
+    """Return `SCALING_FIELDS`; None where there is nothing that a case is compared with."""
+    if found is None:
+        return dict.fromkeys(SCALING_FIELDS)
+    return {"scaling": found.kind, "scaling_efficiency": found.efficiency,
+            "scaling_base_case": found.base.case.case_id,
+            "scaling_base_ranks": found.base.case.world_size,
+            "scaling_base_samples_per_second": samples_per_s(found.base)}
 
 
 def steps_of(item: CaseResult) -> Steps | None:
@@ -115,10 +131,9 @@ def _rates(item: CaseResult, work: Training, hardware: Mapping[str, Any]) -> dic
 
 def _executed(work: Training, definition: str) -> int | None:
     """Return the FLOPs of a step with what is computed again; None of models unknown here."""
-    if work.model not in MODELS or definition not in DEFINITIONS:
+    if work.model not in NAMES or definition not in DEFINITIONS:
         return None
-    again = recomputed(shape_of(work), work.global_batch, work.checkpointing, definition)
-    return dict(work.flops)[definition] + again
+    return dict(work.flops)[definition] + flops_again(work, definition)
 
 
 def _phases(steps: Steps | None) -> dict[str, float]:

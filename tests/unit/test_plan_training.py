@@ -264,8 +264,8 @@ def test_the_ranks_of_a_pipeline_have_all_parts_and_keep_less_towards_its_end() 
         assert sorted(number for stage in found for number in stage.blocks) == list(range(8))
         assert [sum(stage.first for stage in found), sum(stage.last for stage in found)] == [1, 1]
         crossings = 3 if stages == 1 else 7 if schedule == "Interleaved1F1B" else 6
-        assert sum(stage.ahead for stage in found) == crossings
-        assert sum(stage.behind for stage in found) == crossings
+        assert sum(len(stage.ahead) for stage in found) == crossings
+        assert sum(len(stage.behind) for stage in found) == crossings
     one = [stage.under_way for stage in stages_of(work_of(
         4, batch_size=16, strategies={"pipeline": {"microbatches": 8}}))]
     assert one == [4, 3, 2, 1]

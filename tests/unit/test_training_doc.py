@@ -11,6 +11,7 @@ from hpcbench.config.load import check_config
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.training.flops import DEFINITIONS
 from hpcbench.plan.training.models import MODELS, parameters
+from hpcbench.plan.training.resnet import RESNETS, resnet_parameters
 from hpcbench.plan.training.schedules import SCHEDULE_NAMES
 from hpcbench.plan.training.spec import StrategySpec
 from hpcbench.plan.training.strategies import STRATEGIES
@@ -29,7 +30,11 @@ def rows(title: str) -> dict[str, list[str]]:
 
 def test_every_model_is_told_with_its_extents() -> None:
     table = rows("Models")
-    assert set(table) == set(MODELS)
+    assert set(table) == {*MODELS, *RESNETS}
+    for name, shape in RESNETS.items():
+        numbers = [int(number.replace(",", "")) for number in table.pop(name)[2:]]
+        assert numbers == [shape.layers, shape.width, shape.classes, shape.image,
+                           resnet_parameters(shape)]
     for name, (_, _, *numbers) in table.items():
         shape = MODELS[name]
         assert [int(number.replace(",", "")) for number in numbers] == [

@@ -28,7 +28,8 @@ from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.models.transformer import Transformer, token_loss
+from hpcbench.workloads.training.models.model import mean_loss
+from hpcbench.workloads.training.models.transformer import Transformer
 from hpcbench.workloads.training.operation import TrainingOperation
 
 SMALL: dict[str, Any] = {"kind": "training", "model": "gpt2", "layers": 4, "hidden": 192,
@@ -131,7 +132,7 @@ def kept_bytes(shape: ModelShape, arithmetic: str, checkpointing: str) -> int:
     mixed = (torch.autocast("cpu", dtype=torch.bfloat16) if arithmetic == "autocast" else
              nullcontext())
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), mixed:
-        token_loss(model(tokens), tokens)
+        mean_loss(model(tokens), tokens)
     return sum(storage.nbytes() for storage in found.values())
 
 

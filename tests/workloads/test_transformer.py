@@ -9,9 +9,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.plan.training.flops import flops, recomputed
 from hpcbench.plan.training.models import CHECKPOINTING, MODELS, ModelShape, parameters
+from hpcbench.workloads.training.models.model import init_weights, mean_loss
 from hpcbench.workloads.training.models.rotary import Rotation
-from hpcbench.workloads.training.models.transformer import TIED, Transformer, token_loss
-from hpcbench.workloads.training.models.weights import init_weights, plain_name
+from hpcbench.workloads.training.models.transformer import TIED, Transformer, plain_name
 
 SMALL = {
     "gpt": ModelShape("gpt", 3, 32, 4, 4, 128, 50, 16),
@@ -43,7 +43,7 @@ def counted(shape: ModelShape, samples: int, checkpointing: str = "none") -> int
         model = Transformer(shape, checkpointing=checkpointing)
         batch = torch.zeros((samples, shape.seq_length), dtype=torch.long)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        token_loss(model(batch), batch).backward()
+        mean_loss(model(batch), batch).backward()
     return counter.get_total_flops()
 
 
@@ -79,7 +79,7 @@ def test_recomputation_is_counted_and_changes_nothing(
     plain, again = made(shape), made(shape, checkpointing=checkpointing)
     batch = tokens(shape)
     for model in (plain, again):
-        token_loss(model(batch), batch).backward()
+        mean_loss(model(batch), batch).backward()
     assert all(torch.equal(gradient, gradients(plain)[name])
                for name, gradient in gradients(again).items())
 
@@ -92,8 +92,8 @@ def test_stages_one_after_the_other_are_the_whole_model(shape: ModelShape) -> No
     for stage in stages:
         x = stage(x)
     assert torch.equal(x, whole(batch))
-    token_loss(x, batch).backward()
-    token_loss(whole(batch), batch).backward()
+    mean_loss(x, batch).backward()
+    mean_loss(whole(batch), batch).backward()
     summed: dict[str, torch.Tensor] = {}
     for stage in stages:
         for name, gradient in gradients(stage).items():
@@ -120,7 +120,7 @@ def test_weights_depend_on_seed_and_name_only(shape: ModelShape) -> None:
 def test_every_parameter_takes_part_in_the_loss(shape: ModelShape) -> None:
     model = made(shape)
     batch = tokens(shape)
-    loss = token_loss(model(batch), batch)
+    loss = mean_loss(model(batch), batch)
     loss.backward()
     assert float(loss.detach()) == pytest.approx(torch.tensor(shape.vocab).log().item(), rel=0.2)
     for name, gradient in gradients(model).items():
@@ -173,4 +173,4 @@ def test_narrow_types_come_near(shape: ModelShape, dtype: torch.dtype) -> None:
     assert narrow.dtype == dtype
     error = (narrow.double() - exact).abs().max() / exact.abs().max()
     assert float(error.detach()) < 16 * torch.finfo(dtype).eps
-    assert token_loss(narrow, batch).dtype == torch.float32
+    assert mean_loss(narrow, batch).dtype == torch.float32

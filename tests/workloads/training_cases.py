@@ -9,12 +9,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcbench.plan.training.models import parameters, shrink
+from hpcbench.plan.training.any_model import extents_of, parameters_of, shrunk
 from hpcbench.plan.training.spec import Degrees
 from hpcbench.plan.training.strategies import strategy
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 
+IMAGES: dict[str, Any] = {"layers": 4, "width": 8, "classes": 10, "image_size": 32}
 SIZES: dict[str, Any] = {"layers": 2, "hidden": 64, "seq_length": 16, "vocab": 96}
 
 
@@ -22,7 +23,7 @@ def training(name: str, options: dict[str, Any] | None = None, *, model: str = "
              sizes: dict[str, Any] = SIZES, degrees: Degrees | None = None,
              **changes: Any) -> Training:
     """Return a training with a strategy's default options and these."""
-    spec, shape = strategy(name), shrink(model, **sizes)
+    spec, shape = strategy(name), shrunk(model, **sizes)
     assert spec is not None
     assert not isinstance(shape, str)
     chosen = {key: values.default for key, values in spec.options.items()} | (options or {})
@@ -30,12 +31,11 @@ def training(name: str, options: dict[str, Any] | None = None, *, model: str = "
     given: dict[str, Any] = {
         "dtype": "fp32", "batch_size": 4, "accumulation": 1, "optimizer": "adamw",
         "checkpointing": "none", **changes}
+    extents: dict[str, Any] = extents_of(shape)
     return Training(
-        strategy=name, options=tuple(sorted(chosen.items())), model=model, shrunk=True,
-        family=shape.family, layers=shape.layers, hidden=shape.hidden, heads=shape.heads,
-        kv_heads=shape.kv_heads, inner=shape.inner, vocab=shape.vocab,
-        seq_length=shape.seq_length, dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
-        parameters=parameters(shape).total, flops=(), calls=(), runner=spec.runner, **given)
+        strategy=name, options=tuple(sorted(chosen.items())), model=model, shrunk=True, **extents,
+        dp=degrees.dp, tp=degrees.tp, pp=degrees.pp, parameters=parameters_of(shape), flops=(),
+        calls=(), runner=spec.runner, **given)
 
 
 @contextmanager

@@ -19,6 +19,9 @@ from hpcbench.plan.training.models import (
     parameters,
 )
 
+EXECUTED = "counted"
+"""The definition of FLOPs that counts what is executed."""
+
 
 class Definition(NamedTuple):
     """What counts as the model's FLOPs.

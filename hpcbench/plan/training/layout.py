@@ -24,8 +24,9 @@ class Layout:
         bucket_view: whether gradients lie in the buckets.
         hook: how gradients travel (DDP).
         state_ranks: ranks that the optimizer's states alone are divided among (ZeRO stage 1).
-        parts: micro-batches of a step, of which each has ``tokens``.
-        tokens: of one micro-batch of a replica.
+        parts: micro-batches of a step.
+        samples: of one micro-batch of a replica.
+        tokens: of one, too; 0 if samples are images.
     """
 
     kept: Kept
@@ -35,6 +36,7 @@ class Layout:
     hook: str
     state_ranks: int
     parts: int
+    samples: int
     tokens: int
 
     @property
@@ -58,7 +60,7 @@ def layout_of(work: Training) -> Layout:
         bucket_view=bool(options.get("bucket_view", False)),
         hook=str(options.get("comm_hook", "none")),
         state_ranks=work.dp if work.strategy == "zero1" else 1, parts=parts,
-        tokens=work.batch_size * work.seq_length // parts)
+        samples=work.batch_size // parts, tokens=work.batch_size * work.seq_length // parts)
 
 
 def _groups(work: Training) -> Groups | None:

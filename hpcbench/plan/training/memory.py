@@ -16,10 +16,13 @@ from hpcbench.plan.training.activations import (
     loss_bytes,
     recomputed_bytes,
 )
+from hpcbench.plan.training.any_model import AnyShape, model_of, part_tensors
 from hpcbench.plan.training.layout import Layout, divided, layout_of, sharded
-from hpcbench.plan.training.models import ModelShape, is_recomputed, shape_of
+from hpcbench.plan.training.models import ModelShape, is_recomputed
+from hpcbench.plan.training.resnet import ResNetShape
+from hpcbench.plan.training.resnet_parts import kept_bytes, running_bytes, working_bytes
 from hpcbench.plan.training.stages import Stage
-from hpcbench.plan.training.tensors import Tensor, block_tensors
+from hpcbench.plan.training.tensors import Tensor
 from hpcbench.plan.workload import Training
 
 WEIGHT_BYTES = 4
@@ -35,8 +38,8 @@ class Memory:
     """Bytes on one rank. Their sum is an upper bound: gradients come as activations go.
 
     ``parameters``, ``gradients`` and ``optimizer`` are exact; ``activations`` are what forward
-    passes keep for backward; ``buffers`` are buckets of gradients, gathered parameters, and copies
-    of weights in the dtype of the arithmetic.
+    passes keep for backward; ``buffers`` are buckets of gradients, gathered parameters, copies of
+    weights in the dtype of the arithmetic, and running statistics.
     """
 
     parameters: int = 0
@@ -54,7 +57,7 @@ class Memory:
 
 def memory_of(work: Training, stage: Stage) -> Memory:
     """Return what the rank with these parts of the model needs, of its group the one with most."""
-    layout, shape = layout_of(work), shape_of(work)
+    layout, shape = layout_of(work), model_of(work)
     local = divided(stage.tensors(shape), work.tp)
     own = sharded(local, layout.shards)
     weights = _elements(own) * WEIGHT_BYTES
@@ -86,9 +89,13 @@ def _state_bytes(optimizer: str, own: Sequence[Tensor], ranks: int) -> int:
                for share in shares)
 
 
-def _activations(work: Training, shape: ModelShape, stage: Stage, layout: Layout) -> int:
+def _activations(work: Training, shape: AnyShape, stage: Stage, layout: Layout) -> int:
     """Return what forward leaves, of all micro-batches that are under way at once."""
     kept = layout.kept
+    if isinstance(shape, ResNetShape):
+        element, samples = kept.element, layout.samples
+        return int(kept_bytes(shape, stage.blocks, samples, element) * stage.under_way
+                   + working_bytes(shape, max(stage.blocks), samples, element))
     again = [is_recomputed(work.checkpointing, number) for number in stage.blocks]
     full = block_bytes(shape, kept)
     of_token = sum(recomputed_bytes(shape, kept) if each else full for each in again)
@@ -97,25 +104,38 @@ def _activations(work: Training, shape: ModelShape, stage: Stage, layout: Layout
     return int(layout.tokens * (of_token * stage.under_way + working))
 
 
-def _buffers(stage: Stage, shape: ModelShape, work: Training, layout: Layout) -> int:
-    """Return what lies beside weights and activations.
-
-    FSDP has the block that runs and the next one whole, one more that is being gathered, and the
-    gradients of two; DDP its buckets; autocast a copy of the weights of all products.
-    """
-    local = divided(stage.tensors(shape), work.tp)
+def _buffers(stage: Stage, shape: AnyShape, work: Training, layout: Layout) -> int:
+    """Return what lies beside weights and activations."""
+    running = running_bytes(shape, stage.blocks) if isinstance(shape, ResNetShape) else 0
     if layout.groups:
-        block = _elements(divided(block_tensors(shape), work.tp))
-        root = _elements(local) - len(stage.blocks) * block
-        gathers = layout.shards > 1 or layout.kept.element < WEIGHT_BYTES
-        whole = min(2, len(stage.blocks)) if layout.groups.reshard else len(stage.blocks)
-        gathered = ((whole + 1) * block + root) * layout.kept.element if gathers else 0
-        return gathered + 2 * block * WEIGHT_BYTES
+        return running + _gathered(stage, shape, work, layout)
+    return running + _copies(stage, shape, work, layout)
+
+
+def _gathered(stage: Stage, shape: AnyShape, work: Training, layout: Layout) -> int:
+    """Return what is whole at once of parameters that are spread block by block.
+
+    The largest block and the next one, one more that is being gathered, what is no block, and the
+    gradients of two.
+    """
+    assert layout.groups is not None  # noqa: S101  (the caller has looked)
+    blocks = sorted((_elements(divided(part_tensors(shape, number), work.tp))
+                     for number in stage.blocks), reverse=True)
+    root = _elements(divided(stage.tensors(shape), work.tp)) - sum(blocks)
+    gathers = layout.shards > 1 or layout.kept.element < WEIGHT_BYTES
+    whole = blocks[:2] if layout.groups.reshard else blocks
+    gathered = (sum(whole) + blocks[0] + root) * layout.kept.element if gathers else 0
+    return gathered + 2 * blocks[0] * WEIGHT_BYTES
+
+
+def _copies(stage: Stage, shape: AnyShape, work: Training, layout: Layout) -> int:
+    """Return the buckets of DDP, and autocast's copies of the weights of all products."""
+    local = divided(stage.tensors(shape), work.tp)
     buckets = 0
     if layout.bucket_mb is not None and not layout.bucket_view:
         buckets = _elements(local) * WEIGHT_BYTES
-    products = [item for item in local if len(item.extents) == 2
+    products = [item for item in local if len(item.extents) > 1
                 and not item.name.startswith("embedding.")]
-    tied = shape.tied and stage.last and not stage.alone
-    logits = -(-shape.vocab // work.tp) * shape.hidden if tied else 0
+    tied = isinstance(shape, ModelShape) and shape.tied and stage.last and not stage.alone
+    logits = -(-work.vocab // work.tp) * work.hidden if tied else 0
     return buckets + layout.kept.copies * layout.kept.element * (_elements(products) + logits)

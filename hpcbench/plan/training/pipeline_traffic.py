@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from hpcbench.plan.training.any_model import AnyShape
 from hpcbench.plan.training.layout import Layout
-from hpcbench.plan.training.models import ModelShape
+from hpcbench.plan.training.resnet import ResNetShape
+from hpcbench.plan.training.resnet_parts import sent_elements
 from hpcbench.plan.training.stages import Stage
 from hpcbench.plan.training.traffic import Calls, calls
 from hpcbench.plan.workload import Training
 
 
-def pipeline_calls(work: Training, shape: ModelShape, stage: Stage, layout: Layout) -> Calls:
-    """Return what a rank sends: hidden states ahead, gradients back, of each micro-batch.
+def pipeline_calls(work: Training, shape: AnyShape, stage: Stage, layout: Layout) -> Calls:
+    """Return what a rank sends: results of blocks ahead, gradients back, of each micro-batch.
 
     A tied weight has a copy on the first and on the last stage, which send each other what they
     have of its gradient, once a step.
     """
+    crossing = (*stage.ahead, *stage.behind)
+    if isinstance(shape, ResNetShape):
+        return calls("send_recv", 2, [
+            layout.samples * sent_elements(shape, number) * layout.kept.element
+            for number in crossing] * layout.parts)
     hidden = layout.kept.of_tokens(layout.tokens * shape.hidden, layout.kept.wide)
-    sizes = [hidden] * (stage.ahead + stage.behind) * layout.parts
+    sizes = [hidden] * len(crossing) * layout.parts
     if shape.tied and stage.first != stage.last:
         of_tensor = -(-shape.vocab // work.tp)
         rows = -(-of_tensor // layout.shards)

@@ -12,20 +12,17 @@ from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.plan.options import in_order, wanted
 from hpcbench.plan.points import Job
-from hpcbench.plan.training.models import MODELS
+from hpcbench.plan.training.any_model import EXTENTS, NAMES
 from hpcbench.plan.training.spec import StrategySpec
 from hpcbench.plan.training.strategies import STRATEGIES, strategy
 from hpcbench.plan.workload import Option
 
 
 class Asked(NamedTuple):
-    """A model and what the sweep gives instead of the model's own; None where it gives nothing."""
+    """A model, and by its keys what the sweep gives instead of the model's own extents."""
 
     model: str
-    layers: int | None
-    hidden: int | None
-    vocab: int | None
-    seq_length: int | None
+    extents: tuple[tuple[str, int], ...]
 
 
 class Setting(NamedTuple):
@@ -92,10 +89,11 @@ def _points(block: TrainingBlock, job: Job) -> Iterator[TrainingPoint]:
 
 
 def _models(block: TrainingBlock) -> Iterator[Asked]:
-    none = (None,)
-    for values in product(block.model, block.layers or none, block.hidden or none,
-                          block.vocab or none, block.seq_length or none):
-        yield Asked(*values)
+    """Yield each model with the extents that are of its kind: others are no axes of it."""
+    for model in block.model:
+        given = {key: values for key in EXTENTS[model] if (values := getattr(block, key))}
+        for extents in product(*given.values()):
+            yield Asked(model, tuple(zip(given, extents, strict=True)))
 
 
 def _settings(block: TrainingBlock) -> Iterator[Setting]:
@@ -116,8 +114,13 @@ def _choices(block: TrainingBlock) -> Iterator[_Choice]:
 
 def _problems(block: TrainingBlock) -> Iterator[str]:
     """Yield what names nothing: models, strategies, options, values."""
-    yield from (f"model: {unknown_name(name, MODELS)}" for name in block.model
-                if name not in MODELS)
+    yield from (f"model: {unknown_name(name, NAMES)}" for name in block.model
+                if name not in EXTENTS)
+    taken = {key for name in block.model for key in EXTENTS.get(name, ())}
+    all_keys = dict.fromkeys(key for keys in EXTENTS.values() for key in keys)
+    yield from (f"{key}: {' and '.join(block.model)} has no such extent; take away {key}, or name "
+                f"a model that has it" for key in all_keys
+                if key not in taken and getattr(block, key) and set(block.model) <= set(EXTENTS))
     for name, sets in block.strategies.items():
         spec = strategy(name)
         if spec is None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hpcbench.plan.training.flops import flops
-from hpcbench.plan.training.flops import recomputed as flops_again
+from hpcbench.plan.training.any_model import flops_again, model_of, part_tensors
+from hpcbench.plan.training.flops import EXECUTED, flops, recomputed
 from hpcbench.plan.training.layout import divided, layout_of
 from hpcbench.plan.training.memory import Memory, memory_of
-from hpcbench.plan.training.models import is_recomputed, shape_of
+from hpcbench.plan.training.models import ModelShape, is_recomputed
 from hpcbench.plan.training.pipeline_traffic import pipeline_calls
+from hpcbench.plan.training.resnet import ResNetShape, stage_flops
 from hpcbench.plan.training.stages import Stage, stages_of
 from hpcbench.plan.training.tensor_traffic import tensor_calls
-from hpcbench.plan.training.tensors import Tensor, block_tensors
+from hpcbench.plan.training.tensors import Tensor
 from hpcbench.plan.training.traffic import (
     Calls,
     calls,
@@ -26,8 +27,6 @@ from hpcbench.plan.workload import Training
 
 _OVERFLOWED = 4
 """Bytes in which ranks with parts of a model tell each other whether fp16 gradients overflowed."""
-EXECUTED = "counted"
-"""The definition of FLOPs that counts what is executed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,7 @@ def hardware_flops(work: Training, definition: str = EXECUTED) -> int:
 
     ``definition`` says how attention counts. Raises KeyError of unknown names.
     """
-    return dict(work.flops)[definition] + flops_again(
-        shape_of(work), work.global_batch, work.checkpointing, definition)
+    return dict(work.flops)[definition] + flops_again(work, definition)
 
 
 def predict(work: Training) -> Prediction:
@@ -74,14 +72,16 @@ def predict_stage(work: Training, stage: Stage) -> Prediction:
 
 
 def _flops(work: Training, stage: Stage) -> int:
-    """Return the FLOPs of a rank: those of its blocks and of the head, if it has it."""
+    """Return the FLOPs of a rank: those of its blocks, and of the ends that it has."""
     if work.communication == "only":
         return 0
-    shape = shape_of(work)
+    shape = model_of(work)
+    if isinstance(shape, ResNetShape):
+        return stage_flops(shape, stage.blocks, work.batch_size)
     one, two = (dict(flops(replace(shape, layers=layers), work.batch_size))[EXECUTED]
                 for layers in (1, 2))
     again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
-    of_recomputed = flops_again(replace(shape, layers=1), work.batch_size, "full", EXECUTED)
+    of_recomputed = recomputed(replace(shape, layers=1), work.batch_size, "full", EXECUTED)
     head = (one - (two - one)) * stage.last
     return (len(stage.blocks) * (two - one) + again * of_recomputed + head) // work.tp
 
@@ -89,18 +89,19 @@ def _flops(work: Training, stage: Stage) -> int:
 def _calls(work: Training, stage: Stage) -> list[Calls]:
     if work.communication == "off":
         return []
-    layout, shape = layout_of(work), shape_of(work)
+    layout, shape = layout_of(work), model_of(work)
     local = divided(stage.tensors(shape), work.tp)
     found: list[Calls] = []
     if layout.groups:
-        blocks = [divided(block_tensors(shape), work.tp)] * len(stage.blocks)
+        blocks = [divided(part_tensors(shape, number), work.tp) for number in stage.blocks]
         found += fsdp_calls(blocks, _roots(local, stage), layout.groups)
     elif layout.bucket_mb is not None and work.dp > 1:
         found += ddp_calls(local, work.dp, layout.bucket_mb, layout.hook)
         found += [zero1_calls(local, work.dp)] if layout.state_ranks > 1 else []
     if work.tp > 1:
-        recomputed = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
-        found += tensor_calls(shape, stage, layout, recomputed)
+        assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)
+        again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
+        found += tensor_calls(shape, stage, layout, again)
     if work.pp > 1:
         found.append(pipeline_calls(work, shape, stage, layout))
     if work.dtype == "fp16" and work.tp * work.pp > 1:
@@ -111,6 +112,6 @@ def _calls(work: Training, stage: Stage) -> list[Calls]:
 def _roots(local: Sequence[Tensor], stage: Stage) -> list[list[Tensor]]:
     """Return what is no block, as it is gathered: at once, or with the stage that it is of."""
     ends = [[item for item in local if item.name.startswith(end)]
-            for end in ("embedding.", "head.")]
+            for end in (("embedding.", "stem."), "head.")]
     together = ends if stage.alone else [ends[0] + ends[1]]
     return [items for items in together if items]

@@ -1,4 +1,4 @@
-"""ResNets of bottleneck blocks: extents, parameters and FLOPs.
+"""ResNets of bottleneck blocks: extents, what may be shrunk, parameters and FLOPs.
 
 He et al., Deep Residual Learning for Image Recognition, arXiv:1512.03385 (2015), table 1, with the
 stride in the 3 x 3 convolution instead of the first: what torchvision and MLPerf call ResNet-50.
@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hpcbench.plan.workload import Training
+
+FAMILY = "resnet"
 EXPANSION = 4
 """How many times as many channels a block returns as it has inside."""
 STEM_KERNEL = 7
 COLOURS = 3
+NARROW = 16
+"""Width up to which a ResNet is one for tests: see `is_narrow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +39,80 @@ class ResNetShape:
     classes: int
     image: int
 
+    @property
+    def layers(self) -> int:
+        """Return the number of blocks of all stages."""
+        return sum(self.blocks)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether biases of norms begin far above 0 (`NARROW_BIAS`), not about 0.
+
+        Such a model is one that strategies are tried on: almost all of its ReLUs pass what comes,
+        since one that does not because of a rounding error has another gradient altogether.
+        """
+        return self.width <= NARROW
+
 
 RESNETS: Mapping[str, ResNetShape] = MappingProxyType({
     "resnet50": ResNetShape((3, 4, 6, 3), 64, 1000, 224),
 })
 
 
+def shrink_resnet(name: str, layers: int | None = None, width: int | None = None,
+                  classes: int | None = None, image_size: int | None = None) -> ResNetShape | str:
+    """Return the named model with smaller extents, or why there is no such model.
+
+    What is None stays as published. Stages lose blocks evenly: each keeps as many as it had, or as
+    the others. Raises KeyError of unknown names.
+    """
+    whole = RESNETS[name]
+    limits = {"layers": (layers, len(whole.blocks), whole.layers), "width": (width, 1, whole.width),
+              "classes": (classes, 1, whole.classes), "image_size": (image_size, 1, whole.image)}
+    for key, (value, least, most) in limits.items():
+        if value is not None and not least <= value <= most:
+            return f"{key}={value} is not within {least} to {most}, what {name} has"
+    return ResNetShape(_spread(whole.blocks, layers or whole.layers), width or whole.width,
+                       classes or whole.classes, image_size or whole.image)
+
+
+def _spread(blocks: tuple[int, ...], layers: int) -> tuple[int, ...]:
+    """Return how many of ``layers`` blocks each stage has: one each in turn while it has any."""
+    left, found = layers, [0] * len(blocks)
+    while left:
+        for stage, most in enumerate(blocks):
+            if left and found[stage] < most:
+                found[stage] += 1
+                left -= 1
+    return tuple(found)
+
+
+def resnet_of(work: Training) -> ResNetShape:
+    """Return the shape of the ResNet that a case trains. Raises KeyError of unknown models."""
+    return ResNetShape(_spread(RESNETS[work.model].blocks, work.layers), work.width, work.classes,
+                       work.image_size)
+
+
 class Bottleneck(NamedTuple):
-    """Channels and stride of one block; it is projected where input and output differ."""
+    """One block: channels, stride, and height and width of its input.
+
+    It is projected where input and output differ.
+    """
 
     inputs: int
     inner: int
     stride: int
+    extent: int
 
     @property
     def outputs(self) -> int:
         """Return the channels that the block returns."""
         return EXPANSION * self.inner
+
+    @property
+    def extent_behind(self) -> int:
+        """Return height and width of what the block returns."""
+        return self.extent if self.stride == 1 else halved(self.extent)
 
     @property
     def projected(self) -> bool:
@@ -64,12 +126,13 @@ def bottlenecks(shape: ResNetShape) -> tuple[Bottleneck, ...]:
 
 
 def _bottlenecks(shape: ResNetShape) -> Iterator[Bottleneck]:
-    inputs = shape.width
+    inputs, extent = shape.width, halved(halved(shape.image))
     for stage, count in enumerate(shape.blocks):
         for block in range(count):
-            found = Bottleneck(inputs, shape.width * 2**stage, 2 if stage and not block else 1)
+            found = Bottleneck(inputs, shape.width * 2**stage, 2 if stage and not block else 1,
+                               extent)
             yield found
-            inputs = found.outputs
+            inputs, extent = found.outputs, found.extent_behind
 
 
 def features(shape: ResNetShape) -> int:
@@ -97,18 +160,25 @@ def resnet_flops(shape: ResNetShape, samples: int) -> int:
     A multiplication and an addition are 2. Backward has twice those of forward, but no gradient of
     the images. It is what torch.utils.flop_counter.FlopCounterMode counts.
     """
-    extent = _halved(shape.image)
-    stem = extent**2 * COLOURS * shape.width * STEM_KERNEL**2
-    extent = _halved(extent)
-    products = features(shape) * shape.classes
-    for block in bottlenecks(shape):
-        products += extent**2 * block.inputs * block.inner
-        extent = extent if block.stride == 1 else _halved(extent)
-        behind = 9 * block.inner**2 + block.inner * block.outputs
-        products += extent**2 * (behind + block.projected * block.inputs * block.outputs)
-    return samples * 2 * (3 * products + 2 * stem)
+    return stage_flops(shape, range(shape.layers), samples)
 
 
-def _halved(extent: int) -> int:
+def stage_flops(shape: ResNetShape, blocks: range | tuple[int, ...], samples: int) -> int:
+    """Return the FLOPs of a step of the blocks of these numbers, and of the ends beside them."""
+    every = bottlenecks(shape)
+    stem = halved(shape.image)**2 * COLOURS * shape.width * STEM_KERNEL**2
+    products = sum(_products(every[number]) for number in blocks)
+    products += features(shape) * shape.classes * (shape.layers - 1 in blocks)
+    return samples * 2 * (3 * products + 2 * stem * (0 in blocks))
+
+
+def _products(block: Bottleneck) -> int:
+    """Return the multiplications of one forward pass of a block on one image."""
+    behind = 9 * block.inner**2 + block.inner * block.outputs
+    behind += block.projected * block.inputs * block.outputs
+    return block.extent**2 * block.inputs * block.inner + block.extent_behind**2 * behind
+
+
+def halved(extent: int) -> int:
     """Return the extent behind a stride of 2."""
     return (extent + 1) // 2

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbench.plan.training.models import ModelShape
+from hpcbench.plan.training.any_model import AnyShape, end_tensors, part_tensors
 from hpcbench.plan.training.schedules import Pipelining, pipelining, stages_on
-from hpcbench.plan.training.tensors import (
-    Tensor,
-    block_tensors,
-    embedding_tensors,
-    head_tensors,
-)
+from hpcbench.plan.training.tensors import Tensor
 from hpcbench.plan.workload import Training
 
 
@@ -22,13 +17,13 @@ class Stage:
     Attributes:
         rank: number in the pipeline.
         blocks: the numbers of its blocks.
-        first: whether it has the embedding.
+        first: whether it has what is before the blocks: embedding or stem.
         last: whether it has the head.
         alone: whether the head is no neighbour of the embedding, so that a tied weight is copied.
         under_way: micro-batches of which it keeps what forward has left, each of a part of
             the blocks, as a number of all of them.
-        ahead: stages whose results go to another rank.
-        behind: stages whose input came from another rank, which gets the gradients.
+        ahead: the blocks whose results go to another rank.
+        behind: the blocks on other ranks whose results it got, and which get the gradients.
     """
 
     rank: int = 0
@@ -37,15 +32,15 @@ class Stage:
     last: bool = True
     alone: bool = False
     under_way: float = 1
-    ahead: int = 0
-    behind: int = 0
+    ahead: tuple[int, ...] = ()
+    behind: tuple[int, ...] = ()
 
-    def tensors(self, shape: ModelShape) -> list[Tensor]:
+    def tensors(self, shape: AnyShape) -> list[Tensor]:
         """Return the parameters of these parts."""
-        found = embedding_tensors(shape) if self.first else []
-        for number in self.blocks:
-            found += block_tensors(shape, number)
-        return found + (head_tensors(shape, alone=self.alone) if self.last else [])
+        before, after = end_tensors(shape, alone=self.alone)
+        return [*(before if self.first else ()),
+                *(item for number in self.blocks for item in part_tensors(shape, number)),
+                *(after if self.last else ())]
 
 
 def stages_of(work: Training) -> list[Stage]:
@@ -64,8 +59,9 @@ def _stage(work: Training, pipelined: Pipelining, rank: int) -> Stage:
         rank=rank, first=0 in own, last=last in own, alone=True,
         blocks=tuple(number for stage in own for number in range(stage * each, (stage + 1) * each)),
         under_way=_under_way(pipelined, work.pp, rank),
-        ahead=sum(stage != last and stage + 1 not in own for stage in own),
-        behind=sum(stage != 0 and stage - 1 not in own for stage in own))
+        ahead=tuple((stage + 1) * each - 1 for stage in own
+                    if stage != last and stage + 1 not in own),
+        behind=tuple(stage * each - 1 for stage in own if stage != 0 and stage - 1 not in own))
 
 
 def _under_way(pipelined: Pipelining, ranks: int, rank: int) -> float:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from hpcbench.plan.training.layout import layout_of
+from hpcbench.plan.training.resnet import bottlenecks, resnet_of
 from hpcbench.plan.training.spec import StrategySpec
 from hpcbench.plan.workload import Training
 
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
     """Return why a model, its sizes and a strategy do not go together, or None."""
+    if work.of_images:
+        return (_undivided_images(work) or _indivisible(work) or spec.unfit(work)
+                or _too_few_values(work) or _silent(work))
     return _indivisible(work) or spec.unfit(work) or _silent(work)
 
 
@@ -18,16 +23,40 @@ def _silent(work: Training) -> str | None:
     return f"communication {work.communication}: one rank has none to talk to"
 
 
+def _undivided_images(work: Training) -> str | None:
+    """Return what is done to transformers only, or None."""
+    if work.tp > 1:
+        return (f"{work.model} is made of convolutions, for which no strategy here has a plan to "
+                "divide them among ranks (tp)")
+    if work.checkpointing != "none":
+        return (f"checkpointing would count each batch of {work.model} twice in the running "
+                "statistics of its batch norms")
+    return None
+
+
+def _too_few_values(work: Training) -> str | None:
+    """Return why the last batch norm has no statistics: they are of one micro-batch, or None."""
+    samples, extent = layout_of(work).samples, bottlenecks(resnet_of(work))[-1].extent_behind
+    if samples * extent**2 > 1:
+        return None
+    return ("a batch norm of one pixel of one image has nothing to norm: give more samples for "
+            "each part of a batch, or image_size above 32")
+
+
 def _indivisible(work: Training) -> str | None:
     """Return what would have to be divided evenly and cannot be, or None."""
-    extents = (
+    shared = (
+        (work.batch_size, "samples (batch_size)", work.accumulation, "equal parts (accumulation)"),
+        (work.layers, "layers", work.pp, "stages (pp)"),
+    )
+    extents = shared if work.of_images else (
         (work.hidden, "hidden", work.heads, "attention heads"),
         (work.heads, "attention heads", work.kv_heads, "key-value heads"),
-        (work.batch_size, "samples (batch_size)", work.accumulation, "equal parts (accumulation)"),
+        shared[0],
         (work.heads, "attention heads", work.tp, "ranks (tp)"),
         (work.kv_heads, "key-value heads", work.tp, "ranks (tp)"),
         (work.inner, "columns of the MLP", work.tp, "ranks (tp)"),
-        (work.layers, "layers", work.pp, "stages (pp)"),
+        shared[1],
     )
     return next((f"{extent} {what} cannot be divided evenly among {count} {parts}"
                  for extent, what, count, parts in extents if extent % count), None)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from hpcbench.plan.training.flops import flops
-from hpcbench.plan.training.models import MODELS, ModelShape, parameters, shrink
+from hpcbench.plan.training.any_model import (
+    extents_of,
+    flops_of,
+    parameters_of,
+    published,
+    shrunk,
+)
 from hpcbench.plan.training.points import Asked, TrainingPoint
 from hpcbench.plan.training.spec import Degrees
 from hpcbench.plan.training.validity import why_not
@@ -19,33 +26,28 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
     asked for, and no parameters.
     """
     asked, spec = point.asked, point.strategy
-    shape = shrink(asked.model, asked.layers, asked.hidden, asked.seq_length, asked.vocab)
+    shape = shrunk(asked.model, **dict(asked.extents))
     degrees = spec.degrees(point.world_size, dict(point.options))
-    misfits = [found for found in (shape, degrees) if isinstance(found, str)]
-    if misfits:
-        plain = _asked_for(asked) if isinstance(shape, str) else shape
-        return _draft(point, plain, Degrees()), misfits[0]
-    assert isinstance(shape, ModelShape) and isinstance(degrees, Degrees)  # noqa: S101
-    work = _draft(point, shape, degrees)
-    work = replace(work, parameters=parameters(shape).total,
-                   flops=flops(shape, work.global_batch))
+    if isinstance(shape, str):
+        return _draft(point, _asked_for(asked), Degrees()), shape
+    if isinstance(degrees, str):
+        return _draft(point, extents_of(shape), Degrees()), degrees
+    work = _draft(point, extents_of(shape), degrees)
+    work = replace(work, parameters=parameters_of(shape),
+                   flops=flops_of(shape, work.global_batch))
     reason = why_not(work, spec)
     calls = () if work.communication == "off" else spec.calls(work)
     return (work, reason) if reason else (replace(work, calls=calls), None)
 
 
-def _asked_for(asked: Asked) -> ModelShape:
-    given = {key: value for key, value in asked._asdict().items()
-             if key != "model" and value is not None}
-    return replace(MODELS[asked.model], **given)
+def _asked_for(asked: Asked) -> dict[str, Any]:
+    return {**extents_of(published(asked.model)), **dict(asked.extents)}
 
 
-def _draft(point: TrainingPoint, shape: ModelShape, degrees: Degrees) -> Training:
+def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -> Training:
     """Return the workload without what is counted from it."""
     return Training(
         strategy=point.strategy.name, options=point.options, model=point.asked.model,
-        shrunk=shape != MODELS[point.asked.model], family=shape.family, layers=shape.layers,
-        hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, inner=shape.inner,
-        vocab=shape.vocab, seq_length=shape.seq_length, **point.setting._asdict(),
-        dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
+        shrunk=extents != extents_of(published(point.asked.model)), **extents,
+        **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
         parameters=0, flops=(), calls=(), runner=point.strategy.runner)

@@ -58,8 +58,10 @@ def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
 
 
 def _size(work: Workload) -> int:
-    """Return what makes a case the larger one of its kind: bytes, or tokens of a step."""
-    return work.tokens if isinstance(work, Training) else work.size_bytes
+    """Return what makes a case the larger one of its kind: bytes, or tokens or images of a step."""
+    if isinstance(work, Training):
+        return work.global_batch if work.tokens is None else work.tokens
+    return work.size_bytes
 
 
 def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Figure:

@@ -150,12 +150,19 @@ def draw_steps(chart: StepChart, results: Results) -> Figure:
     axes.grid(False, axis="y")
     axes.set_yticks([])
     axes.set_xlim(left=0)
-    for end, title in VALUES:
+    for end, title in _columns(chart):
         figure.text(end, 1 - (ABOVE_INCHES - 0.08) / height, title, fontsize=SMALL, color=GREY,
                     ha="right", va="bottom")
     _legend(figure, drawn, 1 - 0.72 / height)
     footer(figure, results, caption=_caption(chart), timing=timing_text(results, chart.items))
     return figure
+
+
+def _columns(chart: StepChart) -> list[tuple[float, str]]:
+    """Return the columns beside the bars: images have no tokens, so samples are told."""
+    of_images = chart.rows[0][1].case.training.of_images
+    return [(end, "images/s" if of_images and title == "tokens/s" else title)
+            for end, title in VALUES]
 
 
 def _caption(chart: StepChart) -> str:
@@ -215,8 +222,9 @@ def _cells(item: CaseResult, results: Results) -> Iterator[str]:
     """Yield the values beside a bar, one for each of VALUES."""
     hardware = results.plan.config.get("hardware", {})
     numbers = training_fields(item, item.case.training, hardware)
-    for name, factor in (("step_time_ms", 1), ("tokens_per_second", 1), ("mfu", 100),
-                         ("peak_bytes", 2**-20)):
+    of_images = item.case.training.of_images
+    rate = "samples_per_second" if of_images else "tokens_per_second"
+    for name, factor in (("step_time_ms", 1), (rate, 1), ("mfu", 100), ("peak_bytes", 2**-20)):
         value = numbers[name]
         yield MISSING if value is None else format_number(factor * value)
 

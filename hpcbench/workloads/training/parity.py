@@ -20,6 +20,7 @@ from hpcbench.workloads.training.bounds import (
     gradient_bound,
 )
 from hpcbench.workloads.training.data import replica_batch
+from hpcbench.workloads.training.models.resnet import MOMENTUM
 from hpcbench.workloads.training.phases import phase_clock
 from hpcbench.workloads.training.reference import Reference
 from hpcbench.workloads.training.strategies.base import Exchange, Strategy
@@ -30,6 +31,9 @@ _LEAST = 0.01
 """Of a parameter's share of the norm of all gradients. Gradients of keys' biases are exactly 0,
 since softmax does not see what all keys have in common: what is computed is rounding errors of
 larger numbers (seen: up to 3e-5 of the share in bf16). All others are larger than this."""
+_LEAST_OF_IMAGES = 1.0
+"""Of a ResNet's. A batch norm does not see what is added to a whole channel before it, so gradients
+of the biases of the norm before it are the few elements that a ReLU has cut, or exactly 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +98,9 @@ def parity(
 ) -> Parity:
     """Compare one step of a fresh strategy with the reference, outside of all time.
 
-    Compared are the loss of this rank's replica, all gradients, and the weights after a step of
-    the optimizer with the strategy's own gradients. All ranks call it. The strategy is closed then:
-    what is timed is made anew from the seed.
+    Compared are the loss of this rank's replica, all gradients, the running statistics of batch
+    norms, and the weights after a step of the optimizer with the strategy's own gradients. All
+    ranks call it. The strategy is closed then: what is timed is made anew from the seed.
     """
     work = tried(spec)
     reference = Reference(work, place.device)
@@ -125,6 +129,8 @@ def _comparisons(
         if strategy.holds_loss:
             expected = reference.losses[strategy.replica]
             yield "losses", [_loss(float(loss), expected, arithmetic_bound(work) * abs(expected))]
+        if call == 0 and work.of_images:
+            yield "running statistics", list(_statistics(work, strategy, reference))
         got = strategy.full_gradients()
         yield "gradients", list(_gradients(
             work, _exchange(strategy, call), got, reference.gradients))
@@ -150,18 +156,35 @@ def _gradients(
 ) -> Iterator[_Found]:
     """Compare every gradient with the reference's, in the norm.
 
-    An error is relative to the parameter's own gradient, or to `_LEAST` where that is less.
+    An error is relative to the parameter's own gradient, or to `_LEAST` of its share of all
+    gradients where that is less.
     """
     bound = gradient_bound(work, exchange)
     compare = _projected if exchange.projects else _equal
+    least = _LEAST_OF_IMAGES if work.of_images else _LEAST
     whole = math.sqrt(sum(float(item.norm()) ** 2 for item in expected.values()))
     count = sum(item.numel() for item in expected.values())
     for name, theirs in expected.items():
         share = whole * math.sqrt(theirs.numel() / count)
-        norm = max(float(theirs.norm()), _LEAST * share)
+        norm = max(float(theirs.norm()), least * share)
         yield compare(name, got.get(name), theirs, bound, norm)
     for name in got.keys() - expected.keys():
         yield _Found(name, math.inf, 1.0, "a gradient", "no such parameter")
+
+
+def _statistics(
+    work: Training, strategy: Strategy, reference: Reference,
+) -> Iterator[_Found]:
+    """Compare running statistics of the rank's parts with those of its replica in the reference.
+
+    They are mixed with those at the start; an error is relative to what came in since.
+    """
+    expected, start = reference.buffers[strategy.replica], reference.start
+    for name, got in strategy.buffers().items():
+        theirs = expected[name].to(torch.float64)
+        kept = (1 - MOMENTUM) ** reference.parts if theirs.dim() else 0
+        came = theirs - kept * start[name]
+        yield _equal(name, got, theirs, Bound(arithmetic_bound(work)), float(came.norm()))
 
 
 def _equal(name: str, got: torch.Tensor | None, expected: torch.Tensor, bound: Bound,

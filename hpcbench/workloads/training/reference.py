@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from hpcbench.plan.training.models import shape_of
+from hpcbench.plan.training.layout import layout_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.training.data import SEED, replica_batch
-from hpcbench.workloads.training.models.transformer import Transformer, token_loss
-from hpcbench.workloads.training.models.weights import init_weights
+from hpcbench.workloads.training.models.build import make_model
+from hpcbench.workloads.training.models.model import init_weights, mean_loss
 from hpcbench.workloads.training.optimizers import make_optimizer
 
 
@@ -22,14 +22,22 @@ class Reference:
     smaller errors than any dtype under test that differences are the strategy's.
 
     ``losses`` are of each replica's samples; ``gradients`` are of the mean of all, fp64 on the CPU.
+    A batch norm's statistics are those of one micro-batch of one replica, so the reference computes
+    in these parts, too; ``buffers`` are what each replica has of them then, ``start`` at first.
     """
 
     def __init__(self, spec: Training, device: torch.device) -> None:
         self._spec = replace(spec, checkpointing="none")
-        self._model = Transformer(shape_of(self._spec))
+        self._model = make_model(self._spec)
         init_weights(self._model, SEED)
         self._model.to(device, torch.float64)
-        self.losses = [self._backward(replica, device) for replica in range(spec.dp)]
+        self.start, self.parts = self._buffers(), layout_of(spec).parts if spec.of_images else 1
+        self.losses: list[float] = []
+        self.buffers: list[dict[str, torch.Tensor]] = []
+        for replica in range(spec.dp):
+            self._model.load_state_dict(self.start, strict=False)
+            self.losses.append(self._backward(replica, device))
+            self.buffers.append(self._buffers())
         self.gradients = {name: _gradient(parameter).to("cpu", copy=True)
                           for name, parameter in self._model.named_parameters()}
         self._model.to("cpu")
@@ -37,10 +45,17 @@ class Reference:
                         for name, parameter in self._model.named_parameters()}
 
     def _backward(self, replica: int, device: torch.device) -> float:
-        tokens, targets = replica_batch(self._spec, 0, replica, device)
-        loss = token_loss(self._model(tokens), targets)
-        (loss / self._spec.dp).backward()
-        return float(loss.detach())
+        inputs, targets = replica_batch(self._spec, 0, replica, device)
+        inputs = inputs.double() if inputs.is_floating_point() else inputs
+        total = 0.0
+        for part, wanted in zip(inputs.chunk(self.parts), targets.chunk(self.parts), strict=True):
+            loss = mean_loss(self._model(part), wanted) / self.parts
+            (loss / self._spec.dp).backward()
+            total += float(loss.detach())
+        return total
+
+    def _buffers(self) -> dict[str, torch.Tensor]:
+        return {name: buffer.to("cpu", copy=True) for name, buffer in self._model.named_buffers()}
 
     def updated(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the weights after one step of the optimizer from the seed with these gradients."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from hpcbench.plan.training.models import parameters, shape_of
+from hpcbench.plan.training.any_model import model_of, parameters_of
+from hpcbench.plan.training.layout import layout_of
+from hpcbench.plan.training.resnet import RESNETS, resnet_of
 from hpcbench.plan.training.strategies import strategy
 from hpcbench.plan.training.validity import why_not
 from hpcbench.plan.workload import Training
@@ -16,6 +19,12 @@ MOST_FLOPS = 2e10
 _HEAD_DIM = 8
 _TOKENS = 16
 _VOCAB = 128
+_CLASSES = 128
+_WIDTH = 8
+_VALUES = 16
+"""The least that each batch norm of a twin has of a channel: of very few, statistics are noise."""
+_HALVINGS = 32
+"""Pixels of an image for each behind the last block."""
 
 
 def tried(spec: Training) -> Training:
@@ -24,6 +33,9 @@ def tried(spec: Training) -> Training:
     A twin has all that makes the layout: degrees, options, batch and accumulation, and extents
     that are divisible as the model's are. Its layers are the fewest that the strategy takes.
     """
+    if spec.of_images:
+        return _tried_images(spec)
+    assert spec.tokens is not None  # noqa: S101  (it has no images)
     if (spec.parameters <= MOST_PARAMETERS
             and 6.0 * spec.parameters * spec.tokens <= MOST_FLOPS):
         return spec
@@ -34,20 +46,36 @@ def tried(spec: Training) -> Training:
         spec, shrunk=True, hidden=hidden, heads=heads, kv_heads=kv_heads, inner=2 * hidden,
         vocab=min(spec.vocab, _VOCAB * spec.tp),
         seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp)))
-    return _counted(_shallow(twin))
+    return _counted(_shallow(twin, least=2 * spec.pp))
 
 
 def twin_words(spec: Training) -> str:
     """Return what a twin is, for people."""
     layers = "1 layer" if spec.layers == 1 else f"{spec.layers} layers"
+    if spec.of_images:
+        return f"a twin of {layers}, width {spec.width}, images of {spec.image_size} pixels"
     return (f"a twin of {layers}, hidden {spec.hidden}, {spec.heads} heads, "
             f"{spec.seq_length} tokens")
 
 
-def _shallow(twin: Training) -> Training:
-    """Return the twin with the fewest layers, from two a stage, that its strategy takes."""
+def _tried_images(spec: Training) -> Training:
+    """Return what a ResNet is tried on: itself if it is no larger than a twin, and narrow.
+
+    Errors grow with the layers, and a wide one's ReLUs cut half of all values (`bounds`).
+    """
+    pixels = math.isqrt(-(-_VALUES // layout_of(spec).samples) - 1) + 1
+    twin = _shallow(replace(spec, shrunk=True, width=min(spec.width, _WIDTH),
+                            classes=min(spec.classes, _CLASSES), image_size=_HALVINGS * pixels),
+                    least=len(RESNETS[spec.model].blocks))
+    fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == twin.layers
+            and twin.image_size <= spec.image_size <= 2 * twin.image_size)
+    return spec if fits else _counted(twin)
+
+
+def _shallow(twin: Training, least: int) -> Training:
+    """Return the twin with the fewest layers that its strategy takes, from ``least`` on."""
     known = strategy(twin.strategy)
-    layers = 2 * twin.pp
+    layers = least
     while known and layers < twin.layers:
         shallow = replace(twin, layers=layers)
         if why_not(shallow, known) is None:
@@ -57,4 +85,4 @@ def _shallow(twin: Training) -> Training:
 
 
 def _counted(twin: Training) -> Training:
-    return replace(twin, parameters=parameters(shape_of(twin)).total)
+    return replace(twin, parameters=parameters_of(model_of(twin)))

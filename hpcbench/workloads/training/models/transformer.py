@@ -6,16 +6,28 @@ dropout makes a step random.
 
 from __future__ import annotations
 
+import math
+import re
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from hpcbench.plan.training.models import ModelShape, is_recomputed
 from hpcbench.workloads.training.models.blocks import Block, make_norm
+from hpcbench.workloads.training.models.model import Model
 from hpcbench.workloads.training.models.rotary import Rotation
+from hpcbench.workloads.training.models.weights import drawn
 
 TIED = ("head.logits.weight", "embedding.tokens.weight")
 """The weight of the logits, and the one that it is where they are tied."""
+_DEVIATION = 0.02
+_INTO_RESIDUAL = re.compile(r"blocks\.\d+\.(attention\.o|mlp\.down)\.weight")
+
+
+def plain_name(shape: ModelShape, name: str) -> str:
+    """Return what a stage's parameter is called in the whole model: tied ones have one name."""
+    return TIED[1] if shape.tied and name == TIED[0] else name
 
 
 class Embedding(nn.Module):  # type: ignore[misc]
@@ -56,7 +68,7 @@ class Head(nn.Module):  # type: ignore[misc]
         return self.logits(self.norm(x))
 
 
-class Transformer(nn.Module):  # type: ignore[misc]
+class Transformer(Model):
     """A model, or the stage of it that has ``blocks``, numbered as in the whole model.
 
     The stage with block 0 has the embedding and takes tokens (samples, tokens) int64; others take
@@ -88,6 +100,18 @@ class Transformer(nn.Module):  # type: ignore[misc]
         if self.shape.tied and self.embedding is not None and self.head is not None:
             self.head.logits.weight = self.embedding.tokens.weight
 
+    def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
+        """Return the first value of a whole parameter, fp32 on the CPU.
+
+        As GPT-2: normal of deviation 0.02, divided by the root of the number of additions to the
+        residual for those that add to it. Other than there biases and norms are random, too, about
+        0 and 1: a layout that adds a bias twice then has another loss from the first step on.
+        """
+        name = plain_name(self.shape, name)
+        residual = _INTO_RESIDUAL.fullmatch(name)
+        deviation = _DEVIATION / math.sqrt(2 * self.shape.layers) if residual else _DEVIATION
+        return drawn(name, extents, deviation, seed)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits or hidden states of tokens or hidden states: see the class."""
         rotation = (Rotation(self.shape.seq_length, self.shape.head_dim, x.device)
@@ -97,13 +121,3 @@ class Transformer(nn.Module):  # type: ignore[misc]
         for block in self.blocks.values():
             x = block(x, rotation)
         return x if self.head is None else self.head(x)
-
-
-def token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross entropy, at least fp32, of all targets (samples, tokens).
-
-    BERT is trained on a part of the tokens only; here each counts, so that the work is the same in
-    every step and on every rank. The logits are computed of all tokens either way.
-    """
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(wide.flatten(0, 1), targets.flatten())

@@ -12,7 +12,8 @@ from hpcbench.workloads.training.memory import Held
 from hpcbench.workloads.training.phases import PhaseClock
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-"""Tokens and the tokens to predict, both (samples, seq_length) int64, of one replica."""
+"""Of one replica: tokens and those to predict, both (samples, seq_length) int64; or images
+(samples, 3, height, width) fp32 and their classes (samples,) int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,13 @@ class Strategy:
 
     def full_weights(self) -> dict[str, torch.Tensor]:
         """Return every weight whole, as `full_gradients` does gradients."""
+        raise NotImplementedError
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return what this rank's parts of the model hold beside parameters: running statistics.
+
+        By the name in the plain model, on the CPU, as they are: those of the replica's own samples.
+        """
         raise NotImplementedError
 
     def held(self) -> Held:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcbench.workloads.training.models.transformer import Transformer
+from hpcbench.workloads.training.models.model import Model
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.strategies.arrivals import BucketWatch
 from hpcbench.workloads.training.strategies.base import Batch, Exchange
@@ -23,6 +24,9 @@ _EXCHANGES = {
     "fp16": Exchange(unit=2.0**-11, floor=2.0**-25),  # half of the smallest subnormal number
     "powersgd": Exchange(projects=True),
 }
+_OWN_BUFFERS = {next(name for name in ("forward_sync_buffers", "broadcast_buffers")
+                     if name in signature(DistributedDataParallel).parameters): False}
+"""Running statistics are each replica's own, as in other strategies. torch 2.13 has a new name."""
 _SETTLED = 2
 """Calls until DDP has ordered its buckets by the first backward (1), and PowerSGD may begin."""
 
@@ -33,13 +37,14 @@ class Data(Replica):
     settling = _SETTLED
     ddp: DistributedDataParallel
 
-    def wrap(self, model: Transformer) -> nn.Module:
+    def wrap(self, model: Model) -> nn.Module:
         """Return the model in DDP, on the group under test."""
         options = dict(self.spec.options)
         device = self.place.device
         self.ddp = DistributedDataParallel(
             model, device_ids=[device.index] if device.type == "cuda" else None,
             process_group=self.place.group, bucket_cap_mb=options["bucket_mb"],
+            **_OWN_BUFFERS,
             gradient_as_bucket_view=bool(options.get("bucket_view", False)))
         self.register(str(options.get("comm_hook", "none")))
         self._watch = BucketWatch(model.parameters(), int(options["bucket_mb"]))

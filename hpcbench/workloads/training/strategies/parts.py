@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.training.data import SEED
-from hpcbench.workloads.training.models.transformer import Transformer
-from hpcbench.workloads.training.models.weights import initial
+from hpcbench.workloads.training.models.build import make_model
+from hpcbench.workloads.training.models.model import Model, fill_part
 from hpcbench.workloads.training.optimizers import make_optimizer
 
 Treatment = Callable[[nn.Module], object]
@@ -22,35 +21,22 @@ Treatment = Callable[[nn.Module], object]
 def build(
     spec: Training, device: torch.device, blocks: range | None, divide: Treatment,
     shard: Treatment,
-) -> Transformer:
+) -> Model:
     """Return the model, or the stage with these blocks, on the device with the seed's weights.
 
-    ``divide`` is done to the embedding, to each block and to the head; ``shard`` then to each
+    ``divide`` is done to each block and to what is before and behind them; ``shard`` then to each
     block, and at the end to the model.
     """
     with torch.device("meta"):
-        model = Transformer(shape_of(spec), blocks, spec.checkpointing)
-    for prefix, part in _parts(model):
-        part.to_empty(device=device)
-        with torch.no_grad():
-            for name, parameter in part.named_parameters():
-                parameter.copy_(initial(model.shape, prefix + name, parameter.shape, SEED))
+        model = make_model(spec, blocks)
+    for prefix, part in model.parts():
+        fill_part(model, prefix, part, device, SEED)
         divide(part)
         if prefix.startswith("blocks."):
             shard(part)
     model.tie()
     shard(model)
     return model
-
-
-def _parts(model: Transformer) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the parts of a model, each with what the names of its parameters begin with."""
-    if model.embedding is not None:
-        yield "embedding.", model.embedding
-    for number, block in model.blocks.items():
-        yield f"blocks.{number}.", block
-    if model.head is not None:
-        yield "head.", model.head
 
 
 def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

@@ -15,11 +15,13 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
 from hpcbench.backends.rehearsal import NAME as REHEARSAL
+from hpcbench.plan.training.resnet import COLOURS, bottlenecks, resnet_of
 from hpcbench.plan.training.schedules import pipelining
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import DTYPES, Place
 from hpcbench.workloads.training.memory import Held, held, local
-from hpcbench.workloads.training.models.transformer import TIED, Transformer, token_loss
+from hpcbench.workloads.training.models.model import Model, mean_loss
+from hpcbench.workloads.training.models.transformer import TIED
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.precision import INITIAL_SCALE, AgreedScaler, Autocast, is_mixed
 from hpcbench.workloads.training.strategies.base import Batch, Strategy
@@ -68,12 +70,15 @@ class Pipeline(Strategy):
     def _examples(self, stage: int) -> dict[str, torch.Tensor]:
         """Return what goes into a stage and comes out of it, which neighbours tell torch else.
 
-        In a rehearsal there are none.
+        In a rehearsal there are none. To tell, a stage computes something of its neighbour's form,
+        which batch norms would take into their running statistics.
         """
-        if dist.get_backend(self._group) != REHEARSAL:
-            return {}
         spec = self.spec
         samples = spec.batch_size // spec.accumulation // self._stages.microbatches
+        if spec.of_images:
+            return self._images(stage, samples)
+        if dist.get_backend(self._group) != REHEARSAL:
+            return {}
         tokens = torch.empty((samples, spec.seq_length), dtype=torch.int64, device="meta")
         by_tokens = dict(spec.options).get("sequence_parallel", False)
         width = spec.seq_length // (spec.tp if by_tokens else 1)
@@ -84,7 +89,26 @@ class Pipeline(Strategy):
         return {"input_args": tokens if stage == 0 else hidden,
                 "output_args": logits if stage == self._stages.last else hidden}
 
-    def _called(self, model: Transformer) -> nn.Module:
+    def _images(self, stage: int, samples: int) -> dict[str, torch.Tensor]:
+        """Return the same of a stage of a ResNet: what blocks return is of the dtype of all."""
+        shape, first = resnet_of(self.spec), stage == 0
+        blocks = self._stages.blocks(stage)
+
+        def made(*extents: int, **kind: Any) -> torch.Tensor:
+            return torch.empty((samples, *extents), device="meta", **kind)
+
+        def passed(number: int) -> torch.Tensor:
+            block = bottlenecks(shape)[number]
+            return made(block.outputs, block.extent_behind, block.extent_behind,
+                        dtype=DTYPES[self.spec.dtype], requires_grad=True)
+
+        last = stage == self._stages.last
+        return {"input_args": made(COLOURS, shape.image, shape.image) if first else
+                passed(blocks.start - 1),
+                "output_args": made(shape.classes, dtype=DTYPES[self.spec.dtype]) if last else
+                passed(blocks.stop - 1)}
+
+    def _called(self, model: Model) -> nn.Module:
         """Return what a stage calls: the model in autocast, or what casts by its own policy."""
         if is_mixed(self.spec.dtype) and not isinstance(model, FSDPModule):
             return Autocast(model, self.spec.dtype, self.place.device)
@@ -93,17 +117,17 @@ class Pipeline(Strategy):
     def _loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return a micro-batch's part of the mean loss, scaled."""
         parts = self._stages.microbatches * self.spec.accumulation
-        return self._scaler.scale(token_loss(logits, targets) / parts)
+        return self._scaler.scale(mean_loss(logits, targets) / parts)
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """See `Strategy`."""
         losses: list[torch.Tensor] = []
-        for tokens, targets in zip(*(half.chunk(self.spec.accumulation) for half in batch),
+        for inputs, targets in zip(*(half.chunk(self.spec.accumulation) for half in batch),
                                    strict=True):
             found: list[torch.Tensor] = []
             with self._divider.loss():
                 self._schedule.step(
-                    *([tokens] if 0 in self._own else []), return_outputs=False,
+                    *([inputs] if 0 in self._own else []), return_outputs=False,
                     **({"target": targets, "losses": found} if self.holds_loss else {}))
             losses += (local(loss.detach()) for loss in found)
         settle(self._parameters)
@@ -160,6 +184,11 @@ class Pipeline(Strategy):
 
     def _gathered(self, pick: Whole) -> dict[str, torch.Tensor]:
         return self._stages.gather(self._own, pick, self._group, self.place.device)
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return the buffers of this rank's stages on the CPU, by the name in the plain model."""
+        return {name: buffer.to("cpu", copy=True) for model in self._own.values()
+                for name, buffer in model.named_buffers()}
 
     def held(self) -> Held:
         """Return the bytes that this rank holds of parameters, gradients and optimizer states."""

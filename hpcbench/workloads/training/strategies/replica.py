@@ -9,13 +9,12 @@ from torch import nn
 from torch.autograd import Variable
 from torch.distributed.tensor import DTensor
 
-from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.data import SEED
 from hpcbench.workloads.training.memory import Held, held, local
-from hpcbench.workloads.training.models.transformer import Transformer, token_loss
-from hpcbench.workloads.training.models.weights import init_weights
+from hpcbench.workloads.training.models.build import make_model
+from hpcbench.workloads.training.models.model import Model, init_weights, mean_loss
 from hpcbench.workloads.training.optimizers import make_optimizer
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.precision import INITIAL_SCALE, autocast, loss_scaler
@@ -37,14 +36,14 @@ class Replica(Strategy):
         self.optimizer = self.make_optimizer()
         self._scaler = self.make_scaler()
 
-    def build(self) -> Transformer:
+    def build(self) -> Model:
         """Return the model on the device, with the weights of the seed."""
-        model = Transformer(shape_of(self.spec), checkpointing=self.spec.checkpointing)
+        model = make_model(self.spec)
         init_weights(model, SEED)
         model.to(self.place.device)
         return model
 
-    def wrap(self, model: Transformer) -> nn.Module:
+    def wrap(self, model: Model) -> nn.Module:
         """Return what is called instead of the model."""
         raise NotImplementedError
 
@@ -72,7 +71,7 @@ class Replica(Strategy):
         for number, (tokens, targets) in enumerate(micro_batches, start=1):
             with self.communicating(last=number == parts):
                 with self.arithmetic():
-                    loss = token_loss(self.model(tokens), targets) / parts
+                    loss = mean_loss(self.model(tokens), targets) / parts
                 phases.end("forward")
                 _backward(self._scaler.scale(loss), phases,
                           exchanges=self.spec.dp > 1 and number == parts)
@@ -99,6 +98,10 @@ class Replica(Strategy):
     def full_weights(self) -> dict[str, torch.Tensor]:
         """Return every weight whole, fp32 on the CPU."""
         return {name: whole(parameter) for name, parameter in self.plain.named_parameters()}
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return this rank's buffers on the CPU, by the name in the plain model."""
+        return {name: buffer.to("cpu", copy=True) for name, buffer in self.plain.named_buffers()}
 
     def held(self) -> Held:
         """Return the bytes that this rank holds of parameters, gradients and optimizer states."""

@@ -9,10 +9,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hpcbench.plan.training.models import shape_of
+from hpcbench.plan.training.any_model import model_of
+from hpcbench.plan.training.models import ModelShape
 from hpcbench.plan.training.schedules import pipelining, stages_on
 from hpcbench.plan.workload import Training
-from hpcbench.workloads.training.models.transformer import Transformer
+from hpcbench.workloads.training.models.build import make_model
+from hpcbench.workloads.training.models.model import Model
 
 Whole = Callable[[nn.Parameter], torch.Tensor]
 
@@ -23,7 +25,7 @@ class Stages:
     def __init__(self, work: Training) -> None:
         schedule, self.per_rank, self.microbatches = pipelining(work)
         self.count = work.pp * self.per_rank
-        self._shape = shape_of(work)
+        self._work, self._shape = work, model_of(work)
         self._on = [stages_on(schedule, work.pp, rank, self.per_rank) for rank in range(work.pp)]
 
     @property
@@ -34,7 +36,7 @@ class Stages:
     @property
     def tied(self) -> bool:
         """Return whether the first and the last stage have copies of one weight."""
-        return self._shape.tied
+        return isinstance(self._shape, ModelShape) and self._shape.tied
 
     def on(self, rank: int) -> tuple[int, ...]:
         """Return the stages of a rank."""
@@ -50,14 +52,14 @@ class Stages:
         return range(stage * each, (stage + 1) * each)
 
     def gather(
-        self, own: Mapping[int, Transformer], whole: Whole, group: Any, device: torch.device,
+        self, own: Mapping[int, Model], whole: Whole, group: Any, device: torch.device,
     ) -> dict[str, torch.Tensor]:
         """Return something whole of every parameter of the model, fp32 on the CPU, by its name.
 
         ``own`` are this rank's stages; ``group`` is the pipeline's, and all of it calls.
         """
         with torch.device("meta"):
-            model = Transformer(self._shape)
+            model = make_model(self._work)
         rank, found = dist.get_rank(group), {}
         for name, parameter in model.named_parameters():
             stage = self._stage_of(name)
@@ -73,4 +75,4 @@ class Stages:
         part, *rest = name.split(".")
         if part == "blocks":
             return int(rest[0]) // (self._shape.layers // self.count)
-        return 0 if part == "embedding" else self.last
+        return self.last if part == "head" else 0

@@ -1,0 +1,67 @@
+"""What strategies ask of a model, of whichever kind it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Model(nn.Module):  # type: ignore[misc]
+    """A model, or a stage of one: what is before the blocks, ``blocks`` by number, and ``head``.
+
+    ``blocks`` is a ModuleDict; a part that a stage lacks is None.
+    """
+
+    blocks: nn.ModuleDict
+
+    def parts(self) -> Iterator[tuple[str, nn.Module]]:
+        """Yield the parts in order, each with what the names of its parameters begin with."""
+        for name, child in self.named_children():
+            if child is self.blocks:
+                yield from ((f"blocks.{number}.", block) for number, block in child.items())
+            else:
+                yield f"{name}.", child
+
+    def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
+        """Return the first value of a whole parameter, fp32 on the CPU, whatever stage this is."""
+        raise NotImplementedError
+
+    def tie(self) -> None:
+        """Let parts that share a weight share it, after parameters were replaced."""
+
+
+def init_weights(model: Model, seed: int) -> None:
+    """Set every parameter from the seed and its name, whatever stage of the model this is.
+
+    Values are drawn in fp32 on the CPU, one parameter at a time, and copied to where it is.
+    """
+    _draw(model, model, "", seed)
+
+
+def fill_part(model: Model, prefix: str, part: nn.Module, device: torch.device, seed: int) -> None:
+    """Give a part of a model that has no memory yet its weights of the seed."""
+    part.to_empty(device=device)
+    for module in part.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.reset_running_stats()
+    _draw(model, part, prefix, seed)
+
+
+def _draw(model: Model, part: nn.Module, prefix: str, seed: int) -> None:
+    with torch.no_grad():
+        for name, parameter in part.named_parameters():
+            parameter.copy_(model.initial(prefix + name, parameter.shape, seed))
+
+
+def mean_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross entropy, at least fp32, of all targets.
+
+    Those are the classes of images (samples,), or tokens (samples, tokens). BERT is trained on a
+    part of the tokens only; here each counts, so that the work is the same in every step and on
+    every rank. The logits are computed of all tokens either way.
+    """
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(wide.flatten(0, -2), targets.flatten())

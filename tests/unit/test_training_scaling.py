@@ -1,0 +1,101 @@
+"""How trainings scale over ranks: which are compared, the number, the table, the summary."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.analysis.scaling import scaling
+from hpcbench.reduce.results import CaseResult
+from hpcbench.report.console import print_results
+from hpcbench.report.summary import write_summary
+from results_factory import make_results, not_ok
+from training_results import trained, training_case
+
+Capture = pytest.CaptureFixture[str]
+
+
+def timed(median_s: float, strategy: str = "data", index: int = 0, **changes: Any) -> CaseResult:
+    return trained(training_case(strategy, index=index, **changes), median_s)
+
+
+def weak() -> list[CaseResult]:
+    """4 samples of a rank: in 8 ms alone, in 10 ms on two ranks, in 16 ms on four."""
+    return [timed(8e-3, "single", 0, dp=1), timed(10e-3, "data", 1, dp=2),
+            timed(16e-3, "data", 2, dp=4), timed(20e-3, "fsdp", 3, dp=4)]
+
+
+def shares(items: list[CaseResult]) -> dict[tuple[str, int], tuple[str, float]]:
+    return {(found.item.case.training.strategy, found.item.case.world_size): (
+        found.kind, found.efficiency) for found in scaling(items).values()}
+
+
+def test_weak_scaling_by_hand() -> None:
+    assert shares(weak()) == {("data", 2): ("weak", pytest.approx(0.8)),
+                              ("data", 4): ("weak", pytest.approx(0.5)),
+                              ("fsdp", 4): ("weak", pytest.approx(0.4))}
+
+
+def test_a_strategy_on_one_rank_is_its_own_base() -> None:
+    found = shares([*weak(), timed(12.8e-3, "data", 4, dp=1)])
+    assert found["data", 4] == ("weak", pytest.approx(0.8))
+    assert found["fsdp", 4] == ("weak", pytest.approx(0.4))
+
+
+def test_without_one_rank_the_fewest_are_the_base() -> None:
+    assert shares(weak()[1:]) == {("data", 4): ("weak", pytest.approx(0.625))}
+
+
+def test_ranks_that_share_a_replica_scale_strongly() -> None:
+    found = shares([weak()[0], timed(2e-3, "tensor", 1, dp=1, tp=4),
+                    timed(4e-3, "hybrid", 2, dp=2, tp=2)])
+    assert found == {("tensor", 4): ("strong", pytest.approx(1.0))}
+
+
+@pytest.mark.parametrize("change", [
+    {"batch_size": 8}, {"dtype": "bf16"}, {"layers": 4}, {"optimizer": "sgd"},
+    {"case": {"backend": "mpi"}}, {"case": {"env": (("A", "1"),)}}])
+def test_other_trainings_are_no_base(change: dict[str, Any]) -> None:
+    assert shares([timed(8e-3, "single", 0, dp=1, **change), timed(8e-3, "data", 1, dp=2)]) == {}
+
+
+def test_a_base_that_failed_is_none(tmp_path: Path, capsys: Capture) -> None:
+    failed = not_ok(training_case("single", dp=1), "failed", "no memory")
+    items = [failed, timed(10e-3, "data", 1, dp=2)]
+    assert shares(items) == {}
+    print_results(make_results(tuple(items)), tmp_path)
+    assert "scaling of trainings" not in capsys.readouterr().out
+
+
+def test_the_table_names_base_and_definition(tmp_path: Path, capsys: Capture) -> None:
+    mixed = [replace(item, case=replace(item.case, case_id=f"{item.case.case_id}b"))
+             for item in (timed(4e-3, "single", 4, dp=1, dtype="bf16"),
+                          timed(5e-3, "data", 5, dp=2, dtype="bf16"))]
+    print_results(make_results((*weak(), *mixed)), tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    table = lines[lines.index("scaling of trainings"):]
+    assert table[1].startswith("efficiency = samples/s of n ranks / (n / m x samples/s of the m")
+    assert table[3].split() == ["strategy", "setting", "batch", "scaling", "base", "base", "n=2",
+                                "n=4"]
+    rows = [line.split() for line in table if line.startswith(("data", "fsdp"))]
+    assert rows == [
+        ["data", "dtype=fp32", "4", "weak", "single,", "1", "rank", "500.00", "80.0", "50.0"],
+        ["fsdp", "dtype=fp32", "4", "weak", "single,", "1", "rank", "500.00", "-", "40.0"],
+        ["data", "dtype=bf16", "4", "weak", "single,", "1", "rank", "1000.0", "80.0", "-"]]
+
+
+def test_the_summary_has_it(tmp_path: Path) -> None:
+    items = weak()
+    write_summary(make_results(tuple(items)), tmp_path)
+    document = json.loads((tmp_path / "summary.json").read_text())
+    base, row, *_ = document["cases"]
+    assert base["scaling"] is base["scaling_efficiency"] is base["scaling_base_case"] is None
+    assert (row["scaling"], row["scaling_base_case"], row["scaling_base_ranks"]) == (
+        "weak", items[0].case.case_id, 1)
+    assert row["scaling_efficiency"] == pytest.approx(0.8)
+    assert row["scaling_base_samples_per_second"] == pytest.approx(500)
+    assert document["results"]["training"]["data"][0]["scaling_efficiency"] == pytest.approx(0.8)
