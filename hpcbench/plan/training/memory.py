@@ -16,14 +16,16 @@ from hpcbench.plan.training.activations import (
     loss_bytes,
     recomputed_bytes,
 )
+from hpcbench.plan.training.adapters import adapters_of, laid_out, scale_bytes
 from hpcbench.plan.training.layout import Layout, divided, layout_of, sharded
 from hpcbench.plan.training.models import ModelShape, is_recomputed, shape_of
 from hpcbench.plan.training.stages import Stage
-from hpcbench.plan.training.tensors import Tensor, block_tensors
+from hpcbench.plan.training.tensors import Tensor, block_tensors, trained
+from hpcbench.plan.training.traffic import travelling_bytes
 from hpcbench.plan.workload import Training
 
 WEIGHT_BYTES = 4
-"""Weights, gradients and the states of optimizers are fp32 whatever the arithmetic is in."""
+"""What is trained, its gradients and states are fp32 whatever the arithmetic is in."""
 STATES: Mapping[str, int] = MappingProxyType({"adamw": 2, "sgd": 0})
 """Numbers of the optimizer for each weight; sgd has no momentum."""
 _STEP_BYTES = 4
@@ -55,12 +57,12 @@ class Memory:
 def memory_of(work: Training, stage: Stage) -> Memory:
     """Return what the rank with these parts of the model needs, of its group the one with most."""
     layout, shape = layout_of(work), shape_of(work)
-    local = divided(stage.tensors(shape), work.tp)
-    own = sharded(local, layout.shards)
-    weights = _elements(own) * WEIGHT_BYTES
+    whole = divided(stage.tensors(shape), work.tp)
+    own = sharded(laid_out(work, shape, whole), layout.shards)
     return Memory(
-        parameters=weights, gradients=weights,
-        optimizer=_state_bytes(work.optimizer, own, layout.state_ranks),
+        parameters=sum(item.held_bytes for item in own) + scale_bytes(adapters_of(work), whole),
+        gradients=_elements(trained(own)) * WEIGHT_BYTES,
+        optimizer=_state_bytes(work.optimizer, trained(own), layout.state_ranks),
         activations=_activations(work, shape, stage, layout),
         buffers=_buffers(stage, shape, work, layout))
 
@@ -101,21 +103,44 @@ def _buffers(stage: Stage, shape: ModelShape, work: Training, layout: Layout) ->
     """Return what lies beside weights and activations.
 
     FSDP has the block that runs and the next one whole, one more that is being gathered, and the
-    gradients of two; DDP its buckets; autocast a copy of the weights of all products.
+    gradients of two; DDP its buckets; autocast a copy of the weights of all products that are not
+    held in its dtype. One weight that is held in 4 bits is there as numbers, too.
     """
-    local = divided(stage.tensors(shape), work.tp)
+    local = laid_out(work, shape, divided(stage.tensors(shape), work.tp))
+    unpacked = _largest_packed(work, shape) * layout.kept.element
     if layout.groups:
-        block = _elements(divided(block_tensors(shape), work.tp))
-        root = _elements(local) - len(stage.blocks) * block
-        gathers = layout.shards > 1 or layout.kept.element < WEIGHT_BYTES
-        whole = min(2, len(stage.blocks)) if layout.groups.reshard else len(stage.blocks)
-        gathered = ((whole + 1) * block + root) * layout.kept.element if gathers else 0
-        return gathered + 2 * block * WEIGHT_BYTES
+        return unpacked + _gathered(stage, shape, work, layout, local)
     buckets = 0
     if layout.bucket_mb is not None and not layout.bucket_view:
-        buckets = _elements(local) * WEIGHT_BYTES
+        buckets = _elements(trained(local)) * WEIGHT_BYTES
     products = [item for item in local if len(item.extents) == 2
+                and item.element_bytes > layout.kept.element
                 and not item.name.startswith("embedding.")]
     tied = shape.tied and stage.last and not stage.alone
     logits = -(-shape.vocab // work.tp) * shape.hidden if tied else 0
-    return buckets + layout.kept.copies * layout.kept.element * (_elements(products) + logits)
+    return buckets + unpacked + layout.kept.copies * layout.kept.element * (
+        _elements(products) + logits)
+
+
+def _gathered(stage: Stage, shape: ModelShape, work: Training, layout: Layout,
+              local: Sequence[Tensor]) -> int:
+    """Return what FSDP has whole of parameters and gradients."""
+    def whole_bytes(parameters: Sequence[Tensor]) -> int:
+        return sum(item.elements * travelling_bytes(item, layout.kept.element)
+                   for item in parameters)
+
+    assert layout.groups  # noqa: S101  (nothing is gathered otherwise)
+    block = laid_out(work, shape, divided(block_tensors(shape), work.tp))
+    of_block, blocks = whole_bytes(block), len(stage.blocks)
+    root = whole_bytes(local) - blocks * of_block
+    gathers = layout.shards > 1 or layout.kept.element < WEIGHT_BYTES
+    whole = min(2, blocks) if layout.groups.reshard else blocks
+    gathered = (whole + 1) * of_block + root if gathers else 0
+    return gathered + 2 * _elements(trained(block)) * WEIGHT_BYTES
+
+
+def _largest_packed(work: Training, shape: ModelShape) -> int:
+    """Return the elements of the largest weight that is held in 4 bits, 0 if there is none."""
+    adapters = adapters_of(work)
+    return max((item.elements for item in block_tensors(shape)
+                if adapters and adapters.packs(item.name)), default=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from hpcbench.plan.training.adapters import adapters_of, laid_out
 from hpcbench.plan.training.flops import flops
 from hpcbench.plan.training.flops import recomputed as flops_again
 from hpcbench.plan.training.layout import divided, layout_of
@@ -13,7 +14,7 @@ from hpcbench.plan.training.models import is_recomputed, shape_of
 from hpcbench.plan.training.pipeline_traffic import pipeline_calls
 from hpcbench.plan.training.stages import Stage, stages_of
 from hpcbench.plan.training.tensor_traffic import tensor_calls
-from hpcbench.plan.training.tensors import Tensor, block_tensors
+from hpcbench.plan.training.tensors import Tensor, block_tensors, trained
 from hpcbench.plan.training.traffic import (
     Calls,
     calls,
@@ -58,7 +59,7 @@ def hardware_flops(work: Training, definition: str = EXECUTED) -> int:
     ``definition`` says how attention counts. Raises KeyError of unknown names.
     """
     return dict(work.flops)[definition] + flops_again(
-        shape_of(work), work.global_batch, work.checkpointing, definition)
+        shape_of(work), work.global_batch, work.checkpointing, definition, adapters_of(work))
 
 
 def predict(work: Training) -> Prediction:
@@ -75,7 +76,9 @@ def predict_stage(work: Training, stage: Stage) -> Prediction:
 
 def _flops(work: Training, stage: Stage) -> int:
     """Return the FLOPs of a rank: those of its blocks and of the head, if it has it."""
-    shape = shape_of(work)
+    shape, adapters = shape_of(work), adapters_of(work)
+    if adapters:  # which no strategy divides among stages
+        return hardware_flops(work) // work.dp
     one, two = (dict(flops(replace(shape, layers=layers), work.batch_size))[EXECUTED]
                 for layers in (1, 2))
     again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
@@ -86,13 +89,13 @@ def _flops(work: Training, stage: Stage) -> int:
 
 def _calls(work: Training, stage: Stage) -> list[Calls]:
     layout, shape = layout_of(work), shape_of(work)
-    local = divided(stage.tensors(shape), work.tp)
+    local = laid_out(work, shape, divided(stage.tensors(shape), work.tp))
     found: list[Calls] = []
     if layout.groups:
-        blocks = [divided(block_tensors(shape), work.tp)] * len(stage.blocks)
-        found += fsdp_calls(blocks, _roots(local, stage), layout.groups)
+        block = laid_out(work, shape, divided(block_tensors(shape), work.tp))
+        found += fsdp_calls([block] * len(stage.blocks), _roots(local, stage), layout.groups)
     elif layout.bucket_mb is not None and work.dp > 1:
-        found += ddp_calls(local, work.dp, layout.bucket_mb, layout.hook)
+        found += ddp_calls(trained(local), work.dp, layout.bucket_mb, layout.hook)
         found += [zero1_calls(local, work.dp)] if layout.state_ranks > 1 else []
     if work.tp > 1:
         recomputed = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)

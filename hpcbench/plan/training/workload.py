@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hpcbench.plan.options import in_order
+from hpcbench.plan.training.adapters import adapters_of, count
 from hpcbench.plan.training.flops import flops
-from hpcbench.plan.training.models import MODELS, ModelShape, parameters, shrink
+from hpcbench.plan.training.models import MODELS, ModelShape, parameters, shape_of, shrink
 from hpcbench.plan.training.points import Asked, TrainingPoint
 from hpcbench.plan.training.spec import Degrees
 from hpcbench.plan.training.validity import why_not
@@ -26,11 +28,17 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
         plain = _asked_for(asked) if isinstance(shape, str) else shape
         return _draft(point, plain, Degrees()), misfits[0]
     assert isinstance(shape, ModelShape) and isinstance(degrees, Degrees)  # noqa: S101
-    work = _draft(point, shape, degrees)
-    work = replace(work, parameters=parameters(shape).total,
-                   flops=flops(shape, work.global_batch))
-    reason = why_not(work, spec)
+    work = counted(_draft(point, shape, degrees))
+    work = replace(work, flops=flops(shape, work.global_batch, adapters_of(work)))
+    reason = spec.ineffective(dict(point.options)) or why_not(work, spec)
     return (work, reason) if reason else (replace(work, calls=spec.calls(work)), None)
+
+
+def counted(work: Training) -> Training:
+    """Return a training with its parameters counted, of the model and of adapters."""
+    shape, adapters = shape_of(work), adapters_of(work)
+    return replace(work, parameters=parameters(shape).total,
+                   adapters=count(shape, adapters) if adapters else 0)
 
 
 def _asked_for(asked: Asked) -> ModelShape:
@@ -42,9 +50,12 @@ def _asked_for(asked: Asked) -> ModelShape:
 def _draft(point: TrainingPoint, shape: ModelShape, degrees: Degrees) -> Training:
     """Return the workload without what is counted from it."""
     return Training(
-        strategy=point.strategy.name, options=point.options, model=point.asked.model,
+        strategy=point.strategy.name,
+        options=in_order(point.strategy.without_idle(dict(point.options))),
+        model=point.asked.model,
         shrunk=shape != MODELS[point.asked.model], family=shape.family, layers=shape.layers,
         hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, inner=shape.inner,
         vocab=shape.vocab, seq_length=shape.seq_length, **point.setting._asdict(),
         dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
-        parameters=0, flops=(), calls=(), runner=point.strategy.runner)
+        parameters=0, flops=(), calls=(), runner=point.strategy.runner,
+        modules=point.strategy.modules)
