@@ -9,9 +9,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcbench.plan.training.models import parameters, shrink
+from hpcbench.plan.options import in_order
+from hpcbench.plan.training.models import shrink
 from hpcbench.plan.training.spec import Degrees
 from hpcbench.plan.training.strategies import strategy
+from hpcbench.plan.training.workload import counted
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 
@@ -30,12 +32,12 @@ def training(name: str, options: dict[str, Any] | None = None, *, model: str = "
     given: dict[str, Any] = {
         "dtype": "fp32", "batch_size": 4, "accumulation": 1, "optimizer": "adamw",
         "checkpointing": "none", **changes}
-    return Training(
-        strategy=name, options=tuple(sorted(chosen.items())), model=model, shrunk=True,
+    return counted(Training(
+        strategy=name, options=in_order(spec.without_idle(chosen)), model=model, shrunk=True,
         family=shape.family, layers=shape.layers, hidden=shape.hidden, heads=shape.heads,
         kv_heads=shape.kv_heads, inner=shape.inner, vocab=shape.vocab,
         seq_length=shape.seq_length, dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
-        parameters=parameters(shape).total, flops=(), calls=(), runner=spec.runner, **given)
+        parameters=0, flops=(), calls=(), runner=spec.runner, **given))
 
 
 @contextmanager

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from hpcbench.plan.primitives.spec import Values
-from hpcbench.plan.training.adapters import TARGETS
+from hpcbench.plan.training.adapters import NF4_BLOCK, TARGETS
 from hpcbench.plan.training.spec import Degrees, StrategySpec
 from hpcbench.plan.workload import Option, Training
 
@@ -39,15 +39,28 @@ def _suits(work: Training) -> str | None:
     return None
 
 
-def _strategy(name: str, meaning: str, *modules: str) -> StrategySpec:
+def _rows_are_blocks(work: Training) -> str | None:
+    """Return why weights cannot be held in 4 bits, or None.
+
+    bitsandbytes packs blocks that follow one another, whatever the rows; its CPU kernel (0.50.2)
+    unpacks as if each row began with a new one, and so gives other weights where it does not.
+    """
+    return next((f"{what}={extent} is not a multiple of {NF4_BLOCK}: the rows of weights must be "
+                 f"whole blocks of NF4" for what, extent in (
+                     ("hidden", work.hidden), ("inner", work.inner)) if extent % NF4_BLOCK), None)
+
+
+def _strategy(name: str, meaning: str, unfit: Callable[[Training], str | None],
+              *modules: str) -> StrategySpec:
     return StrategySpec(
-        name, meaning, _RUNNER, degrees=_spread, unfit=_suits,
+        name, meaning, _RUNNER, degrees=_spread, unfit=unfit,
         calls=lambda work: _CALLS[str(work.option("over"))], options=_OPTIONS, idle=_idle,
         modules=modules)
 
 
 LOW_RANK = (
-    _strategy("lora", "low-rank adapters are trained, the model is frozen (peft)", "peft"),
+    _strategy("lora", "low-rank adapters are trained, the model is frozen (peft)",
+              _suits, "peft"),
     _strategy("qlora", "the same over weights in 4 bits (NF4, peft and bitsandbytes)",
-              "peft", "bitsandbytes"),
+              _rows_are_blocks, "peft", "bitsandbytes"),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpcbench.plan.training.models import parameters, shape_of
+from hpcbench.plan.training.adapters import NF4_BLOCK, adapters_of
 from hpcbench.plan.training.strategies import strategy
 from hpcbench.plan.training.validity import why_not
+from hpcbench.plan.training.workload import counted
 from hpcbench.plan.workload import Training
 
 MOST_PARAMETERS = 20_000_000
@@ -29,12 +30,13 @@ def tried(spec: Training) -> Training:
         return spec
     kv_heads = spec.tp * min(2, spec.kv_heads // spec.tp)
     heads = kv_heads * min(2, spec.heads // spec.kv_heads)
-    hidden = _HEAD_DIM * heads
+    adapters = adapters_of(spec)
+    hidden = NF4_BLOCK if adapters and adapters.packed else _HEAD_DIM * heads
     twin = replace(
         spec, shrunk=True, hidden=hidden, heads=heads, kv_heads=kv_heads, inner=2 * hidden,
         vocab=min(spec.vocab, _VOCAB * spec.tp),
         seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp)))
-    return _counted(_shallow(twin))
+    return counted(_shallow(twin))
 
 
 def twin_words(spec: Training) -> str:
@@ -54,7 +56,3 @@ def _shallow(twin: Training) -> Training:
             return shallow
         layers *= 2
     return twin
-
-
-def _counted(twin: Training) -> Training:
-    return replace(twin, parameters=parameters(shape_of(twin)).total)

@@ -77,6 +77,10 @@ class Strategy:
         """Return every weight whole, as `full_gradients` does gradients."""
         raise NotImplementedError
 
+    def frozen(self) -> dict[str, torch.Tensor]:
+        """Return a copy of what this rank holds of each weight that is not trained, by its name."""
+        return {}
+
     def held(self) -> Held:
         """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
         raise NotImplementedError

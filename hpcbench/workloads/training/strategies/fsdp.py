@@ -29,18 +29,22 @@ class Fsdp(Replica):
 
     def build(self) -> Transformer:
         """Return the sharded model. There is never more of it whole on a rank than a block."""
-        with torch.device("meta"):
-            model = Transformer(shape_of(self.spec), checkpointing=self.spec.checkpointing)
+        model = self.draft()
         mesh, policy = self.open_mesh(), self._policy()
         for number, block in model.blocks.items():
-            self._fill(model, block, f"blocks.{number}.")
+            self.fill(block, f"blocks.{number}.")
             fully_shard(block, mesh=mesh, mp_policy=policy,
                         reshard_after_forward=bool(self.spec.option("reshard")))
         for name in ("embedding", "head"):
-            self._fill(model, model.get_submodule(name), f"{name}.")
+            self.fill(model.get_submodule(name), f"{name}.")
         model.tie()
         fully_shard(model, mesh=mesh, mp_policy=policy)
         return model
+
+    def draft(self) -> Transformer:
+        """Return the model without memory."""
+        with torch.device("meta"):
+            return Transformer(shape_of(self.spec), checkpointing=self.spec.checkpointing)
 
     def wrap(self, model: Transformer) -> nn.Module:
         """Return the model, which was sharded when it was built."""
@@ -66,12 +70,13 @@ class Fsdp(Replica):
             return MixedPrecisionPolicy()
         return MixedPrecisionPolicy(param_dtype=DTYPES[self.spec.dtype], reduce_dtype=torch.float32)
 
-    def _fill(self, model: Transformer, part: nn.Module, prefix: str) -> None:
+    def fill(self, part: nn.Module, prefix: str) -> None:
         """Give a part that has no memory yet its weights of the seed."""
         part.to_empty(device=self.place.device)
+        shape = shape_of(self.spec)
         with torch.no_grad():
             for name, parameter in part.named_parameters():
-                parameter.copy_(initial(model.shape, prefix + name, parameter.shape, SEED))
+                parameter.copy_(initial(shape, prefix + name, parameter.shape, SEED))
 
 
 class Hsdp(Fsdp):
