@@ -75,9 +75,8 @@ def _adapted_bytes(shape: ModelShape, kept: Kept, adapters: Adapters) -> int:
     mlp_too = adapters.has("mlp.up.weight")
     inputs = (3 if kept.copies else 1) + mlp_too * (
         2 if kept.copies and shape.gated else 1)
-    grouped = shape.kv_heads != shape.heads
-    attention = shape.hidden * (3 if grouped else 2) + 2 * shape.kv_hidden
-    attention += kept.copies * shape.hidden
+    returned_twice = shape.kv_heads != shape.heads or kept.copies
+    attention = shape.hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
     wide = kept.wide if kept.copies and adapters.packed else kept.element
     mlp = shape.inner * ((3 if shape.gated else 1) * wide + mlp_too * kept.element)
     return (2 * _norm_bytes(shape, kept) + mlp + shape.heads * _LOGSUMEXP

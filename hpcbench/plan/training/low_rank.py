@@ -28,10 +28,11 @@ def _spread(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
     return Degrees(dp=ranks)
 
 
-def _idle(options: Mapping[str, Option]) -> frozenset[str]:
+def _idle(options: Mapping[str, Option]) -> dict[str, str]:
     """Return the options of other ways to spread than that which is taken."""
-    own = _OF[str(options["over"])]
-    return frozenset(name for names in _OF.values() for name in names if name not in own)
+    over = str(options["over"])
+    return {name: f"with over={over}" for names in _OF.values() for name in names
+            if name not in _OF[over]}
 
 
 def _suits(work: Training) -> str | None:

@@ -31,7 +31,7 @@ class StrategySpec:
         degrees: how ``ranks`` are divided under these options, or why they cannot be.
         unfit: why a training does not suit it (heads, layers, micro-batches ...), or None.
         calls: the collectives of torch.distributed that a step makes.
-        idle: which options have no effect under these values of the others.
+        idle: which options have no effect, and under which of the others (``with tp=1``).
         modules: Python modules that it needs beside torch.
     """
 
@@ -42,7 +42,7 @@ class StrategySpec:
     unfit: Callable[[Training], str | None]
     calls: Callable[[Training], tuple[str, ...]]
     options: Mapping[str, Values] = field(default_factory=lambda: MappingProxyType({}))
-    idle: Callable[[Mapping[str, Option]], frozenset[str]] = lambda _options: frozenset()
+    idle: Callable[[Mapping[str, Option]], Mapping[str, str]] = lambda _options: {}
     modules: tuple[str, ...] = ()
 
     def without_idle(self, options: Mapping[str, Option]) -> dict[str, Option]:
@@ -52,5 +52,6 @@ class StrategySpec:
 
     def ineffective(self, options: Mapping[str, Option]) -> str | None:
         """Return which option was changed that has no effect, or None: two cases would be one."""
-        return next((f"{name}={options[name]} has no effect here" for name in sorted(
-            self.idle(options)) if options[name] != self.options[name].default), None)
+        return next((f"{name}={options[name]} has no effect {why}"
+                     for name, why in sorted(self.idle(options).items())
+                     if options[name] != self.options[name].default), None)
