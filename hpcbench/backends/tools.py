@@ -1,6 +1,6 @@
-"""What implementations and strategies need of a machine beside devices: Python modules, and compilers.
+"""What implementations and strategies need of a machine beside devices: modules, and compilers.
 
-Asked only where a plan has an implementation that needs it: trying a compiler takes 0.3 s.
+Asked only where a plan has one that needs it: trying a compiler takes 0.3 s.
 """
 
 from __future__ import annotations

@@ -50,8 +50,9 @@ def layout_of(work: Training) -> Layout:
     mixed, element = work.dtype != "fp32", DTYPE_BYTES[work.dtype]
     parts = work.accumulation * int(options.get("microbatches", 1) if work.pp > 1 else 1)
     kept = Kept(
-        adapters=adapters_of(work), element=element, wide=element if groups else 4, copies=mixed and groups is None,
-        tp=work.tp, by_tokens=bool(options.get("sequence_parallel", False)),
+        element=element, wide=element if groups else 4, copies=mixed and groups is None,
+        adapters=adapters_of(work), tp=work.tp,
+        by_tokens=bool(options.get("sequence_parallel", False)),
         by_words=bool(options.get("loss_parallel", False)))
     return Layout(
         kept=kept, groups=groups,

@@ -140,9 +140,9 @@ def fsdp_calls(
 ) -> list[Calls]:
     """Return what FSDP calls for blocks, and for what else is gathered together.
 
-    Frozen parameters have no gradients. Each group is gathered in forward and, if ``reshard``, again in backward; gradients are scattered in
-    fp32, and averaged over ``copies`` of the shards (Rajbhandari et al., ZeRO, arXiv 1910.02054,
-    section 7). Without shards there are copies alone, and nothing to gather.
+    Each is gathered in forward and, if ``reshard``, again in backward; gradients of what is trained
+    are scattered in fp32, and averaged over ``copies`` of the shards (Rajbhandari et al., ZeRO,
+    arXiv 1910.02054, section 7). Without shards there are copies alone, and nothing to gather.
     """
     again = [*blocks] * groups.reshard + [*roots] * groups.reshard_root
     gathered = [sharded_bytes(group, groups.shards, groups.element_bytes)
