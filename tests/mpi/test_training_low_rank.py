@@ -22,14 +22,12 @@ def test_adapters_of_copies_and_of_shards_are_what_one_process_makes(mpirun: Mpi
     config = sweep(measure={"warmup": 1, "iterations": 2}, launch={"timeout_s": 120}, benchmarks=[
         {**SMALL, "name": "exact", "accumulation": 2, "strategies": {"lora": ALL, "qlora": ALL}},
         {**SMALL, "name": "gated", "model": "mistral-7b", "hidden": 128, "dtype": "bf16",
-         "checkpointing": "full", "strategies": {"lora": ALL, "qlora": [
-             {**ALL, "targets": "attention"}, {"over": "fsdp", "reshard": False}]}},
-        {**SMALL, "name": "scaled", "dtype": "fp16", "strategies": {"qlora": ALL}},
-        {**SMALL, "name": "alone", "world_size": 1, "strategies": {"qlora": {"over": "single"}}},
+         "checkpointing": "full", "strategies": {"lora": {"over": "fsdp"}, "qlora": [
+             {"over": "data", "targets": "attention"}, {"over": "fsdp", "reshard": False}]}},
     ])
     outcome = read(mpirun.run(2, config=config, timeout=240).check().folder)
     mpirun.assert_no_orphans()
-    assert len(outcome.results.cases) == 4 + 5 + 2 + 1
+    assert len(outcome.results.cases) == 4 + 3
     for item in outcome.results.cases:
         assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
         for told in item.detail.values():
