@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from hpcbench.backends.tools import tool_facts
 from hpcbench.config.load import load_config
 from hpcbench.errors import ExitCode
 from hpcbench.launch.pool import WorkerPool
@@ -22,7 +23,7 @@ from hpcbench.launch.workers import WorkerHandle
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan, case_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import Primitive
+from hpcbench.plan.workload import Primitive, Training
 from hpcbench.report.dry_run_lines import Trial, print_trials
 
 
@@ -58,6 +59,9 @@ def _not_tried(case: Case) -> Trial | None:
     if isinstance(work, Primitive) and "cpu" not in work.devices:
         return Trial(case, "not tried", f"{work.implementation} runs on "
                                         f"{' or '.join(work.devices)} only")
+    if isinstance(work, Training) and (missing := [*filter(None, tool_facts(
+            work.modules).values())]):
+        return Trial(case, "not tried", missing[0])
     available = psutil.virtual_memory().available
     needed = case.host_needs("cpu")
     if needed > available:

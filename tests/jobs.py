@@ -8,7 +8,8 @@ from pathlib import Path
 
 from launcher import ROOT
 
-RANKS = {"transformer_large_v100.yaml": 4, "resnet50_bert_gpt2_scaling.yaml": 8}
+RANKS = {"transformer_large_v100.yaml": 4, "resnet50_bert_gpt2_scaling.yaml": 8,
+         "mistral7b_qlora.yaml": 4}
 """On how many ranks each is meant to run."""
 JOBS = sorted((ROOT / "jobs").glob("*.yaml"))
 

@@ -7,7 +7,7 @@
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/../jobs/environment.sh"
 
-set_up openmpi test
+set_up openmpi test models
 limit=(--session-timeout $((1500 - SECONDS)))
 for argument in "$@"; do
     case $argument in --all) limit=() ;; esac

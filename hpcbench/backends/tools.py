@@ -1,6 +1,6 @@
-"""What implementations need of a machine beside devices: Python modules, and compilers.
+"""What implementations and strategies need of a machine beside devices: modules, and compilers.
 
-Asked only where a plan has an implementation that needs it: trying a compiler takes 0.3 s.
+Asked only where a plan has one that needs it: trying a compiler takes 0.3 s.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from hpcbench.plan.workload import Primitive
 
 COMPILER = "compiler"
 """The need of implementations that compile; every other need is a module (`Primitive.needs`)."""
+_EXTRAS = {name: "hpcbench[models]" for name in ("peft", "bitsandbytes", "transformers")}
+"""Module -> what of ours to install for it, with the versions that go together."""
 _TRIAL_TIMEOUT_S = 60.0
 _SOURCE = "#include <Python.h>\nint main(void) { return 0; }\n"
 
@@ -39,16 +41,15 @@ def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
 
 
 def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    """Return why the implementation cannot run on ``device`` on these ranks, or None if it can."""
+    """Return why what is measured cannot run on ``device`` on these ranks, or None if it can."""
     work = case.workload
-    if not isinstance(work, Primitive):
-        return None
-    if device not in work.devices:
-        return f"{work.implementation} runs on {' or '.join(work.devices)} only, not on {device}"
+    name = work.implementation if isinstance(work, Primitive) else work.name
+    if isinstance(work, Primitive) and device not in work.devices:
+        return f"{name} runs on {' or '.join(work.devices)} only, not on {device}"
     for need in work.needs():
         reasons = [_said(rank.facts["tools"], need, device) for rank in ranks]
         if reason := first_reason(ranks, reasons):
-            return f"{work.implementation}: {reason}"
+            return f"{name}: {reason}"
     return None
 
 
@@ -64,7 +65,7 @@ def _no_module(name: str) -> str | None:
         return f"the Python module {name} cannot be found: {error}"
     package, dot, _ = name.partition(".")
     missing = (f"this {package} has no module {name}: a newer one is needed" if dot else
-               f"the Python module {name} is not installed: pip install {name}")
+               f"the Python module {name} is not installed: pip install {_EXTRAS.get(name, name)}")
     return None if found else missing
 
 

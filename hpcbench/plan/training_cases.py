@@ -23,7 +23,8 @@ from hpcbench.plan.training.predict import Prediction, predict
 from hpcbench.plan.training.workload import make_training
 from hpcbench.plan.workload import Training
 
-_FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls", "runner")
+_FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls", "runner",
+            "adapters", "modules")
 """What follows from the rest of a training: no part of what makes it this one."""
 
 

@@ -138,9 +138,11 @@ class Training:
     the samples of one data-parallel replica in one step, in ``accumulation`` equal parts; there are
     ``dp`` replicas, each of ``tp`` x ``pp`` ranks. ``dtype`` is that of the arithmetic; bf16 and
     fp16 are mixed precision over fp32 weights. ``options`` are the strategy's, sorted by name.
-    ``parameters`` counts the whole model; ``flops`` are the model's of one step on all ranks, one
-    figure for each definition. ``runner`` is ``module:class``. ``communication`` ``off`` takes the
-    same steps without any, which train nothing; ``only`` calls what a step calls, and no more.
+    ``parameters`` counts the whole model; ``adapters`` are the parameters beside it that alone are
+    trained, 0 where the model is. ``flops`` are the model's of one step on all ranks, one figure
+    for each definition. ``runner`` is ``module:class``; it needs Python ``modules`` beside torch.
+    ``communication`` ``off`` takes the same steps without any, which train nothing; ``only`` calls
+    what a step calls, and no more.
     """
 
     strategy: str
@@ -172,6 +174,8 @@ class Training:
     width: int = 0
     classes: int = 0
     image_size: int = 0
+    adapters: int = 0
+    modules: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -209,8 +213,8 @@ class Training:
             for name in self.calls)
 
     def needs(self) -> tuple[str, ...]:
-        """Return what it needs of the machine beside the backend."""
-        return ()
+        """Return what it needs of a machine beside backend and device: modules."""
+        return self.modules
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""
@@ -244,6 +248,7 @@ def workload_from_json(data: Mapping[str, Any]) -> Workload:
     if "strategy" in data:
         flops = tuple((str(name), int(count)) for name, count in data["flops"])
         return Training(**{**data, "options": options, "flops": flops,
-                           "calls": tuple(data["calls"])})
+                           "calls": tuple(data["calls"]),
+                           "modules": tuple(data.get("modules", ()))})
     several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
     return Primitive(**{**data, **several, "options": options})

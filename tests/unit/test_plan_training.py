@@ -240,6 +240,7 @@ SETS: dict[str, Any] = {
     "tensor": {"sequence_parallel": BOTH, "loss_parallel": BOTH},
     "hybrid": [{"tp": 2, "data": ["fsdp", "replicate"], "sequence_parallel": BOTH},
                {"pp": 2, "data": ["fsdp", "replicate"]}, {"tp": 2, "pp": 2}],
+    "lora": {"over": ["data", "fsdp"]}, "qlora": {"over": ["data", "fsdp"]},
 }
 
 

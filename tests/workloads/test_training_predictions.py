@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -28,9 +27,9 @@ from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.models.model import mean_loss
 from hpcbench.workloads.training.models.transformer import Transformer
 from hpcbench.workloads.training.operation import TrainingOperation
+from workloads.training_cases import saved_bytes
 
 SMALL: dict[str, Any] = {"kind": "training", "model": "gpt2", "layers": 4, "hidden": 192,
                          "vocab": 255, "seq_length": 16, "batch_size": 8}
@@ -58,6 +57,12 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
                    {"tp": 2, "data": "fsdp", "sequence_parallel": True, "loss_parallel": True},
                    {"tp": 2, "pp": 2, "data": ["replicate", "fsdp"],
                     "sequence_parallel": BOTH}]}}],
+    **{name: [
+        {"strategies": {name: [
+            {"over": "data", "targets": "attention", "bucket_mb": 1, "rank": 32},
+            {"over": "fsdp", "reshard": False}]}},
+        {"model": ["bert-large", "mistral-7b"], "hidden": 256, "accumulation": 2, "dtype": "bf16",
+         "strategies": {name: {"over": ["data", "fsdp"]}}}] for name in ("lora", "qlora")},
 }
 """Of each strategy what changes what is called."""
 
@@ -116,24 +121,7 @@ def test_calls_and_what_is_held(strategy: str) -> None:
 def kept_bytes(shape: ModelShape, arithmetic: str, checkpointing: str) -> int:
     """Return the bytes of what a forward pass of 2 samples leaves for backward, but for weights."""
     model = Transformer(shape, None, checkpointing)
-    model = model.bfloat16() if arithmetic == "cast" else model
-    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    widths = {tuple(parameter.shape) for parameter in model.parameters()}
-    found: dict[int, torch.UntypedStorage] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        copied = {tuple(tensor.shape), tuple(tensor.t().shape)} if tensor.dim() == 2 else set()
-        if storage.data_ptr() not in weights and not copied & widths:
-            found[storage.data_ptr()] = storage
-        return tensor
-
-    tokens = torch.zeros((2, shape.seq_length), dtype=torch.int64)
-    mixed = (torch.autocast("cpu", dtype=torch.bfloat16) if arithmetic == "autocast" else
-             nullcontext())
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), mixed:
-        mean_loss(model(tokens), tokens)
-    return sum(storage.nbytes() for storage in found.values())
+    return saved_bytes(model.bfloat16() if arithmetic == "cast" else model, arithmetic)
 
 
 @pytest.mark.parametrize("arithmetic", ["fp32", "autocast", "cast"])

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from hpcbench.plan.training.any_model import extents_of, parameters_of, shrunk
+from hpcbench.plan.options import in_order
+from hpcbench.plan.training.any_model import extents_of, shrunk
 from hpcbench.plan.training.spec import Degrees
 from hpcbench.plan.training.strategies import strategy
+from hpcbench.plan.training.workload import counted
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.models.transformer import Transformer
 
 IMAGES: dict[str, Any] = {"layers": 4, "width": 8, "classes": 10, "image_size": 32}
 SIZES: dict[str, Any] = {"layers": 2, "hidden": 64, "seq_length": 16, "vocab": 96}
@@ -32,10 +35,10 @@ def training(name: str, options: dict[str, Any] | None = None, *, model: str = "
         "dtype": "fp32", "batch_size": 4, "accumulation": 1, "optimizer": "adamw",
         "checkpointing": "none", **changes}
     extents: dict[str, Any] = extents_of(shape)
-    return Training(
-        strategy=name, options=tuple(sorted(chosen.items())), model=model, shrunk=True, **extents,
-        dp=degrees.dp, tp=degrees.tp, pp=degrees.pp, parameters=parameters_of(shape), flops=(),
-        calls=(), runner=spec.runner, **given)
+    return counted(Training(
+        strategy=name, options=in_order(spec.without_idle(chosen)), model=model, shrunk=True,
+        **extents, dp=degrees.dp, tp=degrees.tp, pp=degrees.pp, parameters=0, flops=(), calls=(),
+        runner=spec.runner, **given))
 
 
 @contextmanager
@@ -46,3 +49,27 @@ def alone() -> Iterator[Place]:
         yield Place(0, 1, dist.group.WORLD, torch.device("cpu"))
     finally:
         dist.destroy_process_group()
+
+
+def saved_bytes(model: Transformer, arithmetic: str) -> int:
+    """Return the bytes of what a forward pass of 2 samples leaves for backward, but for weights.
+
+    ``arithmetic`` is ``autocast``, or what the model is already in.
+    """
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    widths = {tuple(parameter.shape) for parameter in model.parameters()}
+    found: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        copied = {tuple(tensor.shape), tuple(tensor.t().shape)} if tensor.dim() == 2 else set()
+        if storage.data_ptr() not in weights and not copied & widths:
+            found[storage.data_ptr()] = storage
+        return tensor
+
+    tokens = torch.zeros((2, model.shape.seq_length), dtype=torch.int64)
+    mixed = (torch.autocast("cpu", dtype=torch.bfloat16) if arithmetic == "autocast" else
+             nullcontext())
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), mixed:
+        mean_loss(model(tokens), tokens)
+    return sum(storage.nbytes() for storage in found.values())

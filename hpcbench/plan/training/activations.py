@@ -12,9 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpcbench.plan.training.adapters import Adapters
 from hpcbench.plan.training.models import ModelShape
+from hpcbench.plan.training.tensors import COLUMNWISE, ROWWISE
 
 _LOGSUMEXP = 4
+_PRODUCTS = {gated: tuple(f"{name}.weight" for name in (*COLUMNWISE, *ROWWISE)
+                          if gated or name != "mlp.gate") for gated in (False, True)}
+"""The weights of a block, by whether its MLP has a gate."""
 _STATISTIC = 4
 _TOKEN_ID = 8
 _WIDEST = 4
@@ -31,6 +36,7 @@ class Kept:
         tp: ranks that heads and columns of the MLP are divided among.
         by_tokens: whether these divide the tokens of the rest (sequence parallel).
         by_words: whether these divide the logits (loss parallel).
+        adapters: what alone is trained; None where all is.
     """
 
     element: int = 4
@@ -39,6 +45,7 @@ class Kept:
     tp: int = 1
     by_tokens: bool = False
     by_words: bool = False
+    adapters: Adapters | None = None
 
     def of_tokens(self, elements: int, size: int) -> int:
         """Return the bytes of what is divided with the tokens, if they are."""
@@ -47,6 +54,8 @@ class Kept:
 
 def block_bytes(shape: ModelShape, kept: Kept) -> int:
     """Return what one block keeps of a token, if it is not computed again."""
+    if kept.adapters:
+        return _adapted_bytes(shape, kept, kept.adapters)
     inputs = (3 if kept.copies else 1) + (2 if kept.copies and shape.gated else 1)
     grouped = shape.kv_heads != shape.heads
     attention = shape.hidden * (3 if grouped else 2) + 2 * shape.kv_hidden
@@ -55,21 +64,44 @@ def block_bytes(shape: ModelShape, kept: Kept) -> int:
     return 2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element + divided // kept.tp
 
 
+def _adapted_bytes(shape: ModelShape, kept: Kept, adapters: Adapters) -> int:
+    """Return what a block keeps whose weights are frozen.
+
+    A frozen product keeps no input: its adapter's A does, and B what A returns. Under autocast A
+    has a copy of its own; and weights in 4 bits return what they are given, so that an MLP whose
+    input is fp32 is.
+    """
+    low_rank = adapters.rank * sum(map(adapters.has, _PRODUCTS[shape.gated]))
+    mlp_too = adapters.has("mlp.up.weight")
+    inputs = (3 if kept.copies else 1) + mlp_too * (
+        2 if kept.copies and shape.gated else 1)
+    returned_twice = shape.kv_heads != shape.heads or kept.copies
+    attention = shape.hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
+    wide = kept.wide if kept.copies and adapters.packed else kept.element
+    mlp = shape.inner * ((3 if shape.gated else 1) * wide + mlp_too * kept.element)
+    return (2 * _norm_bytes(shape, kept) + mlp + shape.heads * _LOGSUMEXP
+            + (inputs * shape.hidden + attention + low_rank) * kept.element)
+
+
 def recomputed_bytes(shape: ModelShape, kept: Kept) -> int:
     """Return what one block keeps of a token if it is computed again: its input."""
     return kept.of_tokens(shape.hidden, kept.wide)
 
 
 def embedding_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what the embedding keeps of a token."""
+    """Return what the embedding keeps of a token: nothing if it is frozen."""
+    if kept.adapters:
+        return 0
     return _TOKEN_ID + (_norm_bytes(shape, kept) if shape.family == "bert" else 0)
 
 
 def head_bytes(shape: ModelShape, kept: Kept) -> int:
     """Return what the head and the loss keep of a token."""
     transform = 2 * shape.hidden * kept.element if shape.family == "bert" else 0
-    return (_norm_bytes(shape, kept) + transform + shape.hidden * kept.element
-            + _words(shape, kept) * 4)
+    inputs = shape.hidden * kept.element
+    if kept.adapters:
+        transform, inputs = transform // 2, 0
+    return _norm_bytes(shape, kept) + transform + inputs + _words(shape, kept) * 4
 
 
 def loss_bytes(shape: ModelShape, kept: Kept) -> int:
@@ -82,9 +114,11 @@ def loss_bytes(shape: ModelShape, kept: Kept) -> int:
 
 
 def _norm_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what a norm keeps: its input and statistics, in llama what it has normed, in fp32."""
+    """Return what a norm keeps: its input and statistics; in llama its input and, if its weight is
+    trained, what it has normed, in fp32."""
     if shape.family == "llama":
-        return kept.of_tokens(2 * shape.hidden, _WIDEST) + _STATISTIC
+        copies = 1 if kept.adapters else 2
+        return kept.of_tokens(copies * shape.hidden, _WIDEST) + _STATISTIC
     return kept.of_tokens(shape.hidden, kept.wide) + 2 * _STATISTIC
 
 

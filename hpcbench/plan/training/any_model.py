@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpcbench.plan.training.adapters import Adapters, adapters_of
 from hpcbench.plan.training.flops import EXECUTED, flops, recomputed
 from hpcbench.plan.training.models import MODELS, ModelShape, parameters, shape_of, shrink
 from hpcbench.plan.training.resnet import (
@@ -60,14 +61,16 @@ def parameters_of(shape: AnyShape) -> int:
     return resnet_parameters(shape) if isinstance(shape, ResNetShape) else parameters(shape).total
 
 
-def flops_of(shape: AnyShape, samples: int) -> tuple[tuple[str, int], ...]:
+def flops_of(
+    shape: AnyShape, samples: int, adapters: Adapters | None = None,
+) -> tuple[tuple[str, int], ...]:
     """Return the model's FLOPs of one training step, for each definition there is of its kind.
 
     Of a ResNet what is executed is counted: the other definitions are of transformers.
     """
     if isinstance(shape, ResNetShape):
         return ((EXECUTED, resnet_flops(shape, samples)),)
-    return flops(shape, samples)
+    return flops(shape, samples, adapters)
 
 
 def flops_again(work: Training, definition: str) -> int:
@@ -75,7 +78,8 @@ def flops_again(work: Training, definition: str) -> int:
     shape = model_of(work)
     if isinstance(shape, ResNetShape):
         return 0
-    return recomputed(shape, work.global_batch, work.checkpointing, definition)
+    return recomputed(shape, work.global_batch, work.checkpointing, definition,
+                      adapters_of(work))
 
 
 def part_tensors(shape: AnyShape, number: int) -> list[Tensor]:

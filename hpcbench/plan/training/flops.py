@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hpcbench.plan.training.adapters import Adapters, block_adapters, count
 from hpcbench.plan.training.models import (
     ModelShape,
     block_weights,
@@ -78,28 +79,60 @@ DEFINITIONS: Mapping[str, Definition] = MappingProxyType({
 })
 
 
-def flops(shape: ModelShape, samples: int) -> tuple[tuple[str, int], ...]:
-    """Return the model's FLOPs of one training step on ``samples``, for each definition."""
+EXACT = ("megatron", "counted")
+"""Definitions that count products one by one, and so can leave out what frozen weights save."""
+
+
+def flops(
+    shape: ModelShape, samples: int, adapters: Adapters | None = None,
+) -> tuple[tuple[str, int], ...]:
+    """Return the model's FLOPs of one training step on ``samples``, for each definition.
+
+    With adapters only for those that are `EXACT`: 6 for each parameter is no estimate there.
+    """
+    if adapters:
+        return tuple((name, samples * _with_adapters(DEFINITIONS[name], shape, adapters))
+                     for name in EXACT)
     return tuple((name, samples * _of_sample(definition, shape))
                  for name, definition in DEFINITIONS.items())
 
 
-def recomputed(shape: ModelShape, samples: int, checkpointing: str, definition: str) -> int:
+def recomputed(
+    shape: ModelShape, samples: int, checkpointing: str, definition: str,
+    adapters: Adapters | None = None,
+) -> int:
     """Return the FLOPs that activation checkpointing adds to a step: HFU counts them, MFU not.
 
     A block is run again, but for its last product where nothing after it is kept for backward:
     torch stops there. Attention counts as in ``definition``. Raises KeyError of unknown names.
     """
     blocks = sum(is_recomputed(checkpointing, block) for block in range(shape.layers))
+    low_rank = block_adapters(shape, adapters) if adapters else []
+    weights = block_weights(shape) + sum(item.elements for item in low_rank)
     # BERT's last norm keeps what the last product returns, so there all of the block is run again.
     last = 0 if shape.family == "bert" else shape.hidden * shape.inner
-    products = 2 * shape.seq_length * (block_weights(shape) - last)
+    if last and low_rank and "mlp.down" in low_rank[-1].name:
+        last = low_rank[-1].elements
+    products = 2 * shape.seq_length * (weights - last)
     return samples * blocks * (products + _attention(DEFINITIONS[definition], shape))
 
 
 def _of_sample(definition: Definition, shape: ModelShape) -> int:
     products = 6 * shape.seq_length * definition.weights(shape)
     return products + 3 * shape.layers * _attention(definition, shape)
+
+
+def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters) -> int:
+    """Return the FLOPs on one sample where adapters alone are trained.
+
+    A frozen weight has a forward product and one for the gradient of its input, none for its own:
+    4 for each token and weight instead of 6. Before the first adapter is nothing that is trained,
+    so the first products of the first block have no gradient of their input, nor has their A.
+    """
+    first = [(shape.hidden, shape.hidden), *[(shape.kv_hidden, shape.hidden)] * 2]
+    idle = sum(outputs * inputs + adapters.rank * inputs for outputs, inputs in first)
+    weights = 4 * multiplied(shape) + 6 * count(shape, adapters) - 2 * idle
+    return shape.seq_length * weights + 3 * shape.layers * _attention(definition, shape)
 
 
 def _attention(definition: Definition, shape: ModelShape) -> int:

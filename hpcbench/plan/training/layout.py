@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hpcbench.config.names import DTYPE_BYTES
 from hpcbench.plan.training.activations import Kept
+from hpcbench.plan.training.adapters import adapters_of
 from hpcbench.plan.training.tensors import COLUMNWISE, ROWWISE, Tensor
 from hpcbench.plan.training.traffic import Groups
 from hpcbench.plan.workload import Training
@@ -52,7 +53,8 @@ def layout_of(work: Training) -> Layout:
     parts = work.accumulation * int(options.get("microbatches", 1) if work.pp > 1 else 1)
     kept = Kept(
         element=element, wide=element if groups else 4, copies=mixed and groups is None,
-        tp=work.tp, by_tokens=bool(options.get("sequence_parallel", False)),
+        adapters=adapters_of(work), tp=work.tp,
+        by_tokens=bool(options.get("sequence_parallel", False)),
         by_words=bool(options.get("loss_parallel", False)))
     return Layout(
         kept=kept, groups=groups,
@@ -84,7 +86,7 @@ def _groups(work: Training) -> Groups | None:
 
 def divided(parameters: Sequence[Tensor], tp: int) -> list[Tensor]:
     """Return a tensor-parallel rank's part of each parameter, that of the first rank."""
-    return [Tensor(item.name, _part(item, tp)) for item in parameters]
+    return [item._replace(extents=_part(item, tp)) for item in parameters]
 
 
 def _part(item: Tensor, tp: int) -> tuple[int, ...]:
@@ -99,5 +101,5 @@ def _part(item: Tensor, tp: int) -> tuple[int, ...]:
 
 def sharded(parameters: Sequence[Tensor], shards: int) -> list[Tensor]:
     """Return the first rank's shard of each parameter: it has most where they are uneven."""
-    return [Tensor(item.name, (-(-item.extents[0] // shards), *item.extents[1:]))
+    return [item._replace(extents=(-(-item.extents[0] // shards), *item.extents[1:]))
             for item in parameters]

@@ -16,17 +16,19 @@ from hpcbench.plan.training.activations import (
     loss_bytes,
     recomputed_bytes,
 )
+from hpcbench.plan.training.adapters import adapters_of, laid_out, scale_bytes
 from hpcbench.plan.training.any_model import AnyShape, model_of, part_tensors
 from hpcbench.plan.training.layout import Layout, divided, layout_of, sharded
 from hpcbench.plan.training.models import ModelShape, is_recomputed
 from hpcbench.plan.training.resnet import ResNetShape
 from hpcbench.plan.training.resnet_parts import kept_bytes, running_bytes, working_bytes
 from hpcbench.plan.training.stages import Stage
-from hpcbench.plan.training.tensors import Tensor
+from hpcbench.plan.training.tensors import Tensor, block_tensors, trained
+from hpcbench.plan.training.traffic import travelling_bytes
 from hpcbench.plan.workload import Training
 
 WEIGHT_BYTES = 4
-"""Weights, gradients and the states of optimizers are fp32 whatever the arithmetic is in."""
+"""What is trained, its gradients and states are fp32 whatever the arithmetic is in."""
 STATES: Mapping[str, int] = MappingProxyType({"adamw": 2, "sgd": 0})
 """Numbers of the optimizer for each weight; sgd has no momentum."""
 _STEP_BYTES = 4
@@ -58,12 +60,12 @@ class Memory:
 def memory_of(work: Training, stage: Stage) -> Memory:
     """Return what the rank with these parts of the model needs, of its group the one with most."""
     layout, shape = layout_of(work), model_of(work)
-    local = divided(stage.tensors(shape), work.tp)
-    own = sharded(local, layout.shards)
-    weights = _elements(own) * WEIGHT_BYTES
+    whole = divided(stage.tensors(shape), work.tp)
+    own = sharded(laid_out(work, whole), layout.shards)
     return Memory(
-        parameters=weights, gradients=weights,
-        optimizer=_state_bytes(work.optimizer, own, layout.state_ranks),
+        parameters=sum(item.held_bytes for item in own) + scale_bytes(adapters_of(work), whole),
+        gradients=_elements(trained(own)) * WEIGHT_BYTES,
+        optimizer=_state_bytes(work.optimizer, trained(own), layout.state_ranks),
         activations=_activations(work, shape, stage, layout),
         buffers=_buffers(stage, shape, work, layout))
 
@@ -105,11 +107,15 @@ def _activations(work: Training, shape: AnyShape, stage: Stage, layout: Layout) 
 
 
 def _buffers(stage: Stage, shape: AnyShape, work: Training, layout: Layout) -> int:
-    """Return what lies beside weights and activations."""
+    """Return what lies beside weights and activations.
+
+    One weight that is held in 4 bits is there as numbers, too.
+    """
     running = running_bytes(shape, stage.blocks) if isinstance(shape, ResNetShape) else 0
+    unpacked = _largest_packed(work, shape) * layout.kept.element
     if layout.groups:
-        return running + _gathered(stage, shape, work, layout)
-    return running + _copies(stage, shape, work, layout)
+        return running + unpacked + _gathered(stage, shape, work, layout)
+    return running + unpacked + _copies(stage, shape, work, layout)
 
 
 def _gathered(stage: Stage, shape: AnyShape, work: Training, layout: Layout) -> int:
@@ -118,24 +124,42 @@ def _gathered(stage: Stage, shape: AnyShape, work: Training, layout: Layout) -> 
     The largest block and the next one, one more that is being gathered, what is no block, and the
     gradients of two.
     """
+    def whole_bytes(parameters: Sequence[Tensor]) -> int:
+        return sum(item.elements * travelling_bytes(item, layout.kept.element)
+                   for item in parameters)
+
     assert layout.groups is not None  # noqa: S101  (the caller has looked)
-    blocks = sorted((_elements(divided(part_tensors(shape, number), work.tp))
-                     for number in stage.blocks), reverse=True)
-    root = _elements(divided(stage.tensors(shape), work.tp)) - sum(blocks)
+    blocks = [laid_out(work, divided(part_tensors(shape, number), work.tp))
+              for number in stage.blocks]
+    sizes = sorted(map(whole_bytes, blocks), reverse=True)
+    root = whole_bytes(laid_out(work, divided(stage.tensors(shape), work.tp))) - sum(sizes)
     gathers = layout.shards > 1 or layout.kept.element < WEIGHT_BYTES
-    whole = blocks[:2] if layout.groups.reshard else blocks
-    gathered = (sum(whole) + blocks[0] + root) * layout.kept.element if gathers else 0
-    return gathered + 2 * blocks[0] * WEIGHT_BYTES
+    whole = sizes[:2] if layout.groups.reshard else sizes
+    gathered = sum(whole) + sizes[0] + root if gathers else 0
+    return gathered + 2 * max(_elements(trained(block)) for block in blocks) * WEIGHT_BYTES
 
 
 def _copies(stage: Stage, shape: AnyShape, work: Training, layout: Layout) -> int:
-    """Return the buckets of DDP, and autocast's copies of the weights of all products."""
-    local = divided(stage.tensors(shape), work.tp)
+    """Return the buckets of DDP, and autocast's copies of weights.
+
+    Those are of all products that are not held in its dtype.
+    """
+    local = laid_out(work, divided(stage.tensors(shape), work.tp))
     buckets = 0
     if layout.bucket_mb is not None and not layout.bucket_view:
-        buckets = _elements(local) * WEIGHT_BYTES
+        buckets = _elements(trained(local)) * WEIGHT_BYTES
     products = [item for item in local if len(item.extents) > 1
+                and item.element_bytes > layout.kept.element
                 and not item.name.startswith("embedding.")]
     tied = isinstance(shape, ModelShape) and shape.tied and stage.last and not stage.alone
     logits = -(-work.vocab // work.tp) * work.hidden if tied else 0
     return buckets + layout.kept.copies * layout.kept.element * (_elements(products) + logits)
+
+
+def _largest_packed(work: Training, shape: AnyShape) -> int:
+    """Return the elements of the largest weight that is held in 4 bits, 0 if there is none."""
+    adapters = adapters_of(work)
+    if adapters is None or not isinstance(shape, ModelShape):
+        return 0
+    return max((item.elements for item in block_tensors(shape) if adapters.packs(item.name)),
+               default=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from hpcbench.plan.training.adapters import adapters_of, laid_out
 from hpcbench.plan.training.any_model import flops_again, model_of, part_tensors
 from hpcbench.plan.training.flops import EXECUTED, flops, recomputed
 from hpcbench.plan.training.layout import divided, layout_of
@@ -14,7 +15,7 @@ from hpcbench.plan.training.pipeline_traffic import pipeline_calls
 from hpcbench.plan.training.resnet import ResNetShape, stage_flops
 from hpcbench.plan.training.stages import Stage, stages_of
 from hpcbench.plan.training.tensor_traffic import tensor_calls
-from hpcbench.plan.training.tensors import Tensor
+from hpcbench.plan.training.tensors import Tensor, trained
 from hpcbench.plan.training.traffic import (
     Calls,
     calls,
@@ -78,6 +79,8 @@ def _flops(work: Training, stage: Stage) -> int:
     shape = model_of(work)
     if isinstance(shape, ResNetShape):
         return stage_flops(shape, stage.blocks, work.batch_size)
+    if adapters_of(work):  # which no strategy divides among stages
+        return hardware_flops(work) // work.dp
     one, two = (dict(flops(replace(shape, layers=layers), work.batch_size))[EXECUTED]
                 for layers in (1, 2))
     again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
@@ -90,13 +93,14 @@ def _calls(work: Training, stage: Stage) -> list[Calls]:
     if work.communication == "off":
         return []
     layout, shape = layout_of(work), model_of(work)
-    local = divided(stage.tensors(shape), work.tp)
+    local = laid_out(work, divided(stage.tensors(shape), work.tp))
     found: list[Calls] = []
     if layout.groups:
-        blocks = [divided(part_tensors(shape, number), work.tp) for number in stage.blocks]
+        blocks = [laid_out(work, divided(part_tensors(shape, number), work.tp))
+                  for number in stage.blocks]
         found += fsdp_calls(blocks, _roots(local, stage), layout.groups)
     elif layout.bucket_mb is not None and work.dp > 1:
-        found += ddp_calls(local, work.dp, layout.bucket_mb, layout.hook)
+        found += ddp_calls(trained(local), work.dp, layout.bucket_mb, layout.hook)
         found += [zero1_calls(local, work.dp)] if layout.state_ranks > 1 else []
     if work.tp > 1:
         assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)

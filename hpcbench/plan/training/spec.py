@@ -31,6 +31,8 @@ class StrategySpec:
         degrees: how ``ranks`` are divided under these options, or why they cannot be.
         unfit: why a training does not suit it (heads, layers, micro-batches ...), or None.
         calls: the collectives of torch.distributed that a step makes.
+        idle: which options have no effect, and under which of the others (``with tp=1``).
+        modules: Python modules that it needs beside torch.
     """
 
     name: str
@@ -40,3 +42,16 @@ class StrategySpec:
     unfit: Callable[[Training], str | None]
     calls: Callable[[Training], tuple[str, ...]]
     options: Mapping[str, Values] = field(default_factory=lambda: MappingProxyType({}))
+    idle: Callable[[Mapping[str, Option]], Mapping[str, str]] = lambda _options: {}
+    modules: tuple[str, ...] = ()
+
+    def without_idle(self, options: Mapping[str, Option]) -> dict[str, Option]:
+        """Return the options that have an effect under one another."""
+        idle = self.idle(options)
+        return {name: value for name, value in options.items() if name not in idle}
+
+    def ineffective(self, options: Mapping[str, Option]) -> str | None:
+        """Return which option was changed that has no effect, or None: two cases would be one."""
+        return next((f"{name}={options[name]} has no effect {why}"
+                     for name, why in sorted(self.idle(options).items())
+                     if options[name] != self.options[name].default), None)

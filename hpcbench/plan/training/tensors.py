@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hpcbench.plan.training.models import ModelShape
@@ -15,15 +15,22 @@ ROWWISE = ("attention.o", "mlp.down")
 
 
 class Tensor(NamedTuple):
-    """One parameter: its name in the plain model, and its extents."""
+    """One parameter: its name in the plain model, its extents, and how it is held."""
 
     name: str
     extents: tuple[int, ...]
+    element_bytes: int = 4
+    trained: bool = True
 
     @property
     def elements(self) -> int:
         """Return how many numbers it has."""
         return math.prod(self.extents)
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes that it is held in."""
+        return self.elements * self.element_bytes
 
 
 def embedding_tensors(shape: ModelShape) -> list[Tensor]:
@@ -47,7 +54,7 @@ def block_tensors(shape: ModelShape, number: int = 0) -> list[Tensor]:
     mlp = [*gate, ("mlp.up", shape.inner, shape.hidden), ("mlp.down", shape.hidden, shape.inner)]
     parts = [*_norm(shape, "attention_norm"), *_products(shape, attention),
              *_norm(shape, "mlp_norm"), *_products(shape, mlp)]
-    return [Tensor(f"blocks.{number}.{part.name}", part.extents) for part in parts]
+    return [part._replace(name=f"blocks.{number}.{part.name}") for part in parts]
 
 
 def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
@@ -65,6 +72,11 @@ def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
     if shape.family == "bert":
         found.append(Tensor("head.logits.bias", (shape.vocab,)))
     return found
+
+
+def trained(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return those that are trained."""
+    return [item for item in parameters if item.trained]
 
 
 def tensors(shape: ModelShape) -> list[Tensor]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hpcbench.plan.training.tensors import Tensor
+from hpcbench.plan.training.tensors import Tensor, trained
 
 _WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 """Times (n - 1) / n: the busbw factor on n ranks."""
@@ -103,7 +103,7 @@ def buckets(parameters: Sequence[Tensor], bucket_mb: int) -> list[list[Tensor]]:
             filled.append([])
             space = bucket_mb * 2**20
         filled[-1].append(parameter)
-        space -= 4 * parameter.elements
+        space -= parameter.held_bytes
     return filled
 
 
@@ -127,7 +127,12 @@ def sharded_bytes(group: Sequence[Tensor], shards: int, element_bytes: int) -> i
     Each is divided by its first extent, padded to equal shards.
     """
     return sum(-(-item.extents[0] // shards) * shards * (item.elements // item.extents[0])
-               for item in group) * element_bytes
+               * travelling_bytes(item, element_bytes) for item in group)
+
+
+def travelling_bytes(item: Tensor, element_bytes: int) -> int:
+    """Return the bytes of an element of a parameter when it is gathered: packed ones stay so."""
+    return 1 if item.element_bytes == 1 else element_bytes
 
 
 def fsdp_calls(
@@ -135,14 +140,15 @@ def fsdp_calls(
 ) -> list[Calls]:
     """Return what FSDP calls for blocks, and for what else is gathered together.
 
-    Each is gathered in forward and, if ``reshard``, again in backward; gradients are scattered in
-    fp32, and averaged over ``copies`` of the shards (Rajbhandari et al., ZeRO, arXiv 1910.02054,
-    section 7). Without shards there are copies alone, and nothing to gather.
+    Each is gathered in forward and, if ``reshard``, again in backward; gradients of what is trained
+    are scattered in fp32, and averaged over ``copies`` of the shards (Rajbhandari et al., ZeRO,
+    arXiv 1910.02054, section 7). Without shards there are copies alone, and nothing to gather.
     """
     again = [*blocks] * groups.reshard + [*roots] * groups.reshard_root
     gathered = [sharded_bytes(group, groups.shards, groups.element_bytes)
                 for group in (*blocks, *roots, *again)]
-    scattered = [sharded_bytes(group, groups.shards, 4) for group in (*blocks, *roots)]
+    scattered = [sharded_bytes(gradients, groups.shards, 4)
+                 for gradients in map(trained, (*blocks, *roots)) if gradients]
     averaged = [size // groups.shards for size in scattered] * groups.exchanges
     found = []
     if groups.shards > 1:

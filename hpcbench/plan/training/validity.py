@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpcbench.plan.training.adapters import adapters_of
 from hpcbench.plan.training.layout import layout_of
 from hpcbench.plan.training.resnet import bottlenecks, resnet_of
 from hpcbench.plan.training.spec import StrategySpec
@@ -28,6 +29,8 @@ def _undivided_images(work: Training) -> str | None:
     if work.tp > 1:
         return (f"{work.model} is made of convolutions, for which no strategy here has a plan to "
                 "divide them among ranks (tp)")
+    if adapters_of(work):
+        return f"{work.model} has no products of attention and MLP that adapters stand beside"
     if work.checkpointing != "none":
         return (f"checkpointing would count each batch of {work.model} twice in the running "
                 "statistics of its batch norms")

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hpcbench.plan.options import in_order
+from hpcbench.plan.training.adapters import adapters_of, count
 from hpcbench.plan.training.any_model import (
     extents_of,
     flops_of,
+    model_of,
     parameters_of,
     published,
     shrunk,
 )
+from hpcbench.plan.training.models import ModelShape
 from hpcbench.plan.training.points import Asked, TrainingPoint
 from hpcbench.plan.training.spec import Degrees
 from hpcbench.plan.training.validity import why_not
@@ -32,12 +36,18 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
         return _draft(point, _asked_for(asked), Degrees()), shape
     if isinstance(degrees, str):
         return _draft(point, extents_of(shape), Degrees()), degrees
-    work = _draft(point, extents_of(shape), degrees)
-    work = replace(work, parameters=parameters_of(shape),
-                   flops=flops_of(shape, work.global_batch))
-    reason = why_not(work, spec)
+    work = counted(_draft(point, extents_of(shape), degrees))
+    work = replace(work, flops=flops_of(shape, work.global_batch, adapters_of(work)))
+    reason = spec.ineffective(dict(point.options)) or why_not(work, spec)
     calls = () if work.communication == "off" else spec.calls(work)
     return (work, reason) if reason else (replace(work, calls=calls), None)
+
+
+def counted(work: Training) -> Training:
+    """Return a training with its parameters counted, of the model and of adapters."""
+    shape, adapters = model_of(work), adapters_of(work)
+    return replace(work, parameters=parameters_of(shape), adapters=(
+        count(shape, adapters) if adapters and isinstance(shape, ModelShape) else 0))
 
 
 def _asked_for(asked: Asked) -> dict[str, Any]:
@@ -47,7 +57,10 @@ def _asked_for(asked: Asked) -> dict[str, Any]:
 def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -> Training:
     """Return the workload without what is counted from it."""
     return Training(
-        strategy=point.strategy.name, options=point.options, model=point.asked.model,
+        strategy=point.strategy.name,
+        options=in_order(point.strategy.without_idle(dict(point.options))),
+        model=point.asked.model,
         shrunk=extents != extents_of(published(point.asked.model)), **extents,
         **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
-        parameters=0, flops=(), calls=(), runner=point.strategy.runner)
+        parameters=0, flops=(), calls=(), runner=point.strategy.runner,
+        modules=point.strategy.modules)

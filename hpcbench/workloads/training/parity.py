@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from hpcbench.plan.training.adapters import adapters_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.bounds import (
@@ -22,7 +23,7 @@ from hpcbench.workloads.training.bounds import (
 from hpcbench.workloads.training.data import replica_batch
 from hpcbench.workloads.training.models.resnet import MOMENTUM
 from hpcbench.workloads.training.phases import phase_clock
-from hpcbench.workloads.training.reference import Reference
+from hpcbench.workloads.training.reference import Reference, reference_of
 from hpcbench.workloads.training.strategies.base import Exchange, Strategy
 from hpcbench.workloads.training.twin import tried, twin_words
 
@@ -103,7 +104,7 @@ def parity(
     ranks call it. The strategy is closed then: what is timed is made anew from the seed.
     """
     work = tried(spec)
-    reference = Reference(work, place.device)
+    reference = reference_of(work, place.device)
     with closing(make(work, place)) as strategy:
         worst, wrong, loss = 0.0, None, None
         if strategy.holds_loss and work is spec:
@@ -121,6 +122,7 @@ def _comparisons(
     device = strategy.place.device
     phases = phase_clock(device, time.perf_counter_ns)
     batch = replica_batch(work, 0, strategy.replica, device)
+    frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
     got: dict[str, torch.Tensor] = {}
     for call in range(strategy.settling + 1):
         strategy.discard()
@@ -139,6 +141,10 @@ def _comparisons(
     if got.keys() == reference.gradients.keys():
         yield "updated weights", list(_weights(
             weights, reference.weights, reference.updated(got)))
+    if adapters_of(work):
+        yield "norms of all gradients of adapters", [_norm_of_all(got)]
+        yield "adapters after a step", list(_changed(before, weights))
+        yield "frozen weights after a step", list(_unchanged(frozen, strategy.frozen()))
 
 
 def _exchange(strategy: Strategy, call: int) -> Exchange:
@@ -227,6 +233,28 @@ def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Foun
         yield _Found(name, float(errors.flatten()[at]), float(allowed.flatten()[at]),
                      f"{float(got[name].flatten()[at]):.9g} (element {at})",
                      f"{float(theirs.flatten()[at]):.9g}")
+
+
+def _norm_of_all(gradients: Tensors) -> _Found:
+    """See that there is something to learn: a chain of packed weights may give no gradient."""
+    norm = math.sqrt(sum(float(item.norm()) ** 2 for item in gradients.values()))
+    return _Found("norm", 0.0 if norm > 0 else math.inf, 1.0, f"{norm:.6g}", "more than 0")
+
+
+def _changed(before: Tensors, after: Tensors) -> Iterator[_Found]:
+    """See that each adapter is another one after a step."""
+    for name, weight in before.items():
+        same = name in after and torch.equal(weight, after[name])
+        yield _Found(name, math.inf if same else 0.0, 1.0, "the same", "others")
+
+
+def _unchanged(before: Tensors, after: Tensors) -> Iterator[_Found]:
+    """See that this rank's part of each frozen weight is the same to the last bit."""
+    for name, weight in before.items():
+        same = name in after and torch.equal(weight, after[name])
+        yield _Found(name, 0.0 if same else math.inf, 1.0, "others", "the same")
+    if not before:
+        yield _Found("weights", math.inf, 1.0, "none", "those of the model")
 
 
 def _missing(name: str, got: torch.Tensor | None, expected: torch.Tensor) -> _Found:

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
+from torch.func import functional_call
 
+from hpcbench.plan.training.adapters import Adapters, adapters_of, is_narrow, low_rank_tensors
 from hpcbench.plan.training.layout import layout_of
+from hpcbench.plan.training.models import shape_of
+from hpcbench.plan.training.tensors import tensors
 from hpcbench.plan.workload import Training
+from hpcbench.workloads.collectives.operation import DTYPES
 from hpcbench.workloads.training.data import SEED, replica_batch
 from hpcbench.workloads.training.models.build import make_model
 from hpcbench.workloads.training.models.model import init_weights, mean_loss
@@ -21,16 +26,17 @@ class Reference:
     Every rank computes it alone, so nothing that is under test has a part in it. fp64 has so much
     smaller errors than any dtype under test that differences are the strategy's.
 
-    ``losses`` are of each replica's samples; ``gradients`` are of the mean of all, fp64 on the CPU.
-    A batch norm's statistics are those of one micro-batch of one replica, so the reference computes
-    in these parts, too; ``buffers`` are what each replica has of them then, ``start`` at first.
+    ``losses`` are of each replica's samples; ``gradients`` are of the mean of all, fp64 on the CPU,
+    and ``weights`` what they are of. A batch norm's statistics are those of one micro-batch of one
+    replica, so the reference computes in these parts, too; ``buffers`` are what each replica has of
+    them then, ``start`` at first.
     """
 
     def __init__(self, spec: Training, device: torch.device) -> None:
         self._spec = replace(spec, checkpointing="none")
         self._model = make_model(self._spec)
         init_weights(self._model, SEED)
-        self._model.to(device, torch.float64)
+        self._trained = self.begin(device)
         self.start, self.parts = self._buffers(), layout_of(spec).parts if spec.of_images else 1
         self.losses: list[float] = []
         self.buffers: list[dict[str, torch.Tensor]] = []
@@ -38,18 +44,27 @@ class Reference:
             self._model.load_state_dict(self.start, strict=False)
             self.losses.append(self._backward(replica, device))
             self.buffers.append(self._buffers())
-        self.gradients = {name: _gradient(parameter).to("cpu", copy=True)
-                          for name, parameter in self._model.named_parameters()}
-        self._model.to("cpu")
-        self.weights = {name: parameter.detach().clone()
-                        for name, parameter in self._model.named_parameters()}
+        self.gradients = {name: _gradient(weight).to("cpu", copy=True)
+                          for name, weight in self._trained.items()}
+        self.weights = {name: weight.detach().to("cpu", copy=True)
+                        for name, weight in self._trained.items()}
+
+    def begin(self, device: torch.device) -> dict[str, torch.Tensor]:
+        """Make the model fp64 on the device, and return what of it is trained."""
+        self._model.to(device, torch.float64)
+        return dict(self._model.named_parameters())
+
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return what the model makes of inputs."""
+        logits: torch.Tensor = self._model(inputs)
+        return logits
 
     def _backward(self, replica: int, device: torch.device) -> float:
         inputs, targets = replica_batch(self._spec, 0, replica, device)
         inputs = inputs.double() if inputs.is_floating_point() else inputs
         total = 0.0
         for part, wanted in zip(inputs.chunk(self.parts), targets.chunk(self.parts), strict=True):
-            loss = mean_loss(self._model(part), wanted) / self.parts
+            loss = mean_loss(self.logits(part), wanted) / self.parts
             (loss / self._spec.dp).backward()
             total += float(loss.detach())
         return total
@@ -59,15 +74,62 @@ class Reference:
 
     def updated(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the weights after one step of the optimizer from the seed with these gradients."""
-        optimizer = make_optimizer(self._spec.optimizer, self._model.parameters())
-        with torch.no_grad():
-            for name, parameter in self._model.named_parameters():
-                parameter.copy_(self.weights[name])
-                parameter.grad = gradients[name].to(torch.float64)
+        weights = {name: weight.clone().requires_grad_() for name, weight in self.weights.items()}
+        optimizer = make_optimizer(self._spec.optimizer, list(weights.values()))
+        for name, weight in weights.items():
+            weight.grad = gradients[name].to(torch.float64)
         optimizer.step()
-        return {name: parameter.detach() for name, parameter in self._model.named_parameters()}
+        return {name: weight.detach() for name, weight in weights.items()}
 
 
-def _gradient(parameter: torch.Tensor) -> torch.Tensor:
-    assert parameter.grad is not None  # noqa: S101  (every parameter has a part in the loss)
-    return parameter.grad
+class LowRankReference(Reference):
+    """The same of adapters: each product is with W + (alpha / rank) B A, written out.
+
+    W is the weight as it is held: rounded to the dtype of the arithmetic, or what its 4 bits stand
+    for. So what is compared is the arithmetic, and neither peft nor how 4 bits are unpacked is
+    taken for granted.
+    """
+
+    def begin(self, device: torch.device) -> dict[str, torch.Tensor]:
+        """Freeze the model as it is held, and return the adapters."""
+        adapters = adapters_of(self._spec)
+        assert adapters is not None  # noqa: S101  (the strategy has a rank)
+        shape = shape_of(self._spec)
+        self._scale = int(self._spec.option("alpha")) / adapters.rank
+        self._frozen = {
+            name: self._held(adapters, name, weight.detach().to(device))
+            for name, weight in self._model.named_parameters()}
+        self._model.to(device, torch.float64)
+        self._targets = {weight.name: low_rank_tensors(weight, adapters.rank)
+                         for weight in tensors(shape) if adapters.has(weight.name)}
+        return {part.name: self._model.initial(part.name, part.extents, SEED).to(
+                    device, torch.float64).requires_grad_()
+                for parts in self._targets.values() for part in parts}
+
+    def _held(self, adapters: Adapters, name: str, weight: torch.Tensor) -> torch.Tensor:
+        if is_narrow(shape_of(self._spec), name):
+            weight = weight.to(DTYPES[self._spec.dtype])
+        if adapters.packs(name):
+            from hpcbench.workloads.training.models.nf4 import quantised, unpacked
+
+            return unpacked(*quantised(weight))
+        return weight.to(torch.float64)
+
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return what the model makes of inputs with the adapters added to its weights."""
+        added = {name: self._scale * self._trained[b.name] @ self._trained[a.name]
+                 for name, (a, b) in self._targets.items()}
+        weights = {name: weight + added[name] if name in added else weight
+                   for name, weight in self._frozen.items()}
+        logits: torch.Tensor = functional_call(self._model, weights, (inputs,))
+        return logits
+
+
+def reference_of(spec: Training, device: torch.device) -> Reference:
+    """Return the reference of a training."""
+    return (LowRankReference if adapters_of(spec) else Reference)(spec, device)
+
+
+def _gradient(weight: torch.Tensor) -> torch.Tensor:
+    assert weight.grad is not None  # noqa: S101  (every parameter has a part in the loss)
+    return weight.grad

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hpcbench.plan.training.any_model import model_of, parameters_of
+from hpcbench.plan.training.adapters import NF4_BLOCK, adapters_of
 from hpcbench.plan.training.layout import layout_of
 from hpcbench.plan.training.resnet import RESNETS, resnet_of
 from hpcbench.plan.training.strategies import strategy
 from hpcbench.plan.training.validity import why_not
+from hpcbench.plan.training.workload import counted
 from hpcbench.plan.workload import Training
 
 MOST_PARAMETERS = 20_000_000
@@ -41,12 +42,13 @@ def tried(spec: Training) -> Training:
         return spec
     kv_heads = spec.tp * min(2, spec.kv_heads // spec.tp)
     heads = kv_heads * min(2, spec.heads // spec.kv_heads)
-    hidden = _HEAD_DIM * heads
+    adapters = adapters_of(spec)
+    hidden = NF4_BLOCK if adapters and adapters.packed else _HEAD_DIM * heads
     twin = replace(
         spec, shrunk=True, hidden=hidden, heads=heads, kv_heads=kv_heads, inner=2 * hidden,
         vocab=min(spec.vocab, _VOCAB * spec.tp),
         seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp)))
-    return _counted(_shallow(twin, least=2 * spec.pp))
+    return counted(_shallow(twin, least=2 * spec.pp))
 
 
 def twin_words(spec: Training) -> str:
@@ -69,7 +71,7 @@ def _tried_images(spec: Training) -> Training:
                     least=len(RESNETS[spec.model].blocks))
     fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == twin.layers
             and twin.image_size <= spec.image_size <= 2 * twin.image_size)
-    return spec if fits else _counted(twin)
+    return spec if fits else counted(twin)
 
 
 def _shallow(twin: Training, least: int) -> Training:
@@ -82,7 +84,3 @@ def _shallow(twin: Training, least: int) -> Training:
             return shallow
         layers *= 2
     return twin
-
-
-def _counted(twin: Training) -> Training:
-    return replace(twin, parameters=parameters_of(model_of(twin)))

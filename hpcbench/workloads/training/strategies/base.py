@@ -84,6 +84,9 @@ class Strategy:
         By the name in the plain model, on the CPU, as they are: those of the replica's own samples.
         """
         raise NotImplementedError
+    def frozen(self) -> dict[str, torch.Tensor]:
+        """Return a copy of what this rank holds of each weight that is not trained, by its name."""
+        return {}
 
     def held(self) -> Held:
         """Return the bytes that this rank holds of parameters, gradients and optimizer states."""

@@ -28,17 +28,21 @@ class Fsdp(Replica):
 
     def build(self) -> Model:
         """Return the sharded model. There is never more of it whole on a rank than a block."""
-        with torch.device("meta"):
-            model = make_model(self.spec)
+        model = self.draft()
         mesh, policy = self.open_mesh(), self._policy()
         for prefix, part in model.parts():
-            fill_part(model, prefix, part, self.place.device, SEED)
+            self.fill(model, prefix, part)
             if prefix.startswith("blocks."):
                 fully_shard(part, mesh=mesh, mp_policy=policy,
                             reshard_after_forward=bool(self.spec.option("reshard")))
         model.tie()
         fully_shard(model, mesh=mesh, mp_policy=policy)
         return model
+
+    def draft(self) -> Model:
+        """Return the model without memory."""
+        with torch.device("meta"):
+            return make_model(self.spec)
 
     def wrap(self, model: Model) -> nn.Module:
         """Return the model, which was sharded when it was built."""
@@ -63,6 +67,10 @@ class Fsdp(Replica):
         if not is_mixed(self.spec.dtype):
             return MixedPrecisionPolicy()
         return MixedPrecisionPolicy(param_dtype=DTYPES[self.spec.dtype], reduce_dtype=torch.float32)
+
+    def fill(self, model: Model, prefix: str, part: nn.Module) -> None:
+        """Give a part that has no memory yet its weights of the seed."""
+        fill_part(model, prefix, part, self.place.device, SEED)
 
 
 class Hsdp(Fsdp):

@@ -1,0 +1,273 @@
+"""Adapters: what a single process computes passes, every fault is found, and counts are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from hpcbench.plan.training.activations import (
+    Kept,
+    block_bytes,
+    embedding_bytes,
+    head_bytes,
+)
+from hpcbench.plan.training.adapters import adapters_of
+from hpcbench.plan.training.flops import EXACT, flops, recomputed
+from hpcbench.plan.training.models import shape_of
+from hpcbench.plan.training.spec import Degrees
+from hpcbench.plan.workload import Training
+from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.models.adapted import draft, fill, is_adapter
+from hpcbench.workloads.training.models.transformer import Transformer, token_loss
+from hpcbench.workloads.training.parity import _Found, parity
+from hpcbench.workloads.training.phases import PhaseClock
+from hpcbench.workloads.training.strategies.base import Batch
+from hpcbench.workloads.training.strategies.low_rank import Alone, low_rank
+from workloads.training_cases import SIZES, alone, saved_bytes, training
+
+pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+WIDE: dict[str, Any] = {**SIZES, "hidden": 128}
+"""Of a model with a gate: rows of its weights are blocks of 64 then."""
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    with alone() as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", ["lora", "qlora"])
+@pytest.mark.parametrize(("options", "changes"), [
+    ({"over": "single"}, {"dtype": "bf16", "checkpointing": "selective"}),
+    ({"over": "data", "targets": "attention", "rank": 4}, {}),
+    ({"over": "data"}, {"dtype": "fp16", "model": "bert-large", "accumulation": 2}),
+    ({"over": "fsdp"}, {"dtype": "bf16", "checkpointing": "full"}),
+    ({"over": "fsdp", "reshard": False}, {"dtype": "fp16", "accumulation": 2}),
+    ({"over": "fsdp"}, {"model": "llama3-8b", "sizes": WIDE, "optimizer": "sgd"})])
+def test_adapters_in_one_process_are_right(
+    place: Place, name: str, options: dict[str, Any], changes: dict[str, Any],
+) -> None:
+    found = parity(training(name, options, **changes), place, low_rank)
+    assert found.wrong is None, found.wrong.words
+    assert found.on == "the model"
+    assert 0.02 < found.share < 0.5
+
+
+class Unfrozen(Alone):
+    """A base that is trained, too."""
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        for parameter in self.plain.parameters():
+            parameter.requires_grad_(parameter.is_floating_point())
+        return super().make_optimizer()
+
+
+class Drifting(Alone):
+    """A base that changes without a gradient."""
+
+    def update(self, phases: PhaseClock) -> None:
+        super().update(phases)
+        with torch.no_grad():
+            self.plain.get_parameter("head.norm.weight")[0] *= 1 + 2.0**-23
+
+
+class PackedDrifting(Alone):
+    """One weight of 4 bits that becomes another."""
+
+    def update(self, phases: PhaseClock) -> None:
+        super().update(phases)
+        weight = self.plain.get_parameter("blocks.1.mlp.up.base_layer.weight")
+        weight.data[3] ^= 1
+
+
+class Untrained(Alone):
+    """An optimizer that never heard of the adapters: nothing is learned."""
+
+    def update(self, phases: PhaseClock) -> None:
+        self.discard()
+
+
+class Unlearned(Alone):
+    """A step whose gradients are all 0."""
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        loss = super().forward_backward(batch, phases)
+        for parameter in self.plain.parameters():
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+        return loss
+
+
+class Unscaled(Alone):
+    """Adapters that are added without alpha / rank."""
+
+    def build(self) -> Transformer:
+        model = super().build()
+        for module in model.modules():
+            if hasattr(module, "scaling"):
+                module.scaling["default"] = 1.0
+        return model
+
+
+class Zeroed(Alone):
+    """B as peft begins with it: gradients of A that are 0 say nothing of A."""
+
+    def build(self) -> Transformer:
+        model = super().build()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if ".lora_B." in name:
+                    parameter.zero_()
+        return model
+
+
+class Unpacked(Alone):
+    """Weights that were to be held in 4 bits."""
+
+    def fill(self, part: torch.nn.Module, prefix: str) -> None:
+        options = dict(self.spec.options)
+        plain = training("lora", options, dtype=self.spec.dtype)
+        fill(part, prefix, plain, self.place.device)
+
+    def draft(self) -> Transformer:
+        return draft(training("lora", dict(self.spec.options), dtype=self.spec.dtype))
+
+
+@pytest.mark.parametrize(("name", "kind", "what"), [
+    ("lora", Unfrozen, "gradients"), ("lora", Drifting, "frozen weights after a step"),
+    ("qlora", Drifting, "frozen weights after a step"),
+    ("qlora", PackedDrifting, "frozen weights after a step"),
+    ("lora", Untrained, "updated weights"), ("qlora", Untrained, "updated weights"),
+    ("qlora", Unlearned, "gradients"), ("lora", Unscaled, "losses"), ("lora", Zeroed, "losses"),
+    ("qlora", Unpacked, "gradients")])
+def test_what_differs_is_found(place: Place, name: str, kind: type[Alone], what: str) -> None:
+    found = parity(training(name, {"over": "single"}), place, kind).wrong
+    assert found is not None
+    assert found.what == what
+
+
+@pytest.mark.parametrize("kind", [Untrained, Unlearned])
+def test_adapters_that_do_not_change_are_told_whatever_the_optimizer_should_do(
+    place: Place, kind: type[Alone], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An expectation that is as wrong as what is tried does not hide it."""
+    for what in ("_gradients", "_weights"):
+        monkeypatch.setattr(f"hpcbench.workloads.training.parity.{what}", lambda *_: [
+            _Found("all", 0.0, 1.0, "", "")])
+    found = parity(training("qlora", {"over": "single"}, optimizer="sgd"), place, kind).wrong
+    assert found is not None
+    assert found.what == ("norms of all gradients of adapters" if kind is Unlearned else
+                          "adapters after a step")
+
+
+@pytest.mark.parametrize("name", ["lora", "qlora"])
+def test_adapters_that_are_not_exchanged_are_found(place: Place, name: str) -> None:
+    """The first of two replicas alone has gradients of its own samples."""
+    found = parity(training(name, {"over": "data"}, degrees=Degrees(dp=2)), place, Alone).wrong
+    assert found is not None
+    assert found.what == "gradients"
+    assert found.n_wrong > 18
+
+
+def test_large_models_are_tried_on_a_twin_that_can_be_packed(place: Place) -> None:
+    work = training("qlora", {"over": "single"}, model="gpt2", sizes={"layers": 4})
+    found = parity(work, place, low_rank)
+    assert found.wrong is None
+    assert found.on == "a twin of 2 layers, hidden 64, 2 heads, 16 tokens"
+
+
+@pytest.mark.parametrize("targets", ["attention", "all"])
+@pytest.mark.parametrize("model", ["gpt2", "bert-large", "mistral-7b"])
+def test_peft_makes_as_many_adapters_as_are_counted(model: str, targets: str) -> None:
+    work = training("lora", {"targets": targets, "rank": 16}, model=model, sizes={})
+    made = draft(work)
+    trained = {name: item.numel() for name, item in made.named_parameters() if item.requires_grad}
+    assert sum(trained.values()) == work.adapters
+    assert all(map(is_adapter, trained))
+    whole = sum(item.numel() for item in made.parameters())
+    assert whole == work.parameters + work.adapters
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+@pytest.mark.parametrize("targets", ["attention", "all"])
+@pytest.mark.parametrize("model", ["gpt2", "bert-large", "mistral-7b"])
+def test_flops_are_those_that_torch_counts(model: str, targets: str, checkpointing: str) -> None:
+    work = training("lora", {"targets": targets}, model=model, sizes=WIDE | {
+        "hidden": 192, "layers": 3}, checkpointing=checkpointing)
+    made, shape = draft(work), shape_of(work)
+    tokens = torch.zeros((2, shape.seq_length), dtype=torch.int64, device="meta")
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        token_loss(made(tokens), tokens).backward()
+    adapters = adapters_of(work)
+    told = dict(flops(shape, 2, adapters))
+    assert tuple(told) == EXACT
+    again = recomputed(shape, 2, checkpointing, "counted", adapters)
+    assert counter.get_total_flops() == told["counted"] + again
+    halves = 0.5 if shape.causal else 1
+    attention = 3 * shape.layers * 4 * shape.seq_length**2 * shape.hidden * 2
+    assert told["counted"] - told["megatron"] == attention * (1 - halves)
+
+
+def kept_bytes(work: Training, arithmetic: str) -> int:
+    """Return what a forward pass of 2 samples leaves for backward, but for weights."""
+    model = draft(work)
+    fill(model, "", work, torch.device("cpu"))
+    model.tie()
+    return saved_bytes(model.bfloat16() if arithmetic == "cast" else model, arithmetic)
+
+
+@pytest.mark.parametrize(("name", "arithmetic"), [
+    ("lora", "fp32"), ("lora", "autocast"), ("lora", "cast"), ("qlora", "autocast")])
+@pytest.mark.parametrize("targets", ["attention", "all"])
+@pytest.mark.parametrize("model", ["gpt2", "mistral-7b", "bert-large"])
+def test_what_a_forward_pass_keeps(model: str, name: str, targets: str, arithmetic: str) -> None:
+    """Of blocks behind the first, whose inputs need a gradient; the first keeps a little less."""
+    hidden = 256 if model == "mistral-7b" else 192
+
+    def made(layers: int, checkpointing: str = "none") -> Training:
+        sizes = {"layers": layers, "hidden": hidden, "seq_length": 40, "vocab": 255}
+        return training(name, {"targets": targets}, model=model, sizes=sizes,
+                        dtype="fp32" if arithmetic == "fp32" else "bf16",
+                        checkpointing=checkpointing)
+
+    adapters, shape, tokens = adapters_of(made(1)), shape_of(made(1)), 2 * 40
+    kept = {"fp32": Kept(adapters=adapters), "cast": Kept(2, 2, adapters=adapters),
+            "autocast": Kept(2, 4, copies=True, adapters=adapters)}[arithmetic]
+    of_block = block_bytes(shape, kept)
+    ends = embedding_bytes(shape, kept) + head_bytes(shape, kept)
+    one, two = (kept_bytes(made(layers), arithmetic) for layers in (1, 2))
+    # to the statistics of its norms
+    assert two - one == pytest.approx(tokens * of_block, abs=tokens * 16)
+    assert 0.7 * tokens * (of_block + ends) <= one <= 1.02 * tokens * (of_block + ends)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_in_4_bits_are_what_the_paper_says(dtype: torch.dtype) -> None:
+    """Dettmers et al., QLoRA, section 3 and appendix E: levels are normal quantiles."""
+    from bitsandbytes.functional import dequantize_4bit
+
+    from hpcbench.workloads.training.models.nf4 import quantised, unpacked
+
+    weight = torch.empty(192, 320).normal_(0, 0.02, generator=torch.Generator().manual_seed(1))
+    packed, state = quantised(weight.to(dtype))
+    assert (packed.dtype, packed.numel()) == (torch.uint8, weight.numel() // 2)
+    assert state.absmax.dtype == torch.uint8
+    found = unpacked(packed, state)
+    torch.testing.assert_close(dequantize_4bit(packed, state).double(), found,
+                               rtol=torch.finfo(dtype).eps, atol=1e-9)
+    blocks, scales = weight.to(dtype).double().view(-1, 64), found.view(-1, 64).abs().amax(dim=1)
+    assert float((blocks.abs().amax(dim=1) / scales - 1).abs().max()) < 0.05  # 8 bits of scale
+    levels = state.code.double()
+    assert (float(levels[0]), float(levels[7]), float(levels[15])) == (-1, 0, 1)
+    ours = torch.distributions.Normal(0, 1).icdf(torch.linspace(0.9677083, 0.5, 9).double())[:-1]
+    torch.testing.assert_close(levels[8:].flip(0), ours / ours[0], rtol=0, atol=2e-4)
+    nearest = (blocks[:, :, None] / scales[:, None, None] - levels).abs().argmin(dim=2)
+    best = levels[nearest] * scales[:, None]
+    off = (best - found.view(-1, 64)).abs() / scales[:, None]
+    assert float((off > 0.31).double().mean()) == 0
+    assert float((off > 1e-6).double().mean()) < 0.03  # those between two levels
