@@ -71,6 +71,12 @@ def training_definitions(items: Sequence[CaseResult]) -> Iterator[str]:
             yield f"  FLOPs as {name} counts them{meaning}"
             yield ("  (what is computed twice counts once, in HFU twice; other definitions: "
                    "summary.json)")
+    for work in works:
+        if work.adapters:
+            yield ("  of lora and qlora with frozen weights: 4 for each weight and token, not 6 "
+                   "(none have a gradient),")
+            yield "  and what adapters add"
+            break
     peaks = ", ".join(dict.fromkeys(filter(None, map(peak_of, items))))
     if peaks:
         yield f"memory = the most that any rank used ({peaks})"

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from hpcbench.analysis.training import hfu, mfu, rates
+from hpcbench.plan.training.adapters import adapters_of
 from hpcbench.plan.training.flops import DEFINITIONS, recomputed
 from hpcbench.plan.training.models import MODELS, shape_of
 from hpcbench.plan.workload import Training
@@ -16,7 +17,7 @@ from hpcbench.reduce.training import shown_definition
 from hpcbench.report.text import options_text
 
 MODEL_FIELDS = ("strategy", "model", "shrunk", "layers", "hidden", "vocab", "seq_length",
-                "parameters")
+                "parameters", "adapters")
 STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing")
 PHASES = {"data": "data_wait_s", "forward": "forward_s", "backward": "backward_s",
           "forward_backward": "forward_backward_s", "optimizer": "optimizer_s"}
@@ -75,7 +76,8 @@ def _executed(work: Training, definition: str) -> int | None:
     """Return the FLOPs of a step with what is computed again; None of models unknown here."""
     if work.model not in MODELS or definition not in DEFINITIONS:
         return None
-    again = recomputed(shape_of(work), work.global_batch, work.checkpointing, definition)
+    again = recomputed(shape_of(work), work.global_batch, work.checkpointing, definition,
+                       adapters_of(work))
     return dict(work.flops)[definition] + again
 
 
