@@ -84,6 +84,12 @@ def training_definitions(items: Sequence[CaseResult]) -> Iterator[str]:
         yield from communication.DEFINITIONS
         if any(work.pp > 1 for work in works):
             yield from communication.DEFINITIONS_OF_PIPELINES
+    for work in works:
+        if work.adapters:
+            yield ("  of lora and qlora with frozen weights: 4 for each weight and token, not 6 "
+                   "(none have a gradient),")
+            yield "  and what adapters add"
+            break
     peaks = ", ".join(dict.fromkeys(filter(None, map(peak_of, items))))
     if peaks:
         yield f"memory = the most that any rank used ({peaks})"

@@ -75,6 +75,9 @@ def calls_text(calls: Iterable[tuple[str, int, int]]) -> str:
 
 def demand_lines(work: Training) -> Iterator[str]:
     """Yield what a step will need of each rank that differs from the others."""
+    if work.adapters:
+        yield (f"trained: {work.adapters:,} parameters of adapters beside {work.parameters:,} of "
+               "the model, which are frozen")
     for stage in stages_of(work):
         expected = predict_stage(work, stage)
         whole = stage.first and stage.last

@@ -18,7 +18,7 @@ from hpcbench.reduce.training import shown_definition
 from hpcbench.report.text import options_text
 
 MODEL_FIELDS = ("strategy", "model", "shrunk", "layers", "hidden", "vocab", "seq_length",
-                "width", "classes", "image_size", "parameters")
+                "width", "classes", "image_size", "parameters", "adapters")
 """Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
 STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing")
 PHASES = {"data": "data_wait_s", "forward": "forward_s", "backward": "backward_s",

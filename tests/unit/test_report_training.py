@@ -60,6 +60,19 @@ def test_mfu_is_the_model_s_flops_over_what_all_ranks_can_do(
     assert float(row[8]) > 1.15 * float(row[7])  # HFU: both blocks run forward twice
 
 
+def test_frozen_weights_have_no_gradients_in_mfu_and_are_run_again_in_hfu(
+    tmp_path: Path, capsys: Capture,
+) -> None:
+    options = (("alpha", 32), ("over", "data"), ("rank", 4), ("targets", "all"))
+    case = training_case("lora", options=options, adapters=9_216, checkpointing="full")
+    lines = printed(with_peak(make_results((trained(case, 8e-3),)), fp32=50e9), tmp_path, capsys)
+    row, whole = cells(lines, "lora"), dict(flops(shape_of(case.training), 8))["megatron"]
+    mfu, hfu = (float(cell) for cell in row[11:13])
+    assert 0.6 < mfu / (100 * whole / (8e-3 * 2 * 50e9)) < 0.8
+    assert 1.3 < hfu / mfu < 1.5  # a forward pass beside two
+    assert any("frozen weights: 4 for each weight and token, not 6" in line for line in lines)
+
+
 def test_without_a_peak_there_is_no_mfu_but_a_reason(tmp_path: Path, capsys: Capture) -> None:
     lines = printed(strategies(), tmp_path, capsys)
     assert not any("MFU" in line for line in lines if line.startswith("strategy"))

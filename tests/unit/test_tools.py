@@ -69,3 +69,10 @@ def test_a_compiler_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tool_facts(["compiler"])["compiler"]["cpu"] == "the compiler false fails: exit code 1"
     monkeypatch.delenv("CXX")
     assert tool_facts(["compiler"])["compiler"]["cpu"] is None
+
+
+def test_modules_of_an_extra_are_installed_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert tool_facts(["peft", "triton"]) == {
+        "peft": "the Python module peft is not installed: pip install hpcbench[models]",
+        "triton": "the Python module triton is not installed: pip install triton"}

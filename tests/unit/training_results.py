@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench.plan.case import Case
+from hpcbench.plan.training.adapters import adapters_of
 from hpcbench.plan.training.flops import flops
 from hpcbench.plan.training.models import shape_of
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
@@ -22,7 +23,7 @@ def training_case(strategy: str = "data", *, index: int = 0, **changes: Any) -> 
     """Return a case whose FLOPs are those of its model; options come as ``options``."""
     case = changes.pop("case", {})
     work = make_training(strategy, **changes)
-    work = replace(work, flops=flops(shape_of(work), work.global_batch))
+    work = replace(work, flops=flops(shape_of(work), work.global_batch, adapters_of(work)))
     return make_training_case(work, index=index, **case)
 
 

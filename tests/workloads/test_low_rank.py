@@ -23,7 +23,8 @@ from hpcbench.plan.training.spec import Degrees
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.models.adapted import draft, fill, is_adapter
-from hpcbench.workloads.training.models.transformer import Transformer, token_loss
+from hpcbench.workloads.training.models.model import Model, mean_loss
+from hpcbench.workloads.training.models.transformer import Transformer
 from hpcbench.workloads.training.parity import _Found, parity
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.strategies.base import Batch
@@ -129,10 +130,10 @@ class Zeroed(Alone):
 class Unpacked(Alone):
     """Weights that were to be held in 4 bits."""
 
-    def fill(self, part: torch.nn.Module, prefix: str) -> None:
+    def fill(self, model: Model, prefix: str, part: torch.nn.Module) -> None:
         options = dict(self.spec.options)
         plain = training("lora", options, dtype=self.spec.dtype)
-        fill(part, prefix, plain, self.place.device)
+        fill(model, part, prefix, plain, self.place.device)
 
     def draft(self) -> Transformer:
         return draft(training("lora", dict(self.spec.options), dtype=self.spec.dtype))
@@ -202,7 +203,7 @@ def test_flops_are_those_that_torch_counts(model: str, targets: str, checkpointi
     made, shape = draft(work), shape_of(work)
     tokens = torch.zeros((2, shape.seq_length), dtype=torch.int64, device="meta")
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        token_loss(made(tokens), tokens).backward()
+        mean_loss(made(tokens), tokens).backward()
     adapters = adapters_of(work)
     told = dict(flops(shape, 2, adapters))
     assert tuple(told) == EXACT
@@ -216,7 +217,7 @@ def test_flops_are_those_that_torch_counts(model: str, targets: str, checkpointi
 def kept_bytes(work: Training, arithmetic: str) -> int:
     """Return what a forward pass of 2 samples leaves for backward, but for weights."""
     model = draft(work)
-    fill(model, "", work, torch.device("cpu"))
+    fill(model, model, "", work, torch.device("cpu"))
     model.tie()
     return saved_bytes(model.bfloat16() if arithmetic == "cast" else model, arithmetic)
 

@@ -16,7 +16,6 @@ import torch.distributed as dist
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpcbench.backends.groups import open_fake_world
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.primitives.implementations import chunked_pipeline
 from hpcbench.workloads.primitives.operation import PrimitiveOperation
@@ -80,7 +79,10 @@ def _group_name(arg: Any) -> str:
 @pytest.fixture
 def group() -> Iterator[Any]:
     """Open a group that is not the default one, as the group under test never is."""
-    open_fake_world(RANKS)
+    # registers the backend; torch has no public name for it
+    import torch.testing._internal.distributed.fake_pg  # noqa: F401
+
+    dist.init_process_group("fake", store=dist.HashStore(), rank=0, world_size=RANKS)
     yield dist.new_group(list(range(RANKS)), backend="fake")
     dist.destroy_process_group()
 

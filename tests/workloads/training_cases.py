@@ -16,6 +16,7 @@ from hpcbench.plan.training.strategies import strategy
 from hpcbench.plan.training.workload import counted
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.models.model import mean_loss
 from hpcbench.workloads.training.models.transformer import Transformer
 
 IMAGES: dict[str, Any] = {"layers": 4, "width": 8, "classes": 10, "image_size": 32}

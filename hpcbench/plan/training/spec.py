@@ -46,9 +46,10 @@ class StrategySpec:
     modules: tuple[str, ...] = ()
 
     def without_idle(self, options: Mapping[str, Option]) -> dict[str, Option]:
-        """Return the options that have an effect under one another."""
+        """Return the options that have an effect under one another, and those that were changed."""
         idle = self.idle(options)
-        return {name: value for name, value in options.items() if name not in idle}
+        return {name: value for name, value in options.items()
+                if name not in idle or value != self.options[name].default}
 
     def ineffective(self, options: Mapping[str, Option]) -> str | None:
         """Return which option was changed that has no effect, or None: two cases would be one."""
