@@ -239,7 +239,8 @@ def _left_together(work: Training, steps: Steps) -> set[str]:
     """
     found = {"exchange", "forward_backward"}
     found |= set() if steps.arrivals else {"backward"}
-    return found | ({"forward"} if work.tp > 1 or "all_gather" in work.calls else set())
+    found |= {"forward"} if work.tp > 1 or "all_gather" in work.calls else set()
+    return found | ({"optimizer"} if "broadcast" in work.calls else set())  # of what it updated
 
 
 def _words(phase: Phase, together: Collection[str]) -> str:

@@ -1,0 +1,192 @@
+"""What does measuring through hpcbench add to a training step? The same in plain torch, beside it.
+
+    python benchmarks/training_overhead.py [--passes 20] [--steps 8] [--strategies single data]
+
+One rank (single) or two gloo ranks (data: DDP), one job: in every pass three loops take turns in
+the same processes, each with a model of its own: hpcbench's measuring loop over its training
+operation (phases, arrivals at every bucket, stamps), a plain loop of torch over the same step, and
+that plain loop once more. Who goes first rotates; a barrier is before each step of all of them, and
+the first step of a turn counts on no side. A step's time is the maximum over ranks. Steps on shared
+cores are long and uneven: ratios are made pass by pass, of medians within a pass; shown are
+quartiles over passes, and those of the second plain loop, which say how far equal loops come apart.
+Other work on the machine disturbs the CPU time that all ranks use in a turn less; it holds what is
+done between steps, too. Goal: median ratio of the times at most 1.01.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from hpcbench.backends.control import GlooControl
+from hpcbench.backends.devices import CpuDevice
+from hpcbench.backends.groups import Division, open_groups
+from hpcbench.config.load import check_config
+from hpcbench.measure.loop import Schedule, Surroundings, measure
+from hpcbench.measure.progress import SharedProgress
+from hpcbench.measure.start import after_barrier
+from hpcbench.measure.stop import FixedCount
+from hpcbench.plan.expand import make_plan
+from hpcbench.plan.training.models import shape_of
+from hpcbench.plan.workload import Training
+from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.data import SEED, replica_batch
+from hpcbench.workloads.training.models.transformer import Transformer, token_loss
+from hpcbench.workloads.training.models.weights import init_weights
+from hpcbench.workloads.training.operation import TrainingOperation
+from hpcbench.workloads.training.optimizers import make_optimizer
+
+GOAL = 1.01
+RANKS = {"single": 1, "data": 2}
+NAMES = ("hpcbench", "plain", "plain again")
+BUCKET_MB = 1
+Loop = Callable[[int], np.ndarray]
+
+
+def main() -> None:
+    """Run the ranks of each strategy and print the ratios; or be one of the ranks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--passes", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--strategies", nargs="+", default=list(RANKS), choices=list(RANKS))
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank is not None:
+        one_rank(given)
+        return
+    missed = []
+    for strategy in given.strategies:
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [subprocess.Popen(
+                [sys.executable, __file__, "--passes", str(given.passes), "--steps",
+                 str(given.steps), "--strategies", strategy, "--folder", folder, "--rank",
+                 str(rank)],
+                env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
+                for rank in range(RANKS[strategy])]
+            if any([rank.wait() for rank in ranks]):
+                sys.exit("a rank failed")
+            missed.append(report(Path(folder), strategy))
+    sys.exit(int(any(missed)))
+
+
+def one_rank(given: argparse.Namespace) -> None:
+    """Take turns; keep this rank's durations, (loop, pass, step), in ns."""
+    (strategy,), timeout = given.strategies, timedelta(seconds=600)
+    size = RANKS[strategy]
+    dist.init_process_group("gloo", init_method=f"file://{given.folder}/store", rank=given.rank,
+                            world_size=size, timeout=timeout)
+    torch.set_num_threads(1)
+    work, division = training(strategy), Division(size, 1, given.rank)
+    places = [Place(given.rank, size, open_groups("gloo", timeout, division, None),
+                    torch.device("cpu")) for _ in NAMES]
+    loops = (through_hpcbench(work, places[0], 1 + given.steps), *(
+        plain(work, place) for place in places[1:]))
+    gc.collect()
+    gc.freeze()  # as the template process does before it forks workers
+    for loop in loops:
+        loop(2)
+    times = np.empty((len(loops), given.passes, given.steps))
+    used = np.empty((len(loops), given.passes))
+    for number in range(given.passes):
+        for turn in range(len(loops)):
+            which, before_ns = (number + turn) % len(loops), time.process_time_ns()
+            times[which, number] = loops[which](1 + given.steps)[1:]
+            used[which, number] = (time.process_time_ns() - before_ns) / (1 + given.steps)
+    np.savez(given.folder / f"{given.rank}.npz", times=times, used=used)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def training(strategy: str) -> Training:
+    """Return a training of a few hundred ms, in several buckets."""
+    options = {"bucket_mb": BUCKET_MB} if strategy == "data" else {}
+    block = {"kind": "training", "model": "transformer-tiny", "layers": 4, "batch_size": 4,
+             "strategies": {strategy: options}}
+    (case,) = make_plan(check_config({"benchmarks": [block]}, "here"), RANKS[strategy]).cases
+    return case.training
+
+
+def through_hpcbench(work: Training, place: Place, most: int) -> Loop:
+    """Return the worker's loop over its training steps, checked as in a run."""
+    operation = TrainingOperation(work, place, validate=False)
+    device, progress, control = CpuDevice(), SharedProgress.create(most), GlooControl()
+
+    def loop(steps: int) -> np.ndarray:
+        around = Surroundings(after_barrier(control), FixedCount(steps - 1), control.barrier,
+                              time.perf_counter_ns)
+        progress.begin(1)
+        assert not measure(operation, device, progress, Schedule(1, 1, validate=True),
+                           around).wrong
+        rows = progress.rows()
+        return rows[:, 1] - rows[:, 0]
+    return loop
+
+
+def plain(work: Training, place: Place) -> Loop:
+    """Return what one would write without hpcbench."""
+    model: nn.Module = Transformer(shape_of(work))
+    init_weights(model, SEED)
+    if place.world_size > 1:
+        model = DistributedDataParallel(model, process_group=place.group, bucket_cap_mb=BUCKET_MB)
+    optimizer = make_optimizer(work.optimizer, model.parameters())
+    taken = 0
+
+    def loop(steps: int) -> np.ndarray:
+        nonlocal taken
+        times = []
+        for _ in range(steps):
+            dist.barrier()
+            start_ns = time.perf_counter_ns()
+            tokens, targets = replica_batch(work, taken, place.rank, place.device)
+            token_loss(model(tokens), targets).backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            times.append(time.perf_counter_ns() - start_ns)
+            taken += 1
+        dist.barrier()
+        return np.array(times)
+    return loop
+
+
+def report(folder: Path, strategy: str) -> bool:
+    """Print the quartiles of all loops and their ratios; return whether the goal is missed."""
+    ranks = [np.load(folder / f"{rank}.npz") for rank in range(RANKS[strategy])]
+    times = np.array([rank["times"] for rank in ranks]).max(axis=0)
+    print(f"{strategy}, ranks: {len(ranks)}, {times.shape[1]} passes of {times.shape[2]} steps; "
+          f"load {os.getloadavg()[0]:.1f}; q25, median, q75 over passes, in ms, and over those of "
+          "plain in the same pass:")
+    found = table("time of a step", np.median(times, axis=2) / 1e6)
+    table("CPU time of a step and what is around it, all ranks",
+          sum(rank["used"] for rank in ranks) / 1e6)
+    print(f"  median ratio {found:.3f}, goal {GOAL}: {'met' if found <= GOAL else 'missed'}")
+    return found > GOAL
+
+
+def table(title: str, values_ms: np.ndarray) -> float:
+    """Print (loop, pass) and ratios to plain's; return hpcbench's median ratio."""
+    print(f"  {title}")
+    ratios = values_ms / values_ms[1]
+    for name, own, ratio in zip(NAMES, values_ms, ratios, strict=True):
+        cells = [np.percentile(one, [25, 50, 75]) for one in (own, ratio)]
+        print(f"    {name:<12}" + ", ".join(f"{item:7.2f}" for item in cells[0]) + "   "
+              + ", ".join(f"{item:.3f}" for item in cells[1]))
+    return float(np.median(ratios[0]))
+
+
+if __name__ == "__main__":
+    main()
