@@ -199,10 +199,11 @@ class Worker:
         if case.mode == "isolated":
             self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
             start = AgreedStart(control, clock, now_ns, self._slack_ns)
+        drag = operation.drag if isinstance(operation, TrainingOperation) else _undraggable
         fold = first_to_last(clock) if case.mode == "isolated" else slowest_rank
         return Surroundings(
             start=start, stopping=self._stopping(case, message, fold, control),
-            finish=control.barrier, now_ns=now_ns, faults=before_call(faults),
+            finish=control.barrier, now_ns=now_ns, faults=before_call(faults, drag),
             spoilers=after_call(faults, operation.spoil),
             strays=strays(faults, lambda: other_operation(case.workload, operation.place)))
 
@@ -244,6 +245,10 @@ def _operation(work: Workload, place: Place, *, validate: bool) -> AnyOperation:
     if isinstance(work, Primitive):
         return PrimitiveOperation(work, place)
     return TrainingOperation(work, place, validate=validate)
+
+
+def _undraggable(seconds: float) -> None:
+    raise CaseError("only trainings have samples that can take longer")
 
 
 def _told(operation: AnyOperation) -> Message:

@@ -155,6 +155,8 @@ class TrainingBlock(Block):
     optimizer: Axis[Optimizer] = Field(default=("adamw",), description="Who updates the weights.")
     checkpointing: Axis[Checkpointing] = Field(
         default=("none",), description="Activations that are computed again, not kept.")
+    data: Axis[Text] = Field(
+        default=("synthetic",), description="Random tokens, or the path of a file of tokens.")
 
 
 BLOCKS: Mapping[str, type[Block]] = {

@@ -21,7 +21,7 @@ from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
 from hpcbench.plan.training.points import TrainingPoint, training_points
 from hpcbench.plan.training.predict import Prediction, predict
 from hpcbench.plan.training.workload import make_training
-from hpcbench.plan.workload import Training
+from hpcbench.plan.workload import SYNTHETIC, Training
 
 _FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls", "runner")
 """What follows from the rest of a training: no part of what makes it this one."""
@@ -69,4 +69,6 @@ def _unsupported(point: TrainingPoint, work: Training, device: str) -> str | Non
 def _identity(work: Training) -> dict[str, Any]:
     """Return what makes it this training; what follows from that is left out."""
     told = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS}
+    if work.data == SYNTHETIC:  # as it was before there were files
+        del told["data"]
     return {"kind": "training", **told, "options": dict(work.options)}

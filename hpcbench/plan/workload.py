@@ -9,6 +9,8 @@ from typing import Any
 _TWO_FORMS = ("all_gather", "reduce_scatter")
 _REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 Option = str | int | bool
+SYNTHETIC = "synthetic"
+"""The data of a training that reads no file: random tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ class Training:
     ``dp`` replicas, each of ``tp`` x ``pp`` ranks. ``dtype`` is that of the arithmetic; bf16 and
     fp16 are mixed precision over fp32 weights. ``options`` are the strategy's, sorted by name.
     ``parameters`` counts the whole model; ``flops`` are the model's of one step on all ranks, one
-    figure for each definition. ``runner`` is ``module:class``.
+    figure for each definition. ``runner`` is ``module:class``. ``data`` is the path of a file of
+    tokens, or SYNTHETIC.
     """
 
     strategy: str
@@ -165,6 +168,7 @@ class Training:
     calls: tuple[str, ...]
     runner: str
     groups: int = 1
+    data: str = SYNTHETIC
 
     @property
     def name(self) -> str:
@@ -204,6 +208,7 @@ class Training:
         parts += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []
         parts += [self.optimizer]
         parts += [f"checkpointing={self.checkpointing}"] if self.checkpointing != "none" else []
+        parts += [f"data={self.data}"] if self.data != SYNTHETIC else []
         parts += [f"{name}={degree}" for name, degree in (
             ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
         parts += [f"{name}={value}" for name, value in self.options if name not in ("tp", "pp")]

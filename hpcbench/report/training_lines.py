@@ -9,7 +9,7 @@ from statistics import median
 from rich.text import Text
 
 from hpcbench.plan.training.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
-from hpcbench.plan.workload import Training
+from hpcbench.plan.workload import SYNTHETIC, Training
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from hpcbench.reduce.training import shown_definition
 from hpcbench.report.tables import STYLES, TABLED
@@ -31,7 +31,7 @@ from hpcbench.report.timing import flag_cell, fold_of, interval_cell
 from hpcbench.report.training_summary import most_bytes, peak_of, steps_of, training_fields
 
 SHORT = {"data": "data", "forward": "forward", "backward": "backward",
-         "forward_backward": "fwd+bwd", "optimizer": "optimizer"}
+         "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
 """Phase -> the title of its column."""
 COMMUNICATING = ("backward", "forward_backward")
 """Phases that all ranks leave together: their length does not reveal who came late."""
@@ -105,9 +105,10 @@ def training_lines(
 def _group_title(item: CaseResult) -> str:
     case, work = item.case, item.case.training
     checkpointing = f"checkpointing {work.checkpointing}" if work.checkpointing != "none" else ""
+    data = f"data {work.data}" if work.data != SYNTHETIC else ""
     parts = (f"{work.model} ({model_text(work)})", f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}", work.dtype,
-             work.optimizer, checkpointing, env_text(case))
+             work.optimizer, checkpointing, data, env_text(case))
     return "  ".join(part for part in parts if part)
 
 

@@ -17,9 +17,10 @@ from hpcbench.report.text import options_text
 
 MODEL_FIELDS = ("strategy", "model", "shrunk", "layers", "hidden", "vocab", "seq_length",
                 "parameters")
-STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing")
+STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing", "data")
 PHASES = {"data": "data_wait_s", "forward": "forward_s", "backward": "backward_s",
-          "forward_backward": "forward_backward_s", "optimizer": "optimizer_s"}
+          "forward_backward": "forward_backward_s", "optimizer": "optimizer_s",
+          "balance": "balance_s"}
 """Phase -> its field: the median of the middle rank."""
 MEMORY = {"parameters": "parameters_bytes", "gradients": "gradients_bytes",
           "optimizer_state": "optimizer_state_bytes", "activations": "activations_bytes",

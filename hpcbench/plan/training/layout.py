@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hpcbench.config.names import DTYPE_BYTES
 from hpcbench.plan.training.activations import Kept
+from hpcbench.plan.training.shares import most_share
 from hpcbench.plan.training.tensors import COLUMNWISE, ROWWISE, Tensor
 from hpcbench.plan.training.traffic import Groups
 from hpcbench.plan.workload import Training
@@ -25,7 +26,7 @@ class Layout:
         hook: how gradients travel (DDP).
         state_ranks: ranks that the optimizer's states alone are divided among (ZeRO stage 1).
         parts: micro-batches of a step, of which each has ``tokens``.
-        tokens: of one micro-batch of a replica.
+        tokens: of one micro-batch of a replica, where they differ the most.
     """
 
     kept: Kept
@@ -58,7 +59,7 @@ def layout_of(work: Training) -> Layout:
         bucket_view=bool(options.get("bucket_view", False)),
         hook=str(options.get("comm_hook", "none")),
         state_ranks=work.dp if work.strategy == "zero1" else 1, parts=parts,
-        tokens=work.batch_size * work.seq_length // parts)
+        tokens=-(-most_share(work) // parts) * work.seq_length)
 
 
 def _groups(work: Training) -> Groups | None:

@@ -36,6 +36,7 @@ class Setting(NamedTuple):
     dtype: str
     optimizer: str
     checkpointing: str
+    data: str
 
 
 class TrainingPoint(NamedTuple):

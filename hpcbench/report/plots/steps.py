@@ -47,9 +47,10 @@ CHARACTER = 0.0069
 """A character of a label."""
 LONGEST_LABEL = 55
 """Longer labels are broken into lines."""
-PHASE_COLOURS = dict(zip(SHORT, (COLOURS[6], COLOURS[4], COLOURS[0], COLOURS[3], COLOURS[2]),
+PHASE_COLOURS = dict(zip(SHORT, (COLOURS[6], COLOURS[4], COLOURS[0], COLOURS[3], COLOURS[2],
+                                 COLOURS[1]),
                          strict=True))
-_VARIED = ("batch_size", "accumulation", "optimizer", "checkpointing")
+_VARIED = ("batch_size", "accumulation", "optimizer", "checkpointing", "data")
 """What a label names where it is not the same in the whole figure."""
 OTHER = "other"
 OTHER_COLOUR = "#bbbbbb"

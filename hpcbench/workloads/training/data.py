@@ -2,36 +2,92 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Protocol
+
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from hpcbench.plan.workload import Training
+from hpcbench.errors import CaseError
+from hpcbench.plan.workload import SYNTHETIC, Training
+from hpcbench.token_file import check, open_tokens
 from hpcbench.workloads.training.strategies.base import Batch
 
 SEED = 0
 """Of tokens and weights: every case and every rank has the same."""
+Tokens = npt.NDArray[np.int64]
 
 
-def replica_batch(spec: Training, step: int, replica: int, device: torch.device) -> Batch:
-    """Return the samples of one data-parallel replica in one step, on the device.
+class Source(Protocol):
+    """Where samples come from; each is known by its step and its index in the global batch."""
 
-    Replicas take consecutive parts of the global batch. Tokens are uniformly random; a sample has
-    one more than ``seq_length``, and each token is to be predicted from those before it. Models
-    that see the tokens behind, too (BERT), are given the same: their work does not differ.
+    n_samples: int | None
+    """How many there are before the first comes again, None if there is no end."""
+
+    def sample(self, step: int, index: int) -> Tokens:
+        """Return a sample: ``seq_length`` tokens and the one behind them."""
+
+
+class Loader:
+    """Brings samples to the device. Every rank has one of its own, with all samples."""
+
+    def __init__(self, spec: Training, device: torch.device) -> None:
+        """Open the data. Raises FileError if a file cannot be, CaseError if it is too short."""
+        self._device = device
+        self.source: Source = Random(spec) if spec.data == SYNTHETIC else FromFile(spec)
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Return ``count`` consecutive samples of the global batch of a step, on the device.
+
+        Each token is to be predicted from those before it. Models that see the tokens behind, too
+        (BERT), are given the same: their work does not differ.
+        """
+        samples = np.stack([self.source.sample(step, index)
+                            for index in range(first, first + count)])
+        tokens = torch.from_numpy(samples).to(self._device)
+        return tokens[:, :-1], tokens[:, 1:]
+
+
+class Random:
+    """Uniformly random tokens."""
+
+    def __init__(self, spec: Training) -> None:
+        self._spec = spec
+        self.n_samples: int | None = None
+
+    def sample(self, step: int, index: int) -> Tokens:
+        """Return the tokens of one sample, which depend on seed, step and global index only.
+
+        Philox is a counter hashed with a key (Salmon et al., 2011): each sample has a stretch of
+        2^128 of its own, and none needs another to be drawn before.
+        """
+        generator = np.random.Generator(np.random.Philox(key=SEED, counter=[0, 0, index, step]))
+        return generator.integers(0, self._spec.vocab, self._spec.seq_length + 1, dtype=np.int64)
+
+
+class FromFile:
+    """Consecutive stretches of a file, from its beginning again when it has been read.
+
+    Sample i of step s is stretch s x global batch + i. Neighbours share one token: the last to be
+    predicted of one is the first that is seen of the next.
     """
-    first = replica * spec.batch_size
-    samples = np.stack([_sample(spec, step, index)
-                        for index in range(first, first + spec.batch_size)])
-    tokens = torch.from_numpy(samples).to(device)
-    return tokens[:, :-1], tokens[:, 1:]
 
+    def __init__(self, spec: Training) -> None:
+        self._file = open_tokens(Path(spec.data), spec.vocab)
+        self._spec = spec
+        self._count = (len(self._file.tokens) - 1) // spec.seq_length
+        self.n_samples: int | None = self._count
+        if self._count < spec.global_batch:
+            raise CaseError(
+                f"{spec.data}: has {len(self._file.tokens)} tokens, a step takes "
+                f"{spec.global_batch} samples of {spec.seq_length} and one more, "
+                f"{spec.tokens + 1} tokens")
 
-def _sample(spec: Training, step: int, index: int) -> np.ndarray[tuple[int, ...],
-                                                                 np.dtype[np.int64]]:
-    """Return the tokens of one sample, which depend on seed, step and global index only.
-
-    Philox is a counter hashed with a key (Salmon et al., 2011): each sample has a stretch of 2^128
-    of its own, and none needs another to be drawn before.
-    """
-    generator = np.random.Generator(np.random.Philox(key=SEED, counter=[0, 0, index, step]))
-    return generator.integers(0, spec.vocab, spec.seq_length + 1, dtype=np.int64)
+    def sample(self, step: int, index: int) -> Tokens:
+        """Return the tokens of one sample."""
+        spec = self._spec
+        first = (step * spec.global_batch + index) % self._count * spec.seq_length
+        tokens = self._file.tokens[first:first + spec.seq_length + 1].astype(np.int64)
+        check(self._file.path, tokens, first, spec.vocab)  # what a file says of itself may be wrong
+        return tokens

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from hpcbench.plan.training.shares import is_dynamic, unlike_shares
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.bounds import (
@@ -19,7 +20,7 @@ from hpcbench.workloads.training.bounds import (
     arithmetic_bound,
     gradient_bound,
 )
-from hpcbench.workloads.training.data import replica_batch
+from hpcbench.workloads.training.data import Loader
 from hpcbench.workloads.training.phases import phase_clock
 from hpcbench.workloads.training.reference import Reference
 from hpcbench.workloads.training.strategies.base import Exchange, Strategy
@@ -94,6 +95,7 @@ def parity(
 ) -> Parity:
     """Compare one step of a fresh strategy with the reference, outside of all time.
 
+    Where replicas may get unlike shares of the global batch, they have such in the last comparison.
     Compared are the loss of this rank's replica, all gradients, and the weights after a step of
     the optimizer with the strategy's own gradients. All ranks call it. The strategy is closed then:
     what is timed is made anew from the seed.
@@ -103,7 +105,7 @@ def parity(
     with closing(make(work, place)) as strategy:
         worst, wrong, loss = 0.0, None, None
         if strategy.holds_loss and work is spec:
-            expected = reference.losses[strategy.replica]
+            expected = reference.loss(*strategy.share)
             loss = expected, arithmetic_bound(work) * abs(expected)
         for what, found in _comparisons(work, strategy, reference):
             worst = max(worst, *(item.share for item in found))
@@ -116,14 +118,16 @@ def _comparisons(
 ) -> Iterator[tuple[str, list[_Found]]]:
     device = strategy.place.device
     phases = phase_clock(device, time.perf_counter_ns)
-    batch = replica_batch(work, 0, strategy.replica, device)
+    loader = Loader(work, device)
     got: dict[str, torch.Tensor] = {}
     for call in range(strategy.settling + 1):
+        if call == strategy.settling and is_dynamic(work):
+            strategy.divide(unlike_shares(work))
         strategy.discard()
         phases.begin()
-        loss = strategy.forward_backward(batch, phases)
+        loss = strategy.forward_backward(loader.batch(0, *strategy.share), phases)
         if strategy.holds_loss:
-            expected = reference.losses[strategy.replica]
+            expected = reference.loss(*strategy.share)
             yield "losses", [_loss(float(loss), expected, arithmetic_bound(work) * abs(expected))]
         got = strategy.full_gradients()
         yield "gradients", list(_gradients(

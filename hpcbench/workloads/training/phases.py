@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-PHASES = ("data", "forward", "backward", "forward_backward", "optimizer")
+PHASES = ("data", "forward", "backward", "forward_backward", "optimizer", "balance")
 """In the order of a step. A schedule that mixes forward and backward has ``forward_backward``."""
 
 

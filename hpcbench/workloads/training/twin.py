@@ -7,7 +7,7 @@ from dataclasses import replace
 from hpcbench.plan.training.models import parameters, shape_of
 from hpcbench.plan.training.strategies import strategy
 from hpcbench.plan.training.validity import why_not
-from hpcbench.plan.workload import Training
+from hpcbench.plan.workload import SYNTHETIC, Training
 
 MOST_PARAMETERS = 20_000_000
 """Of a model that is tried itself: the reference takes 16 bytes for each, in fp64."""
@@ -31,8 +31,8 @@ def tried(spec: Training) -> Training:
     heads = kv_heads * min(2, spec.heads // spec.kv_heads)
     hidden = _HEAD_DIM * heads
     twin = replace(
-        spec, shrunk=True, hidden=hidden, heads=heads, kv_heads=kv_heads, inner=2 * hidden,
-        vocab=min(spec.vocab, _VOCAB * spec.tp),
+        spec, data=SYNTHETIC, shrunk=True, hidden=hidden, heads=heads, kv_heads=kv_heads,
+        inner=2 * hidden, vocab=min(spec.vocab, _VOCAB * spec.tp),
         seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp)))
     return _counted(_shallow(twin))
 

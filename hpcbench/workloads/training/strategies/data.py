@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,8 +12,13 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from hpcbench.plan.training.shares import is_dynamic
+from hpcbench.plan.workload import Training
+from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.balance import Balancer
 from hpcbench.workloads.training.models.transformer import Transformer
-from hpcbench.workloads.training.strategies.base import Exchange
+from hpcbench.workloads.training.phases import PhaseClock
+from hpcbench.workloads.training.strategies.base import Batch, Exchange
 from hpcbench.workloads.training.strategies.replica import Replica
 
 _EXCHANGES = {
@@ -30,6 +36,32 @@ class Data(Replica):
 
     settling = _SETTLED
     ddp: DistributedDataParallel
+
+    def __init__(self, spec: Training, place: Place) -> None:
+        super().__init__(spec, place)
+        self._balancer = Balancer(spec, place, self.plain) if is_dynamic(spec) else None
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Return which samples of the next global batch are this replica's: first and count."""
+        return self._balancer.share if self._balancer else super().share
+
+    def divide(self, shares: Sequence[int]) -> None:
+        """Give each replica so many samples from now on. Only where they are balanced."""
+        assert self._balancer is not None  # noqa: S101
+        self._balancer.shares = tuple(shares)
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        """See `Replica`."""
+        if self._balancer:
+            self._balancer.begin(len(batch[0]))
+        return super().forward_backward(batch, phases)
+
+    def rebalance(self, phases: PhaseClock) -> None:
+        """Agree at the end of a step on the shares of the next. All ranks call it."""
+        if self._balancer:
+            self._balancer.exchange()
+            phases.end("balance")
 
     def wrap(self, model: Transformer) -> nn.Module:
         """Return the model in DDP, on the group under test."""
