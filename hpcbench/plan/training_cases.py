@@ -18,6 +18,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import estimate_training_s
 from hpcbench.plan.points import Job
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+from hpcbench.plan.training.fits import advice
 from hpcbench.plan.training.points import TrainingPoint, training_points
 from hpcbench.plan.training.predict import Prediction, predict
 from hpcbench.plan.training.workload import make_training
@@ -40,11 +41,14 @@ def _draft(point: TrainingPoint, job: Job) -> Draft:
     expected = Prediction() if reason else predict(work)
     calls = (point.warmup + sample_bounds(point, job.config)[0]) * calls_of_sample(
         point, job.config)
+    hardware = job.config.hardware
+    reason = reason or too_large(expected.memory.total, 0, device, hardware)
+    if expected.memory.total and reason:
+        reason += f"; {advice(work, int((hardware.memory_per_device_gb or 0) * 1e9))}"
     return Draft(
         workload=work, device=device, validate=point.validate,
-        memory_bytes=expected.memory.total,
-        skip=reason or too_large(expected.memory.total, 0, device, job.config.hardware),
-        estimate_s=estimate_training_s(expected, device, calls, job.config.hardware),
+        memory_bytes=expected.memory.total, skip=reason,
+        estimate_s=estimate_training_s(expected, device, calls, hardware),
         identity=_identity(work))
 
 

@@ -33,7 +33,7 @@ from hpcbench.report.training_summary import most_bytes, peak_of, steps_of, trai
 SHORT = {"data": "data", "forward": "forward", "backward": "backward",
          "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
 """Phase -> the title of its column."""
-COMMUNICATING = ("backward", "forward_backward")
+COMMUNICATING = ("backward", "forward_backward", "balance")
 """Phases that all ranks leave together: their length does not reveal who came late."""
 CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
 """A rank is named where it stands out in so many of the steps, by so much of the other end."""
@@ -52,7 +52,9 @@ DEFINITIONS = (
     "  tokens/s = samples/s x sequence length: each token counts once, however many ranks see it",
     "data .. optimizer = time in the phase, in % of the time of all steps of all ranks; data = "
     "waiting for the batch,",
-    "  other = in no phase. All ranks leave backward together: who is slow has the shortest",
+    "  balance = agreeing on the ranks' samples, other = in no phase. All ranks leave backward "
+    "together: who is slow",
+    "  has the shortest",
     "parity = loss, gradients and updated weights against those of a single process with the same "
     "weights and samples:",
     "  the largest error of any rank in % of what is allowed",
@@ -177,10 +179,34 @@ def _lines_below(items: Sequence[CaseResult], results: Results) -> Iterator[Text
     for reason, count in reasons.items():
         yield Text(f"  {plural(count, 'row')} without MFU: {reason}", style="dim")
     for item in items:
-        for words in standing_out(item):
-            work = item.case.training
-            yield Text(f"  {work.strategy} {options_text(work.options)}".rstrip() + f": {words}",
-                       style="yellow")
+        yield from (Text(f"  {_title(item)}: {words}", style="dim")
+                    for words in (*_shares(item), *_read_again(item)))
+    for item in items:
+        yield from (Text(f"  {_title(item)}: {words}", style="yellow")
+                    for words in standing_out(item))
+
+
+def _title(item: CaseResult) -> str:
+    work = item.case.training
+    return f"{work.strategy} {options_text(work.options)}".rstrip()
+
+
+def _shares(item: CaseResult) -> Iterator[str]:
+    """Yield what the replicas' samples were at the end, where they were divided by speed."""
+    told = {int(rank): left["balance"]["samples"] for rank, left in item.detail.items()
+            if "balance" in left}
+    if told:
+        shares = ", ".join(f"{told[rank]} on rank {rank}" for rank in sorted(told))
+        yield f"of {item.case.training.global_batch} samples in the end {shares}"
+
+
+def _read_again(item: CaseResult) -> Iterator[str]:
+    """Yield how often a file of tokens was read in a pass, if it was too short for all steps."""
+    times = [left["data"]["steps"] * item.case.training.global_batch / left["data"]["samples"]
+             for left in item.detail.values() if "data" in left]
+    if times and max(times) > 1:
+        yield (f"{item.case.training.data} was read {max(times):.1f} times in a pass: "
+               "it has fewer samples than the steps take")
 
 
 def _compared(item: CaseResult) -> str:

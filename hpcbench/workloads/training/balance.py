@@ -7,10 +7,10 @@ from statistics import median
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from hpcbench.plan.training.shares import EVERY, divide, even_shares
 from hpcbench.plan.workload import Training
+from hpcbench.workloads.calls import all_gather_tensor
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.models.transformer import Transformer
 
@@ -66,7 +66,7 @@ class Balancer:
         self._work = OwnWork(model, place.device)
         self._samples = 0
         self._costs: list[list[float]] = []
-        self._all = torch.empty(spec.dp, dtype=torch.float64, device=place.device)
+        self._all = torch.zeros(spec.dp, dtype=torch.float64, device=place.device)
 
     @property
     def share(self) -> tuple[int, int]:
@@ -83,7 +83,7 @@ class Balancer:
         """Tell all ranks how long a sample took this one; divide anew if it is time."""
         own = torch.full((1,), self._work.seconds() / self._samples, dtype=torch.float64,
                          device=self._place.device)
-        dist.all_gather_into_tensor(self._all, own, group=self._place.group)
+        all_gather_tensor(self._all, own, group=self._place.group)
         self._costs.append(self._all.tolist())
         if len(self._costs) == EVERY:
             self.shares = divide(self._spec, [median(each) for each in zip(
