@@ -75,8 +75,8 @@ def test_out_of_memory_is_one_failed_case_that_says_what_would_fit(mpirun: MpiLa
     block = {**TINY, "model": "gpt2", "layers": 1, "hidden": 48, "vocab": 8192}
     config = sweep(measure={"warmup": 0, "iterations": 1}, benchmarks=[
         {**block, "strategies": "data", **sizes} for sizes in (
-            {"batch_size": 600, "accumulation": [1, 6]}, {"batch_size": 2})],
-        launch={"timeout_s": 60, "memory_limit_gb": 1.0})
+            {"batch_size": 300, "accumulation": [1, 6]}, {"batch_size": 2})],
+        launch={"timeout_s": 60, "memory_limit_gb": 0.7})
     outcome = read(mpirun.run(2, config=config, timeout=100).check(1).folder)
     mpirun.assert_no_orphans()
     large, *others = outcome.results.cases

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from hpcbench.config.names import CHECKPOINTINGS
@@ -15,6 +16,8 @@ from hpcbench.plan.training.validity import why_not
 from hpcbench.plan.workload import Training
 
 Setting = Mapping[str, Any]
+_TRIED = 4096
+"""Values of a setting that are looked at for one that the strategy can take."""
 
 
 def advice(work: Training, available: int) -> str:
@@ -42,31 +45,36 @@ def predicted(work: Training) -> int:
 
 def _alone(work: Training, budget: int) -> Iterator[Setting]:
     """Yield the mildest value of each setting that fits with the others as they are."""
-    yield from _mildest(work, budget, _smaller(work))
-    yield from _mildest(work, budget, ({"accumulation": parts} for parts in range(
-        work.accumulation + 1, work.batch_size + 1)))
-    stronger = CHECKPOINTINGS[CHECKPOINTINGS.index(work.checkpointing) + 1:]
-    yield from _mildest(work, budget, ({"checkpointing": name} for name in stronger))
+    samples, stronger = work.batch_size, CHECKPOINTINGS.index(work.checkpointing) + 1
+    yield from _mildest(work, budget, "batch_size", range(samples - 1, 0, -1))
+    yield from _mildest(work, budget, "accumulation", range(work.accumulation + 1, samples + 1))
+    yield from _mildest(work, budget, "checkpointing", CHECKPOINTINGS[stronger:])
 
 
 def _together(work: Training, budget: int) -> Iterator[Setting]:
     """Yield what fits with all activations computed again."""
-    yield from _mildest(work, budget, ({**smaller, "checkpointing": "full"}
-                                       for smaller in _smaller(work)))
+    again = replace(work, checkpointing="full")
+    for found in _mildest(again, budget, "batch_size", range(work.batch_size - 1, 0, -1)):
+        yield {**found, "checkpointing": "full"}
 
 
-def _smaller(work: Training) -> Iterator[Setting]:
-    return ({"batch_size": samples} for samples in range(work.batch_size - 1, 0, -1))
+def _mildest(
+    work: Training, budget: int, name: str, values: Sequence[int | str],
+) -> Iterator[Setting]:
+    """Yield the first value that fits and goes with the strategy.
 
+    Each value needs less than those before it. Batches may be of millions: where what fits begins
+    is found by halving.
+    """
+    def with_(value: int | str) -> Training:
+        setting: Setting = {name: value}
+        return replace(work, **setting)
 
-def _mildest(work: Training, budget: int, settings: Iterable[Setting]) -> Iterator[Setting]:
-    """Yield the first that goes with the strategy and fits; each needs less than those before."""
     spec = strategy(work.strategy)
-    usable = [setting for setting in settings
-              if spec and why_not(replace(work, **setting), spec) is None]
-    first = bisect_left(usable, True, key=lambda setting: predicted(
-        replace(work, **setting)) <= budget)
-    yield from usable[first:first + 1]
+    first = bisect_left(values, True, key=lambda value: predicted(with_(value)) <= budget)
+    usable = ({name: value} for value in values[first:first + _TRIED]
+              if spec and why_not(with_(value), spec) is None)
+    yield from islice(usable, 1)
 
 
 def _words(setting: Setting) -> str:
