@@ -55,8 +55,9 @@ class OwnWork:
 class Balancer:
     """The shares of all replicas, the same on every rank.
 
-    In every step each rank tells all others its time for one sample, so that all steps are alike;
-    every `EVERY` steps the samples are divided anew, by the medians since.
+    In every step each rank tells all others its time for one sample, so that all steps are alike.
+    That takes place under the next step, at whose end it is looked at: nobody waits for it. From
+    `EVERY` of them the samples are divided anew, by the medians.
     """
 
     def __init__(self, spec: Training, place: Place, model: Transformer) -> None:
@@ -66,7 +67,9 @@ class Balancer:
         self._work = OwnWork(model, place.device)
         self._samples = 0
         self._costs: list[list[float]] = []
+        self._own = torch.zeros(1, dtype=torch.float64, device=place.device)
         self._all = torch.zeros(spec.dp, dtype=torch.float64, device=place.device)
+        self._under_way: Any = None
 
     @property
     def share(self) -> tuple[int, int]:
@@ -81,11 +84,19 @@ class Balancer:
 
     def exchange(self) -> None:
         """Tell all ranks how long a sample took this one; divide anew if it is time."""
-        own = torch.full((1,), self._work.seconds() / self._samples, dtype=torch.float64,
-                         device=self._place.device)
-        all_gather_tensor(self._all, own, group=self._place.group)
-        self._costs.append(self._all.tolist())
+        if self._under_way is not None:
+            self.finish()
+            self._costs.append(self._all.tolist())
         if len(self._costs) == EVERY:
             self.shares = divide(self._spec, [median(each) for each in zip(
                 *self._costs, strict=True)])
             self._costs.clear()
+        self._own.fill_(self._work.seconds() / self._samples)
+        self._under_way = all_gather_tensor(
+            self._all, self._own, group=self._place.group, async_op=True)
+
+    def finish(self) -> None:
+        """Wait for what is under way."""
+        if self._under_way is not None:
+            self._under_way.wait()
+            self._under_way = None

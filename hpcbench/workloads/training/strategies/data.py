@@ -63,6 +63,11 @@ class Data(Replica):
             self._balancer.exchange()
             phases.end("balance")
 
+    def close(self) -> None:
+        """Wait for what the ranks tell each other. All ranks call it."""
+        if self._balancer:
+            self._balancer.finish()
+
     def wrap(self, model: Transformer) -> nn.Module:
         """Return the model in DDP, on the group under test."""
         options = dict(self.spec.options)
