@@ -44,8 +44,8 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.data import SEED, replica_batch
-from hpcbench.workloads.training.models.transformer import Transformer, token_loss
+from hpcbench.workloads.training.data import SEED, Loader
+from hpcbench.workloads.training.models.transformer import Transformer
 from hpcbench.workloads.training.models.weights import init_weights
 from hpcbench.workloads.training.operation import TrainingOperation
 from hpcbench.workloads.training.optimizers import make_optimizer
@@ -144,7 +144,7 @@ def plain(work: Training, place: Place) -> Loop:
     if place.world_size > 1:
         model = DistributedDataParallel(model, process_group=place.group, bucket_cap_mb=BUCKET_MB)
     optimizer = make_optimizer(work.optimizer, model.parameters())
-    taken = 0
+    loader, taken = Loader(work, place.device), 0
 
     def loop(steps: int) -> np.ndarray:
         nonlocal taken
@@ -152,8 +152,9 @@ def plain(work: Training, place: Place) -> Loop:
         for _ in range(steps):
             dist.barrier()
             start_ns = time.perf_counter_ns()
-            tokens, targets = replica_batch(work, taken, place.rank, place.device)
-            token_loss(model(tokens), targets).backward()
+            tokens, targets = loader.batch(
+                taken, place.rank * work.batch_size, work.batch_size)
+            mean_loss(model(tokens), targets).backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             times.append(time.perf_counter_ns() - start_ns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -36,7 +36,7 @@ from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slac
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
 from hpcbench.plan.case import Case, case_from_json
 from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.plan.workload import Collective, Primitive, Workload
+from hpcbench.plan.workload import Collective, Primitive, Training, Workload
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.schema import NO_COMMUNICATOR
 from hpcbench.workloads.collectives.check import Mismatch
@@ -46,6 +46,7 @@ from hpcbench.workloads.primitives.operation import PrimitiveOperation
 from hpcbench.workloads.training.operation import TrainingOperation
 from hpcbench.workloads.training.parity import Disparity
 from hpcbench.workloads.training.replay import ReplayOperation
+from hpcbench.workloads.training.shortage import Room
 
 AnyOperation = Operation | PrimitiveOperation | TrainingOperation | ReplayOperation
 _COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",
@@ -60,6 +61,7 @@ class Membership:
     rank: int
     world_size: int
     local_rank: int
+    local_size: int
     timeout: timedelta
 
 
@@ -132,7 +134,8 @@ class Worker:
         self._progress.mark(Phase.JOIN)
         timeout = timedelta(seconds=message["timeout_s"])
         self._membership = member = Membership(
-            message["rank"], message["world_size"], message["local_rank"], timeout)
+            message["rank"], message["world_size"], message["local_rank"], message["local_size"],
+            timeout)
         os.environ.update(
             MASTER_ADDR=message["address"], MASTER_PORT=str(message["port"]),
             RANK=str(member.rank), WORLD_SIZE=str(member.world_size),
@@ -152,10 +155,12 @@ class Worker:
         self._progress.mark(Phase.SETUP)
         device = self._device(message["device"])
         communicator_ns = self._open_group(case)
-        operation = _operation(case.workload, self._place(case, device), validate=case.validate)
-        schedule = Schedule(case.warmup, case.batch, case.validate)
-        measured = measure(operation, device, self._progress, schedule,
-                           self._surroundings(case, operation, message))
+        with self._room_for(case, device):
+            operation = _operation(case.workload, self._place(case, device),
+                                   validate=case.validate)
+            schedule = Schedule(case.warmup, case.batch, case.validate)
+            measured = measure(operation, device, self._progress, schedule,
+                               self._surroundings(case, operation, message))
         self._progress.mark(Phase.IDLE)
         return {"begin_ns": begin_ns, "end_ns": time.perf_counter_ns(),
                 "device": str(device.torch_device), "stop_reason": measured.stop_reason,
@@ -163,6 +168,21 @@ class Worker:
                     case.backend, operation.place.group, device.torch_device.type),
                 "communicator_ns": communicator_ns, **_told(operation),
                 **_wrong_elements(case, measured.wrong)}
+
+    @contextlib.contextmanager
+    def _room_for(self, case: Case, device: CpuDevice | CudaDevice) -> Iterator[None]:
+        """Say of a training that runs out of memory what of it would have fitted."""
+        assert self._membership is not None
+        if not isinstance(case.workload, Training):
+            yield
+            return
+        room = Room(device.torch_device, self._membership.local_size)
+        try:
+            yield
+        except Exception as error:
+            if out_of_memory(error):
+                raise room.shortage(case.workload) from error
+            raise
 
     def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:
         assert self._membership is not None
@@ -201,10 +221,11 @@ class Worker:
         if case.mode == "isolated":
             self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
             start = AgreedStart(control, clock, now_ns, self._slack_ns)
+        drag = operation.drag if isinstance(operation, TrainingOperation) else _undraggable
         fold = first_to_last(clock) if case.mode == "isolated" else slowest_rank
         return Surroundings(
             start=start, stopping=self._stopping(case, message, fold, control),
-            finish=control.barrier, now_ns=now_ns, faults=before_call(faults),
+            finish=control.barrier, now_ns=now_ns, faults=before_call(faults, drag),
             spoilers=after_call(faults, operation.spoil),
             strays=strays(faults, lambda: other_operation(case.workload, operation.place)))
 
@@ -248,6 +269,10 @@ def _operation(work: Workload, place: Place, *, validate: bool) -> AnyOperation:
     if work.communication == "only":
         return ReplayOperation(work, place)
     return TrainingOperation(work, place, validate=validate)
+
+
+def _undraggable(seconds: float) -> None:
+    raise CaseError("only trainings have samples that can take longer")
 
 
 def _told(operation: AnyOperation) -> Message:

@@ -165,6 +165,8 @@ class TrainingBlock(Block):
     communication: Axis[Communication] = Field(
         default=("on",), description="off: the same steps without communication; only: nothing but "
         "the communication of a step. Beside on they tell what of it is exposed.")
+    data: Axis[Text] = Field(
+        default=("synthetic",), description="Random tokens, or the path of a file of tokens.")
 
 
 BLOCKS: Mapping[str, type[Block]] = {

@@ -49,7 +49,8 @@ SPLITS = ("even", "linear", "one_heavy", "zero")
 OPS = ("sum", "prod", "min", "max", "avg")
 MODES = ("isolated", "pipelined", "barrier_start")
 ORDERS = ("shuffled", "planned")
-FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "wrong", "desync")
+FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "slow_samples", "wrong",
+          "desync")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

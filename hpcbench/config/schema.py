@@ -135,7 +135,9 @@ class Fault(Section):
     kind: FaultKind = Field(description="What happens.")
     iteration: Annotated[int, Field(ge=0)] = Field(
         default=0, description="When: iterations counted from the first warm-up.")
-    seconds: Positive = Field(default=0.1, description="How much later a slow rank starts.")
+    seconds: Positive = Field(
+        default=0.1, description="How much later a slow rank starts; slow_samples: how much longer "
+        "each sample of a training takes from then on.")
 
 
 class Config(Section):

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from hpcbench.errors import LaunchError
 from hpcbench.launch.communicator import Communicator
+from hpcbench.launch.kernel_kill import with_advice
 from hpcbench.launch.stop import StopRequests
 from hpcbench.launch.verdict import Evidence, Outcome, Verdict, judge
 from hpcbench.launch.watch import Sighting, Watch, watch
@@ -25,11 +26,15 @@ _AGREEMENT_GRACE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """How the workers of a job meet; times in seconds, ``ports`` tried in order."""
+    """How the workers of a job meet; times in seconds, ``ports`` tried in order.
+
+    ``local_rank`` is this rank's of ``local_size`` on its node.
+    """
 
     address: str
     ports: tuple[int, ...]
     local_rank: int
+    local_size: int
     init_timeout_s: float
     group_timeout_s: float
 
@@ -98,7 +103,9 @@ class Crew:
         with self._guard(self._worker, case):
             self._worker.send({"do": "case", "case": case_to_json(case), "number": number,
                                **terms})
-            sighting = watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s))
+            sighting = with_advice(
+                watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s)),
+                case, self._rendezvous.local_size)
             return self._agree(self._with_choices(case, self._worker, sighting), case.timeout_s,
                                case.workload.name)
 
@@ -161,6 +168,7 @@ class Crew:
             "do": "join", "address": self._rendezvous.address, "port": port,
             "rank": self._comm.rank, "world_size": self._comm.size,
             "local_rank": self._rendezvous.local_rank,
+            "local_size": self._rendezvous.local_size,
             "timeout_s": self._rendezvous.group_timeout_s,
         }
 

@@ -29,7 +29,8 @@ from hpcbench.launch.variables import worker_environment
 from hpcbench.launch.workers import Template, WorkerSettings
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan
-from hpcbench.plan.workload import Collective
+from hpcbench.plan.training.fits import advice
+from hpcbench.plan.workload import Collective, Training
 
 _READY_TIMEOUT_S = 120.0
 
@@ -122,12 +123,18 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
             available = rank.facts["cuda"]["memory_bytes"][gpu_index(rank)]
             if case.memory_bytes > available:
                 return (f"needs {case.memory_bytes} bytes of a GPU on {rank.hostname}, "
-                        f"{available} are available")
+                        f"{available} are available{_advice(case, available)}")
         sharing = sum(other.hostname == rank.hostname for other in ranks)
         needed, available = case.host_needs(device) * sharing, rank.facts["host_memory_bytes"]
         if needed > available:
-            return f"needs {needed} bytes on {rank.hostname}, {available} are available"
+            return (f"needs {needed} bytes on {rank.hostname}, {available} are available"
+                    f"{_advice(case, available // sharing)}")
     return None
+
+
+def _advice(case: Case, available: int) -> str:
+    work = case.workload
+    return f"; {advice(work, available)}" if isinstance(work, Training) else ""
 
 
 def _facts_here(tools: Sequence[str]) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _IOLBF = 1
+KILLED_FOR_MEMORY = "killed by the kernel for memory"
 
 
 def die_with_parent(parent_pid: int) -> None:

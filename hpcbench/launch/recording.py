@@ -32,7 +32,7 @@ def heard(
     detail = dict(hearing.own.detail)
     if evidence.wrong:
         detail["wrong"] = evidence.wrong
-    for name in ("device_memory", "memory", "parity"):
+    for name in ("device_memory", "memory", "parity", "balance", "data"):
         if answer.get(name):
             detail[name] = answer[name]
     phases = _phases(answer)

@@ -55,7 +55,7 @@ def job_rendezvous(comm: Communicator, topology: Topology, plan: Plan) -> Rendez
     longest = max((case.timeout_s for case in plan.cases), default=launch["timeout_s"])
     return Rendezvous(
         address=address, ports=tuple(range(first, last + 1)), local_rank=topology.local_rank,
-        init_timeout_s=launch["init_timeout_s"],
+        local_size=topology.local_size, init_timeout_s=launch["init_timeout_s"],
         # the supervisors' deadline comes first, so that stacks show where a hang is; inline
         # nothing but the group's own timeout can end a call that waits for a failed rank
         group_timeout_s=longest + (0.0 if launch["inline"] else _GROUP_TIMEOUT_MARGIN_S))

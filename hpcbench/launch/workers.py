@@ -225,7 +225,7 @@ class WorkerProcess:
         now = processes.oom_kills()
         if code == -signal.SIGKILL and None not in (now, self._oom_kills) and (
                 int(now or 0) > int(self._oom_kills or 0)):
-            return ", killed by the kernel for memory (cgroup oom_kill)"
+            return f", {processes.KILLED_FOR_MEMORY} (cgroup oom_kill)"
         return ""
 
     def is_stopped(self) -> bool:

@@ -7,6 +7,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,21 @@ class InjectedFault(HpcbenchError):
     """What a ``raise`` fault raises."""
 
 
-def before_call(faults: Sequence[Mapping[str, Any]]) -> dict[int, Callable[[], None]]:
-    """Return what to do right before the timed call, by iteration."""
+def before_call(
+    faults: Sequence[Mapping[str, Any]], drag: Callable[[float], None],
+) -> dict[int, Callable[[], None]]:
+    """Return what to do right before the timed call, by iteration.
+
+    ``drag`` makes each sample of a training take so many seconds longer from then on.
+    """
     actions = {"kill": _kill, "segv": _segv, "stop": _stop, "abort": os.abort, "raise": _raise,
                "oom": _run_out_of_memory, "exit": _exit}
     chosen: dict[int, Callable[[], None]] = {}
     for fault in faults:
         if fault["kind"] == "slow":
             chosen[fault["iteration"]] = _slow(float(fault["seconds"]))
+        elif fault["kind"] == "slow_samples":
+            chosen[fault["iteration"]] = partial(drag, float(fault["seconds"]))
         elif fault["kind"] in actions:
             chosen[fault["iteration"]] = actions[fault["kind"]]
     return chosen

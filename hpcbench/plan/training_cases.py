@@ -18,10 +18,11 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import estimate_training_s
 from hpcbench.plan.points import Job
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+from hpcbench.plan.training.fits import advice
 from hpcbench.plan.training.points import TrainingPoint, training_points
 from hpcbench.plan.training.predict import Prediction, predict
 from hpcbench.plan.training.workload import make_training
-from hpcbench.plan.workload import Training
+from hpcbench.plan.workload import SYNTHETIC, Training
 
 _FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls", "runner",
             "adapters", "modules")
@@ -41,12 +42,15 @@ def _draft(point: TrainingPoint, job: Job) -> Draft:
     expected = Prediction() if reason else predict(work)
     calls = (point.warmup + sample_bounds(point, job.config)[0]) * calls_of_sample(
         point, job.config)
+    hardware = job.config.hardware
+    reason = reason or too_large(expected.memory.total, 0, device, hardware)
+    if expected.memory.total and reason:
+        reason += f"; {advice(work, int((hardware.memory_per_device_gb or 0) * 1e9))}"
     return Draft(
         workload=work, device=device,
         validate=point.validate and work.communication != "only",  # which has no result
-        memory_bytes=expected.memory.total,
-        skip=reason or too_large(expected.memory.total, 0, device, job.config.hardware),
-        estimate_s=estimate_training_s(expected, device, calls, job.config.hardware),
+        memory_bytes=expected.memory.total, skip=reason,
+        estimate_s=estimate_training_s(expected, device, calls, hardware),
         identity=_identity(work))
 
 
@@ -71,9 +75,11 @@ def _unsupported(point: TrainingPoint, work: Training, device: str) -> str | Non
 def _identity(work: Training) -> dict[str, Any]:
     """Return what makes it this training; what follows from that is left out.
 
-    Communication is named where it is not as usual: ids of before there was a choice remain.
+    Communication and data are named where they are not as usual: ids of before there was a choice
+    remain.
     """
-    left_out = (*_FOLLOWS, *(("communication",) if work.trains else ()))
-    told = {name: value for name, value in asdict(work).items()
-            if name not in left_out and value != 0}  # 0: an extent that its kind of model lacks
+    usual = {"communication": "on", "data": SYNTHETIC}
+    told = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS
+            and value != 0  # an extent that its kind of model lacks
+            and usual.get(name) != value}
     return {"kind": "training", **told, "options": dict(work.options)}

@@ -9,6 +9,8 @@ from typing import Any
 _TWO_FORMS = ("all_gather", "reduce_scatter")
 _REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 Option = str | int | bool
+SYNTHETIC = "synthetic"
+"""The data of a training that reads no file: random tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class Training:
     trained, 0 where the model is. ``flops`` are the model's of one step on all ranks, one figure
     for each definition. ``runner`` is ``module:class``; it needs Python ``modules`` beside torch.
     ``communication`` ``off`` takes the same steps without any, which train nothing; ``only`` calls
-    what a step calls, and no more.
+    what a step calls, and no more. ``data`` is the path of a file of tokens, or SYNTHETIC.
     """
 
     strategy: str
@@ -176,6 +178,7 @@ class Training:
     image_size: int = 0
     adapters: int = 0
     modules: tuple[str, ...] = ()
+    data: str = SYNTHETIC
 
     @property
     def name(self) -> str:
@@ -231,6 +234,7 @@ class Training:
         parts += [self.optimizer]
         parts += [f"checkpointing={self.checkpointing}"] if self.checkpointing != "none" else []
         parts += [] if self.trains else [f"communication={self.communication}"]
+        parts += [f"data={self.data}"] if self.data != SYNTHETIC else []
         parts += [f"{name}={degree}" for name, degree in (
             ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
         parts += [f"{name}={value}" for name, value in self.options if name not in ("tp", "pp")]

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hpcbench.analysis.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.plan.training.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
-from hpcbench.plan.workload import Training
+from hpcbench.plan.workload import SYNTHETIC, Training
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from hpcbench.reduce.training import shown_definition
 from hpcbench.report import training_communication as communication
@@ -40,7 +40,7 @@ from hpcbench.report.training_summary import (
 )
 
 SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
-         "forward_backward": "fwd+bwd", "optimizer": "optimizer"}
+         "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
 """Phase -> the title of its column."""
 COLUMNS = (
     Column("strategy", words=True), Column("options", words=True), Column("degrees", words=True),
@@ -59,8 +59,8 @@ DEFINITIONS = (
     "  a sample of a ResNet is an image, which has no tokens",
     "data .. optimizer = time in the phase, in % of the time of all steps of all ranks; data = "
     "waiting for the batch,",
-    "  exchange = waiting for the gradients of others when the own ones are there, other = in no "
-    "phase.",
+    "  exchange = waiting for the gradients of others when the own ones are there,",
+    "  balance = agreeing on the ranks' samples, other = in no phase.",
     "  All ranks leave an exchange together: who is slow has the shortest",
     "parity = loss, gradients and updated weights against those of a single process with the same "
     "weights and samples:",
@@ -129,9 +129,10 @@ def training_lines(
 def _group_title(item: CaseResult) -> str:
     case, work = item.case, item.case.training
     checkpointing = f"checkpointing {work.checkpointing}" if work.checkpointing != "none" else ""
+    data = f"data {work.data}" if work.data != SYNTHETIC else ""
     parts = (f"{work.model} ({model_text(work)})", f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}", work.dtype,
-             work.optimizer, checkpointing, env_text(case))
+             work.optimizer, checkpointing, data, env_text(case))
     return "  ".join(part for part in parts if part)
 
 
@@ -200,11 +201,36 @@ def _lines_below(
     exposed = [told.get(item.case.case_id, UNPAIRED) for item in items]
     for line in communication.missing_lines(exposed):
         yield Text(f"  {line}", style="dim")
+    for item in items:
+        yield from (Text(f"  {_title(item)}: {words}", style="dim")
+                    for words in (*_shares(item), *_read_again(item)))
     for item, exposure in zip(items, exposed, strict=True):
-        work = item.case.training
         for words in (*standing_out(item), *communication.rank_lines(exposure)):
-            yield Text(f"  {_what(work)} {options_text(work.options)}".rstrip() + f": {words}",
+            yield Text(f"  {_title(item)}: {words}",
                        style="" if exposure.idle_share else "yellow")
+
+
+def _title(item: CaseResult) -> str:
+    work = item.case.training
+    return f"{_what(work)} {options_text(work.options)}".rstrip()
+
+
+def _shares(item: CaseResult) -> Iterator[str]:
+    """Yield what the replicas' samples were at the end, where they were divided by speed."""
+    told = {int(rank): left["balance"]["samples"] for rank, left in item.detail.items()
+            if "balance" in left}
+    if told:
+        shares = ", ".join(f"{told[rank]} on rank {rank}" for rank in sorted(told))
+        yield f"of {item.case.training.global_batch} samples in the end {shares}"
+
+
+def _read_again(item: CaseResult) -> Iterator[str]:
+    """Yield how often a file of tokens was read in a pass, if it was too short for all steps."""
+    times = [left["data"]["steps"] * item.case.training.global_batch / left["data"]["samples"]
+             for left in item.detail.values() if "data" in left]
+    if times and max(times) > 1:
+        yield (f"{item.case.training.data} was read {max(times):.1f} times in a pass: "
+               "it has fewer samples than the steps take")
 
 
 def _compared(item: CaseResult) -> str:

@@ -19,7 +19,7 @@ from hpcbench.plan.training.spec import Degrees
 from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.data import replica_batch
+from hpcbench.workloads.training.data import Loader
 from hpcbench.workloads.training.models.model import mean_loss
 from hpcbench.workloads.training.models.resnet import BatchNorm, ResNet
 from hpcbench.workloads.training.parity import Disparity, parity
@@ -78,7 +78,8 @@ class ForeignStatistics(Single):
     """Running statistics of another replica's images, as if they were broadcast."""
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        other = replica_batch(self.spec, 0, 1, self.place.device)
+        size = self.spec.batch_size
+        other = Loader(self.spec, self.place.device).batch(0, size, size)
         model = self.build()
         model(other[0])
         return {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -133,7 +134,7 @@ def test_images_are_bytes_that_were_normed_and_new_in_every_step() -> None:
     seen = set()
     for step in range(2):
         for replica in range(2):
-            pixels, classes = replica_batch(spec, step, replica, torch.device("cpu"))
+            pixels, classes = Loader(spec, torch.device("cpu")).batch(step, 2 * replica, 2)
             assert pixels.shape == (2, 3, 32, 32)
             assert pixels.dtype == torch.float32
             assert classes.shape == (2,)
@@ -142,7 +143,7 @@ def test_images_are_bytes_that_were_normed_and_new_in_every_step() -> None:
             assert float(pixels.std()) == pytest.approx(1, abs=0.05)
             seen |= {image.numpy().tobytes() for image in pixels}
     assert len(seen) == 8
-    one, two = (replica_batch(images(batch_size=size), 3, 0, torch.device("cpu"))[0]
+    one, two = (Loader(images(batch_size=size), torch.device("cpu")).batch(3, 0, size)[0]
                 for size in (1, 2))
     assert torch.equal(one[0], two[0])
 

@@ -38,8 +38,9 @@ BOTH = [False, True]
 BLOCKS: dict[str, list[dict[str, Any]]] = {
     "single": [{"model": FAMILIES}],
     "data": [{"model": FAMILIES}, {"strategies": {"data": [
-        {"bucket_mb": 1, "comm_hook": ["none", "bf16", "powersgd"]}, {"bucket_view": True}]}}],
-    "zero1": [{"model": FAMILIES}],
+        {"bucket_mb": 1, "comm_hook": ["none", "bf16", "powersgd"]}, {"bucket_view": True},
+        {"balance": "dynamic"}]}}],
+    "zero1": [{"model": FAMILIES}, {"strategies": {"zero1": {"balance": "dynamic"}}}],
     "fsdp": [{"model": FAMILIES, "accumulation": 2, "dtype": "bf16"},
              {"strategies": {"fsdp": {"reshard": BOTH}}}],
     "hsdp": [{"accumulation": 2}],

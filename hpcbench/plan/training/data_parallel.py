@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hpcbench.plan.primitives.spec import Values
+from hpcbench.plan.training.shares import is_dynamic, unfit_to_balance
 from hpcbench.plan.training.spec import Degrees, StrategySpec
 from hpcbench.plan.workload import Option, Training
 
 _FOLDER = "hpcbench.workloads.training.strategies"
 _BUCKETS = MappingProxyType({"bucket_mb": Values(25)})
 """torch's default; MiB. A first bucket of 1 MiB, which torch adds, lets exchange begin early."""
+_BALANCE = MappingProxyType({"balance": Values("static", ("static", "dynamic"))})
+"""Not where ranks wait for one another's parameters all the time: they look equally fast then."""
 _RESHARD = MappingProxyType({"reshard": Values(True, (True, False))})
 
 
@@ -42,7 +45,12 @@ def _feedback_suits(work: Training) -> str | None:
     if work.option("comm_hook") == "powersgd" and work.dtype == "fp16":
         return ("PowerSGD keeps what it did not send and adds it to the next gradients, which "
                 "fp16's changing loss scale would make wrong")
-    return None
+    return unfit_to_balance(work)
+
+
+def _with_speeds(work: Training, *calls: str) -> tuple[str, ...]:
+    """Return what a step calls, with the exchange of the ranks' speeds."""
+    return (*calls, "all_gather") if is_dynamic(work) else calls
 
 
 DATA_PARALLEL = (
@@ -52,14 +60,15 @@ DATA_PARALLEL = (
     StrategySpec(
         "data", "every rank has the whole model, gradients are averaged in buckets (DDP)",
         f"{_FOLDER}.data:Data", degrees=_replicas, unfit=_feedback_suits,
-        calls=lambda _work: ("all_reduce",),
+        calls=lambda work: _with_speeds(work, "all_reduce"),
         options=MappingProxyType({
-            **_BUCKETS, "bucket_view": Values(False, (False, True)),
+            **_BUCKETS, **_BALANCE, "bucket_view": Values(False, (False, True)),
             "comm_hook": Values("none", ("none", "bf16", "fp16", "powersgd"))})),
     StrategySpec(
         "zero1", "DDP whose optimizer states are divided among the ranks (ZeRO stage 1)",
-        f"{_FOLDER}.zero1:Zero1", degrees=_replicas, unfit=_suits,
-        calls=lambda _work: ("all_reduce", "broadcast"), options=_BUCKETS),
+        f"{_FOLDER}.zero1:Zero1", degrees=_replicas, unfit=unfit_to_balance,
+        calls=lambda work: _with_speeds(work, "all_reduce", "broadcast"),
+        options=MappingProxyType({**_BUCKETS, **_BALANCE})),
     StrategySpec(
         "fsdp", "every parameter is divided among the ranks, gathered block by block (FSDP2)",
         f"{_FOLDER}.fsdp:Fsdp", degrees=_replicas, unfit=_suits,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hpcbench.config.names import DTYPE_BYTES
 from hpcbench.plan.training.activations import Kept
 from hpcbench.plan.training.adapters import adapters_of
+from hpcbench.plan.training.shares import most_share
 from hpcbench.plan.training.tensors import COLUMNWISE, ROWWISE, Tensor
 from hpcbench.plan.training.traffic import Groups
 from hpcbench.plan.workload import Training
@@ -26,7 +27,7 @@ class Layout:
         hook: how gradients travel (DDP).
         state_ranks: ranks that the optimizer's states alone are divided among (ZeRO stage 1).
         parts: micro-batches of a step.
-        samples: of one micro-batch of a replica.
+        samples: of one micro-batch of a replica, where they differ the most.
         tokens: of one, too; 0 if samples are images.
     """
 
@@ -62,7 +63,8 @@ def layout_of(work: Training) -> Layout:
         bucket_view=bool(options.get("bucket_view", False)),
         hook=str(options.get("comm_hook", "none")),
         state_ranks=work.dp if work.strategy == "zero1" else 1, parts=parts,
-        samples=work.batch_size // parts, tokens=work.batch_size * work.seq_length // parts)
+        samples=-(-most_share(work) // parts),
+        tokens=-(-most_share(work) // parts) * work.seq_length)
 
 
 def _groups(work: Training) -> Groups | None:

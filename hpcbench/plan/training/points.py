@@ -34,6 +34,7 @@ class Setting(NamedTuple):
     optimizer: str
     checkpointing: str
     communication: str
+    data: str
 
 
 class TrainingPoint(NamedTuple):

@@ -13,6 +13,7 @@ from hpcbench.plan.training.memory import Memory, memory_of
 from hpcbench.plan.training.models import ModelShape, is_recomputed
 from hpcbench.plan.training.pipeline_traffic import pipeline_calls
 from hpcbench.plan.training.resnet import ResNetShape, stage_flops
+from hpcbench.plan.training.shares import SPEED_BYTES, is_dynamic
 from hpcbench.plan.training.stages import Stage, stages_of
 from hpcbench.plan.training.tensor_traffic import tensor_calls
 from hpcbench.plan.training.tensors import Tensor, trained
@@ -102,6 +103,8 @@ def _calls(work: Training, stage: Stage) -> list[Calls]:
     elif layout.bucket_mb is not None and work.dp > 1:
         found += ddp_calls(trained(local), work.dp, layout.bucket_mb, layout.hook)
         found += [zero1_calls(local, work.dp)] if layout.state_ranks > 1 else []
+        if is_dynamic(work):
+            found.append(calls("all_gather", work.dp, [SPEED_BYTES * work.dp]))
     if work.tp > 1:
         assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)
         again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)

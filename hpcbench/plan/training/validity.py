@@ -5,8 +5,9 @@ from __future__ import annotations
 from hpcbench.plan.training.adapters import adapters_of
 from hpcbench.plan.training.layout import layout_of
 from hpcbench.plan.training.resnet import bottlenecks, resnet_of
+from hpcbench.plan.training.shares import is_dynamic
 from hpcbench.plan.training.spec import StrategySpec
-from hpcbench.plan.workload import Training
+from hpcbench.plan.workload import SYNTHETIC, Training
 
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
@@ -29,6 +30,10 @@ def _undivided_images(work: Training) -> str | None:
     if work.tp > 1:
         return (f"{work.model} is made of convolutions, for which no strategy here has a plan to "
                 "divide them among ranks (tp)")
+    if work.data != SYNTHETIC:
+        return f"data={work.data}: files hold tokens, {work.model} takes images"
+    if is_dynamic(work):
+        return "balance=dynamic would have batch norms see other samples whenever shares change"
     if adapters_of(work):
         return f"{work.model} has no products of attention and MLP that adapters stand beside"
     if work.checkpointing != "none":

@@ -48,8 +48,8 @@ CHARACTER = 0.0069
 """A character of a label."""
 LONGEST_LABEL = 55
 """Longer labels are broken into lines."""
-PHASE_COLOURS = dict(zip(SHORT, (COLOURS[at] for at in (6, 4, 0, 1, 3, 2)), strict=True))
-_VARIED = ("batch_size", "accumulation", "optimizer", "checkpointing")
+PHASE_COLOURS = dict(zip(SHORT, (COLOURS[at] for at in (6, 4, 0, 1, 3, 2, 5)), strict=True))
+_VARIED = ("batch_size", "accumulation", "optimizer", "checkpointing", "data")
 """What a label names where it is not the same in the whole figure."""
 OTHER = "other"
 OTHER_COLOUR = "#bbbbbb"

@@ -62,7 +62,7 @@ class Peak:
             torch.cuda.reset_peak_memory_stats(device)
         else:
             _give_back()
-            self._before = _status("VmRSS")
+            self._before = process_bytes("VmRSS")
             self._known = _restart_peak()
 
     def read(self) -> dict[str, int | str]:
@@ -70,7 +70,7 @@ class Peak:
         if self._device.type == "cuda":
             return {"peak": torch.cuda.max_memory_allocated(self._device),
                     "peak_of": "cuda allocated"}
-        peak = _status("VmHWM")
+        peak = process_bytes("VmHWM")
         if not self._known or peak is None or self._before is None:
             return {}
         return {"peak": max(peak - self._before, 0), "peak_of": "process growth"}
@@ -91,7 +91,7 @@ def _restart_peak() -> bool:
     return True
 
 
-def _status(field: str) -> int | None:
+def process_bytes(field: str) -> int | None:
     """Return a field of /proc/self/status in bytes, None where there is no such file."""
     with suppress(OSError):
         for line in _STATUS.read_text().splitlines():

@@ -14,10 +14,11 @@ import torch.distributed as dist
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_silent
 from hpcbench.errors import CaseError
+from hpcbench.plan.training.shares import is_dynamic
 from hpcbench.plan.workload import Training
 from hpcbench.trace.schema import ARRIVAL
 from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.data import replica_batch
+from hpcbench.workloads.training.data import Loader
 from hpcbench.workloads.training.memory import Peak
 from hpcbench.workloads.training.parity import Disparity, Parity, parity
 from hpcbench.workloads.training.phases import PHASES, phase_clock
@@ -38,6 +39,7 @@ class TrainingOperation:
         validate = validate and not self._silent
         make = _named(spec.runner)
         self._spec = spec
+        self._loader = Loader(spec, place.device)
         self._parity: Parity | None = parity(spec, place, make) if validate else None
         self._unreported = self._parity.wrong if self._parity else None
         self._peak = Peak(place.device)
@@ -53,7 +55,7 @@ class TrainingOperation:
         phases = phase_clock(self.place.device, time.perf_counter_ns)
         for _ in range(self._strategy.settling):
             phases.begin()
-            batch = replica_batch(self._spec, 0, self._strategy.replica, self.place.device)
+            batch = self._loader.batch(0, *self._strategy.share)
             self._strategy.forward_backward(batch, phases)
             self._strategy.discard()
 
@@ -66,11 +68,16 @@ class TrainingOperation:
         """Take one step."""
         phases, strategy = self._phases, self._strategy
         phases.begin()
-        batch = replica_batch(self._spec, self._step, strategy.replica, self.place.device)
+        batch = self._loader.batch(self._step, *strategy.share)
         phases.end("data")
         self._loss = strategy.forward_backward(batch, phases)
         strategy.update(phases)
+        strategy.rebalance(phases)
         self._step += 1
+
+    def drag(self, seconds: float) -> None:
+        """Make this rank slow, for tests of what is done about it: each sample takes longer."""
+        self._strategy.drag(seconds)
 
     def spoil(self) -> None:
         """Make the loss wrong, for tests of the check."""
@@ -95,7 +102,8 @@ class TrainingOperation:
         """Return what is told of the rows that were taken: phases in ns, memory in bytes, parity.
 
         ``phases`` has a list of ``ns`` for each name, with an entry for every row of the trace: the
-        sum over the steps of that row.
+        sum over the steps of that row. ``balance``: this replica's samples of a next step;
+        ``data``: how many samples a file has, and how many steps were taken.
         """
         held = self._strategy.held()
         told: dict[str, Any] = {"phases": self._phase_rows(), "memory": {
@@ -103,6 +111,10 @@ class TrainingOperation:
             "optimizer_state": held.optimizer, **self._peak.read()}}
         if self._parity:
             told["parity"] = {"on": self._parity.on, "share": self._parity.share}
+        if is_dynamic(self._spec):
+            told["balance"] = {"samples": self._strategy.share[1]}
+        if self._loader.source.n_samples is not None:
+            told["data"] = {"samples": self._loader.source.n_samples, "steps": self._step}
         return told
 
     def _phase_rows(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from hpcbench.plan.training.adapters import adapters_of
+from hpcbench.plan.training.shares import is_dynamic, unlike_shares
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.bounds import (
@@ -20,7 +21,7 @@ from hpcbench.workloads.training.bounds import (
     arithmetic_bound,
     gradient_bound,
 )
-from hpcbench.workloads.training.data import replica_batch
+from hpcbench.workloads.training.data import Loader
 from hpcbench.workloads.training.models.resnet import MOMENTUM
 from hpcbench.workloads.training.phases import phase_clock
 from hpcbench.workloads.training.reference import Reference, reference_of
@@ -99,6 +100,7 @@ def parity(
 ) -> Parity:
     """Compare one step of a fresh strategy with the reference, outside of all time.
 
+    Where replicas may get unlike shares of the global batch, they have such in the last comparison.
     Compared are the loss of this rank's replica, all gradients, the running statistics of batch
     norms, and the weights after a step of the optimizer with the strategy's own gradients. All
     ranks call it. The strategy is closed then: what is timed is made anew from the seed.
@@ -108,7 +110,7 @@ def parity(
     with closing(make(work, place)) as strategy:
         worst, wrong, loss = 0.0, None, None
         if strategy.holds_loss and work is spec:
-            expected = reference.losses[strategy.replica]
+            expected = reference.loss(*strategy.share)
             loss = expected, arithmetic_bound(work) * abs(expected)
         for what, found in _comparisons(work, strategy, reference):
             worst = max(worst, *(item.share for item in found))
@@ -121,15 +123,17 @@ def _comparisons(
 ) -> Iterator[tuple[str, list[_Found]]]:
     device = strategy.place.device
     phases = phase_clock(device, time.perf_counter_ns)
-    batch = replica_batch(work, 0, strategy.replica, device)
+    loader = Loader(work, device)
     frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
     got: dict[str, torch.Tensor] = {}
     for call in range(strategy.settling + 1):
+        if call == strategy.settling and is_dynamic(work):
+            strategy.divide(unlike_shares(work))
         strategy.discard()
         phases.begin()
-        loss = strategy.forward_backward(batch, phases)
+        loss = strategy.forward_backward(loader.batch(0, *strategy.share), phases)
         if strategy.holds_loss:
-            expected = reference.losses[strategy.replica]
+            expected = reference.loss(*strategy.share)
             yield "losses", [_loss(float(loss), expected, arithmetic_bound(work) * abs(expected))]
         if call == 0 and work.of_images:
             yield "running statistics", list(_statistics(work, strategy, reference))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-PHASES = ("data", "forward", "backward", "exchange", "forward_backward", "optimizer")
+PHASES = ("data", "forward", "backward", "exchange", "forward_backward", "optimizer", "balance")
 """In the order of a step. A schedule that mixes forward and backward has ``forward_backward``.
 
 ``backward`` ends when the rank has its own last gradient, ``exchange`` when all are exchanged.

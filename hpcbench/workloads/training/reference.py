@@ -14,10 +14,11 @@ from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.training.tensors import tensors
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import DTYPES
-from hpcbench.workloads.training.data import SEED, replica_batch
+from hpcbench.workloads.training.data import SEED, Loader
 from hpcbench.workloads.training.models.build import make_model
 from hpcbench.workloads.training.models.model import init_weights, mean_loss
 from hpcbench.workloads.training.optimizers import make_optimizer
+from hpcbench.workloads.training.strategies.base import Batch
 
 
 class Reference:
@@ -26,10 +27,9 @@ class Reference:
     Every rank computes it alone, so nothing that is under test has a part in it. fp64 has so much
     smaller errors than any dtype under test that differences are the strategy's.
 
-    ``losses`` are of each replica's samples; ``gradients`` are of the mean of all, fp64 on the CPU,
-    and ``weights`` what they are of. A batch norm's statistics are those of one micro-batch of one
-    replica, so the reference computes in these parts, too; ``buffers`` are what each replica has of
-    them then, ``start`` at first.
+    ``gradients`` are of the mean of all samples, fp64 on the CPU, and ``weights`` what they are of.
+    A batch norm's statistics are those of one micro-batch of one replica, so the reference computes
+    in these parts, too; ``buffers`` are what each replica has of them then, ``start`` at first.
     """
 
     def __init__(self, spec: Training, device: torch.device) -> None:
@@ -38,11 +38,13 @@ class Reference:
         init_weights(self._model, SEED)
         self._trained = self.begin(device)
         self.start, self.parts = self._buffers(), layout_of(spec).parts if spec.of_images else 1
-        self.losses: list[float] = []
+        loader = Loader(spec, device)
+        self._losses: list[float] = []
         self.buffers: list[dict[str, torch.Tensor]] = []
         for replica in range(spec.dp):
             self._model.load_state_dict(self.start, strict=False)
-            self.losses.append(self._backward(replica, device))
+            self._losses += self._backward(
+                loader.batch(0, replica * spec.batch_size, spec.batch_size))
             self.buffers.append(self._buffers())
         self.gradients = {name: _gradient(weight).to("cpu", copy=True)
                           for name, weight in self._trained.items()}
@@ -59,15 +61,21 @@ class Reference:
         logits: torch.Tensor = self._model(inputs)
         return logits
 
-    def _backward(self, replica: int, device: torch.device) -> float:
-        inputs, targets = replica_batch(self._spec, 0, replica, device)
+    def loss(self, first: int, count: int) -> float:
+        """Return the mean loss of consecutive samples of the global batch."""
+        return sum(self._losses[first:first + count]) / count
+
+    def _backward(self, batch: Batch) -> list[float]:
+        """Add to the gradients those of as many samples as a replica has; return their losses."""
+        inputs, targets = batch
         inputs = inputs.double() if inputs.is_floating_point() else inputs
-        total = 0.0
+        found: list[float] = []
         for part, wanted in zip(inputs.chunk(self.parts), targets.chunk(self.parts), strict=True):
-            loss = mean_loss(self.logits(part), wanted) / self.parts
-            (loss / self._spec.dp).backward()
-            total += float(loss.detach())
-        return total
+            losses = [mean_loss(logits[None], one[None])
+                      for logits, one in zip(self.logits(part), wanted, strict=True)]
+            (sum(losses) / self._spec.global_batch).backward()
+            found += [float(loss.detach()) for loss in losses]
+        return found
 
     def _buffers(self) -> dict[str, torch.Tensor]:
         return {name: buffer.to("cpu", copy=True) for name, buffer in self._model.named_buffers()}

@@ -11,7 +11,7 @@ from hpcbench.plan.training.resnet import RESNETS, resnet_of
 from hpcbench.plan.training.strategies import strategy
 from hpcbench.plan.training.validity import why_not
 from hpcbench.plan.training.workload import counted
-from hpcbench.plan.workload import Training
+from hpcbench.plan.workload import SYNTHETIC, Training
 
 MOST_PARAMETERS = 20_000_000
 """Of a model that is tried itself: the reference takes 16 bytes for each, in fp64."""
@@ -45,8 +45,8 @@ def tried(spec: Training) -> Training:
     adapters = adapters_of(spec)
     hidden = NF4_BLOCK if adapters and adapters.packed else _HEAD_DIM * heads
     twin = replace(
-        spec, shrunk=True, hidden=hidden, heads=heads, kv_heads=kv_heads, inner=2 * hidden,
-        vocab=min(spec.vocab, _VOCAB * spec.tp),
+        spec, data=SYNTHETIC, shrunk=True, hidden=hidden, heads=heads, kv_heads=kv_heads,
+        inner=2 * hidden, vocab=min(spec.vocab, _VOCAB * spec.tp),
         seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp)))
     return counted(_shallow(twin, least=2 * spec.pp))
 

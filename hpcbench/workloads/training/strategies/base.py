@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,6 +51,22 @@ class Strategy:
     def replica(self) -> int:
         """Return which data-parallel replica this rank belongs to: they are consecutive ranks."""
         return self.place.rank // (self.spec.tp * self.spec.pp)
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Return which samples of the next global batch are this replica's: first and count."""
+        return self.replica * self.spec.batch_size, self.spec.batch_size
+
+    def divide(self, shares: Sequence[int]) -> None:
+        """Give each replica so many samples from now on; only where `is_dynamic`."""
+        raise NotImplementedError
+
+    def rebalance(self, phases: PhaseClock) -> None:
+        """Agree at the end of a step on the shares of the next. All ranks call it."""
+
+    def drag(self, seconds: float) -> None:
+        """Let each sample take so much longer from now on, for tests of what is done about it."""
+        raise NotImplementedError
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """Return the mean loss of this replica's samples, and leave gradients of the global mean.

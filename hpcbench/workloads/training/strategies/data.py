@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
 from typing import Any
@@ -12,6 +13,10 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from hpcbench.plan.training.shares import is_dynamic
+from hpcbench.plan.workload import Training
+from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.balance import Balancer
 from hpcbench.workloads.training.models.model import Model
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.strategies.arrivals import BucketWatch
@@ -37,6 +42,31 @@ class Data(Replica):
     settling = _SETTLED
     ddp: DistributedDataParallel
 
+    def __init__(self, spec: Training, place: Place) -> None:
+        super().__init__(spec, place)
+        self._balancer = Balancer(spec, place, self.plain) if is_dynamic(spec) else None
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Return which samples of the next global batch are this replica's: first and count."""
+        return self._balancer.share if self._balancer else super().share
+
+    def divide(self, shares: Sequence[int]) -> None:
+        """Give each replica so many samples from now on. Only where they are balanced."""
+        assert self._balancer is not None  # noqa: S101
+        self._balancer.shares = tuple(shares)
+
+    def rebalance(self, phases: PhaseClock) -> None:
+        """Agree at the end of a step on the shares of the next. All ranks call it."""
+        if self._balancer:
+            self._balancer.exchange()
+            phases.end("balance")
+
+    def close(self) -> None:
+        """Wait for what the ranks tell each other. All ranks call it."""
+        if self._balancer:
+            self._balancer.finish()
+
     def wrap(self, model: Model) -> nn.Module:
         """Return the model in DDP, on the group under test."""
         options = dict(self.spec.options)
@@ -52,6 +82,8 @@ class Data(Replica):
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """See `Strategy`."""
+        if self._balancer:
+            self._balancer.begin(len(batch[0]))
         self._watch.tell = phases.arrive
         loss = super().forward_backward(batch, phases)
         self._watch.settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -64,19 +65,29 @@ class Replica(Strategy):
         return autocast(self.spec.dtype, self.place.device)
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
-        """See `Strategy`. Micro-batches are of equal size: the mean of their means is the mean."""
-        parts = self.spec.accumulation
+        """See `Strategy`.
+
+        Gradients of replicas are averaged as if all had the same number of samples: the loss of a
+        micro-batch counts as its share of those. So gradients are of the mean over all samples
+        of all replicas, however many each has.
+        """
+        parts, even = self.spec.accumulation, self.spec.batch_size
         total = torch.zeros((), device=self.place.device)
-        micro_batches = zip(*(half.chunk(parts) for half in batch), strict=True)
+        micro_batches = zip(*(half.tensor_split(parts) for half in batch), strict=True)
         for number, (tokens, targets) in enumerate(micro_batches, start=1):
             with self.communicating(last=number == parts):
                 with self.arithmetic():
-                    loss = mean_loss(self.model(tokens), targets) / parts
+                    loss = mean_loss(self.model(tokens), targets) / (even / len(tokens))
                 phases.end("forward")
                 _backward(self._scaler.scale(loss), phases,
                           exchanges=self.spec.dp > 1 and number == parts)
             total += local(loss.detach())  # a DTensor where ranks share the logits
-        return total
+        return total * (even / len(batch[0]))
+
+    def drag(self, seconds: float) -> None:
+        """Let each sample take so much longer from now on."""
+        self.model.register_forward_pre_hook(
+            lambda _model, inputs: time.sleep(seconds * len(inputs[0])))
 
     def update(self, phases: PhaseClock) -> None:
         """Let the optimizer step, and clear the gradients."""

@@ -1,0 +1,61 @@
+"""A file of random tokens, for trainings that are to read their data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcbench.config.names import unknown_name
+from hpcbench.errors import FileError, UsageError
+from hpcbench.plan.training.models import MODELS
+from hpcbench.token_file import DTYPES, dtype_of, sidecar
+from hpcbench.trace.files import whole_file
+
+_CHUNK = 2**22
+
+
+def generate(
+    path: Path, count: int, vocab: int | None, model: str | None, seed: int, *, force: bool,
+) -> str:
+    """Write ``count`` uniformly random tokens and what they are; return a line about them.
+
+    The vocabulary is given, or that of a model. Without ``force`` nothing is written over. Raises
+    UsageError of a vocabulary that is none, FileError if the files cannot be written.
+    """
+    words = _vocabulary(vocab, model)
+    dtype, beside = dtype_of(words), sidecar(path)
+    there = [str(found) for found in (path, beside) if found.exists() or found.is_symlink()]
+    if there and not force:
+        raise FileError(f"{' and '.join(there)}: there already; --force writes over it")
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder; name a file in it")
+    told: dict[str, Any] = {"dtype": dtype, "tokens": count, "vocab": words, "seed": seed}
+    with whole_file(path) as part:
+        _write(part, count, words, dtype, seed)
+        # said before the tokens are there: without it they would be taken for nanoGPT's
+        with whole_file(beside) as told_part:
+            told_part.write_text(json.dumps(told) + "\n", encoding="utf-8")
+    size = count * np.dtype(DTYPES[dtype]).itemsize
+    return f"{path}: {count:,} tokens of a vocabulary of {words:,}, {dtype}, {size / 1e6:,.1f} MB"
+
+
+def _vocabulary(vocab: int | None, model: str | None) -> int:
+    if (vocab is None) == (model is None):
+        raise UsageError("give --vocab or --model: one of them says which tokens there are")
+    if model is None:
+        assert vocab is not None  # noqa: S101
+        return vocab
+    if model not in MODELS:
+        raise UsageError(f"--model: {unknown_name(model, MODELS)}")
+    return MODELS[model].vocab
+
+
+def _write(path: Path, count: int, vocab: int, dtype: str, seed: int) -> None:
+    generator = np.random.Generator(np.random.Philox(seed))
+    with path.open("wb") as stream:
+        for first in range(0, count, _CHUNK):
+            tokens = generator.integers(0, vocab, min(_CHUNK, count - first), dtype=np.int64)
+            stream.write(tokens.astype(DTYPES[dtype]).tobytes())

@@ -1,0 +1,151 @@
+"""Files of tokens: what trainings read and ``hpcbench gen-data`` writes (docs/training.md).
+
+Flat little-endian integers without a header, one a token: nanoGPT's ``train.bin``, Megatron's
+``.bin``. What they are is told by a JSON file beside it, ``NAME.bin.json``, all of whose keys may
+be left out; without one they are uint16, as nanoGPT's are. Files of llm.c tell it themselves, in a
+header of 256 int32 (dev/data/data_common.py: magic, version, tokens).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.errors import FileError
+
+DTYPES: Mapping[str, str] = MappingProxyType({"uint16": "<u2", "uint32": "<u4", "int32": "<i4"})
+"""Name -> numpy's, of what a token may be stored as."""
+NARROW = 2**16
+"""Vocabularies up to this fit uint16."""
+_HEADERS: Mapping[tuple[int, int], str] = MappingProxyType({
+    (20240520, 1): "uint16", (20240801, 7): "uint32"})
+"""Magic number and version of llm.c -> dtype."""
+_HEADER_BYTES = 256 * 4
+_CHUNK = 2**24
+
+Tokens = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is said of a file; ``count`` and ``vocab`` (all tokens are below it) may be unsaid."""
+
+    dtype: str
+    count: int | None = None
+    vocab: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """The tokens of a file, mapped into memory; ``vocab`` is what it says of itself."""
+
+    path: Path
+    tokens: Tokens
+    vocab: int | None
+
+
+def dtype_of(vocab: int) -> str:
+    """Return the narrower dtype that tokens of a vocabulary fit."""
+    return "uint16" if vocab <= NARROW else "uint32"
+
+
+def sidecar(path: Path) -> Path:
+    """Return where it is told what a file holds."""
+    return path.with_name(f"{path.name}.json")
+
+
+def open_tokens(path: Path, vocab: int) -> TokenFile:
+    """Map a file for a model with this vocabulary. Raises FileError if it cannot be meant.
+
+    What the file says of its vocabulary is believed; if it says nothing, it is read once.
+    """
+    size = _size(path)
+    told = _told(path, size, vocab)
+    width = np.dtype(DTYPES[told.dtype]).itemsize
+    count, rest = divmod(size - told.offset, width)
+    if rest or told.count not in (None, count):
+        said = "" if told.count is None else f"{told.count} tokens of "
+        raise FileError(f"{path}: has {size - told.offset} bytes, which are not {said}{told.dtype}")
+    if not count:
+        raise FileError(f"{path}: holds no token")
+    try:
+        tokens = np.memmap(path, dtype=DTYPES[told.dtype], mode="r", offset=told.offset,
+                           shape=(count,))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if told.vocab is None:
+        for first in range(0, count, _CHUNK):
+            check(path, tokens[first:first + _CHUNK], first, vocab)
+    elif told.vocab > vocab:
+        raise FileError(f"{path}: has tokens of a vocabulary of {told.vocab}, more than the "
+                        f"model's {vocab}")
+    return TokenFile(path, tokens, told.vocab)
+
+
+def check(path: Path, tokens: Tokens, first: int, vocab: int) -> None:
+    """Raise FileError if a token, of which the first is number ``first``, is outside of 0 .. vocab.
+    """
+    if int(tokens.max()) < vocab and int(tokens.min()) >= 0:
+        return
+    at = int(np.argmax((tokens >= vocab) | (tokens < 0)))
+    raise FileError(f"{path}: token {first + at} is {int(tokens[at])}, outside of the model's "
+                    f"vocabulary of {vocab}")
+
+
+def _size(path: Path) -> int:
+    try:
+        found = os.stat(path)  # noqa: PTH116
+        readable = os.access(path, os.R_OK)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise FileError(f"{path}: is not a regular file")
+    if not readable:
+        raise FileError(f"{path}: cannot be read: Permission denied")
+    return found.st_size
+
+
+def _told(path: Path, size: int, vocab: int) -> Told:
+    """Return what is said of a file: beside it, or in it, or by its being a nanoGPT file."""
+    beside = sidecar(path)
+    if beside.exists():
+        return _beside(beside)
+    if size >= _HEADER_BYTES:
+        magic, version, count = (int(number) for number in np.fromfile(path, "<i4", 3))
+        if (magic, version) in _HEADERS:
+            return Told(_HEADERS[magic, version], count, offset=_HEADER_BYTES)
+    if vocab > NARROW:
+        raise FileError(f"{path}: nothing says what its tokens are, and not all of a vocabulary of "
+                        f'{vocab} fit uint16; write {{"dtype": "uint32"}} into {beside}')
+    return Told("uint16")
+
+
+def _beside(path: Path) -> Told:
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise FileError(f"{path}: is not JSON: {error}") from error
+    if not isinstance(told, dict):
+        raise FileError(f"{path}: must be a mapping of keys")
+    dtype = told.get("dtype", "uint16")
+    if dtype not in DTYPES:
+        raise FileError(f"{path}: dtype {json.dumps(dtype)} is not known; allowed: "
+                        f"{', '.join(DTYPES)}")
+    numbers = {name: told.get(name) for name in ("tokens", "vocab")}
+    for name, value in numbers.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise FileError(f"{path}: {name} must be a whole number from 1, not "
+                            f"{json.dumps(value)}")
+    return Told(dtype, numbers["tokens"], numbers["vocab"])

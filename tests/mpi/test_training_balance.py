@@ -1,0 +1,88 @@
+"""Samples divided by speed, data from files, and too little memory, in real jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.gen_data import generate
+from hpcbench.reduce.results import CaseResult
+from launcher import MpiLauncher
+from mpi.reading import read, sweep
+
+pytestmark = pytest.mark.mpi
+
+TINY: dict[str, Any] = {
+    "kind": "training", "model": "transformer-tiny", "layers": 2, "hidden": 64, "seq_length": 16,
+    "vocab": 96, "batch_size": 8, "backend": "gloo"}
+DYNAMIC = {"balance": "dynamic"}
+
+
+def test_a_slow_rank_gets_fewer_samples_and_steps_are_shorter(mpirun: MpiLauncher) -> None:
+    """A sample takes rank 1 20 ms longer, and without that far less than half of it.
+
+    Static and dynamic take turns, pass by pass.
+    """
+    config = sweep(
+        measure={"warmup": 5, "iterations": 4, "passes": 2},
+        benchmarks=[{**TINY, "strategies": {"data": {"balance": ["static", "dynamic"]}}}],
+        fault=[{"rank": 1, "kind": "slow_samples", "seconds": 0.02}])
+    job = mpirun.run(2, config=config, timeout=100).check()
+    static, dynamic = read(job.folder).results.cases
+    shares = _shares(dynamic)
+    assert sum(shares) == 16
+    assert 1 <= shares[1] <= 5
+    assert _median_s(dynamic) < 0.75 * _median_s(static)
+    assert f"of 16 samples in the end {shares[0]} on rank 0, {shares[1]} on rank 1" in job.stdout
+
+
+def test_unlike_shares_and_data_from_files_are_right(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.bin"
+    generate(corpus, 1000, 96, None, 0, force=False)
+    config = sweep(measure={"warmup": 1, "iterations": 4}, benchmarks=[
+        {**TINY, "name": "parts", "accumulation": 2, "dtype": "fp16", "strategies": {
+            "zero1": DYNAMIC, "data": {**DYNAMIC, "bucket_view": True}}},
+        {**TINY, "name": "hooks", "strategies": {"data": {
+            **DYNAMIC, "comm_hook": ["bf16", "powersgd"]}}},
+        {**TINY, "name": "file", "data": str(corpus), "strategies": {
+            "zero1": DYNAMIC, "pipeline": {"microbatches": 2}}},
+        {**TINY, "name": "missing", "data": "nowhere.bin", "strategies": "data"}])
+    job = mpirun.run(2, config=config, timeout=100).check(1)
+    mpirun.assert_no_orphans()
+    *right, missing = read(job.folder).results.cases
+    assert missing.status == "failed"
+    assert "nowhere.bin: cannot be read: No such file or directory" in missing.reason
+    for item in right:
+        assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
+        if item.case.workload.name != "pipeline":
+            assert sum(_shares(item)) == 16
+    assert "corpus.bin was read 1.3 times in a pass" in job.stdout  # 62 samples, 5 x 16 taken
+
+
+def _shares(item: CaseResult) -> list[int]:
+    return [item.detail[str(rank)]["balance"]["samples"] for rank in range(2)]
+
+
+def _median_s(item: CaseResult) -> float:
+    assert item.statistics is not None
+    return item.statistics.median_s
+
+
+def test_out_of_memory_is_one_failed_case_that_says_what_would_fit(mpirun: MpiLauncher) -> None:
+    """What lies behind it is tried all the same, and with more parts than told it fits."""
+    block = {**TINY, "model": "gpt2", "layers": 1, "hidden": 48, "vocab": 8192}
+    config = sweep(measure={"warmup": 0, "iterations": 1}, benchmarks=[
+        {**block, "strategies": "data", **sizes} for sizes in (
+            {"batch_size": 300, "accumulation": [1, 6]}, {"batch_size": 2})],
+        launch={"timeout_s": 60, "memory_limit_gb": 0.7})
+    outcome = read(mpirun.run(2, config=config, timeout=100).check(1).folder)
+    mpirun.assert_no_orphans()
+    large, *others = outcome.results.cases
+    assert large.status == "failed"
+    assert "out of memory: peak 0." in large.reason
+    assert "GB (left of launch.memory_limit_gb); predicted " in large.reason
+    assert "; to fit, as predicted: batch_size " in large.reason
+    assert ", or accumulation 2" in large.reason
+    assert [item.status for item in others] == ["ok", "ok"], [item.reason for item in others]

@@ -1,0 +1,77 @@
+"""What would fit of a training that does not: predicted to fit, and the mildest that is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hpcbench.config.load import check_config
+from hpcbench.plan.expand import make_plan
+from hpcbench.plan.training.fits import advice, predicted
+from hpcbench.plan.workload import Training
+
+GPT2: dict[str, Any] = {"kind": "training", "model": "gpt2", "batch_size": 16,
+                        "strategies": "data"}
+
+
+def work_of(**block: Any) -> Training:
+    (case,) = make_plan(check_config({"benchmarks": [GPT2 | block]}, "c.json"), 4).cases
+    return case.training
+
+
+def settings(words: str) -> list[dict[str, Any]]:
+    """Return the settings of ``to fit, as predicted: batch_size 4, or accumulation 2 with ...``."""
+    _, told = words.split("; to fit, as predicted: ")
+    return [{name: int(value) if value.isdecimal() else value
+             for name, value in (pair.split(" ") for pair in one.split(" with "))}
+            for one in told.split(", or ")]
+
+
+@pytest.mark.parametrize("block", [
+    {}, {"accumulation": 2}, {"strategies": {"pipeline": {"microbatches": 4}}, "batch_size": 32},
+    {"strategies": {"data": {"balance": "dynamic"}}}, {"checkpointing": "selective"}])
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.95])
+def test_what_is_told_fits_and_nothing_milder_does(block: dict[str, Any], share: float) -> None:
+    work = work_of(**block)
+    available = int(share * predicted(work))
+    for setting in settings(advice(work, available)):
+        assert predicted(replace(work, **setting)) <= available, setting
+        if setting.keys() == {"batch_size"}:
+            milder = [{"batch_size": count} for count in range(
+                setting["batch_size"] + 1, work.batch_size + 1)
+                if count % (work.accumulation * dict(work.options).get("microbatches", 1)) == 0]
+        elif setting.keys() == {"accumulation"}:
+            milder = [{"accumulation": count} for count in range(
+                work.accumulation + 1, setting["accumulation"]) if work.batch_size % count == 0]
+        else:
+            continue
+        assert not [one for one in milder if predicted(replace(work, **one)) <= available
+                    and one["accumulation" if "accumulation" in one else "batch_size"] % 2 == 0]
+
+
+def test_two_settings_together_where_none_is_enough() -> None:
+    work = work_of(batch_size=2, vocab=1000)
+    alone = min(predicted(replace(work, **one)) for one in (
+        {"batch_size": 1}, {"accumulation": 2}, {"checkpointing": "full"}))
+    assert advice(work, alone - 1).endswith(": batch_size 1 with checkpointing full")
+
+
+def test_too_large_whatever_the_samples_are() -> None:
+    words = advice(work_of(), 10**9)
+    assert re.fullmatch(r"predicted [\d.]+ GB; no batch_size fits: 2\.49 GB of it are no "
+                        "activations", words)
+
+
+def test_a_prediction_that_was_too_low_is_told() -> None:
+    assert ", more was needed; to need half as much: batch_size" in advice(work_of(), 10**12)
+
+
+def test_a_skip_for_memory_says_what_fits() -> None:
+    config = {"benchmarks": [GPT2], "hardware": {"memory_per_device_gb": 16, "device_type": "cpu"}}
+    (case,) = make_plan(check_config(config, "c.json"), 4).cases
+    assert case.skip is not None
+    assert "more than hardware.memory_per_device_gb 16; predicted " in case.skip
+    assert "; to fit, as predicted: batch_size " in case.skip
