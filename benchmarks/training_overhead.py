@@ -45,8 +45,8 @@ from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.data import SEED, Loader
+from hpcbench.workloads.training.models.model import init_weights, mean_loss
 from hpcbench.workloads.training.models.transformer import Transformer
-from hpcbench.workloads.training.models.weights import init_weights
 from hpcbench.workloads.training.operation import TrainingOperation
 from hpcbench.workloads.training.optimizers import make_optimizer
 
