@@ -68,14 +68,3 @@ def test_the_steps_of_each_pass_are_told(tmp_path: Path) -> None:
     assert len(steps.pass_step_s) == 2
     for times in steps.pass_step_s:
         assert times is not None and times == pytest.approx(steps.step_s, rel=0.5)
-
-
-def test_hb148_an_arrival_after_the_end_of_its_step(tmp_path: Path) -> None:
-    def after(rank: int, record: Record) -> Record:
-        found = with_buckets(rank, record)
-        found.phases[f"{ARRIVAL}7"][5] += 10 * BEFORE_NS * (rank == 1)
-        return found
-
-    item = reduced(tmp_path, after)
-    assert item.status == "failed"
-    assert "rank 1 iteration 5: arrival 7 is after the end of its step" in item.reason

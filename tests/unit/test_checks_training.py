@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult
-from hpcbench.trace.schema import Record
+from hpcbench.trace.schema import ARRIVAL, Record
 from synthetic import plan_of, write_synthetic_run
 from training_cases import make_training_case
 
@@ -66,6 +66,17 @@ def test_hb148_a_phase_below_zero(tmp_path: Path) -> None:
 
     item, code, _ = outcome(tmp_path, below)
     assert code == "HB148" and "rank 0 iteration 3: data took less than no time" in item.reason
+
+
+def test_hb148_an_arrival_after_the_end_of_its_step(tmp_path: Path) -> None:
+    def after(rank: int, record: Record) -> Record:
+        step = record.samples[:, 1] - record.samples[:, 0]
+        return replace(record, phases={
+            **record.phases, f"{ARRIVAL}1": step // 2, f"{ARRIVAL}7": step + rank})
+
+    item, code, _ = outcome(tmp_path, after)
+    assert code == "HB148"
+    assert "rank 1 iteration 0: arrival 7 is after the end of its step" in item.reason
 
 
 def test_hb148_ranks_with_different_phases(tmp_path: Path) -> None:
