@@ -25,11 +25,15 @@ _AGREEMENT_GRACE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """How the workers of a job meet; times in seconds, ``ports`` tried in order."""
+    """How the workers of a job meet; times in seconds, ``ports`` tried in order.
+
+    ``gpu`` is this rank's among those it sees, None if it has none of its own.
+    """
 
     address: str
     ports: tuple[int, ...]
     local_rank: int
+    gpu: int | None
     init_timeout_s: float
     group_timeout_s: float
 
@@ -160,7 +164,7 @@ class Crew:
         return {
             "do": "join", "address": self._rendezvous.address, "port": port,
             "rank": self._comm.rank, "world_size": self._comm.size,
-            "local_rank": self._rendezvous.local_rank,
+            "local_rank": self._rendezvous.local_rank, "gpu": self._rendezvous.gpu,
             "timeout_s": self._rendezvous.group_timeout_s,
         }
 
