@@ -58,7 +58,7 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 ReturnToService=2
 SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0,bf_interval=1
-KillWait=10
+KillWait=30
 MessageTimeout=20
 JobRequeue=1
 GresTypes=gpu
@@ -126,6 +126,24 @@ class SlurmCluster:
         return subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                               timeout=timeout, check=False, **options)
+
+    def submit(self, *words: str, **options: Any) -> str:
+        """Run sbatch with these words; return the job's number."""
+        done = self.run("sbatch", "--parsable", *words, **options)
+        assert done.stdout.strip().isdigit(), done.stdout
+        return done.stdout.strip()
+
+    def exit_code(self, job: str, timeout: float = 240) -> int:
+        """Wait for a job's end and return its exit code.
+
+        ``sbatch --wait`` would look at growing intervals, of half a minute in the end.
+        """
+        deadline = time.monotonic() + timeout
+        while (told := self.run("scontrol", "show", "job", job).stdout).partition(
+                "JobState=")[2].split()[0] in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"):
+            assert time.monotonic() < deadline, told
+            time.sleep(0.1)
+        return int(told.partition("ExitCode=")[2].partition(":")[0])
 
     def _start_munge(self) -> None:
         folder = self.folder / "munge"

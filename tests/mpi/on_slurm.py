@@ -1,4 +1,4 @@
-"""What the tests under Slurm share: the cluster's partitions, how jobs get there, what they left."""
+"""What the tests under Slurm share: the partitions, how jobs get there, and what they left."""
 
 from __future__ import annotations
 

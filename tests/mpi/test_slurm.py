@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import slurm_cluster
+import virtual_hosts
 from launcher import EVERY_MPI_IF_ALL, MpiLauncher, launcher_for
 from mpi.on_slurm import (
     BATCHES,
@@ -45,14 +51,15 @@ def submit(
     """Run a job file to its end, ``options`` being sbatch's."""
     folder = checkout(mpirun.folder / batch.file, batch)
     given = batch.arguments if arguments is None else arguments
-    done = slurm.run("sbatch", "--wait", *options, f"slurm/{batch.file}", *given, cwd=folder,
-                     env=environment(mpirun, folder, **variables), timeout=240)
-    assert "Submitted batch job" in done.stdout, done.stdout
-    return ended(done.returncode, folder)
+    job = slurm.submit(*options, f"slurm/{batch.file}", *given, cwd=folder,
+                       env=environment(mpirun, folder, **variables))
+    return ended(slurm.exit_code(job), folder)
 
 
 @EVERY_MPI_IF_ALL
-@pytest.mark.parametrize("file", BY_NAME)
+@pytest.mark.parametrize("file", [
+    name if name in ("cpu.sbatch", "v100_nvlink.sbatch") else
+    pytest.param(name, marks=pytest.mark.soak) for name in BY_NAME])
 def test_a_job_file_works_after_editing_account_and_partition(
     slurm: SlurmCluster, mpirun: MpiLauncher, file: str,
 ) -> None:
@@ -71,11 +78,18 @@ def test_the_exit_code_is_passed_on(slurm: SlurmCluster, mpirun: MpiLauncher) ->
     assert "nonsense" in done.output
 
 
-def test_a_rank_of_srun_is_one_of_mpich(slurm: SlurmCluster, mpirun: MpiLauncher) -> None:
-    done = submit(slurm, mpirun, SMOKE, arguments=("--iters", "2"), HPCBENCH_LAUNCHER="srun")
-    assert_ranks_and_devices(done.check(), SMOKE)
-    assert_measured_by_every_rank(done.outcome())
+def test_srun_starts_ranks_of_mpich_and_may_show_each_a_gpu(
+    slurm: SlurmCluster, mpirun: MpiLauncher,
+) -> None:
+    on_gpus = replace(SMOKE, partition="v100", ranks_by_node={"v100-1": 2, "v100-2": 2})
+    done = submit(slurm, mpirun, on_gpus, "--gpus-per-task=1", arguments=("--iters", "2"),
+                  HPCBENCH_LAUNCHER="srun").check()
     assert "srun --mpi=pmi2" in done.output
+    assert_measured_by_every_rank(done.outcome())
+    assert [(header.environment["scheduler"]["SLURMD_NODENAME"],
+             header.environment["variables"]["CUDA_VISIBLE_DEVICES"])
+            for header in done.headers()] == [
+        ("v100-1", "0"), ("v100-1", "1"), ("v100-2", "0"), ("v100-2", "1")]
 
 
 @pytest.mark.soak
@@ -110,27 +124,11 @@ def test_python_in_a_batch_shell_is_one_rank(
 ) -> None:
     """Slurm's variables say SLURM_NTASKS=4 and SLURM_PROCID=0 there; only one was started."""
     (tmp_path / "config.json").write_text(json.dumps(sweep("8")))
-    done = slurm.run("sbatch", "--wait", "-p", "cpu", "-N2", "--ntasks-per-node=2", "--wrap",
-                     "python -m hpcbench run", cwd=tmp_path, env=environment(mpirun, tmp_path))
-    assert done.returncode == 0, [path.read_text() for path in tmp_path.glob("*.out")]
-    (latest,) = tmp_path.glob("results/latest")
-    assert Ended(0, "", latest).folder.exists()
-
-
-def test_each_task_may_be_shown_a_gpu_of_its_own(
-    slurm: SlurmCluster, mpirun: MpiLauncher, tmp_path: Path,
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(sweep("8")))
-    done = slurm.run("srun", "-p", "v100", "-N2", "--ntasks-per-node=2", "--gpus-per-task=1",
-                     "--mpi=pmi2", mpirun.program("python"), "-m", "hpcbench", "run",
-                     "-o", "results/job", cwd=tmp_path, env=environment(mpirun, tmp_path))
-    headers = ended(done.returncode, tmp_path).check().headers()
-    assert [(header.environment["scheduler"]["SLURMD_NODENAME"],
-             header.environment["variables"]["CUDA_VISIBLE_DEVICES"]) for header in headers] == [
-        ("v100-1", "0"), ("v100-1", "1"), ("v100-2", "0"), ("v100-2", "1")]
-
-
-LONG = {"measure.warmup": "0", "measure.mode": "barrier_start"}
+    job = slurm.submit("-p", "cpu", "-N2", "--ntasks-per-node=2", "--wrap",
+                       "python -m hpcbench run -o results/job", cwd=tmp_path,
+                       env=environment(mpirun, tmp_path))
+    done = ended(slurm.exit_code(job), tmp_path).check()
+    assert [header.world_size for header in done.headers()] == [1]
 
 
 @EVERY_MPI_IF_ALL
@@ -162,24 +160,50 @@ def _signalled(
     config = sweep(*(str(16 * number) for number in range(1, 9)), measure={
         "warmup": 0, "iterations": 500, "mode": "barrier_start"})
     (folder / "long.json").write_text(json.dumps(config))
-    told = slurm.run("sbatch", "--parsable", "slurm/smoke.sbatch", "long.json", cwd=folder,
-                     env=environment(mpirun, folder, HPCBENCH_LAUNCHER=through))
-    number = told.stdout.strip()
-    _wait_for(lambda: "[1/8]" in ended(0, folder).output, folder)
-    slurm.run("scancel", *scancel, number)
-    _wait_for(lambda: "JobState=RUNNING" not in _job(slurm, number)
-              and "JobState=COMPLETING" not in _job(slurm, number), folder)
-    code = _job(slurm, number).partition("ExitCode=")[2].partition(":")[0]
-    return ended(int(code), folder)
-
-
-def _job(slurm: SlurmCluster, number: str) -> str:
-    return slurm.run("scontrol", "show", "job", number).stdout
-
-
-def _wait_for(condition: object, folder: Path, timeout: float = 120) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + timeout
-    while not condition():
+    job = slurm.submit("slurm/smoke.sbatch", "long.json", cwd=folder,
+                       env=environment(mpirun, folder, HPCBENCH_LAUNCHER=through))
+    deadline = time.monotonic() + 120
+    while "[1/8]" not in ended(-1, folder).output:
         assert time.monotonic() < deadline, ended(-1, folder).output
         time.sleep(0.1)
+    slurm.run("scancel", *scancel, job)
+    return ended(slurm.exit_code(job), folder)
+
+
+@pytest.mark.soak
+def test_on_hosts_with_networks_of_their_own(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    """A slurmd in each of two network namespaces: two nodes for hpcbench, too, and a link."""
+    require_slurm()
+    if why := virtual_hosts.why_not():
+        pytest.skip(f"no virtual hosts: {why}")
+    batch = replace(BY_NAME["v100_nvlink.sbatch"], ranks_by_node={"vh1": 4, "vh2": 4})
+    folder = checkout(tmp_path / "job", batch)
+    done = subprocess.run(
+        [*virtual_hosts.inside(2), sys.executable, slurm_cluster.__file__, tmp_path / "cluster",
+         "v100", "2", "v100:4", "sbatch", "--wait", f"slurm/{batch.file}", *batch.arguments],
+        cwd=folder, env=environment(mpirun, folder), text=True, capture_output=True, timeout=280,
+        check=False)
+    job = ended(done.returncode, folder)
+    assert job.returncode == 0, done.stdout + done.stderr + job.output
+    assert_ranks_and_devices(job, batch)
+    assert_measured_by_every_rank(job.outcome())
+    assert [header.local_rank for header in job.headers()] == [0, 1, 2, 3] * 2
+    assert {header.environment["variables"]["GLOO_SOCKET_IFNAME"] for header in job.headers()
+            } == {"eth0"}
+    assert len(job.outcome().results.run.nodes) == 2
+
+
+@pytest.mark.soak
+def test_jobs_that_follow_one_another_make_a_scaling_curve(
+    slurm: SlurmCluster, mpirun: MpiLauncher,
+) -> None:
+    folder = checkout(mpirun.folder / "curve", SMOKE)
+    told = slurm.run("bash", "slurm/scaling.sh", "slurm/smoke.sbatch", "1", "2", cwd=folder,
+                     env=environment(mpirun, folder))
+    jobs = [word for word in told.stdout.split() if word.isdigit()]
+    assert [slurm.exit_code(job) for job in jobs] == [0, 0, 0], ended(-1, folder).output
+    (curve,) = folder.glob("results/*/scaling.csv")
+    rows = list(csv.DictReader(curve.read_text().splitlines()))
+    assert {row["world_size"] for row in rows} == {"2", "4"}
+    assert all(float(row["median_s"]) > 0 for row in rows)
+    assert curve.with_suffix(".png").stat().st_size > 1000
