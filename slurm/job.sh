@@ -49,18 +49,28 @@ find_launcher() {
 # Send signal $1 on to the ranks, by way of their launcher.
 pass_on() {
     interrupted=yes
-    kill -s "$1" "$launcher_pid"
+    asked=$1
+    kill -s "$1" "$launcher_pid" 2>/dev/null
+}
+
+# Put the job back into the queue if its run was stopped by the time limit's signal and can go on.
+requeue() {
+    if [ "$code" = 3 ] && [ "$asked" = USR1 ] && [ "${where[0]}" = --resume ]; then
+        echo "stopped before the time limit: goes on as soon as job $SLURM_JOB_ID starts again"
+        scontrol requeue "$SLURM_JOB_ID"
+    fi
 }
 
 run_hpcbench() {
-    local config=$1 name code launcher launcher_pid interrupted mpi
+    local config=$1 name where code launcher launcher_pid interrupted asked= mpi
     shift
     case ${1:--} in -*) ;; *) config=$1 && shift ;; esac
     find_launcher
     name=$SLURM_JOB_NAME-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}
     name+=${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
-    echo "${launcher[*]} python -m hpcbench run $config -o results/$name $*"
-    "${launcher[@]}" python -m hpcbench run "$config" -o "results/$name" "$@" &
+    where=(-o "results/$name")
+    echo "${launcher[*]} python -m hpcbench run $config ${where[*]} $*"
+    "${launcher[@]}" python -m hpcbench run "$config" "${where[@]}" "$@" &
     launcher_pid=$!
     trap 'pass_on USR1' USR1 # of #SBATCH --signal: finish the case, seal, report
     trap 'pass_on TERM' TERM # of scancel: seal and report at once
@@ -71,5 +81,6 @@ run_hpcbench() {
         [ "$interrupted" ] # by a signal: then that was not the launcher's exit code
     do :; done
     echo "exit code $code, results in $PWD/results/$name"
+    requeue
     return "$code"
 }
