@@ -73,7 +73,7 @@ run_hpcbench() {
     "${launcher[@]}" python -m hpcbench run "$config" "${where[@]}" "$@" &
     launcher_pid=$!
     trap 'pass_on USR1' USR1 # of #SBATCH --signal: finish the case, seal, report
-    trap 'pass_on TERM' TERM # of scancel: seal and report at once
+    trap 'interrupted=yes' TERM # of scancel, which has sent it to the ranks, too: seal at once
     while
         interrupted=
         wait "$launcher_pid"

@@ -145,9 +145,13 @@ def test_usr1_finishes_the_case_and_seals(
     assert len(done.headers()) == 4
 
 
-@pytest.mark.soak
-def test_scancel_seals_what_there_is(slurm: SlurmCluster, mpirun: MpiLauncher) -> None:
-    done = _signalled(slurm, mpirun, "mpirun")
+@pytest.mark.parametrize("through", [
+    "srun", pytest.param("mpirun", marks=pytest.mark.soak)])
+def test_scancel_seals_what_there_is(
+    slurm: SlurmCluster, mpirun: MpiLauncher, through: str,
+) -> None:
+    """Slurm sends SIGTERM to every process of a step; the ranks' notices cross its nodes."""
+    done = _signalled(slurm, mpirun, through)
     assert "not_run" in done.outcome().status().values()
     assert len(done.headers()) == 4
 
