@@ -21,12 +21,16 @@ LATEST = Path("latest")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line asks for. ``folder`` is None where every run makes a new one."""
+    """What the command line asks for. ``folder`` is None where every run makes a new one.
+
+    ``inline``: a new run is to have its workers in the ranks' own processes.
+    """
 
     config: Path | None
     overrides: Overrides
     folder: Path | None = None
     force: bool = False
+    inline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,8 @@ def _planned(asked: Asked, world_size: int) -> Plan:
     from hpcbench.config.load import load_config
     from hpcbench.plan.expand import make_plan
 
-    return make_plan(load_config(asked.config, asked.overrides), world_size)
+    overrides = [*asked.overrides, *([("launch.inline", True)] if asked.inline else [])]
+    return make_plan(load_config(asked.config, overrides), world_size)
 
 
 def _latest(asked: Asked, world_size: int) -> Beginning:

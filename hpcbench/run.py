@@ -7,14 +7,17 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts
-from hpcbench.backends.mpi_facts import gather_mpi_facts
+from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.backends.tools import wanted_tools
 from hpcbench.errors import ExitCode, HpcbenchError
+from hpcbench.launch.address import Network, choose_network
 from hpcbench.launch.agreement import AgreedError, on_all, on_root
-from hpcbench.launch.announced import announced_rank
+from hpcbench.launch.announced import announced_rank, by_torchrun
 from hpcbench.launch.clocks import Clocks
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator
 from hpcbench.launch.folder import RunFolder, create_run_folder, take_up_folder
@@ -43,6 +46,8 @@ from hpcbench.trace.attempts import attempt_folders
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.sealed import seal, trace_path
 from hpcbench.trace.source import END_NOTE, RESUMED_NOTE, STOPPED_NOTE
+
+_STARTED_BY_TORCHRUN = " (torchrun; with mpirun or srun they are isolated)"
 
 
 def run_command(asked: Asked) -> int:
@@ -85,8 +90,11 @@ def run(
     comm: Communicator, topology: Topology, asked: Asked, stop: StopRequests,
 ) -> ExitCode:
     """Plan, probe, measure, seal, reduce and report; collective over all ranks."""
+    # With torchrun there is no MPI process to protect, and no supervisor beside it.
+    asked = replace(asked, inline=by_torchrun(os.environ))
     job = Beginning.from_json(on_root(comm, lambda: begin(asked, comm.size).to_json()))
     plan = job.plan
+    network = choose_network(comm, topology.nodes, plan.config["launch"], os.environ)
     with open_pool(plan, topology) as pool:
         ranks = _probe(comm, topology, plan, pool)
         resolution = resolve(plan, ranks)
@@ -96,7 +104,7 @@ def run(
         folder = RunFolder.from_json(on_root(
             comm, lambda: _folder(job, history, nothing_left).to_json()))
         if not nothing_left:
-            _measure(comm, topology, plan, pool, ranks, resolution, folder, history, stop)
+            _measure(comm, topology, network, plan, pool, ranks, resolution, folder, history, stop)
     with _can_be_made_good(folder):
         on_all(comm, "sealing the trace", lambda: _seal(folder, comm.rank))
         code = on_root(comm, lambda: _report(folder, plan), IDLE_PAUSE_S)
@@ -128,7 +136,7 @@ def _probe(
 ) -> list[RankFacts]:
     """Return what every rank's machine has; refuse ranks whose software differs."""
     facts = on_all(comm, "probing the machine",
-                   lambda: {**pool.facts(wanted_tools(plan.cases)), "mpi": gather_mpi_facts()})
+                   lambda: {**pool.facts(wanted_tools(plan.cases)), "mpi": _mpi_facts()})
     places = comm.allgather([topology.hostname, topology.local_rank, topology.mpi])
     mixed = None if plan.config["launch"]["allow_mixed"] else version_mix(facts, places)
     if mixed:
@@ -136,14 +144,20 @@ def _probe(
     return [RankFacts(rank, place[0], place[1], facts[rank]) for rank, place in enumerate(places)]
 
 
+def _mpi_facts() -> dict[str, Any]:
+    if by_torchrun(os.environ):
+        return no_mpi("torchrun started the ranks, so MPI does not know them: use mpirun or srun")
+    return gather_mpi_facts()
+
+
 def _measure(
-    comm: Communicator, topology: Topology, plan: Plan, pool: WorkerPool,
+    comm: Communicator, topology: Topology, network: Network, plan: Plan, pool: WorkerPool,
     ranks: Sequence[RankFacts], resolution: Resolution, folder: RunFolder, history: History,
     stop: StopRequests,
 ) -> None:
     """Supervise the whole sweep; this rank's journal is complete when this returns."""
     opened: list[Journal] = []
-    who = header(topology, plan, folder.run_id, ranks[comm.rank].facts)
+    who = header(topology, network, plan, folder.run_id, ranks)
     on_all(comm, "opening the trace", lambda: opened.append(Journal.create(
         journal_path(folder.traces, comm.rank), who, plan if comm.rank == 0 else None)))
     left = runs_left(plan, resolution, history)
@@ -159,7 +173,8 @@ def _measure(
         clocks.sync(comm)
         reason = supervise(Job(
             comm=comm, plan=plan, resolution=resolution, required=frozenset(plan.config["require"]),
-            rendezvous=job_rendezvous(comm, topology, plan), socket_env=socket_env(topology, plan),
+            rendezvous=job_rendezvous(network, topology, plan, ranks),
+            socket_env=socket_env(network),
             faults=plan.config["fault"], inline=plan.config["launch"]["inline"], stop=stop,
             journal=journal, report=report, clocks=clocks,
             budget_s=run_budget_s(plan, len(resolution.devices)),
@@ -202,8 +217,10 @@ def _progress(
         for note in plan.config["notes"]:
             progress.message(f"note: {note}")
         if plan.config["launch"]["inline"]:
-            progress.message("workers run inline, in the MPI processes: a crash ends the job, a "
-                             "hang is not survived")
+            progress.message(
+                "workers run inline, in the ranks' own processes, and are not isolated: a crash "
+                "ends the job, a hang is not survived" + _STARTED_BY_TORCHRUN * by_torchrun(
+                    os.environ))
         elif inline := sum(case.backend in INLINE_BACKENDS for case in todo):
             progress.message(f"{inline} of them run last and in the MPI processes (backend mpi): a "
                              "crash or a hang there ends the job")

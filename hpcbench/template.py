@@ -19,7 +19,11 @@ import sys
 import traceback
 from typing import Any
 
-from hpcbench.launch.processes import die_with_parent, print_whole_lines
+from hpcbench.launch.processes import (
+    die_with_parent,
+    leave_requests_to_supervisor,
+    print_whole_lines,
+)
 
 _MESSAGE_BYTES = 256 * 1024
 
@@ -28,6 +32,7 @@ def main() -> None:
     """Import torch, say what this machine has, then fork workers until the socket closes."""
     control_fd, parent_pid = (int(text) for text in sys.argv[1:3])
     die_with_parent(parent_pid)
+    leave_requests_to_supervisor()
     control = socket.socket(fileno=control_fd)
     import torch  # noqa: F401  (this process exists to have it imported)
 

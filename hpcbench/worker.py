@@ -56,12 +56,13 @@ _COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe"
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """This worker's place in the process group of its generation."""
+    """This worker's place in the process group of its generation, and its GPU if it has one."""
 
     rank: int
     world_size: int
     local_rank: int
     local_size: int
+    gpu: int | None
     timeout: timedelta
 
 
@@ -135,6 +136,7 @@ class Worker:
         timeout = timedelta(seconds=message["timeout_s"])
         self._membership = member = Membership(
             message["rank"], message["world_size"], message["local_rank"], message["local_size"],
+            message["gpu"],
             timeout)
         os.environ.update(
             MASTER_ADDR=message["address"], MASTER_PORT=str(message["port"]),
@@ -243,7 +245,7 @@ class Worker:
     def _device(self, name: str) -> CpuDevice | CudaDevice:
         assert self._membership is not None
         if name not in self._devices:
-            self._devices[name] = open_device(name, self._membership.local_rank)
+            self._devices[name] = open_device(name, self._membership.gpu)
         return self._devices[name]
 
     def leave(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.backends.gpu_places import gpu_places, visible_gpus
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Collective
 
@@ -29,8 +30,8 @@ def unavailable(backend: str, device: str, ranks: Sequence[RankFacts]) -> str | 
     The first rank that cannot is named when the ranks differ.
     """
     reasons = [_unavailable_on(backend, device, rank) for rank in ranks]
-    if device == "cuda" and not any(reasons) and (shared := _shared_gpu(ranks)):
-        return shared
+    if device == "cuda" and not any(reasons):
+        reasons = _no_usable_gpu(ranks)
     return first_reason(ranks, reasons)
 
 
@@ -131,32 +132,34 @@ def _no_device(backend: str, device: str, rank: RankFacts) -> str | None:
         return f"no cuda device: {cuda['reason']}"
     if backend.partition("/")[0] == "ucc" and rank.facts["ucc"]["without_cuda"]:
         return f"{backend} on cuda: {rank.facts['ucc']['without_cuda']}"
-    if gpu_index(rank) >= len(cuda["names"]):
-        return f"{len(cuda['names'])} GPU(s) for local rank {rank.local_rank}: one rank a GPU"
     return None
 
 
-def gpu_index(rank: RankFacts) -> int:
-    """Return which visible GPU a rank takes: its own if the launcher shows it only one."""
-    return 0 if len(rank.facts["cuda"]["names"]) == 1 else rank.local_rank
+def gpu_indices(ranks: Sequence[RankFacts]) -> list[int | None]:
+    """Return which of its visible GPUs each rank takes, None where none is left for it.
+
+    ``ranks`` are the first of the job; the answer for them does not depend on the others.
+    """
+    return gpu_places([
+        (rank.hostname, visible_gpus(rank.facts["cuda"]["uuids"], rank.facts["cuda"]["visible"]))
+        for rank in ranks])
 
 
-def own_gpu(rank: RankFacts) -> dict[str, Any] | None:
+def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:
     """Return index, uuid, name and `backends.gpus.gpu_details` of the GPU a rank takes, or None."""
-    cuda, index = rank.facts["cuda"], gpu_index(rank)
-    if index >= len(cuda["names"]):
+    if index is None:
         return None
+    cuda = rank.facts["cuda"]
     return {"index": index, "uuid": cuda["uuids"][index] or None, "name": cuda["names"][index],
             **(cuda["details"][index] or {})}
 
 
-def _shared_gpu(ranks: Sequence[RankFacts]) -> str | None:
-    """Return a reason if two ranks would take one GPU."""
-    taken: dict[tuple[str, str], int] = {}
-    for rank in ranks:
+def _no_usable_gpu(ranks: Sequence[RankFacts]) -> list[str | None]:
+    """Return by rank why it has no GPU of its own that torch can use."""
+    reasons: list[str | None] = []
+    for rank, index in zip(ranks, gpu_indices(ranks), strict=True):
         cuda = rank.facts["cuda"]
-        uuid = cuda["uuids"][gpu_index(rank)] or f"visible GPU {gpu_index(rank)}"
-        if (other := taken.setdefault((rank.hostname, uuid), rank.rank)) != rank.rank:
-            return (f"ranks {other} and {rank.rank} on {rank.hostname} share one GPU ({uuid}): "
-                    "one rank a GPU")
-    return None
+        reasons.append(
+            cuda["no_code"][index] if index is not None else
+            f"all of the {len(cuda['names'])} GPU(s) it sees are other ranks': one rank a GPU")
+    return reasons

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from hpcbench.errors import CaseError
 from hpcbench.trace.schema import NO_DEVICE_TIME
 
 
@@ -63,10 +64,14 @@ def add_in_fp32() -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
-def open_device(name: str, local_rank: int) -> CpuDevice | CudaDevice:
-    """Return the device of this rank: ``cpu``, or ``cuda`` with the rank's own GPU."""
-    if name == "cuda":
-        alone = torch.cuda.device_count() == 1  # the launcher gave every rank its own GPU
-        return CudaDevice(0 if alone else local_rank)
-    return CpuDevice()
+def open_device(name: str, gpu: int | None) -> CpuDevice | CudaDevice:
+    """Return the device of this rank: ``cpu``, or ``cuda`` with GPU ``gpu`` of those it sees.
+
+    Raises CaseError for a rank that has none, whose cases on GPUs the probe makes skips.
+    """
+    if name != "cuda":
+        return CpuDevice()
+    if gpu is None:
+        raise CaseError("this rank has no GPU of its own")
+    return CudaDevice(gpu)
 

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.gpus import gpu_details, opened_nvml
+from hpcbench.backends.kernels import no_code_reason
 from hpcbench.backends.tools import tool_facts
 from hpcbench.backends.ucc import ucc_facts
 from hpcbench.measure.libraries import loaded_libraries
@@ -22,8 +23,9 @@ def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
 
     Keys: ``built`` {nccl, gloo, mpi, ucc: bool}, ``gloo_without_avg`` (what gloo says to avg, or
     None), ``gloo_without_reduce_scatter`` (what it says to lists of tensors, or None), ``ucc``
-    (`backends.ucc.ucc_facts`), ``cuda`` {available, names, uuids, memory_bytes, details, reason}
-    (``details``: `backends.gpus.gpu_details`), ``mps``, ``host_memory_bytes``, ``versions``,
+    (`backends.ucc.ucc_facts`), ``cuda`` {available, names, uuids, memory_bytes, details, no_code,
+    visible, reason} (``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a
+    GPU, or None; ``visible``: CUDA_VISIBLE_DEVICES), ``mps``, ``host_memory_bytes``, ``versions``,
     ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child),
     ``tools`` (`backends.tools.tool_facts` of those asked for).
     """
@@ -45,11 +47,12 @@ def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def _cuda() -> dict[str, Any]:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if not torch.cuda.is_available():
         built = torch.version.cuda or torch.version.hip
         reason = "no GPU is visible" if built else f"torch {torch.__version__} is a CPU build"
         return {"available": False, "names": [], "uuids": [], "memory_bytes": [],
-                "details": [], "reason": reason}
+                "details": [], "no_code": [], "visible": visible, "reason": reason}
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     uuids = [str(getattr(device, "uuid", "")) for device in devices]
     with opened_nvml() as nvml:
@@ -60,7 +63,14 @@ def _cuda() -> dict[str, Any]:
         "uuids": uuids,
         "memory_bytes": [device.total_memory for device in devices],
         "details": details,
+        "no_code": [_no_code(device) for device in devices],
+        "visible": visible,
     }
+
+
+def _no_code(device: Any) -> str | None:
+    return no_code_reason((device.major, device.minor), torch.cuda.get_arch_list(),
+                          torch.__version__)
 
 
 def _gloo_lacks() -> dict[str, str | None]:

@@ -62,7 +62,7 @@ def _library(mpi: Any) -> str:
 def _lack(mpi: Any, dtype: str) -> str | None:
     """Return why the MPI cannot reduce ``dtype``, or None."""
     datatype = getattr(mpi, _DATATYPES[dtype], mpi.DATATYPE_NULL)
-    if datatype == mpi.DATATYPE_NULL:
+    if _is_unknown(mpi, datatype):
         return f"has no datatype for {dtype}, so it cannot reduce it"
     for op, expected in _RESULTS.items():
         total = bytearray(_ONE[dtype])
@@ -74,6 +74,15 @@ def _lack(mpi: Any, dtype: str) -> str | None:
         if bytes(total) != expected[dtype]:
             return f"reduces {dtype} wrongly ({op.lower()} of 1 and 1)"
     return None
+
+
+def _is_unknown(mpi: Any, datatype: Any) -> bool:
+    """Return whether the library lacks a datatype that mpi4py knows: to use it can end the process.
+
+    Without it Open MPI 4.1.4 has a null pointer in its place, MPICH 4.0.2 a datatype without name.
+    """
+    null = datatype == mpi.DATATYPE_NULL or not mpi._handleof(datatype)
+    return null or not datatype.Get_name()
 
 
 if __name__ == "__main__":

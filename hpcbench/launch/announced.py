@@ -6,9 +6,15 @@ from collections.abc import Mapping
 
 _ANNOUNCED = (
     ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
-    ("PMI_SIZE", "MPICH's mpirun or srun --mpi=pmi2"),
+    ("PMI_SIZE", ""),
     ("MV2_COMM_WORLD_SIZE", "MVAPICH2's mpirun"),
 )
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
+
+
+def by_torchrun(environ: Mapping[str, str]) -> bool:
+    """Return whether torchrun started this process, be it inside a job step of Slurm."""
+    return "TORCHELASTIC_RUN_ID" in environ and environ.get("RANK", "").isdigit()
 
 
 def announced_size(environ: Mapping[str, str]) -> tuple[int, str] | None:
@@ -17,17 +23,49 @@ def announced_size(environ: Mapping[str, str]) -> tuple[int, str] | None:
     SLURM_NTASKS counts only in a job step that no mpirun started: mpirun's daemons are a job
     step of their own, and their SLURM_* variables reach the ranks.
     """
+    if by_torchrun(environ):
+        return int(environ["WORLD_SIZE"]), "torchrun"
     for name, launcher in _ANNOUNCED:
         if environ.get(name, "").isdigit():
-            return int(environ[name]), launcher
+            return int(environ[name]), launcher or _of_pmi(environ)
     if "SLURM_STEP_ID" in environ and environ.get("SLURM_STEP_NUM_TASKS", "").isdigit():
         return int(environ["SLURM_STEP_NUM_TASKS"]), "srun"
     return None
 
 
+def _of_pmi(environ: Mapping[str, str]) -> str:
+    """Tell MPICH's mpirun, which numbers the ranks of a node, from Slurm's plug-in pmi2."""
+    inside_step = "SLURM_STEP_ID" in environ and "MPI_LOCALRANKID" not in environ
+    return "srun --mpi=pmi2" if inside_step else "MPICH's mpirun"
+
+
 def announced_rank(environ: Mapping[str, str]) -> int:
     """Return the rank as the launcher says it, 0 if none does: who speaks before MPI does."""
-    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"):
+    for name in (("RANK",) if by_torchrun(environ) else _RANKS):
         if environ.get(name, "").isdigit():
             return int(environ[name])
     return 0
+
+
+def lonely_fix(launcher: str, library: str, mpirun: str) -> str:
+    """Return what to do where ``launcher`` started many ranks and each is alone in its MPI.
+
+    ``library`` is the MPI that mpi4py has loaded, ``mpirun`` the path of its environment's.
+    """
+    if not launcher.startswith("srun"):
+        return (f"they belong to different MPIs. Start with the mpirun of the environment that "
+                f"python is in ({mpirun}), or set MPI4PY_LIBMPI to the library of that launcher")
+    plugin = {"Open MPI": "pmix", "MPICH": "pmi2"}.get(family(library))
+    if plugin is None:
+        return ("that MPI does not know this srun. See `srun --mpi=list`, or use its own mpirun "
+                "inside sbatch")
+    return (f"{family(library)} needs srun --mpi={plugin} (`srun --mpi=list` shows whether this "
+            f"Slurm has it), or mpirun inside sbatch ({mpirun})")
+
+
+def family(library: str) -> str:
+    """Return ``Open MPI`` or ``MPICH`` for what an MPI library says of itself, else its words."""
+    for name in ("Open MPI", "MPICH"):
+        if name.lower() in library.lower():
+            return name
+    return library

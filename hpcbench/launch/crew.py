@@ -28,13 +28,15 @@ _AGREEMENT_GRACE_S = 60.0
 class Rendezvous:
     """How the workers of a job meet; times in seconds, ``ports`` tried in order.
 
-    ``local_rank`` is this rank's of ``local_size`` on its node.
+    ``local_rank`` is this rank's of ``local_size`` on its node. ``gpu`` is this rank's among those
+    it sees, None if it has none of its own.
     """
 
     address: str
     ports: tuple[int, ...]
     local_rank: int
     local_size: int
+    gpu: int | None
     init_timeout_s: float
     group_timeout_s: float
 
@@ -168,7 +170,7 @@ class Crew:
             "do": "join", "address": self._rendezvous.address, "port": port,
             "rank": self._comm.rank, "world_size": self._comm.size,
             "local_rank": self._rendezvous.local_rank,
-            "local_size": self._rendezvous.local_size,
+            "local_size": self._rendezvous.local_size, "gpu": self._rendezvous.gpu,
             "timeout_s": self._rendezvous.group_timeout_s,
         }
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from hpcbench.backends.availability import (
     RankFacts,
-    gpu_index,
+    gpu_indices,
     lacking,
     resolve_device,
     unavailable,
@@ -118,9 +118,10 @@ def _lacks(case: Case, work: Collective, ranks: Sequence[RankFacts]) -> str | No
 
 def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     """Return a reason if the buffers of the ranks on one node do not fit its memory."""
-    for rank in ranks:
-        if device == "cuda":
-            available = rank.facts["cuda"]["memory_bytes"][gpu_index(rank)]
+    indices = gpu_indices(ranks) if device == "cuda" else [None] * len(ranks)
+    for rank, index in zip(ranks, indices, strict=True):
+        if index is not None:
+            available = rank.facts["cuda"]["memory_bytes"][index]
             if case.memory_bytes > available:
                 return (f"needs {case.memory_bytes} bytes of a GPU on {rank.hostname}, "
                         f"{available} are available{_advice(case, available)}")

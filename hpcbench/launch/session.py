@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import LaunchError
-from hpcbench.launch.announced import announced_size
+from hpcbench.launch.announced import announced_size, by_torchrun, lonely_fix
 from hpcbench.launch.bell import Bell
 from hpcbench.launch.communicator import Communicator, MpiCommunicator, SoloCommunicator
 from hpcbench.measure.environment import node_identity
@@ -47,27 +47,35 @@ def open_session(environ: Mapping[str, str]) -> Iterator[tuple[Communicator, Top
 
     with Bell() as bell:
         comm, library = _communicator(environ, end_if_launcher_is_gone, bell)
-        check_launch(comm.size, environ)
+        check_launch(comm.size, library, environ)
         yield comm, _topology(comm, library)
 
 
-def check_launch(world_size: int, environ: Mapping[str, str]) -> None:
-    """Refuse N lonely ranks: the silent result of a launcher that this MPI does not know."""
+def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> None:
+    """Refuse N lonely ranks: the silent result of a launcher that this MPI does not know.
+
+    ``library`` is what the MPI says of itself. Raises LaunchError with the fix.
+    """
     announced = announced_size(environ)
     if announced is None or announced[0] == world_size:
         return
     size, launcher = announced
-    raise LaunchError(
-        f"{launcher} started {size} ranks, but MPI sees {world_size}: the launcher and the MPI "
-        f"library that mpi4py found do not belong together. Use the mpirun of the environment "
-        f"that python is in ({Path(sys.executable).parent}/mpirun), or under Slurm "
-        f"srun --mpi=pmix (Open MPI) or srun --mpi=pmi2 (MPICH); see README, 'On a cluster'")
+    fix = lonely_fix(launcher, library, f"{Path(sys.executable).parent}/mpirun")
+    raise LaunchError(f"{launcher} started {size} ranks, but MPI sees {world_size} "
+                      f"({library}): {fix}; see docs/launching.md")
 
 
 def _communicator(
     environ: Mapping[str, str], while_waiting: Callable[[], None], bell: Bell,
 ) -> tuple[Communicator, str]:
-    """Return the world communicator and the MPI library's name; no MPI is one rank."""
+    """Return the world communicator and the MPI library's name; no MPI is one rank.
+
+    Under torchrun the ranks know one another by its store, and MPI is left alone.
+    """
+    if by_torchrun(environ):
+        from hpcbench.launch.store_communicator import open_store_communicator
+
+        return open_store_communicator(while_waiting), "none"
     mpi = _import_mpi(environ)
     if mpi is None:
         return SoloCommunicator(), "none"

@@ -9,10 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench import __version__
-from hpcbench.backends.availability import RankFacts, own_gpu
-from hpcbench.launch.address import rendezvous_address, socket_interface
-from hpcbench.launch.agreement import on_root
-from hpcbench.launch.communicator import Communicator
+from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
+from hpcbench.launch.address import Network, socket_variables
 from hpcbench.launch.crew import Rendezvous
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import resolve
@@ -46,16 +44,17 @@ def most_rows(plan: Plan) -> int:
     return max(case.warmup + case.iterations for case in cases) + SINGLE_CALLS
 
 
-def job_rendezvous(comm: Communicator, topology: Topology, plan: Plan) -> Rendezvous:
-    """Return where the workers of this job meet; rank 0 chooses the address."""
+def job_rendezvous(
+    network: Network, topology: Topology, plan: Plan, ranks: Sequence[RankFacts],
+) -> Rendezvous:
+    """Return where the workers of this job meet, and what this rank's worker takes there."""
     launch = plan.config["launch"]
-    address = on_root(comm, lambda: rendezvous_address(
-        topology.nodes, launch["address"], launch["interface"]))
     first, last = launch["port"] if isinstance(launch["port"], list) else [launch["port"]] * 2
     longest = max((case.timeout_s for case in plan.cases), default=launch["timeout_s"])
     return Rendezvous(
-        address=address, ports=tuple(range(first, last + 1)), local_rank=topology.local_rank,
-        local_size=topology.local_size, init_timeout_s=launch["init_timeout_s"],
+        address=network.address, ports=tuple(range(first, last + 1)),
+        local_rank=topology.local_rank, local_size=topology.local_size,
+        gpu=gpu_indices(ranks)[topology.rank], init_timeout_s=launch["init_timeout_s"],
         # the supervisors' deadline comes first, so that stacks show where a hang is; inline
         # nothing but the group's own timeout can end a call that waits for a failed rank
         group_timeout_s=longest + (0.0 if launch["inline"] else _GROUP_TIMEOUT_MARGIN_S))
@@ -75,9 +74,9 @@ def job_canary(plan: Plan, ranks: Sequence[RankFacts]) -> Case | None:
     return canary if wanted else None
 
 
-def socket_env(topology: Topology, plan: Plan) -> Mapping[str, str]:
+def socket_env(network: Network) -> Mapping[str, str]:
     """Return the variables that fix the network interface, unless the user has set them."""
-    chosen = socket_interface(topology.nodes, plan.config["launch"]["interface"])
+    chosen = socket_variables(network.interface)
     return {name: value for name, value in chosen.items() if name not in os.environ}
 
 
@@ -88,11 +87,12 @@ def _thread_env(topology: Topology) -> Mapping[str, str]:
 
 
 def header(
-    topology: Topology, plan: Plan, run_id: str, facts: Mapping[str, Any],
+    topology: Topology, network: Network, plan: Plan, run_id: str, ranks: Sequence[RankFacts],
 ) -> Header:
     """Return who writes this rank's trace, and with what; variables as its workers have them."""
-    described = machine({**_thread_env(topology), **socket_env(topology, plan), **os.environ})
-    rank = RankFacts(topology.rank, topology.hostname, topology.local_rank, facts)
+    rank, gpu = ranks[topology.rank], gpu_indices(ranks)[topology.rank]
+    facts = rank.facts
+    described = machine({**_thread_env(topology), **socket_env(network), **os.environ})
     hardware = described_hardware(plan.config["hardware"], facts, described["memory_bytes"])
     return Header(
         run_id=run_id, plan_hash=plan.plan_hash, rank=topology.rank,
@@ -101,7 +101,7 @@ def header(
         versions=versions(topology, facts),
         environment={
             **described, "devices": facts["cuda"]["names"], "hardware": hardware,
-            "gpu": own_gpu(rank), "mpi_cuda": facts["mpi"]["cuda"],
+            "gpu": own_gpu(rank, gpu), "mpi_cuda": facts["mpi"]["cuda"],
             "libraries": {**described["libraries"], "worker": facts["libraries"]}})
 
 

@@ -90,7 +90,7 @@ class Template:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         self._output_fd = os.memfd_create("hpcbench-template-stderr")
-        with theirs:
+        with theirs, processes.requests_held():
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
                  str(os.getpid())],

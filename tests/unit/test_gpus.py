@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from hpcbench.backends.availability import RankFacts, own_gpu
+from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
 from hpcbench.backends.gpus import gpu_details, opened_nvml
 
 
@@ -70,10 +70,14 @@ def test_without_a_driver_there_are_no_details() -> None:
 def test_the_gpu_of_a_rank() -> None:
     def rank(local_rank: int, n: int, details: list[Any]) -> RankFacts:
         return RankFacts(local_rank, "n1", local_rank, {"cuda": {
-            "names": ["A"] * n, "uuids": ["u0", ""][:n], "details": details}})
+            "names": ["A"] * n, "uuids": ["u0", ""][:n], "details": details, "visible": None}})
 
-    assert own_gpu(rank(0, 0, [])) is None
-    assert own_gpu(rank(2, 2, [None, None])) is None
-    assert own_gpu(rank(1, 2, [None, None])) == {"index": 1, "uuid": None, "name": "A"}
-    assert own_gpu(rank(3, 1, [{"pci": "x"}])) == {
+    def own(*ranks: RankFacts) -> Any:
+        return own_gpu(ranks[-1], gpu_indices(ranks)[-1])
+
+    both = [None, None]
+    assert own(rank(0, 0, [])) is None
+    assert own(rank(0, 2, both), rank(1, 2, both), rank(2, 2, both)) is None
+    assert own(rank(0, 2, both), rank(1, 2, both)) == {"index": 1, "uuid": None, "name": "A"}
+    assert own(rank(3, 1, [{"pci": "x"}])) == {
         "index": 0, "uuid": "u0", "name": "A", "pci": "x"}

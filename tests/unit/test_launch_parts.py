@@ -17,8 +17,8 @@ from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.config.load import check_config
 from hpcbench.errors import LaunchError
 from hpcbench.launch import processes
-from hpcbench.launch.address import rendezvous_address, socket_interface
-from hpcbench.launch.announced import announced_size
+from hpcbench.launch.address import own_interface, rendezvous_address, socket_variables
+from hpcbench.launch.announced import announced_rank, announced_size, lonely_fix
 from hpcbench.launch.bell import Bell
 from hpcbench.launch.channel import Channel, socket_pair
 from hpcbench.launch.probe import resolve
@@ -39,14 +39,14 @@ CPU_FACTS = {
             "versions": {}},
     "gloo_without_avg": None, "gloo_without_reduce_scatter": None,
     "mpi": {"reason": None, "lacks": {"bf16": "has no bf16"}},
-    "cuda": {"available": False, "names": [], "uuids": [], "memory_bytes": [],
-             "reason": "no GPU is visible"},
+    "cuda": {"available": False, "names": [], "uuids": [], "memory_bytes": [], "no_code": [],
+             "visible": None, "reason": "no GPU is visible"},
     "versions": {"torch": "2.13.0"},
 }
 GPU_FACTS = {
     **CPU_FACTS, "built": {"gloo": True, "nccl": True, "mpi": False, "ucc": False},
     "cuda": {"available": True, "names": ["A", "A"], "uuids": ["u0", "u1"],
-             "memory_bytes": [1, 1], "reason": None},
+             "memory_bytes": [1, 1], "no_code": [None, None], "visible": None, "reason": None},
 }
 
 
@@ -56,16 +56,43 @@ GPU_FACTS = {
     ({"PMI_SIZE": "3"}, 3),
     ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, 8),
     ({"SLURM_NTASKS": "4"}, None),  # the batch shell: one process, whatever was asked for
+    ({"TORCHELASTIC_RUN_ID": "none", "RANK": "5", "WORLD_SIZE": "8", "SLURM_STEP_ID": "0",
+      "SLURM_STEP_NUM_TASKS": "2"}, 8),
 ])
 def test_what_the_launcher_says(environ: dict[str, str], expected: int | None) -> None:
     found = announced_size(environ)
     assert (found[0] if found else None) == expected
 
 
+STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
+
+
+@pytest.mark.parametrize(("environ", "rank"), [
+    ({}, 0),
+    (STEP, 1),
+    ({**STEP, "OMPI_COMM_WORLD_RANK": "3"}, 3),  # SLURM_* are those of mpirun's daemon
+    ({**STEP, "PMI_RANK": "2"}, 2),
+    ({**STEP, "TORCHELASTIC_RUN_ID": "x", "RANK": "6"}, 6),
+    ({"RANK": "6"}, 0),  # of whoever set it; torchrun sets more
+])
+def test_which_rank_speaks(environ: dict[str, str], rank: int) -> None:
+    assert announced_rank(environ) == rank
+
+
+@pytest.mark.parametrize(("launcher", "library", "fix"), [
+    ("srun", "MPICH Version: 5.0.2", "srun --mpi=pmi2"),
+    ("srun --mpi=pmi2", "Open MPI v5.0.11", "srun --mpi=pmix"),
+    ("srun", "Intel(R) MPI Library 2021.13", "srun --mpi=list"),
+    ("Open MPI's mpirun", "MPICH Version: 5.0.2", "/venv/bin/mpirun"),
+])
+def test_the_fix_is_that_of_this_mpi_and_launcher(launcher: str, library: str, fix: str) -> None:
+    assert fix in lonely_fix(launcher, library, "/venv/bin/mpirun")
+
+
 def test_lonely_ranks_are_refused_with_a_fix() -> None:
-    check_launch(4, {"PMI_SIZE": "4"})
+    check_launch(4, "MPICH", {"PMI_SIZE": "4"})
     with pytest.raises(LaunchError, match="started 8 ranks, but MPI sees 1.*--mpi=pmix"):
-        check_launch(1, {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"})
+        check_launch(1, "Open MPI v5.0.11", {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"})
 
 
 def test_a_worker_inherits_an_allow_list_only() -> None:
@@ -94,7 +121,8 @@ def test_availability_names_the_reason_and_the_rank() -> None:
     assert unavailable("nccl", "cuda", [cpu(0)]) == "nccl needs a GPU: no GPU is visible"
     assert (unavailable("nccl", "cuda", [gpu(0), cpu(1)])
             == "rank 1 on n1: nccl needs a GPU: no GPU is visible")
-    assert "2 GPU(s) for local rank 2" in str(unavailable("nccl", "cuda", [gpu(0), gpu(2)]))
+    assert (unavailable("nccl", "cuda", [gpu(0), gpu(1), gpu(2)])
+            == "rank 2 on n2: all of the 2 GPU(s) it sees are other ranks': one rank a GPU")
     assert "built without it" in str(unavailable("ucc", "cpu", [cpu(0)]))
     without = RankFacts(0, "n0", 0, {**CPU_FACTS, "mpi": {"reason": "not there", "lacks": {}}})
     assert unavailable("mpi", "cpu", [cpu(0)]) is None
@@ -120,12 +148,19 @@ def test_an_mpi_that_cannot_be_asked_is_not_said_to_be_cuda_aware() -> None:
 def test_a_launcher_may_show_each_rank_its_own_gpu_but_not_the_same_one() -> None:
     def rank(number: int, uuid: str) -> RankFacts:
         cuda = {"available": True, "names": ["A"], "uuids": [uuid], "memory_bytes": [1],
-                "reason": None}
+                "no_code": [None], "visible": None, "reason": None}
         return RankFacts(number, "n1", number, {**GPU_FACTS, "cuda": cuda})
 
     assert unavailable("nccl", "cuda", [rank(0, "u0"), rank(1, "u1")]) is None
-    assert "ranks 0 and 1 on n1 share one GPU (u0)" in str(
+    assert "rank 1 on n1: all of the 1 GPU(s) it sees are other ranks'" in str(
         unavailable("nccl", "cuda", [rank(0, "u0"), rank(1, "u0")]))
+
+
+def test_a_gpu_that_torch_has_no_code_for_is_a_skip() -> None:
+    cuda = {**GPU_FACTS["cuda"], "no_code": ["torch 2.13 has no code for sm_70"] * 2}
+    old = RankFacts(0, "n1", 0, {**GPU_FACTS, "cuda": cuda})
+    assert unavailable("nccl", "cuda", [old]) == "torch 2.13 has no code for sm_70"
+    assert resolve_device("gloo", "auto", [old]) == "cpu"
 
 
 def test_mixed_versions_are_refused_by_name() -> None:
@@ -151,10 +186,35 @@ def test_the_stamps_of_the_longest_case_fit_and_those_of_the_canary(
 def test_one_node_meets_on_loopback_and_many_do_not() -> None:
     assert rendezvous_address(["a"], None, None) == "127.0.0.1"
     assert rendezvous_address(["a", "b"], "10.0.0.7", None) == "10.0.0.7"
-    assert socket_interface(["a"], None) == {"GLOO_SOCKET_IFNAME": "lo"}
-    assert socket_interface(["a", "b"], None) == {}
+    assert own_interface(["a"], None, "127.0.0.1", {}) == "lo"
+    assert own_interface(["a"], "eth7", "127.0.0.1", {}) == "eth7"
     with pytest.raises(LaunchError, match="no interface 'nope0'.*there are"):
         rendezvous_address(["a"], None, "nope0")
+
+
+@pytest.mark.parametrize(("address", "interface"), [("127.0.0.1", None), ("localhost", None),
+                                                    (None, "lo")])
+def test_loopback_between_nodes_is_refused(address: str | None, interface: str | None) -> None:
+    assert rendezvous_address(["a"], address, interface)
+    with pytest.raises(LaunchError, match="is loopback, which reaches only one of the 2 nodes"):
+        rendezvous_address(["a", "b"], address, interface)
+
+
+def test_every_rank_refuses_loopback_on_the_way_to_rank_0() -> None:
+    with pytest.raises(LaunchError, match="the address of rank 0, is loopback on"):
+        own_interface(["a", "b"], None, "127.0.1.1", {})
+    with pytest.raises(LaunchError, match="NCCL_SOCKET_IFNAME==lo is loopback"):
+        own_interface(["a", "b"], None, "10.0.0.1", {"NCCL_SOCKET_IFNAME": "=lo"})
+    with pytest.raises(LaunchError, match="no interface 'nope0'"):
+        own_interface(["a", "b"], "nope0", "10.0.0.1", {})
+
+
+def test_one_interface_for_all_backends() -> None:
+    assert socket_variables(None) == {}
+    assert socket_variables("lo") == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
+    found = socket_variables("eth1")
+    assert (found["GLOO_SOCKET_IFNAME"], found["NCCL_SOCKET_IFNAME"]) == ("eth1", "=eth1")
+    assert found["UCX_NET_DEVICES"].split(",")[0] == "eth1"
 
 
 def test_a_bell_wakes_who_waits_for_a_worker() -> None:

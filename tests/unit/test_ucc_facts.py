@@ -20,7 +20,7 @@ WORKING = {"reason": None, "source": "torch_ucc", "layers": ["self", "ucp"], "la
 NO_GPU = {"available": False, "names": [], "uuids": [], "memory_bytes": [],
           "reason": "no GPU is visible"}
 ONE_GPU = {"available": True, "names": ["A"], "uuids": ["u0"], "memory_bytes": [1],
-           "reason": None}
+           "no_code": [None], "visible": None, "reason": None}
 
 
 def rank(number: int = 0, *, cuda: dict[str, Any] = NO_GPU, **ucc: Any) -> RankFacts:

@@ -1,0 +1,213 @@
+"""The job files of slurm/ on a real Slurm, and what its launchers make of ranks and GPUs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import slurm_cluster
+import virtual_hosts
+from launcher import EVERY_MPI_IF_ALL, MpiLauncher, launcher_for
+from mpi.on_slurm import (
+    BATCHES,
+    PARTITIONS,
+    Batch,
+    Ended,
+    assert_measured_by_every_rank,
+    assert_ranks_and_devices,
+    checkout,
+    ended,
+    environment,
+    require_slurm,
+)
+from mpi.reading import sweep
+from slurm_cluster import SlurmCluster
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
+BY_NAME = {batch.file: batch for batch in BATCHES}
+SMOKE = BY_NAME["smoke.sbatch"]
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """A cluster of nine nodes; jobs still running at the end are cancelled."""
+    require_slurm()
+    with SlurmCluster(tmp_path_factory.mktemp("slurm") / "cluster", PARTITIONS) as cluster:
+        yield cluster
+
+
+def submit(
+    slurm: SlurmCluster, mpirun: MpiLauncher, batch: Batch, *options: str,
+    arguments: tuple[str, ...] | None = None, **variables: str,
+) -> Ended:
+    """Run a job file to its end, ``options`` being sbatch's."""
+    folder = checkout(mpirun.folder / batch.file, batch)
+    given = batch.arguments if arguments is None else arguments
+    job = slurm.submit(*options, f"slurm/{batch.file}", *given, cwd=folder,
+                       env=environment(mpirun, folder, **variables))
+    return ended(slurm.exit_code(job), folder)
+
+
+@EVERY_MPI_IF_ALL
+@pytest.mark.parametrize("file", [
+    name if name in ("cpu.sbatch", "v100_nvlink.sbatch") else
+    pytest.param(name, marks=pytest.mark.soak) for name in BY_NAME])
+def test_a_job_file_works_after_editing_account_and_partition(
+    slurm: SlurmCluster, mpirun: MpiLauncher, file: str,
+) -> None:
+    done = submit(slurm, mpirun, BY_NAME[file]).check()
+    assert_ranks_and_devices(done, BY_NAME[file])
+    outcome = done.outcome()
+    assert_measured_by_every_rank(outcome)
+    if file == "cpu.sbatch":
+        assert_measured_by_every_rank(outcome, "mpi")
+    assert (done.results / "summary.json").exists()
+    assert "exit code 0" in done.output
+
+
+def test_the_exit_code_is_passed_on(slurm: SlurmCluster, mpirun: MpiLauncher) -> None:
+    done = submit(slurm, mpirun, SMOKE, arguments=("--set", "nonsense=1")).check(2)
+    assert "nonsense" in done.output
+
+
+def test_srun_starts_ranks_of_mpich_and_may_show_each_a_gpu(
+    slurm: SlurmCluster, mpirun: MpiLauncher,
+) -> None:
+    on_gpus = replace(SMOKE, partition="v100", ranks_by_node={"v100-1": 2, "v100-2": 2})
+    done = submit(slurm, mpirun, on_gpus, "--gpus-per-task=1", arguments=("--iters", "2"),
+                  HPCBENCH_LAUNCHER="srun").check()
+    assert "srun --mpi=pmi2" in done.output
+    assert_measured_by_every_rank(done.outcome())
+    assert [(header.environment["scheduler"]["SLURMD_NODENAME"],
+             header.environment["variables"]["CUDA_VISIBLE_DEVICES"])
+            for header in done.headers()] == [
+        ("v100-1", "0"), ("v100-1", "1"), ("v100-2", "0"), ("v100-2", "1")]
+
+
+@pytest.mark.soak
+def test_a_rank_of_srun_is_one_of_open_mpi(slurm: SlurmCluster, tmp_path: Path) -> None:
+    done = submit(slurm, launcher_for("openmpi", tmp_path), SMOKE, arguments=("--iters", "2"),
+                  HPCBENCH_LAUNCHER="srun")
+    assert_ranks_and_devices(done.check(), SMOKE)
+    assert_measured_by_every_rank(done.outcome())
+    assert "srun --mpi=pmix" in done.output
+
+
+@pytest.mark.parametrize(("mpi", "plugin", "fix"), [
+    ("mpich", "none", "MPICH needs srun --mpi=pmi2"),
+    ("openmpi", "pmi2", "Open MPI needs srun --mpi=pmix"),
+    pytest.param("openmpi", "none", "Open MPI needs srun --mpi=pmix", marks=pytest.mark.soak),
+])
+def test_ranks_that_are_alone_in_their_mpi_are_refused(
+    slurm: SlurmCluster, tmp_path: Path, mpi: str, plugin: str, fix: str,
+) -> None:
+    mpirun = launcher_for(mpi, tmp_path)
+    done = slurm.run("srun", "-p", "cpu", "-N2", "--ntasks-per-node=2", f"--mpi={plugin}",
+                     mpirun.program("python"), "-m", "hpcbench", "run", cwd=tmp_path,
+                     env=environment(mpirun, tmp_path))
+    told = [line for line in done.stdout.splitlines() if line.startswith("hpcbench:")]
+    assert done.returncode == 2 and len(told) == 1, done.stdout
+    assert "started 4 ranks, but MPI sees 1" in told[0] and fix in told[0]
+    assert not (tmp_path / "results").exists()
+
+
+def test_python_in_a_batch_shell_is_one_rank(
+    slurm: SlurmCluster, mpirun: MpiLauncher, tmp_path: Path,
+) -> None:
+    """Slurm's variables say SLURM_NTASKS=4 and SLURM_PROCID=0 there; only one was started."""
+    (tmp_path / "config.json").write_text(json.dumps(sweep("8")))
+    job = slurm.submit("-p", "cpu", "-N2", "--ntasks-per-node=2", "--wrap",
+                       "python -m hpcbench run -o results/job", cwd=tmp_path,
+                       env=environment(mpirun, tmp_path))
+    done = ended(slurm.exit_code(job), tmp_path).check()
+    assert [header.world_size for header in done.headers()] == [1]
+
+
+@EVERY_MPI_IF_ALL
+@pytest.mark.parametrize("through", [
+    "mpirun", pytest.param("srun", marks=pytest.mark.soak)])
+def test_usr1_finishes_the_case_and_seals(
+    slurm: SlurmCluster, mpirun: MpiLauncher, through: str,
+) -> None:
+    """What --signal=B:USR1 sends before the time limit, sent by hand."""
+    done = _signalled(slurm, mpirun, through, "--signal=USR1", "--batch").check(3)
+    statuses = list(done.outcome().status().values())
+    assert statuses[0] == "ok" and statuses[-1] == "not_run", statuses
+    assert "failed" not in statuses
+    assert len(done.headers()) == 4
+
+
+@pytest.mark.parametrize("through", [
+    "srun", pytest.param("mpirun", marks=pytest.mark.soak)])
+def test_scancel_seals_what_there_is(
+    slurm: SlurmCluster, mpirun: MpiLauncher, through: str,
+) -> None:
+    """Slurm sends SIGTERM to every process of a step; the ranks' notices cross its nodes."""
+    done = _signalled(slurm, mpirun, through)
+    assert "not_run" in done.outcome().status().values()
+    assert len(done.headers()) == 4
+
+
+def _signalled(
+    slurm: SlurmCluster, mpirun: MpiLauncher, through: str, *scancel: str,
+) -> Ended:
+    """Run a job of many cases; after the first, call scancel with these options."""
+    folder = checkout(mpirun.folder / "signalled", SMOKE)
+    config = sweep(*(str(16 * number) for number in range(1, 9)), measure={
+        "warmup": 0, "iterations": 500, "mode": "barrier_start"})
+    (folder / "long.json").write_text(json.dumps(config))
+    job = slurm.submit("slurm/smoke.sbatch", "long.json", cwd=folder,
+                       env=environment(mpirun, folder, HPCBENCH_LAUNCHER=through))
+    deadline = time.monotonic() + 120
+    while "[1/8]" not in ended(-1, folder).output:
+        assert time.monotonic() < deadline, ended(-1, folder).output
+        time.sleep(0.1)
+    slurm.run("scancel", *scancel, job)
+    return ended(slurm.exit_code(job), folder)
+
+
+@pytest.mark.soak
+def test_on_hosts_with_networks_of_their_own(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    """A slurmd in each of two network namespaces: two nodes for hpcbench, too, and a link."""
+    require_slurm()
+    if why := virtual_hosts.why_not():
+        pytest.skip(f"no virtual hosts: {why}")
+    batch = replace(BY_NAME["v100_nvlink.sbatch"], ranks_by_node={"vh1": 4, "vh2": 4})
+    folder = checkout(tmp_path / "job", batch)
+    done = subprocess.run(
+        [*virtual_hosts.inside(2), sys.executable, slurm_cluster.__file__, tmp_path / "cluster",
+         "v100", "2", "v100:4", "sbatch", "--wait", f"slurm/{batch.file}", *batch.arguments],
+        cwd=folder, env=environment(mpirun, folder), text=True, capture_output=True, timeout=280,
+        check=False)
+    job = ended(done.returncode, folder)
+    assert job.returncode == 0, done.stdout + done.stderr + job.output
+    assert_ranks_and_devices(job, batch)
+    assert_measured_by_every_rank(job.outcome())
+    assert [header.local_rank for header in job.headers()] == [0, 1, 2, 3] * 2
+    assert {header.environment["variables"]["GLOO_SOCKET_IFNAME"] for header in job.headers()
+            } == {"eth0"}
+    assert len(job.outcome().results.run.nodes) == 2
+
+
+@pytest.mark.soak
+def test_jobs_that_follow_one_another_make_a_scaling_curve(
+    slurm: SlurmCluster, mpirun: MpiLauncher,
+) -> None:
+    folder = checkout(mpirun.folder / "curve", SMOKE)
+    told = slurm.run("bash", "slurm/scaling.sh", "slurm/smoke.sbatch", "1", "2", cwd=folder,
+                     env=environment(mpirun, folder))
+    jobs = [word for word in told.stdout.split() if word.isdigit()]
+    assert [slurm.exit_code(job) for job in jobs] == [0, 0, 0], ended(-1, folder).output
+    (curve,) = folder.glob("results/*/scaling.csv")
+    rows = list(csv.DictReader(curve.read_text().splitlines()))
+    assert {row["world_size"] for row in rows} == {"2", "4"}
+    assert all(float(row["median_s"]) > 0 for row in rows)
+    assert curve.with_suffix(".png").stat().st_size > 1000

@@ -1,0 +1,121 @@
+"""The communicator of torchrun's ranks, over a real store; each rank is a thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from hpcbench.errors import RankLostError
+from hpcbench.launch.store_communicator import StoreCommunicator
+
+RANKS = 3
+
+
+def on_all_ranks(
+    work: Callable[[StoreCommunicator], Any], store: Any = None, ranks: int = RANKS,
+) -> list[Any]:
+    """Return what ``work`` gives for each rank's communicator."""
+    store = store or dist.HashStore()
+    comms = [StoreCommunicator(store, "job", rank, ranks, lambda: None, "127.0.0.1")
+             for rank in range(ranks)]
+    with ThreadPoolExecutor(ranks) as threads:
+        return list(threads.map(work, comms))
+
+
+def test_collective_operations() -> None:
+    def work(comm: StoreCommunicator) -> list[Any]:
+        told = [comm.allgather({"rank": comm.rank, "round": number}) for number in range(3)]
+        comm.barrier()
+        return [told, comm.bcast(f"from {comm.rank}"), comm.bcast([comm.rank])]
+
+    expected = [[{"rank": rank, "round": number} for rank in range(RANKS)] for number in range(3)]
+    assert on_all_ranks(work) == [[expected, "from 0", [0]]] * RANKS
+
+
+def test_what_has_been_read_is_deleted() -> None:
+    store = dist.HashStore()
+
+    def work(comm: StoreCommunicator) -> None:
+        for _ in range(50):
+            comm.allgather(comm.rank)
+            comm.bcast("x")
+            comm.barrier()
+
+    on_all_ranks(work, store)
+    assert store.num_keys() < 12
+
+
+def test_some_of_the_ranks() -> None:
+    def work(comm: StoreCommunicator) -> Any:
+        first = comm.first(2)
+        return first and [first.size, first.allgather(comm.rank)]
+
+    assert on_all_ranks(work) == [[2, [0, 1]], [2, [0, 1]], None]
+
+
+def test_notices_and_posts() -> None:
+    def work(comm: StoreCommunicator) -> Any:
+        if comm.rank == 1:
+            comm.notify(7)
+            comm.post("a", 0)
+            comm.post({"b": 1}, 0)
+        comm.barrier()
+        return comm.noticed(7), comm.noticed(8), comm.posted(), comm.posted()
+
+    assert on_all_ranks(work) == [
+        (True, False, [(1, "a"), (1, {"b": 1})], []), (True, False, [], []), (True, False, [], [])]
+
+
+def test_pairs_take_turns() -> None:
+    def work(comm: StoreCommunicator) -> list[int]:
+        found = []
+        for _ in range(2):
+            with comm.pair(1 - comm.rank, timeout_s=20) as pair:
+                if comm.rank == 0:
+                    pair.send(-(2**62))
+                    found.append(pair.wait(20))
+                else:
+                    found.append(pair.receive())
+                    pair.send(found[-1] + 1)
+        return found
+
+    assert on_all_ranks(work, ranks=2) == [[-(2**62) + 1] * 2, [-(2**62)] * 2]
+
+
+def test_a_pair_whose_other_rank_does_not_come() -> None:
+    def work(comm: StoreCommunicator) -> None:
+        with comm.pair(1 - comm.rank, timeout_s=0.3):
+            pass
+
+    began = time.monotonic()
+    for rank in (0, 1):
+        lonely = StoreCommunicator(dist.HashStore(), "job", rank, 2, lambda: None, "127.0.0.1")
+        with pytest.raises(RankLostError):
+            work(lonely)
+    assert time.monotonic() - began < 20
+
+
+def test_a_pair_whose_other_rank_leaves() -> None:
+    def work(comm: StoreCommunicator) -> str:
+        try:
+            with comm.pair(1 - comm.rank, timeout_s=20) as pair:
+                if comm.rank == 0:
+                    pair.receive()
+        except RankLostError as error:
+            return str(error)
+        return "left"
+
+    told, left = on_all_ranks(work, ranks=2)
+    assert left == "left"
+    assert told.startswith("rank 1 cannot be reached")
+
+
+def test_a_rank_that_does_not_come_is_missed() -> None:
+    comm = StoreCommunicator(dist.HashStore(), "job", 0, 2, lambda: None, "127.0.0.1")
+    with pytest.raises(RankLostError, match="has not answered"):
+        comm.allgather(1, timeout_s=0.2)
