@@ -55,7 +55,7 @@ pass_on() {
 
 # Put the job back into the queue if its run was stopped by the time limit's signal and can go on.
 requeue() {
-    if [ "$code" = 3 ] && [ "$asked" = USR1 ] && [ "${where[0]}" = --resume ]; then
+    if [ "$code" = 3 ] && [ "$asked" = USR1 ]; then
         echo "stopped before the time limit: goes on as soon as job $SLURM_JOB_ID starts again"
         scontrol requeue "$SLURM_JOB_ID"
     fi
@@ -68,7 +68,8 @@ run_hpcbench() {
     find_launcher
     name=$SLURM_JOB_NAME-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}
     name+=${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
-    where=(-o "results/$name")
+    # the same folder whenever the job starts: one that was put back into the queue goes on there
+    where=(--resume "results/$name")
     echo "${launcher[*]} python -m hpcbench run $config ${where[*]} $*"
     "${launcher[@]}" python -m hpcbench run "$config" "${where[@]}" "$@" &
     launcher_pid=$!

@@ -63,8 +63,7 @@ class Ended:
     @property
     def results(self) -> Path:
         """Return the folder of its one run."""
-        (run,) = self.folder.glob("results/*/latest")
-        return run.resolve()
+        return (self.folder / "results" / "latest").resolve()
 
     def outcome(self) -> Outcome:
         """Return its results."""

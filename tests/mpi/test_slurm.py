@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 import time
@@ -125,7 +126,7 @@ def test_python_in_a_batch_shell_is_one_rank(
     """Slurm's variables say SLURM_NTASKS=4 and SLURM_PROCID=0 there; only one was started."""
     (tmp_path / "config.json").write_text(json.dumps(sweep("8")))
     job = slurm.submit("-p", "cpu", "-N2", "--ntasks-per-node=2", "--wrap",
-                       "python -m hpcbench run -o results/job", cwd=tmp_path,
+                       "python -m hpcbench run -o results", cwd=tmp_path,
                        env=environment(mpirun, tmp_path))
     done = ended(slurm.exit_code(job), tmp_path).check()
     assert [header.world_size for header in done.headers()] == [1]
@@ -134,15 +135,18 @@ def test_python_in_a_batch_shell_is_one_rank(
 @EVERY_MPI_IF_ALL
 @pytest.mark.parametrize("through", [
     "mpirun", pytest.param("srun", marks=pytest.mark.soak)])
-def test_usr1_finishes_the_case_and_seals(
+def test_usr1_finishes_the_case_and_the_job_goes_on_when_it_starts_again(
     slurm: SlurmCluster, mpirun: MpiLauncher, through: str,
 ) -> None:
-    """What --signal=B:USR1 sends before the time limit, sent by hand."""
-    done = _signalled(slurm, mpirun, through, "--signal=USR1", "--batch").check(3)
-    statuses = list(done.outcome().status().values())
-    assert statuses[0] == "ok" and statuses[-1] == "not_run", statuses
-    assert "failed" not in statuses
-    assert len(done.headers()) == 4
+    """What --signal=B:USR1 sends before the time limit, sent by hand: nothing is run twice."""
+    done = _signalled(slurm, mpirun, through, "--signal=USR1", "--batch").check()
+    outcome = done.outcome()
+    assert_measured_by_every_rank(outcome)
+    assert len(outcome.results.cases) == 8 and "HB150" in outcome.codes()
+    assert "exit code 3" in done.output and "stopped before the time limit" in done.output
+    runs = re.findall(r"ok +(all_reduce .*?n=4)", done.output)
+    assert len(runs) == len(set(runs)) == 8, done.output
+    assert len(done.headers()) == 4 and (done.results / "traces" / "attempt1").is_dir()
 
 
 @pytest.mark.parametrize("through", [
