@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from hpcbench.analysis.exposed import Exposure
 from hpcbench.analysis.primitives import OverPasses
-from hpcbench.reduce.results import CaseResult, Steps
+from hpcbench.reduce.results import Steps
 from hpcbench.report.primitive_lines import range_cell
 from hpcbench.report.text import MISSING, Column, format_number, plural
 
@@ -79,14 +79,17 @@ def _ms(time_s: float) -> str:
     return f"{format_number(1e3 * time_s)} ms"
 
 
-def arrival_line(item: CaseResult, steps: Steps) -> str:
-    """Return which rank arrives last where gradients are exchanged; nothing if none stands out."""
+def arrival_line(steps: Steps, *, blocks: bool) -> str:
+    """Return which rank arrives last where gradients are exchanged; nothing if none stands out.
+
+    If an exchange ``blocks`` the rank, only the first is not the end of a wait for others.
+    """
     if not steps.arrivals:
         return ""
-    first, last = steps.arrivals[0], steps.arrivals[-1]
+    first, last = steps.arrivals[0], steps.arrivals[0 if blocks else -1]
     if last.last_share < CLEAR_SHARE or last.behind_s < CLEAR_PART * max(steps.step_s):
         return ""
-    before = ("" if len(steps.arrivals) == 1 or first.last_rank != last.last_rank else
+    before = ("" if first is last or first.last_rank != last.last_rank else
               f"; at the first of {last.bucket} buckets {_ms(first.behind_s)}")
     return (f"rank {last.last_rank} arrives last at the exchange in {last.last_share:.0%} of the "
             f"steps, {_ms(last.behind_s)} behind the median of the others{before}")
