@@ -23,7 +23,8 @@ DEFINITIONS = (
 DEFINITIONS_OF_PIPELINES = (
     "idle = 1 - a rank's own time without communication / t: it waits, or communicates; bubble = "
     "the share of a step that",
-    "  the schedule alone makes ranks wait, if all stages take equally long",
+    "  the schedule alone makes ranks wait: if all take equally long, and rank by rank if each "
+    "takes its own time",
 )
 CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
 """A rank is named where it stands out in so many of the steps, by so much of the other end."""
@@ -51,7 +52,8 @@ def rank_lines(told: Exposure) -> Iterator[str]:
     """
     if told.idle_share:
         bubble = "" if told.bubble is None else (
-            f"bubble {100 * told.bubble:.1f} % as the schedule predicts; ")
+            f"bubble {100 * told.bubble:.1f} % as the schedule predicts, with the ranks' own times "
+            f"{_listed(told.uneven_bubble)} %; ")
         yield f"{bubble}idle {_of_ranks(told, told.idle_share, _percent)}"
         return
     if len(told.own_s) < 2:
@@ -69,6 +71,10 @@ def _of_ranks(
 ) -> str:
     return ", ".join(f"{range_cell(one, show)} % on rank {rank}"
                      for rank, one in zip(told.ranks, found, strict=True))
+
+
+def _listed(shares: Iterable[float]) -> str:
+    return ", ".join(map(_percent, shares))
 
 
 def _percent(share: float) -> str:

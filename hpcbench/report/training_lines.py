@@ -191,9 +191,9 @@ def _lines_below(
         yield Text(f"  {line}", style="dim")
     for item, exposure in zip(items, exposed, strict=True):
         work = item.case.training
+        what = f"{strategy_text(work)} {options_text(work.options)}".rstrip()
         for words in (*standing_out(item), *communication.rank_lines(exposure)):
-            yield Text(f"  {strategy_text(work)} {options_text(work.options)}".rstrip() + f": {words}",
-                       style="" if exposure.idle_share else "yellow")
+            yield Text(f"  {what}: {words}", style="" if exposure.idle_share else "yellow")
 
 
 def _compared(item: CaseResult) -> str:

@@ -52,7 +52,8 @@ def group_rows(cases: Sequence[Case]) -> Table:
     """Return the columns, and a row for each strategy on each backend."""
     groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
     for case in cases:
-        groups[case.training.model, strategy_text(case.training), case.backend, case.env, case.device,
+        work = case.training
+        groups[work.model, strategy_text(work), case.backend, case.env, case.device,
                case.world_size, batch_text(case), case.needs].append(case)
     return GROUP_COLUMNS, [_group_row(group) for group in groups.values()]
 
