@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.analysis.pipeline import predicted_bubble
+from hpcbench.analysis.pipeline import idle_shares, predicted_bubble
 from hpcbench.analysis.primitives import (
     OverPasses,
     PassTimes,
@@ -43,6 +43,8 @@ class Exposure:
         own_s: each rank's own time of a step without communication: how fast it computes.
         idle_share: 1 - own time / t of each rank of a pipeline: it waits, or communicates.
         bubble: the share of a pipeline's time in which ranks wait, as its schedule predicts.
+        uneven_bubble: the same of each rank if the ranks compute as long as ``own_s`` says: what
+            of ``idle_share`` is more is communication.
         missing: why there are no such numbers, where the run has partners of any training.
     """
 
@@ -56,6 +58,7 @@ class Exposure:
     own_s: tuple[OverPasses, ...] = ()
     idle_share: tuple[OverPasses, ...] = ()
     bubble: float | None = None
+    uneven_bubble: tuple[float, ...] = ()
     missing: tuple[str, ...] = ()
 
 
@@ -99,17 +102,21 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
     if efficiency is None and not missing:
         missing["both"] = f"there is no pass in which {OFF} and {ONLY} were both run, too"
     ranks, times_s = _by_rank(off)
-    is_pipeline = item.case.training.pp > 1
+    own_s = _of_each(over_passes(lambda time: time, times) for times in times_s)
+    work = item.case.training
+    is_pipeline = work.pp > 1
     return Exposure(
         off_s=_median_s(off), only_s=_median_s(only),
         exposed_s=exposed_communication_s(own, without),
         exposed_share=over_passes(lambda on, off: (on - off) / on, own, without),
         overhead=over_passes(lambda on, off: on / off - 1, own, without),
         efficiency=efficiency, ranks=ranks,
-        own_s=_of_each(over_passes(lambda time: time, times) for times in times_s),
+        own_s=own_s,
         idle_share=_of_each(over_passes(lambda on, off: 1 - off / on, own, times)
                             for times in times_s if is_pipeline),
-        bubble=predicted_bubble(item.case.training) if is_pipeline else None,
+        bubble=predicted_bubble(work) if is_pipeline else None,
+        uneven_bubble=idle_shares(work, [own.median for own in own_s]) if (
+            is_pipeline and own_s) else (),
         missing=tuple(f"communication {reason}" for reason in missing.values()))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from hpcbench.analysis.pipeline_orders import BACKWARD, FORWARD, INPUT, WEIGHT, Op, order
@@ -20,6 +20,28 @@ def predicted_bubble(work: Training) -> float | None:
         return None
     schedule, stages_per_rank, microbatches = pipelining(work)
     return bubble_share(schedule.name, work.pp, microbatches, stages_per_rank)
+
+
+def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
+    """Return the share of a step in which each rank of a pipelined training waits.
+
+    As `predicted_bubble`, but the computations of each rank take ``own_s`` together instead of as
+    long as those of any other. Ranks are those of the training: neighbours in a tensor group, then
+    in a pipeline.
+    """
+    schedule, stages_per_rank, microbatches = pipelining(work)
+    orders = [order(schedule.name, work.pp, microbatches, stages_per_rank, rank)
+              for rank in range(work.pp)]
+    units = [sum(COSTS[op.kind] for op in ops) for ops in orders]
+    found = [0.0] * len(own_s)
+    for replica in range(len(own_s) // (work.pp * work.tp)):
+        for part in range(work.tp):
+            line = [(replica * work.pp + stage) * work.tp + part for stage in range(work.pp)]
+            paces = [own_s[rank] / unit for rank, unit in zip(line, units, strict=True)]
+            step_s = max(replay(orders, work.pp * stages_per_rank, paces=paces).values())
+            for rank in line:
+                found[rank] = 1 - own_s[rank] / step_s
+    return tuple(found)
 
 
 def bubble_share(
@@ -44,20 +66,22 @@ def bubble_share(
 
 def replay(
     orders: list[list[Op]], stages: int, costs: Mapping[str, float] = COSTS,
+    paces: Sequence[float] | None = None,
 ) -> dict[Op, float]:
     """Return when each computation ends, the first begins at 0.
 
-    Raises ValueError if ranks wait for each other for ever.
+    ``paces``: by how much each rank takes longer than ``costs``. Raises ValueError if ranks wait
+    for each other for ever.
     """
     ends: dict[Op, float] = {}
-    free = [0.0] * len(orders)
+    free, paces = [0.0] * len(orders), paces or [1.0] * len(orders)
     left = [list(reversed(ops)) for ops in orders]
     while any(left):
         before = len(ends)
         for rank, ops in enumerate(left):
             while ops and (ready := _ready(ops[-1], stages, ends)) is not None:
                 op = ops.pop()
-                free[rank] = ends[op] = max(free[rank], ready) + costs[op.kind]
+                free[rank] = ends[op] = max(free[rank], ready) + costs[op.kind] * paces[rank]
         if len(ends) == before:
             raise ValueError(f"no rank can go on: {[ops[-1] for ops in left if ops]}")
     return ends

@@ -186,6 +186,11 @@ def model_text(work: Training) -> str:
             f"{', shrunk' if work.shrunk else ''}")
 
 
+def strategy_text(work: Training) -> str:
+    """Return ``data``, or ``data (communication off)`` of what trains nothing."""
+    return work.strategy if work.trains else f"{work.strategy} (communication {work.communication})"
+
+
 def options_text(options: Sequence[tuple[str, Option]]) -> str:
     """Return ``chunks=4 weight=sharded``, or nothing."""
     return " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from hpcbench.analysis.exposed import Exposure
 from hpcbench.analysis.primitives import OverPasses
-from hpcbench.reduce.results import CaseResult, Steps
+from hpcbench.reduce.results import Steps
 from hpcbench.report.primitive_lines import range_cell
 from hpcbench.report.text import MISSING, Column, format_number, plural
 
@@ -23,7 +23,8 @@ DEFINITIONS = (
 DEFINITIONS_OF_PIPELINES = (
     "idle = 1 - a rank's own time without communication / t: it waits, or communicates; bubble = "
     "the share of a step that",
-    "  the schedule alone makes ranks wait, if all stages take equally long",
+    "  the schedule alone makes ranks wait: if all take equally long, and rank by rank if each "
+    "takes its own time",
 )
 CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
 """A rank is named where it stands out in so many of the steps, by so much of the other end."""
@@ -51,7 +52,8 @@ def rank_lines(told: Exposure) -> Iterator[str]:
     """
     if told.idle_share:
         bubble = "" if told.bubble is None else (
-            f"bubble {100 * told.bubble:.1f} % as the schedule predicts; ")
+            f"bubble {100 * told.bubble:.1f} % as the schedule predicts, with the ranks' own times "
+            f"{_listed(told.uneven_bubble)} %; ")
         yield f"{bubble}idle {_of_ranks(told, told.idle_share, _percent)}"
         return
     if len(told.own_s) < 2:
@@ -71,6 +73,10 @@ def _of_ranks(
                      for rank, one in zip(told.ranks, found, strict=True))
 
 
+def _listed(shares: Iterable[float]) -> str:
+    return ", ".join(map(_percent, shares))
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
@@ -79,14 +85,17 @@ def _ms(time_s: float) -> str:
     return f"{format_number(1e3 * time_s)} ms"
 
 
-def arrival_line(item: CaseResult, steps: Steps) -> str:
-    """Return which rank arrives last where gradients are exchanged; nothing if none stands out."""
+def arrival_line(steps: Steps, *, blocks: bool) -> str:
+    """Return which rank arrives last where gradients are exchanged; nothing if none stands out.
+
+    If an exchange ``blocks`` the rank, only the first is not the end of a wait for others.
+    """
     if not steps.arrivals:
         return ""
-    first, last = steps.arrivals[0], steps.arrivals[-1]
+    first, last = steps.arrivals[0], steps.arrivals[0 if blocks else -1]
     if last.last_share < CLEAR_SHARE or last.behind_s < CLEAR_PART * max(steps.step_s):
         return ""
-    before = ("" if len(steps.arrivals) == 1 or first.last_rank != last.last_rank else
+    before = ("" if first is last or first.last_rank != last.last_rank else
               f"; at the first of {last.bucket} buckets {_ms(first.behind_s)}")
     return (f"rank {last.last_rank} arrives last at the exchange in {last.last_share:.0%} of the "
             f"steps, {_ms(last.behind_s)} behind the median of the others{before}")

@@ -27,6 +27,7 @@ from hpcbench.report.text import (
     options_text,
     plural,
     row_line,
+    strategy_text,
     without_empty,
 )
 from hpcbench.report.timing import flag_cell, fold_of, interval_cell
@@ -148,7 +149,7 @@ def _row(item: CaseResult, results: Results, told: Exposure) -> list[str]:
     steps = steps_of(item)
     peak = most_bytes(item).get("peak")
     return [
-        _what(work), options_text(work.options), degrees_text(work), str(work.batch_size),
+        strategy_text(work), options_text(work.options), degrees_text(work), str(work.batch_size),
         str(work.accumulation) if work.accumulation != 1 else "",
         _number(numbers["step_time_ms"]), interval_cell(stats),
         _number(numbers["samples_per_second"]), _number(numbers["tokens_per_second"]),
@@ -158,11 +159,6 @@ def _row(item: CaseResult, results: Results, told: Exposure) -> list[str]:
         _number(None if peak is None else peak / 2**20), parity_text(item) or MISSING,
         str(stats.n) if stats else MISSING, item.status, flag_cell(item),
     ]
-
-
-def _what(work: Training) -> str:
-    """Return the strategy, and that it trains nothing if it does not."""
-    return work.strategy if work.trains else f"{work.strategy} (communication {work.communication})"
 
 
 def _number(value: float | None) -> str:
@@ -212,7 +208,7 @@ def _lines_below(
 
 def _title(item: CaseResult) -> str:
     work = item.case.training
-    return f"{_what(work)} {options_text(work.options)}".rstrip()
+    return f"{strategy_text(work)} {options_text(work.options)}".rstrip()
 
 
 def _shares(item: CaseResult) -> Iterator[str]:
@@ -245,10 +241,11 @@ def standing_out(item: CaseResult) -> Iterable[str]:
     work = item.case.training
     if steps is None or len(steps.ranks) == 1 or work.pp > 1 or not work.trains:
         return
-    late = communication.arrival_line(item, steps)
+    blocks = item.case.backend == "mpi"  # the rank itself, in each call
+    late = communication.arrival_line(steps, blocks=blocks)
     if late:
         yield late
-    together = _left_together(work, steps)
+    together = _left_together(work, overlaps=bool(steps.arrivals) and not blocks)
     for phase in steps.phases:
         ratio = max(phase.median_s) / max(min(phase.median_s), 1e-9)
         if max(phase.median_s) < CLEAR_PART * median(steps.step_s) or ratio < CLEAR_RATIO:
@@ -258,13 +255,12 @@ def standing_out(item: CaseResult) -> Iterable[str]:
             yield f"{words}; longest of a rank / shortest {ratio:.2f}"
 
 
-def _left_together(work: Training, steps: Steps) -> set[str]:
+def _left_together(work: Training, *, overlaps: bool) -> set[str]:
     """Return the phases that all ranks leave together: their length does not reveal who is slow.
 
-    Where gradients are exchanged in buckets ranks compute on meanwhile; else backward waits.
+    ``overlaps``: gradients are exchanged in buckets while ranks compute on; else backward waits.
     """
-    found = {"exchange", "forward_backward"}
-    found |= set() if steps.arrivals else {"backward"}
+    found = {"exchange", "forward_backward"} | (set() if overlaps else {"backward"})
     found |= {"forward"} if work.tp > 1 or "all_gather" in work.calls else set()
     return found | ({"optimizer"} if "broadcast" in work.calls else set())  # of what it updated
 

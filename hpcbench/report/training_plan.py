@@ -17,6 +17,7 @@ from hpcbench.report.text import (
     format_number,
     options_text,
     span_text,
+    strategy_text,
 )
 from hpcbench.report.timing import batch_text, samples_text
 from hpcbench.units import format_seconds
@@ -57,7 +58,8 @@ def group_rows(cases: Sequence[Case]) -> Table:
     """Return the columns, and a row for each strategy on each backend."""
     groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
     for case in cases:
-        groups[case.training.model, case.training.strategy, case.backend, case.env, case.device,
+        work = case.training
+        groups[work.model, strategy_text(work), case.backend, case.env, case.device,
                case.world_size, batch_text(case), case.needs].append(case)
     return GROUP_COLUMNS, [_group_row(group) for group in groups.values()]
 
@@ -97,7 +99,7 @@ def _case_row(case: Case) -> list[str]:
     return [
         str(case.index), work.model, *(str(extent or MISSING) for extent in (
             work.layers, work.hidden, work.seq_length, work.width, work.image_size)),
-        work.strategy, options_text(work.options), _backend(case), case.device,
+        strategy_text(work), options_text(work.options), _backend(case), case.device,
         str(case.world_size), f"{work.dp} x {work.tp} x {work.pp}", work.dtype,
         str(work.batch_size), str(work.accumulation), work.optimizer,
         work.checkpointing if work.checkpointing != "none" else MISSING,
@@ -110,7 +112,7 @@ def _case_row(case: Case) -> list[str]:
 def _group_row(cases: Sequence[Case]) -> list[str]:
     first, works = cases[0], [case.training for case in cases]
     return [
-        str(len(cases)), first.training.model, first.training.strategy, _backend(first),
+        str(len(cases)), first.training.model, strategy_text(first.training), _backend(first),
         first.device, str(first.world_size), distinct(work.dtype for work in works),
         span_text(work.batch_size for work in works),
         (f"{span_text(work.image_size for work in works)} pixels" if works[0].of_images else

@@ -39,7 +39,7 @@ _RANGED = {"exposed_s": "exposed_s", "exposed_share": "exposed_share",
 _RANGED_NAMES = {name: (name, f"{name}_least", f"{name}_greatest") for name in _RANGED}
 EXPOSURE_FIELDS = (
     "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
-    "own_step_s", "idle_share", "bubble_predicted", "not_paired")
+    "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATE_FIELDS, *PHASES.values(),
                    "other_s", *MEMORY.values(), "peak_of", "communication", "parity",
@@ -75,6 +75,7 @@ def training_fields(
 def _exposure(told: Exposure) -> dict[str, Any]:
     row: dict[str, Any] = {
         "off_s": told.off_s, "only_s": told.only_s, "bubble_predicted": told.bubble,
+        "bubble_of_own_times": list(told.uneven_bubble) or None,
         "not_paired": list(told.missing) or None,
         "own_step_s": [own.median for own in told.own_s] or None,
         "idle_share": [idle.median for idle in told.idle_share] or None}

@@ -72,6 +72,8 @@ def test_a_pipeline_has_its_bubble_beside_what_ranks_are_idle() -> None:
     found = exposures(items)[items[0].case.case_id]
     assert found.bubble == bubble_share("1F1B", 2, 4) == pytest.approx(0.2)
     assert [idle.median for idle in found.idle_share] == pytest.approx([0.4, 0.2])
+    # 6 and 8 ms: the slow rank waits for one forward and one backward of 0.5 + 1 of the quick one
+    assert found.uneven_bubble == pytest.approx([1 - 6 / 9.5, 1 - 8 / 9.5])
 
 
 @pytest.mark.parametrize(("change", "reason"), [
@@ -128,7 +130,8 @@ def test_what_ranks_of_a_pipeline_are_idle_is_told_and_why_rows_are_not_paired(
     print_results(make_results((on, off)), tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert ("  pipeline microbatches=4 schedule=1F1B stages_per_rank=auto: bubble 20.0 % as the "
-            "schedule predicts; idle 40.0 % on rank 0, 20.0 % on rank 1") in lines
+            "schedule predicts, with the ranks' own times 36.8, 15.8 %; idle 40.0 % on rank 0, "
+            "20.0 % on rank 1") in lines
     reason = "communication only of the same training is not in the sweep"
     assert f"  1 row not paired: {reason}" in lines
     assert any(line.startswith("idle = ") for line in lines)

@@ -34,9 +34,11 @@ class TrainingOperation:
 
     def __init__(self, spec: Training, place: Place, *, validate: bool) -> None:
         self.name = spec.name
-        self._silent = spec.communication == "off"
-        self.place = place = silent(place, Ledger(counts=False)) if self._silent else place
-        validate = validate and not self._silent
+        self.place = place
+        self._silent: Place | None = None
+        if spec.communication == "off":
+            self._silent = place = silent(place, Ledger(counts=False))
+            validate = False
         make = _named(spec.runner)
         self._spec = spec
         self._loader = Loader(spec, place.device)
@@ -131,8 +133,8 @@ class TrainingOperation:
     def close(self) -> None:
         """Close what the strategy opened. All ranks call it."""
         self._strategy.close()
-        if self._silent:
-            dist.destroy_process_group(self.place.group)
+        if self._silent is not None:
+            dist.destroy_process_group(self._silent.group)
 
 
 def silent(place: Place, ledger: Ledger) -> Place:
