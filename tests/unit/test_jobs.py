@@ -10,7 +10,7 @@ import pytest
 from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.training.models import MODELS, parameters
+from hpcbench.plan.training.any_model import parameters_of, published
 from jobs import JOBS, RANKS, twin_words
 
 
@@ -31,7 +31,7 @@ def test_a_job_plans_at_its_real_size_within_the_memory_of_its_devices(job: Path
         assert case.skip is None, case.skip
         assert 0 < case.memory_bytes < limit
         work = case.training  # a shorter sequence is no smaller model
-        assert work.parameters == parameters(MODELS[work.model]).total
+        assert work.parameters == parameters_of(published(work.model))
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
