@@ -23,6 +23,7 @@ from hpcbench.report.text import (
     row_line,
     without_empty,
 )
+from hpcbench.report.training_options import telling_options
 
 DEFINITION = (
     "efficiency = samples/s of n ranks / (n / m x samples/s of the m ranks of the base), in %;",
@@ -47,7 +48,10 @@ def scaling_lines(found: Mapping[str, Scaling]) -> Iterator[Text]:
     ranks = sorted({scaled.item.case.world_size for scaled in found.values()})
     varied = _varied([scaled.item for scaled in found.values()])
     every = (*_FIRST, *(Column(f"n={count}", "%") for count in ranks))
-    columns, rows = without_empty(every, [_row(group, ranks, varied) for group in groups.values()])
+    options = telling_options(group[0].item.case.training for group in groups.values())
+    columns, rows = without_empty(every, [
+        _row(group, ranks, varied, options[group[0].item.case.training])
+        for group in groups.values()])
     widths = column_widths(columns, rows)
     yield Text()
     yield Text("scaling of trainings", style="bold")
@@ -75,13 +79,15 @@ def _varied(items: Sequence[CaseResult]) -> list[str]:
             and len({getattr(item.case.training, name) for item in items}) > 1]
 
 
-def _row(group: Group, ranks: Sequence[int], varied: Sequence[str]) -> list[str]:
+def _row(
+    group: Group, ranks: Sequence[int], varied: Sequence[str], options: str,
+) -> list[str]:
     first, work = group[0], group[0].item.case.training
     shares = {scaled.item.case.world_size: scaled.efficiency for scaled in group}
     base, rate = first.base.case, samples_per_s(first.base)
     name = f"{ALONE}, " if base.training.strategy == ALONE else ""
     return [
-        work.strategy, options_text(work.options),
+        work.strategy, options,
         options_text([(key, getattr(work, key)) for key in varied]), str(work.batch_size),
         first.kind, f"{name}{plural(base.world_size, 'rank')}",
         MISSING if rate is None else format_number(rate),

@@ -32,6 +32,7 @@ from hpcbench.report.text import (
 )
 from hpcbench.report.timing import flag_cell, fold_of, interval_cell
 from hpcbench.report.training_communication import CLEAR_PART, CLEAR_RATIO, CLEAR_SHARE
+from hpcbench.report.training_options import telling_options
 from hpcbench.report.training_summary import (
     most_bytes,
     parity_text,
@@ -111,8 +112,10 @@ def training_lines(
     if not groups:
         return
     listed = [(title, item) for title, group in groups.items() for item in group]
+    options = telling_options(item.case.training for _, item in listed)
     columns, rows = without_empty(COLUMNS, [
-        _row(item, results, told.get(item.case.case_id, UNPAIRED)) for _, item in listed])
+        _row(item, results, told.get(item.case.case_id, UNPAIRED), options[item.case.training])
+        for _, item in listed])
     widths = column_widths(columns, rows)
     yield Text()
     yield Text(f"block {name}", style="bold")
@@ -143,13 +146,13 @@ def degrees_text(work: Training) -> str:
     return options_text([(name, degree) for name, degree in degrees if degree != 1]) or MISSING
 
 
-def _row(item: CaseResult, results: Results, told: Exposure) -> list[str]:
+def _row(item: CaseResult, results: Results, told: Exposure, options: str) -> list[str]:
     work, stats = item.case.training, item.statistics
     numbers = training_fields(item, work, results.plan.config.get("hardware", {}))
     steps = steps_of(item)
     peak = most_bytes(item).get("peak")
     return [
-        strategy_text(work), options_text(work.options), degrees_text(work), str(work.batch_size),
+        strategy_text(work), options, degrees_text(work), str(work.batch_size),
         str(work.accumulation) if work.accumulation != 1 else "",
         _number(numbers["step_time_ms"]), interval_cell(stats),
         _number(numbers["samples_per_second"]), _number(numbers["tokens_per_second"]),
@@ -195,20 +198,21 @@ def _lines_below(
     for reason, count in reasons.items():
         yield Text(f"  {plural(count, 'row')} without MFU: {reason}", style="dim")
     exposed = [told.get(item.case.case_id, UNPAIRED) for item in items]
+    options = telling_options(item.case.training for item in items)
     for line in communication.missing_lines(exposed):
         yield Text(f"  {line}", style="dim")
     for item in items:
-        yield from (Text(f"  {_title(item)}: {words}", style="dim")
+        yield from (Text(f"  {_title(item, options)}: {words}", style="dim")
                     for words in (*_shares(item), *_read_again(item)))
     for item, exposure in zip(items, exposed, strict=True):
         for words in (*standing_out(item), *communication.rank_lines(exposure)):
-            yield Text(f"  {_title(item)}: {words}",
+            yield Text(f"  {_title(item, options)}: {words}",
                        style="" if exposure.idle_share else "yellow")
 
 
-def _title(item: CaseResult) -> str:
+def _title(item: CaseResult, options: Mapping[Training, str]) -> str:
     work = item.case.training
-    return f"{strategy_text(work)} {options_text(work.options)}".rstrip()
+    return f"{strategy_text(work)} {options[work]}".rstrip()
 
 
 def _shares(item: CaseResult) -> Iterator[str]:

@@ -15,11 +15,11 @@ from hpcbench.report.text import (
     distinct,
     env_text,
     format_number,
-    options_text,
     span_text,
     strategy_text,
 )
 from hpcbench.report.timing import batch_text, samples_text
+from hpcbench.report.training_options import telling_options
 from hpcbench.units import format_seconds
 
 _MODEL = (Column("model", words=True), Column("layers"), Column("hidden"), Column("seq"),
@@ -47,7 +47,8 @@ Table = tuple[Sequence[Column], list[list[str]]]
 
 def case_rows(cases: Sequence[Case]) -> Table:
     """Return the columns, and a row for each case."""
-    rows = [_case_row(case) for case in cases]
+    options = telling_options(case.training for case in cases)
+    rows = [_case_row(case, options[case.training]) for case in cases]
     extents = {column.title for column in _MODEL}
     kept = [at for at, column in enumerate(CASE_COLUMNS)
             if column.title not in extents or any(row[at] != MISSING for row in rows)]
@@ -94,12 +95,12 @@ def demand_lines(work: Training) -> Iterator[str]:
         yield f"  at most {megabytes(memory.total)}: {parts}"
 
 
-def _case_row(case: Case) -> list[str]:
+def _case_row(case: Case, options: str) -> list[str]:
     work, expected = case.training, predict(case.training)
     return [
         str(case.index), work.model, *(str(extent or MISSING) for extent in (
             work.layers, work.hidden, work.seq_length, work.width, work.image_size)),
-        strategy_text(work), options_text(work.options), _backend(case), case.device,
+        strategy_text(work), options, _backend(case), case.device,
         str(case.world_size), f"{work.dp} x {work.tp} x {work.pp}", work.dtype,
         str(work.batch_size), str(work.accumulation), work.optimizer,
         work.checkpointing if work.checkpointing != "none" else MISSING,

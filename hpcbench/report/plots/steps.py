@@ -35,6 +35,7 @@ from hpcbench.report.text import (
 )
 from hpcbench.report.timing import mode_text
 from hpcbench.report.training_lines import SHORT, degrees_text
+from hpcbench.report.training_options import telling_options
 from hpcbench.report.training_summary import steps_of, training_fields
 
 MOST_ROWS = 30
@@ -110,7 +111,9 @@ def _charts(
     key: tuple[str, ...], items: Sequence[CaseResult], known: Mapping[str, Exposure],
 ) -> Iterator[StepChart]:
     works = [item.case.training for item in items]
-    rows = [(_label(work, works), item) for work, item in zip(works, items, strict=True)]
+    options = telling_options(works)
+    rows = [(_label(work, works, options[work]), item)
+            for work, item in zip(works, items, strict=True)]
     parts = [rows[first:first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)]
     for number, part in enumerate(parts, start=1):
         stem = "-".join(word for word in ("training", *key) if word)
@@ -121,13 +124,13 @@ def _charts(
             rows=tuple(part), exposures=known)
 
 
-def _label(work: Training, works: Sequence[Training]) -> str:
+def _label(work: Training, works: Sequence[Training], options: str) -> str:
     """Return what is done, and what else is not the same for all of them."""
     varied = [(name, getattr(work, name)) for name in _VARIED
               if len({getattr(other, name) for other in works}) > 1
               and (name, getattr(work, name)) != ("checkpointing", "none")]
     degrees = degrees_text(work)
-    words = (work.strategy, "" if degrees == MISSING else degrees, options_text(work.options),
+    words = (work.strategy, "" if degrees == MISSING else degrees, options,
              options_text(varied))
     return " ".join(word for word in words if word)
 
