@@ -19,7 +19,7 @@ def gen_data(*words: str, limit_bytes: int | None = None) -> subprocess.Complete
     code = "import resource, signal, sys\n" + (
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))\n"
-        if limit_bytes else "") + "from hpcbench.cli import main\nmain()"
+        if limit_bytes else "") + "from hpcbench.__main__ import main\nmain()"
     return subprocess.run([sys.executable, "-c", code, "gen-data", *words], text=True,
                           capture_output=True, timeout=60, check=False)
 
