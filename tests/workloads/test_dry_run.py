@@ -87,7 +87,7 @@ def test_every_strategy_is_accepted_and_calls_what_is_predicted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     block = {"kind": "training", "model": "transformer-tiny", "layers": 4, "hidden": 64,
-             "seq_length": 16, "vocab": 96, "batch_size": 4,
+             "seq_length": 16, "vocab": 96, "batch_size": 4, "optimizer": "sgd",
              "strategies": {spec.name: {"tp": 2} if spec.name == "hybrid" else {}
                             for spec in STRATEGIES}}
     job = make_plan(check_config({"benchmarks": [block]}, "test"), 4)

@@ -186,14 +186,16 @@ SMALL: dict[str, Any] = {"kind": "training", "model": "resnet50", "layers": 8, "
                          "classes": 10, "image_size": 32, "batch_size": 16}
 BLOCKS: list[dict[str, Any]] = [
     {"strategies": "single", "world_size": 1},
-    {"strategies": {"data": [{"bucket_mb": 1, "comm_hook": ["none", "powersgd"]}], "zero1": {},
-                    "fsdp": {"reshard": [True, False]}}},
-    {"strategies": {"hsdp": {}}, "dtype": "bf16", "accumulation": 2},
+    {"strategies": {"fsdp": {}}, "layers": 4},
+    {"optimizer": "sgd", "strategies": {
+        "data": [{"bucket_mb": 1, "comm_hook": ["none", "powersgd"]}], "zero1": {},
+        "fsdp": {"reshard": [True, False]}}},
+    {"optimizer": "sgd", "strategies": {"hsdp": {}}, "dtype": "bf16", "accumulation": 2},
     {"strategies": "model", "world_size": 4, "accumulation": 2},
     {"strategies": {"pipeline": {"schedule": ["1F1B", "Interleaved1F1B", "ZBVZeroBubble"]}},
      "world_size": 2, "dtype": "bf16"},
-    {"strategies": {"hybrid": {"pp": 2, "data": ["replicate", "fsdp"]}}, "world_size": 4,
-     "accumulation": 2}]
+    {"optimizer": "sgd", "strategies": {"hybrid": {"pp": 2, "data": ["replicate", "fsdp"]}},
+     "world_size": 4, "accumulation": 2}]
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")

@@ -35,6 +35,8 @@ SMALL: dict[str, Any] = {"kind": "training", "model": "gpt2", "layers": 4, "hidd
                          "vocab": 255, "seq_length": 16, "batch_size": 8}
 FAMILIES = ["gpt2", "mistral-7b", "bert-large"]
 BOTH = [False, True]
+SGD = {"optimizer": "sgd"}
+"""Where parameters are divided AdamW's states take torch long: one case each has them."""
 BLOCKS: dict[str, list[dict[str, Any]]] = {
     "single": [{"model": FAMILIES}],
     "data": [{"model": FAMILIES}, {"strategies": {"data": [
@@ -44,17 +46,20 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
     "fsdp": [{"model": FAMILIES, "accumulation": 2, "dtype": "bf16"},
              {"strategies": {"fsdp": {"reshard": BOTH}}}],
     "hsdp": [{"accumulation": 2}],
-    "tensor": [{"model": FAMILIES, "world_size": 2, "checkpointing": "selective",
-                "strategies": {"tensor": {"sequence_parallel": BOTH}}},
-               {"world_size": 2, "dtype": ["bf16", "fp16"], "accumulation": 2,
+    "tensor": [{"model": "gpt2", "layers": 1, "world_size": 2, "strategies": "tensor"},
+               {"model": FAMILIES, "world_size": 2, "checkpointing": "selective",
+                "layers": 2, **SGD, "strategies": {"tensor": {"sequence_parallel": BOTH}}},
+               {"world_size": 2, "dtype": ["bf16", "fp16"], "accumulation": 2, "layers": 2, **SGD,
                 "strategies": {"tensor": {"sequence_parallel": BOTH, "loss_parallel": True}}}],
     "model": [{"world_size": 4, "accumulation": 2}],
     "pipeline": [{"world_size": 2, "strategies": {"pipeline": {"schedule": list(SCHEDULE_NAMES)}}},
                  {"world_size": 4, "accumulation": 2, "model": "mistral-7b", "dtype": "bf16"}],
-    "hybrid": [{"world_size": 4, "accumulation": 2, "strategies": {"hybrid": [
+    "hybrid": [{"world_size": 4, "layers": 2, "strategies": {"hybrid": [
+                   {"tp": 2, "data": "fsdp"}, {"pp": 2, "data": "fsdp"}]}},
+               {"world_size": 4, "accumulation": 2, **SGD, "strategies": {"hybrid": [
                    {"tp": 2, "data": ["replicate", "fsdp"]},
                    {"pp": 2, "data": ["replicate", "fsdp"], "schedule": ["1F1B", "DualPipeV"]}]}},
-               {"world_size": 8, "dtype": "bf16", "strategies": {"hybrid": [
+               {"world_size": 8, "dtype": "bf16", "layers": 2, **SGD, "strategies": {"hybrid": [
                    {"tp": 2, "data": "fsdp", "sequence_parallel": True, "loss_parallel": True},
                    {"tp": 2, "pp": 2, "data": ["replicate", "fsdp"],
                     "sequence_parallel": BOTH}]}}],
