@@ -59,10 +59,12 @@ def begin(asked: Asked, world_size: int) -> Beginning:
 
     if asked.folder == LATEST:
         return _latest(asked, world_size)
+    if asked.folder is not None:
+        asked = replace(asked, folder=asked.folder.resolve())
     if asked.folder is None or is_fresh(asked.folder):
         plan = _planned(asked, world_size)
-        return Beginning(plan, History(), asked.folder and asked.folder.absolute())
-    return _going_on(asked, asked.folder.absolute(), world_size)
+        return Beginning(plan, History(), asked.folder)
+    return _going_on(asked, asked.folder, world_size)
 
 
 def _planned(asked: Asked, world_size: int) -> Plan:
@@ -89,8 +91,11 @@ def _going_on(asked: Asked, folder: Path, world_size: int) -> Beginning:
     if before.world_size != world_size:
         raise UsageError(f"{folder}: the run there is of {before.world_size} ranks, this job has "
                          f"{world_size}: start as many, or give a new folder")
+    if asked.overrides and asked.config is None:
+        raise UsageError(f"{folder}: without a config the run there goes on as it was planned, so "
+                         "no flag can change it: leave the flags away, or give the config, too")
     plan = before
-    if asked.config is not None or asked.overrides:
+    if asked.config is not None:
         plan = _planned(asked, world_size)
     changes = []
     if plan.plan_hash != before.plan_hash:

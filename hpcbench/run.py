@@ -45,7 +45,7 @@ from hpcbench.resume import Asked, Beginning, begin, with_software
 from hpcbench.trace.attempts import attempt_folders
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.sealed import seal, trace_path
-from hpcbench.trace.source import END_NOTE, RESUMED_NOTE, STOPPED_NOTE
+from hpcbench.trace.source import END_NOTE, RESUMED_NOTE, STOPPED_NOTE, UnreadableTrace
 
 _STARTED_BY_TORCHRUN = " (torchrun; with mpirun or srun they are isolated)"
 
@@ -178,7 +178,7 @@ def _measure(
             faults=plan.config["fault"], inline=plan.config["launch"]["inline"], stop=stop,
             journal=journal, report=report, clocks=clocks,
             budget_s=run_budget_s(plan, len(resolution.devices)),
-            canary=job_canary(plan, ranks), history=history), pool)
+            canary=job_canary(plan, ranks), history=history, folder=folder.path), pool)
         if reason:
             journal.note(STOPPED_NOTE, {"signal": reason})
         journal.note(END_NOTE, {})
@@ -231,9 +231,12 @@ def _seal(folder: RunFolder, rank: int) -> None:
     """Turn this rank's journal into its trace; of earlier attempts, too, that had no time to."""
     for traces in attempt_folders(folder.path / "traces"):
         journal, trace = journal_path(traces, rank), trace_path(traces, rank)
-        if journal.is_file() or (traces == folder.traces and not trace.is_file()):
-            seal(journal, trace)
-            journal.unlink()
+        earlier = contextlib.suppress(UnreadableTrace) if traces != folder.traces else (
+            contextlib.nullcontext())  # of others the reducer says what is wrong with them
+        with earlier:
+            if journal.is_file() or (traces == folder.traces and not trace.is_file()):
+                seal(journal, trace)
+                journal.unlink()
 
 
 def _report(folder: RunFolder, plan: Plan) -> int:

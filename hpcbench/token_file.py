@@ -140,7 +140,7 @@ def _beside(path: Path) -> Told:
     if not isinstance(told, dict):
         raise FileError(f"{path}: must be a mapping of keys")
     dtype = told.get("dtype", "uint16")
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise FileError(f"{path}: dtype {json.dumps(dtype)} is not known; allowed: "
                         f"{', '.join(DTYPES)}")
     numbers = {name: told.get(name) for name in ("tokens", "vocab")}

@@ -53,9 +53,10 @@ pass_on() {
     kill -s "$1" "$launcher_pid" 2>/dev/null
 }
 
-# Put the job back into the queue if its run was stopped by the time limit's signal and can go on.
+# Put the job back into the queue if the time limit's signal stopped its run, it has got further,
+# and something is left of it.
 requeue() {
-    if [ "$code" = 3 ] && [ "$asked" = USR1 ]; then
+    if [ "$asked" = USR1 ] && python -m hpcbench.reduce.history "results/$name"; then
         echo "stopped before the time limit: goes on as soon as job $SLURM_JOB_ID starts again"
         scontrol requeue "$SLURM_JOB_ID"
     fi
@@ -74,7 +75,7 @@ run_hpcbench() {
     "${launcher[@]}" python -m hpcbench run "$config" "${where[@]}" "$@" &
     launcher_pid=$!
     trap 'pass_on USR1' USR1 # of #SBATCH --signal: finish the case, seal, report
-    trap 'interrupted=yes' TERM # of scancel, which has sent it to the ranks, too: seal at once
+    trap 'interrupted=yes; asked=TERM' TERM # of scancel, which has sent it to the ranks, too: seal at once
     while
         interrupted=
         wait "$launcher_pid"

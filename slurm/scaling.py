@@ -25,6 +25,9 @@ def measured(folders: list[Path]) -> list[dict[str, str]]:
     rows = []
     for folder in folders:
         run = folder / "latest" if (folder / "latest").exists() else folder
+        if not (run / "summary.csv").is_file():
+            print(f"{folder}: no summary.csv, so nothing of it is in the curve", file=sys.stderr)
+            continue
         with (run / "summary.csv").open(newline="") as file:
             rows += [{**row, "run": run.resolve().name} for row in csv.DictReader(file)
                      if row["status"] == "ok" and row["median_s"]]

@@ -46,7 +46,8 @@ def scaling(items: Iterable[CaseResult]) -> dict[str, Scaling]:
     """
     groups: dict[Key, list[CaseResult]] = defaultdict(list)
     for item in items:
-        if item.case.kind == "training" and samples_per_s(item) is not None:
+        if item.case.kind == "training" and item.case.training.trains and (
+                samples_per_s(item) is not None):
             groups[_same(item.case)].append(item)
     return {found.item.case.case_id: found for group in groups.values()
             for found in _of_group(group)}

@@ -16,6 +16,7 @@ from hpcbench.errors import FileError
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.history import History
 from hpcbench.trace.attempts import attempt_folder
+from hpcbench.trace.files import whole_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def create_run_folder(plan: Plan, path: Path | None = None) -> RunFolder:
     try:
         folder.traces.mkdir(parents=True)
         _write_plan(folder.path, plan)
-        _point_latest_to(folder.path)
+        with contextlib.suppress(OSError) if path else contextlib.nullcontext():
+            _point_latest_to(folder.path)  # a named folder's parent may be somebody else's
     except OSError as error:
         raise FileError(f"{folder.path}: cannot be made: {error.strerror}; choose another folder "
                         "with -o DIR (output.folder)") from error
@@ -72,10 +74,11 @@ def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
         folder.traces.mkdir(parents=True)
         if plan.plan_hash not in (path / "plan.json").read_text():
             for name in ("config", "plan"):
-                old = path / f"{name}.json"
-                old.rename(path / f"{name}-before-attempt{history.attempt}.json")
+                kept = path / f"{name}-before-attempt{history.attempt}.json"
+                kept.write_bytes((path / f"{name}.json").read_bytes())
             _write_plan(path, plan)
-        _point_latest_to(path)
+        with contextlib.suppress(OSError):
+            _point_latest_to(path)
     except FileExistsError as error:
         raise FileError(f"{folder.traces}: another job resumes this run; let it end") from error
     except OSError as error:
@@ -85,8 +88,10 @@ def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
 
 
 def _write_plan(path: Path, plan: Plan) -> None:
-    (path / "config.json").write_text(json.dumps(plan.config, indent=1) + "\n")
-    (path / "plan.json").write_text(json.dumps(plan_to_json(plan)) + "\n")
+    for name, text in (("config.json", json.dumps(plan.config, indent=1)),
+                       ("plan.json", json.dumps(plan_to_json(plan)))):
+        with whole_file(path / name) as part:
+            part.write_text(text + "\n")
 
 
 def _point_latest_to(path: Path) -> None:

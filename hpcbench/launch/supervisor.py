@@ -10,6 +10,7 @@ import fnmatch
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hpcbench.launch.clocks import Clocks
@@ -44,7 +45,7 @@ class Job:
     """Everything a supervisor works from. ``socket_env`` goes to every worker.
 
     ``faults`` are the config's faults as plain values, ``required`` backends whose skips fail;
-    ``history`` is what earlier attempts have done;
+    ``history`` is what earlier attempts have done; ``folder`` is that of the results;
     ``budget_s`` is for the timed loop of one run of a case; ``canary`` is None if there is none.
     """
 
@@ -63,6 +64,7 @@ class Job:
     budget_s: float
     canary: Case | None
     history: History
+    folder: Path
 
 
 def supervise(job: Job, pool: WorkerPool) -> str:
@@ -101,7 +103,7 @@ def runnable(plan: Plan, resolution: Resolution, history: History) -> list[Case]
 
 def is_done(plan: Plan, resolution: Resolution, history: History) -> bool:
     """Return whether an attempt would have nothing to run and nothing to record."""
-    return bool(history.attempt) and not any(
+    return history.ended and not any(
         history.is_left(case, turn) for turn in turns(plan.launches, plan.passes)
         for case in plan.cases if case.case_id in resolution.devices)
 
@@ -305,7 +307,7 @@ def _give_up(
     end_job(comm, lambda: job.journal.append(last), (
         f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
         "  it ran in the MPI process (backend mpi), so the job ends here; what was acknowledged "
-        f"is on disk: hpcbench reduce {job.journal.path.parent.parent}"
+        f"is on disk: hpcbench reduce {job.folder}"
         ) if speaker == comm.rank else "")
 
 

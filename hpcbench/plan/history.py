@@ -33,6 +33,7 @@ class History:
         run_id: of the run, "" if it is new.
         plans: hashes of the plans of all attempts, without that of now.
         changes: what is not as in the attempt before, in words.
+        ended: whether the attempt before came to its end on all ranks, as far as it got.
     """
 
     attempt: int = 0
@@ -42,6 +43,7 @@ class History:
     run_id: str = ""
     plans: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    ended: bool = False
 
     def is_left(self, case: Case, turn: Turn) -> bool:
         """Return whether the case is still to be run in this pass of this launch."""
@@ -63,11 +65,12 @@ class History:
         """Return plain JSON values."""
         return {"attempt": self.attempt, "finished": sorted(map(list, self.finished)),
                 "skipped": sorted(self.skipped), "deaths": dict(self.deaths),
-                "run_id": self.run_id, "plans": list(self.plans), "changes": list(self.changes)}
+                "run_id": self.run_id, "plans": list(self.plans), "changes": list(self.changes),
+                "ended": self.ended}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> History:
         """Rebuild what `to_json` gave."""
         return cls(data["attempt"], frozenset(RunKey(*key) for key in data["finished"]),
                    frozenset(data["skipped"]), data["deaths"], data["run_id"],
-                   tuple(data["plans"]), tuple(data["changes"]))
+                   tuple(data["plans"]), tuple(data["changes"]), data["ended"])

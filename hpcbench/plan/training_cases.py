@@ -82,4 +82,6 @@ def _identity(work: Training) -> dict[str, Any]:
     told = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks
             and usual.get(name) != value}
-    return {"kind": "training", **told, "options": dict(work.options)}
+    options = {name: value for name, value in work.options if (name, value) != (
+        "balance", "static")}
+    return {"kind": "training", **told, "options": options}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from hpcbench.errors import FileError, UsageError
+from hpcbench.errors import FileError, HpcbenchError, UsageError
 from hpcbench.plan.case import Plan
 from hpcbench.plan.history import History, RunKey
+from hpcbench.plan.order import turns
 from hpcbench.reduce.attempts import Attempts, choose_attempts, open_attempts
+from hpcbench.reduce.intake import Intake
 from hpcbench.trace.attempts import attempt_folders, attempt_of
 from hpcbench.trace.journal import is_being_written
-from hpcbench.trace.source import BEGIN_NOTE, TraceSource, never_ended
+from hpcbench.trace.source import BEGIN_NOTE, TraceSource, never_ended, plan_from_text
 
 PLAN_FILE = "plan.json"
 
@@ -48,9 +51,15 @@ def read_history(folder: Path, plan: Plan) -> History:
     begun = [attempt_of(path) for path in attempt_folders(folder / "traces")]
     newest = known.newest.sources.values()
     return History(
-        attempt=max(begun) + 1, finished=finished, skipped=skipped, deaths=_deaths(known),
+        attempt=max(begun) + 1, finished=finished, skipped=skipped, deaths=_deaths(known, finished),
         run_id=next((source.header.run_id for source in newest), ""),
-        plans=tuple(sorted(hashes - {plan.plan_hash})))
+        plans=tuple(sorted(hashes - {plan.plan_hash})),
+        ended=_ended(known.intakes[-1], plan))
+
+
+def _ended(newest: Intake, plan: Plan) -> bool:
+    return len(newest.sources) == plan.world_size and not any(
+        map(never_ended, newest.sources.values()))
 
 
 def versions_before(folder: Path) -> dict[str, str]:
@@ -98,15 +107,43 @@ def _by_attempt(known: Attempts) -> Iterator[tuple[int, int, TraceSource]]:
             yield number, rank, source
 
 
-def _deaths(known: Attempts) -> dict[str, int]:
-    """Return how many attempts ended while a case ran that had begun and was never recorded."""
+def _deaths(known: Attempts, finished: frozenset[RunKey]) -> dict[str, int]:
+    """Return how many attempts ended from outside after a case had begun that is not finished.
+
+    Rank 0 may have recorded it: it does if a case of backend mpi hangs, before it ends the job.
+    """
     deaths: Counter[str] = Counter()
     for _, rank, source in _by_attempt(known):
         begun = [note.data for note in source.notes if note.kind == BEGIN_NOTE]
         if rank != 0 or not never_ended(source) or not begun:
             continue
         last = RunKey(begun[-1]["case_id"], begun[-1]["launch"], begun[-1]["pass_index"])
-        recorded = {RunKey(record.case_id, record.launch, record.pass_index)
-                    for record in source.records({last.case_id}, samples=False)}
-        deaths[last.case_id] += last not in recorded
+        deaths[last.case_id] += last not in finished
     return {case_id: count for case_id, count in deaths.items() if count}
+
+
+def is_worth_going_on(folder: Path) -> bool:
+    """Return whether the newest attempt finished a run of a case, and others are left."""
+    plan = plan_from_text((folder / PLAN_FILE).read_bytes(), folder / PLAN_FILE)
+    history = read_history(folder, plan)
+    left = any(history.is_left(case, turn) for case in plan.cases
+               if case.skip is None and case.case_id not in history.skipped
+               and history.quarantine(case) is None
+               for turn in turns(plan.launches, plan.passes))
+    newest = attempt_folders(folder / "traces")[-1]
+    return left and any(record.status not in ("skipped", "not_run")
+                        for source in open_attempts(newest)[0][0] if source.header.rank == 0
+                        for record in source.records(samples=False))
+
+
+def main(words: Sequence[str]) -> int:
+    """``python -m hpcbench.reduce.history DIR``: 0 if a job may go on there, for job scripts."""
+    try:
+        return int(not is_worth_going_on(Path(words[0])))
+    except (IndexError, OSError, HpcbenchError) as error:
+        print(f"hpcbench: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -112,7 +112,8 @@ def choose_traces(
         findings += [Finding("HB107", "note", item.finding.message)
                      for item in _other_versions(kept)]
     sources = {source.header.rank: source for source in kept}
-    findings += [*_missing(sources, plan), *([] if resumed else _incomplete(kept)),
+    findings += [*([] if resumed and not opened else _missing(sources, plan)),
+                 *([] if resumed else _incomplete(kept)),
                  *_damaged(kept), *([] if accepted else _unknown_cases(kept, plan))]
     return Intake(dict(sorted(sources.items())), tuple(findings))
 

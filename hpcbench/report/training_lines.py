@@ -10,6 +10,7 @@ from rich.text import Text
 
 from hpcbench.analysis.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.plan.training.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
+from hpcbench.plan.training.shares import is_dynamic
 from hpcbench.plan.workload import SYNTHETIC, Training
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from hpcbench.reduce.training import shown_definition
@@ -82,16 +83,13 @@ def training_definitions(items: Sequence[CaseResult]) -> Iterator[str]:
             yield f"  FLOPs as {name} counts them{meaning}"
             yield ("  (what is computed twice counts once, in HFU twice; other definitions: "
                    "summary.json)")
+    if any(work.adapters for work in works):
+        yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
+               "gradient; and what adapters add)")
     if any(not work.trains for work in works):
         yield from communication.DEFINITIONS
         if any(work.pp > 1 for work in works):
             yield from communication.DEFINITIONS_OF_PIPELINES
-    for work in works:
-        if work.adapters:
-            yield ("  of lora and qlora with frozen weights: 4 for each weight and token, not 6 "
-                   "(none have a gradient),")
-            yield "  and what adapters add"
-            break
     peaks = ", ".join(dict.fromkeys(filter(None, map(peak_of, items))))
     if peaks:
         yield f"memory = the most that any rank used ({peaks})"
@@ -265,7 +263,8 @@ def _left_together(work: Training, *, overlaps: bool) -> set[str]:
     ``overlaps``: gradients are exchanged in buckets while ranks compute on; else backward waits.
     """
     found = {"exchange", "forward_backward"} | (set() if overlaps else {"backward"})
-    found |= {"forward"} if work.tp > 1 or "all_gather" in work.calls else set()
+    gathers = "all_gather" in work.calls and not is_dynamic(work)  # which tells speeds by one
+    found |= {"forward"} if work.tp > 1 or gathers else set()
     return found | ({"optimizer"} if "broadcast" in work.calls else set())  # of what it updated
 
 

@@ -98,6 +98,8 @@ def parity_text(item: CaseResult) -> str | None:
         return f"{item.n_wrong} wrong"
     shares = [left["parity"]["share"] for left in item.detail.values() if "parity" in left]
     return f"{100 * max(shares):.3g}%" if shares else "ok"
+
+
 def scaling_fields(found: Scaling | None) -> dict[str, Any]:
     """Return `SCALING_FIELDS`; None where there is nothing that a case is compared with."""
     if found is None:

@@ -57,7 +57,7 @@ def stopped(mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: st
 def test_usr1_and_again_makes_one_whole_run(mpirun: MpiLauncher, tmp_path: Path) -> None:
     folder = tmp_path / "job-17"
     first = stopped(mpirun, folder, signal.SIGUSR1, "[ 3/10]").check(3)
-    second = resume(mpirun, folder).check()
+    second = resume(mpirun, folder.parent / "latest").check()
     runs = begun(first.stdout) + begun(second.stdout)
     assert len(runs) == 5 and set(runs.values()) == {2}
     outcome = read(folder)
@@ -128,6 +128,7 @@ def test_what_cannot_be_gone_on_with_is_refused(mpirun: MpiLauncher, tmp_path: P
         "the plan was": resume(mpirun, folder, config, "--iters", "5"),
         "they cannot be one run": resume(mpirun, folder, config, "--passes", "1"),
         "no results folder": resume(mpirun, tmp_path),
+        "no flag can change it": resume(mpirun, folder, "--iters", "5"),
     }
     for words, job in refusals.items():
         assert words in job.check(2).stderr and "Traceback" not in job.stderr

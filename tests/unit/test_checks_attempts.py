@@ -16,7 +16,13 @@ from hpcbench.errors import ExitCode, FileError, UsageError
 from hpcbench.measure.clock import ClockModel
 from hpcbench.plan.history import History, RunKey
 from hpcbench.plan.order import Turn
-from hpcbench.reduce.history import is_fresh, read_history, versions_before
+from hpcbench.reduce.history import (
+    is_fresh,
+    is_worth_going_on,
+    main,
+    read_history,
+    versions_before,
+)
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.trace.attempts import attempt_folder, attempt_folders
 from hpcbench.trace.journal import Journal, is_being_written, journal_path
@@ -162,6 +168,33 @@ def test_a_case_is_not_blamed_for_a_stop_or_for_what_came_behind_it(
 def test_history_survives_its_journey() -> None:
     history = History(3, frozenset(EARLIER), frozenset({"a"}), {"b": 2}, "r", ("p",), ("c",))
     assert History.from_json(history.to_json()) == history
+
+
+def test_hb150_an_attempt_without_traces_costs_nothing(killed: Path) -> None:
+    attempt_folder(killed / "traces", 1).mkdir()
+    write_attempt(killed, 2, change=only_these(*LATER, attempt=2), notes=resumed_note())
+    results = reduce_folder(killed)
+    assert exit_code(results) is ExitCode.OK, results.findings
+    assert "attempt 1 left no usable trace" in str(results.findings)
+
+
+def test_an_attempt_that_never_ended_is_ended_by_another(killed: Path, tmp_path: Path) -> None:
+    assert not read_history(killed, PLAN).ended
+    write_attempt(killed, 1, change=only_these(*LATER, attempt=1), notes=resumed_note())
+    assert read_history(killed, PLAN).ended
+
+
+def test_a_job_goes_back_into_the_queue_if_it_got_further_and_something_is_left(
+    killed: Path,
+) -> None:
+    assert is_worth_going_on(killed)
+    write_attempt(killed, 1, change=only_these(), notes=resumed_note())
+    assert not is_worth_going_on(killed)
+    write_attempt(killed, 2, change=only_these(*LATER[:2], attempt=2), notes=resumed_note())
+    assert is_worth_going_on(killed)
+    write_attempt(killed, 3, change=only_these(*LATER[2:], attempt=3), notes=resumed_note())
+    assert not is_worth_going_on(killed)
+    assert main([str(killed)]) == 1 and main([]) == 1 and main([str(killed / "none")]) == 1
 
 
 @given(st.sets(st.sampled_from([*EARLIER, *LATER])))

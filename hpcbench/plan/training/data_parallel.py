@@ -18,6 +18,11 @@ _BALANCE = MappingProxyType({"balance": Values("static", ("static", "dynamic"))}
 _RESHARD = MappingProxyType({"reshard": Values(True, (True, False))})
 
 
+def agreed(work: Training) -> tuple[str, ...]:
+    """Return what shards of fp16 call to agree on whether a gradient overflowed."""
+    return ("all_reduce",) if work.dtype == "fp16" and work.dp > 1 else ()
+
+
 def _alone(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
     if ranks == 1:
         return Degrees()
@@ -73,7 +78,7 @@ DATA_PARALLEL = (
     StrategySpec(
         "fsdp", "every parameter is divided among the ranks, gathered block by block (FSDP2)",
         f"{_FOLDER}.fsdp:Fsdp", degrees=_replicas, unfit=_suits,
-        calls=lambda _work: ("all_gather", "reduce_scatter"), options=_RESHARD),
+        calls=lambda work: ("all_gather", "reduce_scatter", *agreed(work)), options=_RESHARD),
     StrategySpec(
         "hsdp", "the same within groups of consecutive ranks, which average gradients (HSDP)",
         f"{_FOLDER}.fsdp:Hsdp", degrees=_groups_of_shards, unfit=_suits,

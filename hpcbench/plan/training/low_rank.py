@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from hpcbench.plan.primitives.spec import Values
 from hpcbench.plan.training.adapters import NF4_BLOCK, TARGETS
+from hpcbench.plan.training.data_parallel import agreed
 from hpcbench.plan.training.spec import Degrees, StrategySpec
 from hpcbench.plan.workload import Option, Training
 
@@ -26,6 +27,11 @@ def _spread(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
     if options["over"] == "single" and ranks > 1:
         return f"over=single trains on one rank, not on {ranks}: give world_size 1"
     return Degrees(dp=ranks)
+
+
+def _calls(work: Training) -> tuple[str, ...]:
+    over = str(work.option("over"))
+    return (*_CALLS[over], *(agreed(work) if over == "fsdp" else ()))
 
 
 def _idle(options: Mapping[str, Option]) -> dict[str, str]:
@@ -55,7 +61,7 @@ def _strategy(name: str, meaning: str, unfit: Callable[[Training], str | None],
               *modules: str) -> StrategySpec:
     return StrategySpec(
         name, meaning, _RUNNER, degrees=_spread, unfit=unfit,
-        calls=lambda work: _CALLS[str(work.option("over"))], options=_OPTIONS, idle=_idle,
+        calls=_calls, options=_OPTIONS, idle=_idle,
         modules=modules)
 
 

@@ -113,6 +113,8 @@ def _calls(work: Training, stage: Stage) -> list[Calls]:
         found.append(pipeline_calls(work, shape, stage, layout))
     if work.dtype == "fp16" and work.tp * work.pp > 1:
         found.append(calls("all_reduce", work.dp * work.tp * work.pp, [_OVERFLOWED]))
+    elif work.dtype == "fp16" and layout.shards > 1:
+        found.append(calls("all_reduce", layout.shards, [_OVERFLOWED]))
     return found
 
 

@@ -20,6 +20,9 @@ def why_not(work: Training, spec: StrategySpec) -> str | None:
 
 def _silent(work: Training) -> str | None:
     """Return why there is no communication to leave out or to do alone, or None."""
+    if work.communication == "off" and is_dynamic(work):
+        return ("communication off: with balance=dynamic ranks that hear nothing of one another "
+                "would keep even shares, and so take other steps")
     if work.trains or work.dp * work.tp * work.pp > 1:
         return None
     return f"communication {work.communication}: one rank has none to talk to"

@@ -101,6 +101,7 @@ class Strategy:
         By the name in the plain model, on the CPU, as they are: those of the replica's own samples.
         """
         raise NotImplementedError
+
     def frozen(self) -> dict[str, torch.Tensor]:
         """Return a copy of what this rank holds of each weight that is not trained, by its name."""
         return {}

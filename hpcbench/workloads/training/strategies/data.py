@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
-from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -93,9 +91,7 @@ class Data(Replica):
         """Let gradients travel as the option ``comm_hook`` says."""
         group = self.place.group
         self.exchange = _EXCHANGES[hook]
-        if dist.get_backend(group) == "fake":
-            self.ddp.register_comm_hook(group, lambda where, bucket: _exchanged(where, bucket))
-        elif hook == "powersgd":
+        if hook == "powersgd":
             state = powerSGD_hook.PowerSGDState(
                 group, matrix_approximation_rank=1, start_powerSGD_iter=_SETTLED)
             self.ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
@@ -108,14 +104,3 @@ class Data(Replica):
     def communicating(self, last: bool) -> AbstractContextManager[object]:
         """Return the context of a micro-batch: only the last one's gradients are exchanged."""
         return nullcontext() if last else self.ddp.no_sync()
-
-
-def _exchanged(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Return a bucket as it is: in dry runs, where nothing moves and DDP would be told nothing.
-
-    torch's ``fake`` backend gives its callers no tensors, which DDP takes for an internal error.
-    """
-    dist.all_reduce(bucket.buffer(), group=group)
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
