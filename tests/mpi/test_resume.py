@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from launcher import EVERY_MPI, Finished, MpiLauncher, Running
+from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher, Running
 from mpi.reading import Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -53,7 +53,7 @@ def stopped(mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: st
         return job.wait(30)
 
 
-@EVERY_MPI
+@EVERY_MPI_IF_ALL
 def test_usr1_and_again_makes_one_whole_run(mpirun: MpiLauncher, tmp_path: Path) -> None:
     folder = tmp_path / "job-17"
     first = stopped(mpirun, folder, signal.SIGUSR1, "[ 3/10]").check(3)

@@ -166,7 +166,7 @@ def _signalled(
     """Run a job of many cases; after the first, call scancel with these options."""
     folder = checkout(mpirun.folder / "signalled", SMOKE)
     config = sweep(*(str(16 * number) for number in range(1, 9)), measure={
-        "warmup": 0, "iterations": 500, "mode": "barrier_start"})
+        "warmup": 0, "iterations": 80, "mode": "barrier_start"})
     (folder / "long.json").write_text(json.dumps(config))
     job = slurm.submit("slurm/smoke.sbatch", "long.json", cwd=folder,
                        env=environment(mpirun, folder, HPCBENCH_LAUNCHER=through))
