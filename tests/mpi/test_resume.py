@@ -74,7 +74,8 @@ def test_sigkill_twice_and_again_makes_one_whole_run(mpirun: MpiLauncher, tmp_pa
     second = stopped(mpirun, folder, signal.SIGKILL, "[2/")
     third = resume(mpirun, folder).check()
     runs = begun(first.stdout) + begun(second.stdout) + begun(third.stdout)
-    assert len(runs) == 5 and set(runs.values()) == {2}
+    assert len(runs) == 5 and max(runs.values()) == 2
+    assert runs.total() >= 8  # each kill may come between a record and its line
     assert whole(read(folder))
     assert not list(folder.rglob("*.journal"))
 
