@@ -55,7 +55,8 @@ def create_run_folder(plan: Plan, path: Path | None = None) -> RunFolder:
     folder = RunFolder(path or parent / f"{plan.name}-{run_id}", run_id)
     try:
         folder.traces.mkdir(parents=True)
-        _write_plan(folder.path, plan)
+        for name, text in _plan_files(plan).items():
+            (folder.path / name).write_text(text)
         with contextlib.suppress(OSError) if path else contextlib.nullcontext():
             _point_latest_to(folder.path)  # a named folder's parent may be somebody else's
     except OSError as error:
@@ -76,7 +77,9 @@ def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
             for name in ("config", "plan"):
                 kept = path / f"{name}-before-attempt{history.attempt}.json"
                 kept.write_bytes((path / f"{name}.json").read_bytes())
-            _write_plan(path, plan)
+            for name, text in _plan_files(plan).items():
+                with whole_file(path / name) as part:
+                    part.write_text(text)
         with contextlib.suppress(OSError):
             _point_latest_to(path)
     except FileExistsError as error:
@@ -87,11 +90,10 @@ def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
     return folder
 
 
-def _write_plan(path: Path, plan: Plan) -> None:
-    for name, text in (("config.json", json.dumps(plan.config, indent=1)),
-                       ("plan.json", json.dumps(plan_to_json(plan)))):
-        with whole_file(path / name) as part:
-            part.write_text(text + "\n")
+def _plan_files(plan: Plan) -> dict[str, str]:
+    """Return the name and the text of each file that says what is run."""
+    return {"config.json": json.dumps(plan.config, indent=1) + "\n",
+            "plan.json": json.dumps(plan_to_json(plan)) + "\n"}
 
 
 def _point_latest_to(path: Path) -> None:

@@ -129,7 +129,7 @@ def test_what_ranks_of_a_pipeline_are_idle_is_told_and_why_rows_are_not_paired(
     on, off, _ = trio(strategy="pipeline", **PIPELINE)
     print_results(make_results((on, off)), tmp_path)
     lines = capsys.readouterr().out.splitlines()
-    assert ("  pipeline microbatches=4 schedule=1F1B stages_per_rank=auto: bubble 20.0 % as the "
+    assert ("  pipeline: bubble 20.0 % as the "
             "schedule predicts, with the ranks' own times 36.8, 15.8 %; idle 40.0 % on rank 0, "
             "20.0 % on rank 1") in lines
     reason = "communication only of the same training is not in the sweep"
