@@ -14,6 +14,7 @@ from hpcbench.plan.training.spec import Degrees, StrategySpec
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.plan.training.validity import why_not
 from hpcbench.plan.workload import Training
+from hpcbench.trace.schema import ARRIVAL
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.operation import TrainingOperation
 from hpcbench.workloads.training.parity import Parity, parity
@@ -230,8 +231,8 @@ def test_an_operation_tells_of_phases_and_memory(
     told = operation.answer()
     operation.close()
     phases = dict(zip(told["phases"]["names"], told["phases"]["ns"], strict=True))
-    assert list(phases) == ["data", "forward", "backward", "optimizer",
-                            *(["arrival 1"] if kind is Data else [])]
+    buckets = [f"{ARRIVAL}1"] if name == "data" else []
+    assert list(phases) == ["data", "forward", "backward", "optimizer", *buckets]
     for values in phases.values():
         assert [value > 0 for value in values] == [True, True, False]
     memory = told["memory"]
