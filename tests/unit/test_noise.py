@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, cycle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.measure.noise import (
@@ -57,6 +57,7 @@ def test_a_slow_loop_has_a_higher_threshold() -> None:
     assert look_for_detours(0.01, clock(cycle([700]))).threshold_ns == 7000
 
 
+@settings(max_examples=25)  # each reads its clock up to a million times
 @given(st.lists(st.integers(0, 10**7), min_size=1))
 def test_shares_are_shares(steps: list[int]) -> None:
     noise = look_for_detours(0.01, clock(cycle([*steps, 50_000])))
