@@ -84,10 +84,9 @@ def _latest(asked: Asked, world_size: int) -> Beginning:
 
 
 def _going_on(asked: Asked, folder: Path, world_size: int) -> Beginning:
-    from hpcbench.reduce.history import PLAN_FILE, read_history
-    from hpcbench.trace.source import plan_from_text
+    from hpcbench.reduce.history import read_history, read_plan
 
-    before = plan_from_text((folder / PLAN_FILE).read_bytes(), folder / PLAN_FILE)
+    before = read_plan(folder)
     if before.world_size != world_size:
         raise UsageError(f"{folder}: the run there is of {before.world_size} ranks, this job has "
                          f"{world_size}: start as many, or give a new folder")

@@ -12,7 +12,7 @@ from hpcbench.plan.case import Plan
 from hpcbench.plan.history import History, RunKey
 from hpcbench.plan.order import turns
 from hpcbench.reduce.attempts import Attempts, choose_attempts, open_attempts
-from hpcbench.reduce.intake import Intake
+from hpcbench.reduce.intake import Intake, open_traces
 from hpcbench.trace.attempts import attempt_folders, attempt_of
 from hpcbench.trace.journal import is_being_written
 from hpcbench.trace.source import BEGIN_NOTE, TraceSource, never_ended, plan_from_text
@@ -38,6 +38,12 @@ def is_fresh(folder: Path) -> bool:
     return True
 
 
+def read_plan(folder: Path) -> Plan:
+    """Return the plan of the run in a folder. Raises TraceError, or OSError if it has none."""
+    path = folder / PLAN_FILE
+    return plan_from_text(path.read_bytes(), path)
+
+
 def read_history(folder: Path, plan: Plan) -> History:
     """Return what the attempts in a folder have done of the plan that is to go on.
 
@@ -48,10 +54,10 @@ def read_history(folder: Path, plan: Plan) -> History:
     hashes = {source.header.plan_hash for sources, _ in opened for source in sources}
     known = choose_attempts(opened, plan, allow_mixed=True, accepted=frozenset(hashes))
     finished, skipped = _finished(known, plan)
-    begun = [attempt_of(path) for path in attempt_folders(folder / "traces")]
     newest = known.newest.sources.values()
     return History(
-        attempt=max(begun) + 1, finished=finished, skipped=skipped, deaths=_deaths(known, finished),
+        attempt=attempt_of(attempt_folders(folder / "traces")[-1]) + 1,
+        finished=finished, skipped=skipped, deaths=_deaths(known, finished),
         run_id=next((source.header.run_id for source in newest), ""),
         plans=tuple(sorted(hashes - {plan.plan_hash})),
         ended=_ended(known.intakes[-1], plan))
@@ -65,7 +71,7 @@ def _ended(newest: Intake, plan: Plan) -> bool:
 def versions_before(folder: Path) -> dict[str, str]:
     """Return what rank 0 ran with in the newest attempt that tells it; nothing if none does."""
     for path in reversed(attempt_folders(folder / "traces")):
-        for source in open_attempts(path)[0][0]:
+        for source in open_traces(path)[0]:
             if source.header.rank == 0:
                 return dict(source.header.versions)
     return {}
@@ -124,7 +130,7 @@ def _deaths(known: Attempts, finished: frozenset[RunKey]) -> dict[str, int]:
 
 def is_worth_going_on(folder: Path) -> bool:
     """Return whether the newest attempt finished a run of a case, and others are left."""
-    plan = plan_from_text((folder / PLAN_FILE).read_bytes(), folder / PLAN_FILE)
+    plan = read_plan(folder)
     history = read_history(folder, plan)
     left = any(history.is_left(case, turn) for case in plan.cases
                if case.skip is None and case.case_id not in history.skipped
@@ -132,7 +138,7 @@ def is_worth_going_on(folder: Path) -> bool:
                for turn in turns(plan.launches, plan.passes))
     newest = attempt_folders(folder / "traces")[-1]
     return left and any(record.status not in ("skipped", "not_run")
-                        for source in open_attempts(newest)[0][0] if source.header.rank == 0
+                        for source in open_traces(newest)[0] if source.header.rank == 0
                         for record in source.records(samples=False))
 
 

@@ -20,6 +20,7 @@ from hpcbench.reduce.backend_used import backend_findings
 from hpcbench.reduce.canary import canary_findings, canary_of
 from hpcbench.reduce.clocks import clock_findings
 from hpcbench.reduce.environments import environment_findings, environment_hash
+from hpcbench.reduce.history import PLAN_FILE, read_plan
 from hpcbench.reduce.intake import majority
 from hpcbench.reduce.noise import noise_by_rank, noise_findings
 from hpcbench.reduce.order import ExecutedOrder, order_findings
@@ -31,7 +32,7 @@ from hpcbench.reduce.timing import MOST_LATE
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
-from hpcbench.trace.source import TraceSource, plan_from_text, sync_records
+from hpcbench.trace.source import TraceSource, sync_records
 
 GROUP_BYTES = 128 << 20
 """Records read at a time; a single case larger than this is a group of its own."""
@@ -75,9 +76,8 @@ def exit_code(results: Results) -> ExitCode:
 
 def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
     """Return the plan of the folder, or of rank 0's trace if there is none."""
-    path = folder / "plan.json"
-    if path.is_file():
-        return plan_from_text(path.read_bytes(), path)
+    if (folder / PLAN_FILE).is_file():
+        return read_plan(folder)
     plans = [source.plan for source in opened if source.plan is not None]
     if not plans:
         raise TraceError(f"{folder}: neither plan.json nor a trace of rank 0, which holds it too: "

@@ -87,11 +87,11 @@ class Journal:
 
     def note(self, kind: str, data: Mapping[str, Any]) -> None:
         """Put a note on disk: ``end`` when all is done, ``stopped``, an event."""
-        self._write(pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)}))
+        self._write(_note_frame(kind, data))
 
     def mark(self, kind: str, data: Mapping[str, Any]) -> None:
         """Write a note without waiting for the disk: it outlives the process, not the machine."""
-        self._write(pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)}), durable=False)
+        self._write(_note_frame(kind, data), durable=False)
 
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
@@ -131,6 +131,10 @@ class Journal:
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, self._safe_bytes)
             os.lseek(self._descriptor, self._safe_bytes, os.SEEK_SET)
+
+
+def _note_frame(kind: str, data: Mapping[str, Any]) -> bytes:
+    return pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)})
 
 
 def is_being_written(path: Path) -> bool:
