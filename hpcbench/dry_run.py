@@ -44,7 +44,7 @@ def trials(plan: Plan) -> Iterator[Trial]:
     launch = plan.config["launch"]
     env = worker_environment(os.environ, launch["pass_env"], {})
     limit = int((launch["memory_limit_gb"] or 0) * 1e9)
-    with WorkerPool(env, SharedProgress.create(1), memory_limit_bytes=limit,
+    with WorkerPool(env, SharedProgress.create(1), kinds=plan.kinds, memory_limit_bytes=limit,
                     ready_timeout_s=launch["init_timeout_s"]) as pool, \
             _Rehearsal(lambda: pool.hire(())) as rehearsal:
         for case in plan.cases:

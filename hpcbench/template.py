@@ -1,7 +1,7 @@
 """The template process of one rank: torch imported, MPI never touched, forks workers.
 
-Started by a supervisor as ``python -m hpcbench.template SOCKET_FD PARENT_PID``. It runs one
-thread and touches no device, so a fork of it is a sound worker within milliseconds.
+Started by a supervisor as ``python -m hpcbench.template SOCKET_FD PARENT_PID [KIND ...]``. It
+runs one thread and touches no device, so a fork of it is a sound worker within milliseconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MESSAGE_BYTES = 256 * 1024
 
 
 def main() -> None:
-    """Import torch, say what this machine has, then fork workers until the socket closes."""
+    """Import torch and what these kinds of cases need, fork workers until the socket closes."""
     control_fd, parent_pid = (int(text) for text in sys.argv[1:3])
     die_with_parent(parent_pid)
     leave_requests_to_supervisor()
@@ -37,7 +37,9 @@ def main() -> None:
     import torch  # noqa: F401  (this process exists to have it imported)
 
     import hpcbench.worker  # noqa: F401
+    from hpcbench.workloads.operations import import_kinds
 
+    import_kinds(sys.argv[3:])
     gc.collect()
     gc.freeze()
     control.send(json.dumps({"event": "ready"}).encode())

@@ -20,13 +20,14 @@ import torch.distributed as dist
 from hpcbench.backends.control import GlooControl, MpiControl
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
+from hpcbench.backends.failures import classify, one_line, out_of_memory
 from hpcbench.backends.groups import Division, device_memory, open_groups
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.errors import CaseError
 from hpcbench.launch.channel import Channel, Message
 from hpcbench.launch.communicator import InlineComms
-from hpcbench.masking import masked, print_traceback
+from hpcbench.masking import print_traceback
 from hpcbench.measure.clock import ClockModel
 from hpcbench.measure.control import Control
 from hpcbench.measure.faults import after_call, before_call, strays
@@ -36,22 +37,18 @@ from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slac
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
 from hpcbench.plan.case import Case, case_from_json
 from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.plan.workload import Collective, Primitive, Training, Workload
+from hpcbench.plan.workload import Training
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.schema import NO_COMMUNICATOR
-from hpcbench.workloads.collectives.check import Mismatch
-from hpcbench.workloads.collectives.operation import Operation, Place
-from hpcbench.workloads.collectives.table import make_operation, other_operation
-from hpcbench.workloads.primitives.operation import PrimitiveOperation
-from hpcbench.workloads.training.operation import TrainingOperation
-from hpcbench.workloads.training.parity import Disparity
-from hpcbench.workloads.training.replay import ReplayOperation
-from hpcbench.workloads.training.shortage import Room
-
-AnyOperation = Operation | PrimitiveOperation | TrainingOperation | ReplayOperation
-_COMMUNICATION = ("connection closed by peer", "connection reset", "broken pipe", "timed out",
-                  "timeout", "nccl error", "gloo/transport", "socket", "remote process",
-                  "connection refused", "unhandled system error")
+from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.collectives.table import other_operation
+from hpcbench.workloads.operations import (
+    AnyOperation,
+    Draggable,
+    Telling,
+    Wrong,
+    open_operation,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,7 @@ class Worker:
         ledger = Ledger()
         world = open_rehearsal(case.world_size, ledger)
         place = Place(0, case.world_size, world, torch.device("cpu"))
-        operation = _operation(case.workload, place, validate=False)  # nothing is exchanged
+        operation = open_operation(case.workload, place, validate=False)  # nothing is exchanged
         for _ in range(2 if case.kind == "training" else 1):
             operation.prepare()
             ledger.tally.clear()
@@ -158,8 +155,8 @@ class Worker:
         device = self._device(message["device"])
         communicator_ns = self._open_group(case)
         with self._room_for(case, device):
-            operation = _operation(case.workload, self._place(case, device),
-                                   validate=case.validate)
+            operation = open_operation(case.workload, self._place(case, device),
+                                       validate=case.validate)
             schedule = Schedule(case.warmup, case.batch, case.validate)
             measured = measure(operation, device, self._progress, schedule,
                                self._surroundings(case, operation, message))
@@ -178,6 +175,8 @@ class Worker:
         if not isinstance(case.workload, Training):
             yield
             return
+        from hpcbench.workloads.training.shortage import Room  # not for jobs without trainings
+
         room = Room(device.torch_device, self._membership.local_size)
         try:
             yield
@@ -223,7 +222,7 @@ class Worker:
         if case.mode == "isolated":
             self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
             start = AgreedStart(control, clock, now_ns, self._slack_ns)
-        drag = operation.drag if isinstance(operation, TrainingOperation) else _undraggable
+        drag = operation.drag if isinstance(operation, Draggable) else _undraggable
         fold = first_to_last(clock) if case.mode == "isolated" else slowest_rank
         return Surroundings(
             start=start, stopping=self._stopping(case, message, fold, control),
@@ -263,23 +262,13 @@ class Worker:
         self._groups.clear()
 
 
-def _operation(work: Workload, place: Place, *, validate: bool) -> AnyOperation:
-    if isinstance(work, Collective):
-        return make_operation(work, place)
-    if isinstance(work, Primitive):
-        return PrimitiveOperation(work, place)
-    if work.communication == "only":
-        return ReplayOperation(work, place)
-    return TrainingOperation(work, place, validate=validate)
-
-
 def _undraggable(seconds: float) -> None:
     raise CaseError("only trainings have samples that can take longer")
 
 
 def _told(operation: AnyOperation) -> Message:
     """Return what a training tells beside its rows, and close it."""
-    if not isinstance(operation, (TrainingOperation, ReplayOperation)):
+    if not isinstance(operation, Telling):
         return {}
     told = operation.answer()
     operation.close()
@@ -301,36 +290,9 @@ def serve(channel: Channel, progress: SharedProgress) -> None:
         channel.send({"outcome": "ok"})
 
 
-def classify(error: Exception) -> str:
-    """Return ``communication`` for an error that a peer can have caused, else ``exception``."""
-    text = str(error).lower()
-    if out_of_memory(error) or isinstance(error, CaseError):
-        return "exception"
-    is_torch_error = isinstance(error, (RuntimeError, dist.DistError))
-    peers = is_torch_error and any(words in text for words in _COMMUNICATION)
-    return "communication" if peers else "exception"
-
-
-def out_of_memory(error: Exception) -> bool:
-    """Return whether the host or the device had no memory left."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
-        "can't allocate memory" in str(error))
-
-
-def one_line(error: Exception) -> str:
-    """Return the error's type and first line, memory errors by their plain name.
-
-    Secrets are masked before the line is cut: of a part of one it is not known what it is.
-    """
-    lines = masked(str(error), os.environ).splitlines()
-    text = next((line.strip() for line in lines if line.strip()), "")
-    name = "out of memory" if out_of_memory(error) else type(error).__name__
-    return f"{name}: {text}"[:300]
-
-
 def _wrong_elements(case: Case, wrong: list[object]) -> Mapping[str, Any]:
     """Return the count of wrong elements over all checks, and the first in words."""
-    mismatches = [item for item in wrong if isinstance(item, (Mismatch, Disparity))]
+    mismatches = [item for item in wrong if isinstance(item, Wrong)]
     if not case.validate:
         return {"n_wrong": -1, "wrong": ""}
     if not mismatches:

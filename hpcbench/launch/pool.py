@@ -24,15 +24,16 @@ class WorkerPool:
     """
 
     def __init__(
-        self, env: Mapping[str, str], progress: SharedProgress, *, memory_limit_bytes: int,
-        ready_timeout_s: float,
+        self, env: Mapping[str, str], progress: SharedProgress, *, kinds: Sequence[str],
+        memory_limit_bytes: int, ready_timeout_s: float,
     ) -> None:
-        """Start the template for ``env`` in the background."""
+        """Start the template for ``env`` in the background; cases are of these ``kinds``."""
         self.progress = progress
         self._env = dict(env)
+        self._kinds = tuple(kinds)
         self._memory_limit_bytes = memory_limit_bytes
         self._ready_timeout_s = ready_timeout_s
-        self._template = Template(self._env, ready_timeout_s)
+        self._template = self._start(self._env)
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -44,20 +45,23 @@ class WorkerPool:
         self._template.close()
         self.progress.close()
 
+    def _start(self, env: Mapping[str, str]) -> Template:
+        return Template(env, self._ready_timeout_s, self._kinds)
+
     def hire(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
         """Return a new worker with these variables on top. Raises LaunchError."""
         early, late = split_by_load_time(variables)
         wanted = {**self._env, **early}
         if self._template.env != wanted or not self._template.is_alive():
             self._template.close()
-            self._template = Template(wanted, self._ready_timeout_s)
+            self._template = self._start(wanted)
         limit = self._memory_limit_bytes if limited else 0
         return self._template.fork(WorkerSettings(late, limit), self.progress)
 
     def renew(self) -> None:
         """Have later workers come from a new template process: an independent launch."""
         self._template.close()
-        self._template = Template(self._env, self._ready_timeout_s)
+        self._template = self._start(self._env)
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
         """Return what this machine has, asked in a process that ends afterwards."""

@@ -33,7 +33,7 @@ def open_pool(plan: Plan, topology: Topology) -> WorkerPool:
     launch = plan.config["launch"]
     env = worker_environment(os.environ, launch["pass_env"], _thread_env(topology))
     return WorkerPool(
-        env, SharedProgress.create(most_rows(plan)),
+        env, SharedProgress.create(most_rows(plan)), kinds=plan.kinds,
         memory_limit_bytes=int((launch["memory_limit_gb"] or 0) * 1e9),
         ready_timeout_s=launch["init_timeout_s"])
 

@@ -113,6 +113,11 @@ class Plan:
     plan_hash: str
     launches: int = 1
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of cases that there are, each once."""
+        return tuple(sorted({case.kind for case in self.cases}))
+
 
 def case_id(parameters: Mapping[str, Any]) -> str:
     """Return the 12-hex-digit id of a case: the hash of its canonical parameters."""

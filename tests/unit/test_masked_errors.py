@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hpcbench.__main__ import main
+from hpcbench.backends.failures import one_line
 from hpcbench.errors import FileError
 from hpcbench.launch.agreement import AgreedError, on_all
 from hpcbench.launch.communicator import SoloCommunicator
@@ -14,7 +15,6 @@ from hpcbench.launch.inline import InlineWorker
 from hpcbench.launch.verdict import Outcome
 from hpcbench.launch.watchdog import inline_evidence
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.worker import one_line
 
 SECRET = "planted-s3cr3t-value"
 Capture = pytest.CaptureFixture[str]
