@@ -142,6 +142,15 @@ def _longest_s(mpirun: MpiLauncher, item: CaseResult) -> float:
     return max(windows) / 1e9
 
 
+def test_a_crash_after_the_last_case_costs_nothing(mpirun: MpiLauncher) -> None:
+    config = sweep("8", "16", fault=[{"rank": 1, "kind": "teardown", "case": "* 16B *"}])
+    outcome = read(mpirun.run(2, config=config).check().folder)
+    mpirun.assert_no_orphans()
+    assert set(outcome.status().values()) == {"ok"}
+    (finding,) = [item for item in outcome.results.findings if item.code == "HB152"]
+    assert "rank 1 on" in finding.message and "ended by signal 6 (SIGABRT)" in finding.message
+
+
 def test_a_memory_limit_ends_one_case_only(mpirun: MpiLauncher) -> None:
     config = sweep("8", "512MiB", "16", launch={"timeout_s": 30, "memory_limit_gb": 1.0},
                    measure={"warmup": 0, "iterations": 1})

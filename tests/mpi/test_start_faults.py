@@ -1,4 +1,4 @@
-"""Ranks that cannot start what they need: the job is refused, with the ranks that are in its way."""
+"""Ranks that cannot start what they need: refused at once, with the ranks in the way."""
 
 from __future__ import annotations
 
