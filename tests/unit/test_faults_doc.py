@@ -22,6 +22,7 @@ REQUIRED = (
     "resumed with another plan, software or number of ranks", "duplicate rank",
     "world size mismatch, lonely ranks", "mixed versions", "one node cannot spawn",
     "backend missing", "port taken", "wrong interface", "environment leak",
+    "fork inside an MPI process",
     "secrets in the environment", "read-only folder, file in the way", "reused output folder",
     "disk full while cases run", "disk full at the end", "results folder removed", "corrupt trace",
     "truncated trace", "foreign trace", "missing trace", "limited link", "shifted clock",
