@@ -119,7 +119,7 @@ class Running:
         """Return the living processes that this job started, orphans included."""
         return [process for process in psutil.process_iter() if _belongs(process, self.home)]
 
-    def wait_for(self, text: str, timeout: float = 30) -> None:
+    def wait_for(self, text: str, timeout: float = 60) -> None:
         """Wait until the job has printed ``text`` on stdout or stderr."""
         deadline = time.monotonic() + timeout
         while text not in self.stdout() + self.stderr():

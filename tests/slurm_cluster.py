@@ -26,9 +26,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scancel", "sinfo")
 VIRTUAL_HOST = Path(__file__).with_name("virtual_hosts.sh")
 _PATH = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
+_NODE = "HPCBENCH_TEST_NODE"
 _UP_S, _DOWN_S = 30.0, 10.0
 _CONF = """\
 ClusterName=test
@@ -102,8 +105,7 @@ class SlurmCluster:
             self._spawn("slurmctld", "-D")
             for nodes in self.partitions:
                 for name in nodes.names(self.hosts):
-                    on_host = [str(VIRTUAL_HOST), name, "exec"] if self.hosts else []
-                    self._spawn(*on_host, "slurmd", "-D", "-N", name)
+                    self._start_node(name)
             self._wait_for_nodes()
         except BaseException:
             self._daemons.close()
@@ -144,6 +146,40 @@ class SlurmCluster:
             assert time.monotonic() < deadline, told
             time.sleep(0.1)
         return int(told.partition("ExitCode=")[2].partition(":")[0])
+
+    def freeze(self, node: str) -> None:
+        """Have a node fall silent, connections open: what is left of one that has lost power."""
+        for process in self._on(node):
+            process.suspend()
+
+    def take_down(self, node: str) -> None:
+        """Tell Slurm that a node is down, as it finds out itself after SlurmdTimeout."""
+        self._update(node, "down", "reason=test")
+
+    def restart(self, node: str) -> None:
+        """Start a node again, on which nothing is left of what ran before."""
+        left = self._on(node)
+        for process in left:
+            process.kill()
+        psutil.wait_procs(left, _DOWN_S)
+        self._start_node(node)
+        self._update(node, "resume")
+
+    def _update(self, node: str, state: str, *more: str) -> None:
+        done = self.run("scontrol", "update", f"nodename={node}", f"state={state}", *more)
+        assert done.returncode == 0, done.stdout
+
+    def _on(self, node: str) -> list[psutil.Process]:
+        """Return a node's processes: slurmd, what it started for job steps, and these steps."""
+        found = {}
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                env = process.environ()
+                if env.get("SLURM_CONF") == self.env["SLURM_CONF"] and node in (
+                        env.get(_NODE), env.get("SLURMD_NODENAME")):
+                    found |= {each.pid: each for each in (
+                        process, *process.children(recursive=True))}
+        return list(found.values())
 
     def _start_munge(self) -> None:
         folder = self.folder / "munge"
@@ -194,10 +230,15 @@ class SlurmCluster:
         return (f"NodeName={','.join(names)} Name=gpu Type={kind} "
                 f"File={self.folder}/gpu[0-{int(count) - 1}]\n")
 
-    def _spawn(self, *command: str) -> None:
+    def _start_node(self, name: str) -> None:
+        on_host = [str(VIRTUAL_HOST), name, "exec"] if self.hosts else []
+        self._spawn(*on_host, "slurmd", "-D", "-N", name, node=name)
+
+    def _spawn(self, *command: str, node: str = "") -> None:
         """Start a daemon in the foreground, so that it can be ended and waited for."""
         log = self._daemons.enter_context((self.folder / "log" / "daemons").open("ab"))
-        daemon = subprocess.Popen(command, env={**self.env, "PATH": _PATH}, stdout=log, stderr=log,
+        env = {**self.env, "PATH": _PATH, _NODE: node}
+        daemon = subprocess.Popen(command, env=env, stdout=log, stderr=log,
                                   stdin=subprocess.DEVNULL, start_new_session=True)
         self._daemons.callback(_end, daemon)
 

@@ -50,7 +50,7 @@ OPS = ("sum", "prod", "min", "max", "avg")
 MODES = ("isolated", "pipelined", "barrier_start")
 ORDERS = ("shuffled", "planned")
 FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "slow_samples", "wrong",
-          "desync")
+          "desync", "teardown")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -111,11 +111,16 @@ class Crew:
             return self._agree(self._with_choices(case, self._worker, sighting), case.timeout_s,
                                case.workload.name)
 
-    def close(self) -> None:
-        """Have healthy workers leave their process group together."""
-        if self._worker is not None:
-            self._worker.leave(_LEAVE_TIMEOUT_S)
-            self._worker = None
+    def close(self) -> str:
+        """Have healthy workers leave their process group together.
+
+        Returns how this rank's ended if it crashed then, else "".
+        """
+        if self._worker is None:
+            return ""
+        ended = self._worker.leave(_LEAVE_TIMEOUT_S)
+        self._worker = None
+        return ended
 
     def dismiss(self) -> None:
         """Kill this rank's worker."""

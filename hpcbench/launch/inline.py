@@ -74,10 +74,11 @@ class InlineWorker:
         """Return nothing: the output went to this process's own."""
         return ""
 
-    def leave(self, timeout_s: float) -> None:
+    def leave(self, timeout_s: float) -> str:
         """Leave the process group and take the variables back."""
         self._worker.leave()
         self._restore()
+        return ""
 
     def kill(self) -> None:
         """Leave the process group without the others, so that a new one can be joined."""

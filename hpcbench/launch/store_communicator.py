@@ -10,26 +10,30 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from datetime import timedelta
 from typing import Any
 
 from hpcbench.launch.address import own_address_towards
 from hpcbench.launch.communicator import Communicator, InlineComms
 from hpcbench.launch.pair import Pair
 from hpcbench.launch.socket_pair import open_socket_pair
+from hpcbench.launch.store_meeting import meet, open_store
 from hpcbench.launch.waiting import LONGEST_PAUSE_S, wait_quietly
 
-_STORE_TIMEOUT = timedelta(seconds=300)
+_STORE_TIMEOUT_S = 300.0
 
 
 def open_store_communicator(while_waiting: Callable[[], None]) -> StoreCommunicator:
     """Return the communicator of all ranks that torchrun started; collective.
 
-    Raises LaunchError if there is no way to the host of its store.
+    Raises LaunchError if there is no way to its store, or if not every rank comes there once.
     """
-    import torch.distributed as dist
+    from torch.distributed import PrefixStore
 
-    store, rank, size = next(iter(dist.rendezvous("env://", timeout=_STORE_TIMEOUT)))
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = open_store(os.environ, rank, _STORE_TIMEOUT_S)
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    job = f"hpcbench/{os.environ['TORCHELASTIC_RUN_ID']}/{attempt}"
+    meet(PrefixStore(job, store), rank, size, while_waiting, _STORE_TIMEOUT_S)
     return StoreCommunicator(store, "hpcbench", rank, size, while_waiting,
                              own_address_towards(os.environ["MASTER_ADDR"]))
 

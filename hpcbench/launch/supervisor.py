@@ -29,7 +29,7 @@ from hpcbench.plan.estimate import within_timeout_s
 from hpcbench.plan.history import History, RunKey
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
 from hpcbench.trace.journal import Journal
-from hpcbench.trace.source import BEGIN_NOTE
+from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE
 
 _RECORDING_TIMEOUT_S = 120.0
 _CANARY_S = 5.0
@@ -206,7 +206,9 @@ class _Team:
             if "canary" in hearing.due and not stop:
                 stop = self._run_canary()
         stop = stop or self._run_canary()
-        self.crew.close()
+        if ended := self.crew.close():
+            self._job.journal.note(TEARDOWN_NOTE, {
+                "ended": ended, "launch": turn.launch, "pass_index": turn.pass_index})
         return stop
 
     def _due(self) -> tuple[str, ...]:

@@ -62,8 +62,8 @@ class WorkerHandle(Protocol):
     def output_since_mark(self) -> str:
         """Return what was printed since (`launch.output`), secrets not masked."""
 
-    def leave(self, timeout_s: float) -> None:
-        """Have it leave the process group and end."""
+    def leave(self, timeout_s: float) -> str:
+        """Have it leave the process group and end; return how it ended instead, or ""."""
 
     def kill(self) -> None:
         """End it now and wait until it is gone."""
@@ -260,12 +260,16 @@ class WorkerProcess:
         """Return what was printed since, secrets not masked."""
         return self._output.since_mark().decode(errors="replace")
 
-    def leave(self, timeout_s: float) -> None:
-        """Have it leave the process group and end; kill it if that takes too long."""
+    def leave(self, timeout_s: float) -> str:
+        """Have it leave the process group and end; kill it if that takes too long.
+
+        Returns how it ended if it did so by itself and without an answer, else "".
+        """
         self.send({"do": "leave"})
-        if self.wait(timeout_s):
-            self.receive()
+        crashed = self.wait(timeout_s) and self.receive() is None
+        ended = self.how_it_ended() if crashed else ""
         self.kill()
+        return ended
 
     def kill(self) -> None:
         """End it now, wait until it is gone, and close what belongs to it."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.measure.loop import Stray
@@ -31,7 +32,7 @@ def before_call(
     ``drag`` makes each sample of a training take so many seconds longer from then on.
     """
     actions = {"kill": _kill, "segv": _segv, "stop": _stop, "abort": os.abort, "raise": _raise,
-               "oom": _run_out_of_memory, "exit": _exit}
+               "oom": _run_out_of_memory, "exit": _exit, "teardown": _crash_when_leaving}
     chosen: dict[int, Callable[[], None]] = {}
     for fault in faults:
         if fault["kind"] == "slow":
@@ -75,6 +76,11 @@ def _stop() -> None:
 
 def _exit() -> None:
     os._exit(7)
+
+
+def _crash_when_leaving() -> None:
+    """Have this process crash where libraries do: while it gives its process groups up."""
+    dist.destroy_process_group = os.abort
 
 
 def _raise() -> None:

@@ -28,6 +28,7 @@ from hpcbench.reduce.outcome import judge
 from hpcbench.reduce.passes import Context
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
+from hpcbench.reduce.teardown import teardown_findings
 from hpcbench.reduce.timing import MOST_LATE
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.trace.arena import Arena
@@ -113,7 +114,7 @@ def _reduce(path: Path, plan: Plan, attempts: Attempts) -> Results:
             *clock_findings(clocks, unbracketed), *of_cases,
             *backend_findings(((i.case, i.library) for i in cases if i.library), headers),
             *check_totals(plan, cases), *order_findings(plan, executed), *_few_samples(cases),
-            *_late_starts(cases), *canary_findings(canary)]
+            *_late_starts(cases), *canary_findings(canary), *teardown_findings(attempts.sources)]
         results = Results(_run_info(plan, attempts), plan, tuple(cases), tuple(findings),
                           canary, clocks.summary())
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.reduce.results import CaseResult
-from hpcbench.trace.sealed import open_trace
+from hpcbench.trace.sealed import open_trace, trace_path
 from launcher import EVERY_MPI, MpiLauncher
 from mpi.reading import read, sweep
 
@@ -68,7 +68,7 @@ def test_a_failure_wakes_the_ranks_that_sleep(mpirun: MpiLauncher) -> None:
     assert [item.blamed_rank for item in outcome.results.cases] == [1, 1]
     assert job.folder is not None
     for rank in range(4):
-        for record in open_trace(job.folder / "traces" / f"rank{rank:05d}.h5").records():
+        for record in open_trace(trace_path(job.folder / "traces", rank)).records():
             # start of the workers included; who is not told sleeps the interval out
             assert record.end_ns - record.begin_ns < interval_s * 1e9
 
@@ -102,13 +102,19 @@ def test_a_slow_rank_is_no_failure(mpirun: MpiLauncher) -> None:
 
 
 def _blamed(mpirun: MpiLauncher, kind: str, repetitions: int, timeout_s: float) -> list[CaseResult]:
-    """Inject ``kind`` into many cases of one job, on a different rank each time."""
+    """Inject ``kind`` into many cases of one job, on a different rank each time.
+
+    Between them are sound cases, so that none begins with the start of workers.
+    """
     sizes = [1024 * (number + 1) for number in range(repetitions)]
+    sound = [8 * (number + 1) for number in range(repetitions)]
     faults = [{"case": f"* {size}B *", "rank": number % 4, "kind": kind, "iteration": number % 4}
               for number, size in enumerate(sizes)]
-    config = sweep(*[str(size) for size in sizes], fault=faults, launch={"timeout_s": timeout_s})
-    job = mpirun.run(4, config=config, timeout=60 + repetitions * (timeout_s + 3)).check(1)
+    order = [str(size) for pair in zip(sound, sizes, strict=True) for size in pair]
+    config = sweep(*order, fault=faults, launch={"timeout_s": timeout_s})
+    job = mpirun.run(4, config=config, timeout=60 + repetitions * (timeout_s + 4)).check(1)
     outcome = read(job.folder)
+    assert {outcome.of_size(size).status for size in sound} == {"ok"}
     return [outcome.of_size(size) for size in sizes]
 
 
@@ -118,8 +124,31 @@ def _blamed(mpirun: MpiLauncher, kind: str, repetitions: int, timeout_s: float) 
     pytest.param("stop", 20, marks=pytest.mark.soak),
 ])
 def test_the_blame_is_right_every_time(mpirun: MpiLauncher, kind: str, repetitions: int) -> None:
-    found = _blamed(mpirun, kind, repetitions, 2.0)
+    timeout_s = 2.0
+    found = _blamed(mpirun, kind, repetitions, timeout_s)
     assert [item.blamed_rank for item in found] == [number % 4 for number in range(repetitions)]
+    declared_s = [_longest_s(mpirun, item) for item in found]
+    assert max(declared_s) < timeout_s + 2, declared_s
+
+
+def _longest_s(mpirun: MpiLauncher, item: CaseResult) -> float:
+    """Return how long the supervisor that took longest was at a case until it had a verdict."""
+    folder = mpirun.jobs[-1].folder
+    assert folder is not None
+    windows = [record.end_ns - record.begin_ns for rank in range(4)
+               for record in open_trace(trace_path(folder / "traces", rank)).records()
+               if record.case_id == item.case.case_id]
+    assert len(windows) == 4
+    return max(windows) / 1e9
+
+
+def test_a_crash_after_the_last_case_costs_nothing(mpirun: MpiLauncher) -> None:
+    config = sweep("8", "16", fault=[{"rank": 1, "kind": "teardown", "case": "* 16B *"}])
+    outcome = read(mpirun.run(2, config=config).check().folder)
+    mpirun.assert_no_orphans()
+    assert set(outcome.status().values()) == {"ok"}
+    (finding,) = [item for item in outcome.results.findings if item.code == "HB152"]
+    assert "rank 1 on" in finding.message and "ended by signal 6 (SIGABRT)" in finding.message
 
 
 def test_a_memory_limit_ends_one_case_only(mpirun: MpiLauncher) -> None:

@@ -9,12 +9,13 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
-from launcher import EVERY_MPI, MpiLauncher, Running
-from mpi.reading import read, sweep
+from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, OUTER_LAUNCH, MpiLauncher, Running
+from mpi.reading import Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
 
@@ -27,11 +28,23 @@ def test_sigkill_of_mpirun_leaves_no_orphans(mpirun: MpiLauncher) -> None:
     with mpirun.start(4, config=sweep("8", "1MiB", **LONG)) as job:
         job.wait_for("results in")
         time.sleep(0.5)
-        assert len(job.processes()) >= 12  # mpirun, supervisors, templates, workers
+        processes = job.processes()
+        assert len(processes) >= 12  # mpirun, supervisors, templates, workers
+        _assert_nothing_of_the_launcher_in(processes)
         os.kill(job.pid, signal.SIGKILL)
         mpirun.assert_no_orphans(within=10)
 
 
+def _assert_nothing_of_the_launcher_in(processes: list[psutil.Process]) -> None:
+    """A worker with the variables of mpirun would take itself for a rank, and end the job."""
+    templates = [process for process in processes if "hpcbench.template" in process.cmdline()]
+    assert templates
+    for process in templates:
+        leaked = [name for name in process.environ() if name.startswith(OUTER_LAUNCH)]
+        assert not leaked, leaked
+
+
+@EVERY_MPI_IF_ALL
 def test_sigkill_of_one_supervisor_ends_the_job_and_keeps_what_was_done(
     mpirun: MpiLauncher,
 ) -> None:
@@ -39,13 +52,43 @@ def test_sigkill_of_one_supervisor_ends_the_job_and_keeps_what_was_done(
     with mpirun.start(2, config=config) as job:
         job.wait_for("[2/3]")
         _supervisors(job)[1].kill()
-        job.wait(30)
+        assert job.wait(30).returncode not in (0, 1, 2)
         mpirun.assert_no_orphans()
-    reduced = mpirun.run(1, command=[mpirun.program("hpcbench"), "reduce", str(job.folder)])
-    outcome = read(reduced.check(3) and job.folder)
+    outcome = _reduced(mpirun, job.folder)
     assert outcome.of_size(8).status == outcome.of_size(16).status == "ok"
     assert outcome.of_size(2**20).status in ("not_run", "ok")
     assert "HB110" in outcome.codes()
+
+
+def _reduced(mpirun: MpiLauncher, folder: Path | None) -> Outcome:
+    """Reduce what a job left that had no time to report, and return the results."""
+    words = [mpirun.program("hpcbench"), "reduce", str(folder)]
+    return read(mpirun.run(1, command=words).check(3) and folder)
+
+
+@EVERY_MPI_IF_ALL
+def test_mpi_abort_of_a_rank_keeps_what_was_done(mpirun: MpiLauncher) -> None:
+    command = [mpirun.program("python"), str(Path(__file__).with_name("on_abort.py")), "run",
+               "config.json", "-o", "out"]
+    config = sweep("8", "16", fault=[{"rank": 0, "kind": "slow", "seconds": 20, "case": "* 16B *"}])
+    done = mpirun.run(2, config=config, command=command).check(42)
+    mpirun.assert_no_orphans()
+    outcome = _reduced(mpirun, done.folder)
+    assert (outcome.of_size(8).status, outcome.of_size(16).status) == ("ok", "not_run")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mpirun", ["openmpi"], indirect=True)
+def test_a_stop_signal_to_open_mpi_loses_nothing_acknowledged(mpirun: MpiLauncher) -> None:
+    """Its mpirun leaves ranks less than half a second, too little to seal and report in."""
+    config = sweep("8", "16", fault=[{"rank": 0, "kind": "slow", "seconds": 20, "case": "* 16B *"}])
+    with mpirun.start(2, config=config) as job:
+        job.wait_for("[1/2]")
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.wait(30).returncode != 0
+        mpirun.assert_no_orphans()
+    outcome = _reduced(mpirun, job.folder)
+    assert (outcome.of_size(8).status, outcome.of_size(16).status) == ("ok", "not_run")
 
 
 def _supervisors(job: Running) -> list[psutil.Process]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 from pathlib import Path
 
@@ -56,6 +57,29 @@ def test_an_error_is_told_once_under_torchrun(mpirun: MpiLauncher, tmp_path: Pat
     told = [line for line in done.stderr.splitlines() if line.startswith("hpcbench:")]
     assert len(told) == 1 and "colour" in told[0], done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("ranks", [
+    (0, 1, 1), pytest.param((0, 0), marks=pytest.mark.soak)])
+def test_two_processes_of_one_rank_are_refused_by_name(
+    mpirun: MpiLauncher, tmp_path: Path, ranks: tuple[int, ...],
+) -> None:
+    """What two nodes with the same --node-rank come to."""
+    (tmp_path / "config.json").write_text(json.dumps(sweep("8")))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    started = [subprocess.Popen(
+        [mpirun.program("python"), "-m", "hpcbench", "run", "config.json", "-o", "out"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=mpirun.environment(tmp_path, {
+            "TORCHELASTIC_RUN_ID": "job", "RANK": str(rank), "WORLD_SIZE": str(len(ranks)),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}))
+        for rank in ranks]
+    told = "".join(process.communicate(timeout=60)[0] for process in started)
+    assert {process.returncode for process in started} == {2}, told
+    assert f"hpcbench: two processes are rank {ranks[-1]}: process " in told, told
+    assert "Traceback" not in told and not (tmp_path / "out").exists()
 
 
 @pytest.mark.soak

@@ -421,3 +421,18 @@ def test_a_canary_run_that_some_rank_lost_has_no_time(tmp_path: Path) -> None:
     (tmp_path / "run" / "traces" / "rank00001.h5").unlink()
     without = reduce_folder(tmp_path / "run").canary
     assert without is not None and (without.runs, without.n_not_ok) == ((), 4)
+
+
+def test_hb152_a_crash_after_the_last_case(tmp_path: Path) -> None:
+    def notes(rank: int) -> list[tuple[str, dict[str, Any]]]:
+        note = {"ended": "worker ended by signal 6 (SIGABRT)", "launch": 0, "pass_index": 0}
+        return [("teardown", note)] * 2 if rank == 1 else []
+
+    write_synthetic_run(tmp_path / "run", PLAN, notes=notes)
+    results = reduce_folder(tmp_path / "run")
+    (finding,) = only(results, "HB152")
+    assert finding.scope == "note" and finding.message.startswith("rank 1 on ")
+    assert "worker ended by signal 6 (SIGABRT) when it left the process group (2 times)" in (
+        finding.message)
+    assert {item.status for item in results.cases} == {"ok"}
+    assert exit_code(results) is ExitCode.OK

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from hpcbench.errors import RankLostError
+from hpcbench.errors import LaunchError, RankLostError
 from hpcbench.launch.store_communicator import StoreCommunicator
+from hpcbench.launch.store_meeting import meet
 
 RANKS = 3
 
@@ -119,3 +120,35 @@ def test_a_rank_that_does_not_come_is_missed() -> None:
     comm = StoreCommunicator(dist.HashStore(), "job", 0, 2, lambda: None, "127.0.0.1")
     with pytest.raises(RankLostError, match="has not answered"):
         comm.allgather(1, timeout_s=0.2)
+
+
+@pytest.mark.parametrize(("who", "words"), [
+    ([(0, 3), (1, 3), (1, 3)], "two processes are rank 1: process "),
+    ([(0, 2), (1, 3)], "others that there are "),
+    ([(0, 2), (2, 2)], "is rank 2 of 2 (RANK, WORLD_SIZE)"),
+    ([(0, 3), (2, 3)], "1 of 3 ranks have not come in 0.5 s: 1"),
+])
+def test_ranks_that_do_not_fit_together_are_refused_by_all(
+    who: list[tuple[int, int]], words: str,
+) -> None:
+    store = dist.HashStore()
+
+    def come(place: tuple[int, int]) -> str:
+        with pytest.raises(LaunchError) as refused:
+            meet(store, *place, lambda: None, timeout_s=0.5)
+        return str(refused.value)
+
+    with ThreadPoolExecutor(len(who)) as threads:
+        told = list(threads.map(come, who))
+    assert len(set(told)) == 1 and words in told[0], told
+
+
+def test_a_process_too_many_is_told_when_the_others_have_gone_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = dist.HashStore()
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda rank: meet(store, rank, 2, lambda: None, 5.0), range(2)))
+    with pytest.raises(LaunchError, match="two processes are rank 1"):
+        meet(store, 1, 2, lambda: None, 5.0)
+    assert "two processes are rank 1" in capsys.readouterr().err

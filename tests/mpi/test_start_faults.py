@@ -1,0 +1,57 @@
+"""Ranks that cannot start what they need: refused at once, with the ranks in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import virtual_hosts
+from launcher import Finished, MpiLauncher
+from mpi.reading import sweep
+
+pytestmark = pytest.mark.mpi
+
+ONE_OTHER = 'if [ "$PMI_RANK" = 1 ]; then PYTHONPATH=$1:$PYTHONPATH; fi; shift; exec "$@"'
+
+
+def with_another_torch(mpirun: MpiLauncher, folder: Path, text: str, timeout_s: float) -> Finished:
+    """Run three ranks, the second of which finds a torch that is this text."""
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text(text)
+    command = ["sh", "-c", ONE_OTHER, "sh", str(folder), mpirun.program("python"), "-m",
+               "hpcbench", "run", "config.json", "-o", "out"]
+    config = sweep("8", launch={"init_timeout_s": timeout_s})
+    return mpirun.run(3, config=config, command=command)
+
+
+def told(done: Finished) -> str:
+    """Return the one message of a job that was refused before it made anything."""
+    assert done.check(2).stderr.count("hpcbench: ") == 1 and "Traceback" not in done.stderr, done
+    assert done.folder is None
+    return done.stderr
+
+
+def test_a_rank_that_cannot_import_torch(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    done = with_another_torch(mpirun, tmp_path, "raise ImportError('libcudart.so.12: no file')", 60)
+    assert ("probing the machine failed on 1 of 3 ranks\n  rank 1: the worker template did not "
+            "start: ImportError: libcudart.so.12: no file") in told(done)
+    mpirun.assert_no_orphans()
+
+
+@pytest.mark.soak
+def test_a_rank_whose_workers_do_not_start_in_time(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    done = with_another_torch(mpirun, tmp_path, "import time; time.sleep(300)", 25)
+    assert ("failed on 1 of 3 ranks\n  rank 1: the worker template did not start: no answer in "
+            "25 s (launch.init_timeout_s)") in told(done)
+    mpirun.assert_no_orphans()
+
+
+def test_loopback_between_two_hosts(mpirun: MpiLauncher) -> None:
+    if why := virtual_hosts.why_not():
+        pytest.skip(f"no virtual hosts: {why}")
+    command = [*virtual_hosts.one_rank_each(2), mpirun.program("python"), "-m", "hpcbench", "run",
+               "config.json", "-o", "out"]
+    done = mpirun.run(2, config=sweep("8"), command=command, env={"GLOO_SOCKET_IFNAME": "lo"},
+                      before=virtual_hosts.inside(2))
+    assert "GLOO_SOCKET_IFNAME=lo is loopback, which reaches only one of the 2 nodes" in told(done)
