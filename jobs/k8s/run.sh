@@ -171,21 +171,21 @@ troubles() {
         .status.conditions[?(@.status=="False")].message} {
         .status.containerStatuses[*].state.waiting.reason} {
         .status.containerStatuses[*].state.waiting.message}{"\n"}{end}' 2>/dev/null |
-        grep -v -e ' Running ' -e ' Succeeded ' | tr -s ' '
+        grep -v -e ' Running ' -e ' Succeeded ' -e '-launcher Failed ' | tr -s ' '
 }
 
 # Wait until the launcher has started; set $launcher.
 wait_for_launcher() {
     local deadline=$((SECONDS + start_limit)) phase=
     trap 'exit 130' INT TERM
-    until [ "$phase" = Running ] || [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
+    until phase=$(launcher_says .status.phase) && [[ $phase =~ ^(Running|Succeeded|Failed)$ ]]; do
         if [ $SECONDS -ge $deadline ]; then
             troubles >&2
-            fail "the launcher did not start in $start_limit s${phase:- and has no pod: is the" \
-                "operator running? kubectl describe mpijob $name}"
+            [ "$phase" ] || fail "the job has no launcher after $start_limit s: is the operator running?" \
+                "kubectl describe mpijob $name"
+            fail "the launcher did not start in $start_limit s"
         fi
         sleep "$poll_s"
-        phase=$(launcher_says .status.phase)
     done
     launcher=$(launcher_says .metadata.name)
 }
@@ -206,7 +206,7 @@ follow() {
     while :; do
         kube logs --follow "$launcher" --container launcher ${since[@]+"${since[@]}"} &
         stream=$!
-        while kill -0 "$stream" 2>/dev/null && [ $SECONDS -lt $end ]; do sleep 1; done
+        while kill -0 "$stream" 2>/dev/null && [ $SECONDS -lt $end ]; do sleep 0.5; done
         kill "$stream" 2>/dev/null
         if phase=$(launcher_says .status.phase); then
             case $phase in

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.plan.expand import make_plan
@@ -188,8 +189,14 @@ def test_a_broken_manifest_is_rejected(documents: list[Any], path: tuple[Any, ..
     check(documents)
     with pytest.raises(ValueError) as told:
         check(changed(documents, *path[:-1], value=path[-1]))
+    problems = told.value.errors() if isinstance(told.value, ValidationError) else [told.value]
     field = [word for word in path[:-1] if isinstance(word, str)][-1]
-    assert any(word in str(told.value) for word in (field, str(path[-1]), "ConfigMap"))
+    assert any(word in f"{problem}" for problem in map(_where_and_what, problems)
+               for word in (field, str(path[-1]), "ConfigMap"))
+
+
+def _where_and_what(problem: Any) -> str:
+    return f"{problem['loc']} {problem['msg']}" if isinstance(problem, dict) else str(problem)
 
 
 @pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "name: ${NAME}\n"])
