@@ -128,7 +128,9 @@ class Operator:
                                     f"hpcbench:x:1000:1000::{HOME}:/bin/bash\n")
         (etc / "group").write_text("root:x:0:\nhpcbench:x:1000:\n")
         (etc / "hosts").write_text(_hosts(pod, others, job))
-        targets = dict(mounts)
+        # what a /tmp of its own may hide, then what the operator and the image bring
+        targets = {Path(path): str(path) for path in (sys.base_prefix, sys.prefix, self.venv)}
+        targets |= mounts
         volumes = {volume["name"]: self._volume(pod, volume, maps)
                    for volume in template.get("volumes", [])}
         for mount in template["containers"][0].get("volumeMounts", []):

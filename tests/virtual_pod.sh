@@ -1,6 +1,7 @@
 #!/bin/sh
 # A pod's container on a host of virtual_hosts.sh, for root: with a root folder whose /etc, /home,
-# /root, /opt and /run can be changed, and process numbers of its own; COMMAND is process 1.
+# /root and /opt can be changed, an empty /tmp and /run, and process numbers of its own; COMMAND is
+# process 1.
 #
 #   virtual_pod.sh FOLDER COMMAND...
 #
@@ -20,6 +21,7 @@ for entry in /*; do
     case $name in
         etc) cp -a /etc $root/ ;;
         run | proc) mkdir $root/"$name" ;;
+        tmp) mkdir -m 1777 $root/tmp ;;
         home | root | opt) # as containers have them: open to their user
             mkdir $root/"$name"
             for child in "$entry"/* "$entry"/.[!.]*; do
