@@ -139,7 +139,7 @@ check_cluster() {
     fi
     case $told in *'"mpijobs"'*) ;; *)
         fail "the cluster has no MPIJob of kubeflow.org/v2beta1: have the Kubeflow MPI operator" \
-            "installed (github.com/kubeflow/mpi-operator, 0.4 or newer)" ;;
+            "installed (github.com/kubeflow/mpi-operator, 0.5 or newer)" ;;
     esac
 }
 
