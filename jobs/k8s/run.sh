@@ -223,21 +223,22 @@ follow() {
     done
 }
 
-# Copy what one worker has of this run; succeed if all of it came through.
+# fetch WORKER PATTERN: copy what is in that folder of a worker's /results, if there is one, to
+# results/NAME; succeed if all of it came through.
 fetch() {
     # shellcheck disable=SC2016 # the pod's shell expands it
     kube exec "$name-worker-$1" --container worker -- sh -c \
-        'cd /results && ls -d "$0" "$0".on-* 2>/dev/null | tar -czf - -T -' "$name" |
-        tar -xzf - -C results
+        'cd /results/$0 2>/dev/null || cd "$(mktemp -d)" && tar -czf - .' "$2" |
+        tar -xzf - -C "results/$name" 2>/dev/null
     [ "${PIPESTATUS[*]}" = "0 0" ]
 }
 
 # Copy the results to ./results, where rank 0 has them; without results, what each node recorded.
 copy_results() {
     local node attempt
-    mkdir -p results || return
+    mkdir -p "results/$name" || return
     for attempt in 1 2 3; do
-        fetch 0 && break
+        fetch 0 "$name" && break
         say "copying the results failed, attempt $attempt of 3" >&2
         sleep "$poll_s"
     done
@@ -246,14 +247,13 @@ copy_results() {
         say "results: $PWD/results/$name (also results/latest)"
         return
     fi
-    if [ -z "$claim" ]; then
-        for ((node = 1; node < nodes; node++)); do fetch "$node"; done
+    if [ -z "$claim" ]; then # ranks that do not see rank 0's folder write to one of their own
+        for ((node = 1; node < nodes; node++)); do fetch "$node" "$name.on-*"; done
     fi
-    if [ -e "results/$name" ]; then
-        say "not reported; what was recorded is in $PWD/results/$name*:" \
-            "hpcbench reduce results/$name"
-    else
+    if rmdir "results/$name" 2>/dev/null; then
         say "there are no results" >&2
+    else
+        say "not reported; what was recorded is in $PWD/results/$name: hpcbench reduce results/$name"
     fi
 }
 

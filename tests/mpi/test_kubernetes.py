@@ -37,7 +37,9 @@ class Cluster:
     mpirun: MpiLauncher
 
     @contextmanager
-    def start(self, config: dict[str, object]) -> Iterator[subprocess.Popen[str]]:
+    def start(
+        self, config: dict[str, object], **variables: str,
+    ) -> Iterator[subprocess.Popen[str]]:
         """Have run.sh run a sweep, with the generic manifest and a variable for the ranks in it."""
         for name in ("cluster", "bin", "user"):
             (self.folder / name).mkdir()
@@ -53,7 +55,7 @@ class Cluster:
                "HPCBENCH_IMAGE": "acted-out", "HPCBENCH_MPI": self.mpirun.mpi,
                "HPCBENCH_CONFIG": "my.json", "HPCBENCH_MANIFEST": "job.yaml",
                "HPCBENCH_NAME": "job", "HPCBENCH_SLOTS": "2", "HPCBENCH_GPU": "none",
-               "HPCBENCH_CLAIM": "shared", "HPCBENCH_START_LIMIT": "60"}
+               "HPCBENCH_CLAIM": "shared", "HPCBENCH_START_LIMIT": "60", **variables}
         words = [*ALONE, *virtual_hosts.inside(3), sys.executable,
                  str(TESTS / "kubernetes_operator.py"), str(self.folder / "cluster"),
                  str(self.mpirun.venv), "bash", str(ROOT / "jobs" / "k8s" / "run.sh"), "2"]
@@ -102,11 +104,25 @@ def test_a_job_of_the_operator_is_measured_by_every_rank(cluster: Cluster) -> No
     assert (cluster.folder / "cluster" / "deleted").exists()
 
 
+def endless() -> dict[str, object]:
+    """Return a sweep that takes minutes, a case of it a moment."""
+    return sweep(*(str(8 * count) for count in range(1, 5000)))
+
+
+@pytest.mark.soak
+@EVERY_MPI_IF_ALL
+def test_at_the_time_limit_what_there_is_is_reported(cluster: Cluster) -> None:
+    with cluster.start(endless(), HPCBENCH_TIME_LIMIT="30") as popen:
+        output, _ = popen.communicate(timeout=150)
+    assert popen.returncode == 3, output
+    assert set(read(cluster.results).status().values()) <= {"ok", "not_run"}
+
+
 @pytest.mark.soak
 @EVERY_MPI_IF_ALL
 def test_an_interrupted_job_leaves_what_it_has_measured(cluster: Cluster) -> None:
     """MPICH hands SIGTERM on to the ranks, which report; Open MPI ends them: journals are left."""
-    with cluster.start(sweep(*(str(8 * count) for count in range(1, 3000)))) as popen:
+    with cluster.start(endless()) as popen:
         log = cluster.folder / "cluster" / "job-launcher" / "log"
         deadline = time.monotonic() + 120
         while not log.exists() or "] ok " not in log.read_text():

@@ -18,9 +18,9 @@ import pytest
 from launcher import ROOT
 
 SCRIPT = ROOT / "jobs" / "k8s" / "run.sh"
-TOOLS = ("bash", "sh", "cat", "date", "dirname", "grep", "ln", "ls", "mkdir", "sed", "tar", "tr",
-         "wc", "gzip")
-"""All that run.sh needs beside kubectl and sleep."""
+TOOLS = ("bash", "sh", "cat", "date", "dirname", "grep", "gzip", "ln", "ls", "mkdir", "mktemp",
+         "rmdir", "sed", "tar", "touch", "tr", "wc")
+"""All that run.sh and the stand-ins need."""
 KUBECTL = """#!/bin/bash
 # Each answer is a file of shell beside this one, which a test may replace.
 play=$(dirname "$0")/../play
@@ -50,7 +50,7 @@ ANSWERS = {
     "exit_code": "printf 0",
     "reason": "",
     "interrupt": "",
-    "fetch": 'cd "$play/$pod" && tar -czf - job*',
+    "fetch": 'cd "$play/$pod/"${*: -1} 2>/dev/null || cd "$(mktemp -d)" && tar -czf - .',
 }
 
 
@@ -245,7 +245,6 @@ def test_a_launcher_that_is_gone(cluster: Cluster) -> None:
 def test_a_stream_that_breaks_off_is_taken_up_again(cluster: Cluster) -> None:
     cluster.answer(logs='test -e "$play/once" || { touch "$play/once"; echo a; exit 1; }; '
                         'echo b; echo Succeeded >"$play/is"')
-    (cluster.folder / "bin" / "touch").symlink_to(shutil.which("touch") or "")
     done = cluster.run("1")
     assert done.code == 0 and "a\nb\n" in done.stdout
     first, second = (call for call in done.calls if call.startswith("logs"))
@@ -268,15 +267,21 @@ def test_what_each_node_recorded_is_copied_where_there_are_no_results(cluster: C
     done = cluster.run("2")
     assert done.code == 137 and "hpcbench reduce results/job" in done.stdout
     results = cluster.folder / "user" / "results"
-    assert (results / "job" / "traces" / "rank00000.journal").exists()
-    assert (results / "job.on-job-worker-1" / "traces" / "rank00001.journal").exists()
-    assert not (results / "latest").exists()
+    assert {path.name for path in (results / "job" / "traces").iterdir()} == {
+        "rank00000.journal", "rank00001.journal"}
+    assert {path.name for path in results.iterdir()} == {"job"}
 
 
-def test_no_results_at_all(cluster: Cluster) -> None:
-    cluster.answer(fetch="exit 1", exit_code="printf 2")
+@pytest.mark.parametrize(("fetch", "attempts"), [("exit 1", 3), (ANSWERS["fetch"], 1)])
+def test_no_results_at_all(cluster: Cluster, fetch: str, attempts: int) -> None:
+    """They cannot be had, or there is nothing: bad usage, which the launcher has told."""
+    shutil.rmtree(cluster.folder / "play" / "job-worker-0")
+    cluster.answer(fetch=fetch, exit_code="printf 2")
     done = cluster.run("1")
-    assert done.code == 2 and "there are no results" in done.stderr and done.deleted()
+    assert done.code == 2 and done.deleted()
+    assert done.stderr.splitlines()[-1] == "hpcbench k8s: there are no results"
+    assert sum("exec job-worker-0" in call for call in done.calls) == attempts
+    assert not list((cluster.folder / "user" / "results").iterdir())
 
 
 RUNS_ON = 'touch "$play/runs"; while [ ! -e "$play/stopped" ]; do /bin/sleep 0.05; done'
@@ -294,7 +299,6 @@ def test_an_interrupted_job_is_sealed_copied_and_deleted(
     cluster: Cluster, number: signal.Signals,
 ) -> None:
     """A terminal signals the whole group: kubectl goes on showing what the launcher prints."""
-    (cluster.folder / "bin" / "touch").symlink_to(shutil.which("touch") or "")
     cluster.answer(logs=f'{RUNS_ON}; echo sealed; echo Failed >"$play/is"',
                    interrupt='touch "$play/stopped"', exit_code="printf 3")
     with cluster.start("2") as popen:
@@ -311,7 +315,6 @@ def test_an_interrupted_job_is_sealed_copied_and_deleted(
 
 
 def test_interrupted_twice_the_job_is_deleted_at_once(cluster: Cluster) -> None:
-    (cluster.folder / "bin" / "touch").symlink_to(shutil.which("touch") or "")
     cluster.answer(logs=RUNS_ON, interrupt='touch "$play/asked"')
     with cluster.start("2") as popen:
         wait_for(cluster.folder / "play" / "runs")
