@@ -40,7 +40,7 @@ def get(folder: Path, words: Sequence[str]) -> int:
         print('{"groupVersion":"kubeflow.org/v2beta1","resources":[{"name":"mpijobs"}]}')
         return 0
     asked, known = words[-1], state(folder)
-    if known and "metadata.name" in asked:
+    if known and "metadata.name" in asked and "range" not in asked:
         print(*(path.name for path in folder.glob("*-launcher")), end="")
     elif known and asked.endswith(".status.phase}"):
         print(known["phase"], end="")
