@@ -172,7 +172,7 @@ class Operator:
                  'hostname "$0" && exec "$@"', pod.name, str(TESTS / "virtual_pod.sh"),
                  str(pod.folder), "setpriv", f"--reuid={user['runAsUser']}",
                  f"--regid={user['runAsGroup']}", "--clear-groups", "--no-new-privs",
-                 "--bounding-set=-all", "env", "-i", f"--chdir={HOME}",
+                 "--bounding-set=-all", "--pdeathsig=KILL", "env", "-i", f"--chdir={HOME}",
                  *(f"{key}={value}" for key, value in variables.items()),
                  *container["command"], *container.get("args", [])]
         with (pod.folder / "log").open("wb") as log:
@@ -201,7 +201,7 @@ def _written(folder: Path, data: Mapping[str, str]) -> Path:
 
 
 def _end(popen: subprocess.Popen[bytes]) -> None:
-    popen.kill()  # unshare --kill-child ends the pod with it
+    popen.kill()  # a pod ends with its parent
     popen.wait()
 
 
