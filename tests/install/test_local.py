@@ -1,4 +1,4 @@
-"""jobs/local.sh and the set-up behind it: what a newcomer meets when something is missing.
+"""jobs/local.sh, torchrun.sh and the set-up behind them: what is met when something is missing.
 
 Where a Python is not to be had here (too old, or without ensurepip), a script plays it.
 """
@@ -11,11 +11,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import virtual_hosts
 from launcher import ROOT
+from mpi.reading import read, sweep
 
 NO_INDEX = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
             "PIP_RETRIES": "0"}  # port 9 (discard) is closed
@@ -30,6 +33,10 @@ def bash(*words: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProce
 
 def local(*words: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
     return bash(str(ROOT / "jobs" / "local.sh"), *words, cwd=cwd, **env)
+
+
+def torchrun(*words: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+    return bash(str(ROOT / "jobs" / "torchrun.sh"), *words, cwd=cwd, **env)
 
 
 @pytest.fixture
@@ -134,11 +141,24 @@ def test_system_mpi_without_mpirun(tmp_path: Path) -> None:
     assert "no mpirun on PATH" in the_one_line(done)
 
 
-def test_help_is_the_top_of_the_script() -> None:
-    done = local("--help")
+@pytest.mark.parametrize(("start", "name", "setting"), [
+    (local, "local", "HPCBENCH_MPI"), (torchrun, "torchrun", "HPCBENCH_MEET")])
+def test_help_is_the_top_of_the_script(
+    start: Callable[..., subprocess.CompletedProcess[str]], name: str, setting: str,
+) -> None:
+    done = start("--help")
     assert done.returncode == 0
-    assert done.stdout.startswith("bash jobs/local.sh [NP] [ARGUMENTS OF run]\n")
-    assert "HPCBENCH_MPI" in done.stdout and "\n#" not in done.stdout
+    assert done.stdout.startswith(f"bash jobs/{name}.sh [NP] [ARGUMENTS OF run]\n")
+    assert setting in done.stdout and "\n#" not in done.stdout
+
+
+@pytest.mark.parametrize(("nodes", "meet", "told"), [
+    ("two", "", "HPCBENCH_NODES=two: give a whole number"),
+    ("2", "", "needs HPCBENCH_MEET=HOST:PORT"),
+    ("2", "node1", "the same on all nodes (now 'node1')"),
+])
+def test_nodes_of_torchrun_must_know_where_they_meet(nodes: str, meet: str, told: str) -> None:
+    assert told in the_one_line(torchrun("2", HPCBENCH_NODES=nodes, HPCBENCH_MEET=meet))
 
 
 def test_stamp(tmp_path: Path) -> None:
@@ -178,6 +198,38 @@ def test_arguments_reach_run_and_the_results_are_named(stamp: Path, tmp_path: Pa
     assert done.stdout.splitlines()[-1] == f"results: {latest} (also results/latest)"
     plan = json.loads((latest / "plan.json").read_text())
     assert plan["world_size"] == 2 and plan["cases"][0]["iterations"] == 3
+
+
+@pytest.mark.mpi
+def test_torchrun_starts_ranks_and_the_results_are_named(stamp: Path, tmp_path: Path) -> None:
+    (tmp_path / "my.json").write_text(json.dumps(sweep("8")))
+    done = torchrun("2", "my.json", "--iters", "2", cwd=tmp_path, HPCBENCH_VENV=str(stamp.parent))
+    assert done.returncode == 0, done
+    assert ("torchrun --standalone --nproc-per-node=2 -m hpcbench run my.json --iters 2\n"
+            in done.stdout)
+    latest = (tmp_path / "results" / "latest").resolve()
+    assert done.stdout.splitlines()[-1] == f"results: {latest} (also results/latest)"
+    outcome = read(latest)
+    assert set(outcome.status().values()) == {"ok"} and outcome.results.run.world_size == 2
+
+
+@pytest.mark.mpi
+@pytest.mark.soak
+def test_torchrun_on_two_nodes(stamp: Path, tmp_path: Path) -> None:
+    if why := virtual_hosts.why_not():
+        pytest.skip(f"no virtual hosts: {why}")
+    (tmp_path / "my.json").write_text(json.dumps(sweep("8")))
+    both = (f'bash "$0" 2 my.json & {virtual_hosts.SCRIPT} vh2 exec bash "$0" 2 my.json; '
+            "code=$?; wait $! && exit $code")
+    done = subprocess.run(
+        [*virtual_hosts.inside(2), "sh", "-c", both, str(ROOT / "jobs" / "torchrun.sh")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False,
+        env={**os.environ, "HPCBENCH_VENV": str(stamp.parent), "HPCBENCH_NODES": "2",
+             "HPCBENCH_MEET": "vh1:29400"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcome = read(tmp_path / "results" / "latest")
+    assert set(outcome.status().values()) == {"ok"}
+    assert (outcome.results.run.world_size, len(outcome.results.run.nodes)) == (4, 2)
 
 
 @pytest.mark.soak

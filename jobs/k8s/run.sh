@@ -1,0 +1,282 @@
+#!/usr/bin/env bash
+# bash jobs/k8s/run.sh [--render] NODES [BATCH SEQ STEPS]
+#
+# Runs hpcbench on NODES nodes of a Kubernetes cluster that has the Kubeflow MPI operator (v2beta1):
+# fills in a manifest, creates the job, shows what its launcher prints, copies the results to
+# ./results/NAME, deletes the job, and ends with its exit code: 0 all is well, 1 bad findings, 2 bad
+# usage or a cluster that does not take the job, 3 incomplete, 4 internal error. Ctrl-C has the ranks
+# seal what there is, and copies that; a second one deletes the job at once. --render prints the
+# manifest, and needs no cluster.
+#
+#     bash jobs/k8s/run.sh 4                              # Mistral-7B QLoRA on 1, 2 and 4 A10
+#     bash jobs/k8s/run.sh 2 4 1024 50                    # batch 4, sequence 1024, 50 steps; 8 512 100
+#     HPCBENCH_CONFIG=my.json bash jobs/k8s/run.sh 2      # any sweep, by mpijob.yaml
+#
+# HPCBENCH_IMAGE         the image, of jobs/k8s/Dockerfile; must be set
+# HPCBENCH_CONFIG        the sweep; default: jobs/mistral7b_qlora.yaml
+# HPCBENCH_ARGUMENTS     further arguments of run, split at blanks
+# HPCBENCH_MPI           mpich (default) or openmpi: the MPI that the image was built with
+# HPCBENCH_SLOTS         ranks on each node; default 1
+# HPCBENCH_GPU           the resource of which a node's pod takes as many; default nvidia.com/gpu; none
+# HPCBENCH_NAMESPACE     default: that of kubectl's context
+# HPCBENCH_NAME          of job and results folder; default: hpcbench- and the time
+# HPCBENCH_CLAIM         a PersistentVolumeClaim (ReadWriteMany) for the results, instead of the pods'
+#                        own disks; the same HPCBENCH_NAME later goes on with a run that ended early
+# HPCBENCH_START_LIMIT   seconds until all pods must have started; default 1800
+# HPCBENCH_TIME_LIMIT    seconds after which the running case is finished and what there is
+#                        reported (exit 3); default 7200
+# HPCBENCH_MANIFEST      a manifest of yours in place of mpijob.yaml or mistral7b_qlora_a10.yaml
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+poll_s=2
+
+say() { echo "hpcbench k8s: $*"; }
+
+fail() {
+    echo "hpcbench k8s: $*" >&2
+    exit 2
+}
+
+kube() { kubectl ${namespace:+--namespace "$namespace"} "$@"; }
+
+# number NAME VALUE: fail unless VALUE is a whole number above 0.
+number() {
+    [[ $2 =~ ^[1-9][0-9]{0,8}$ ]] || fail "$1 is '$2': give a whole number above 0"
+}
+
+# Set the settings from arguments and variables, and check them.
+settle() {
+    render=
+    if [ "${1:-}" = --render ]; then render=yes && shift; fi
+    [ $# = 1 ] || [ $# = 4 ] || fail "give NODES, or NODES BATCH SEQ STEPS (--help explains)"
+    nodes=$1 batch=${2:-} seq=${3:-} steps=${4:-}
+    slots=${HPCBENCH_SLOTS:-1} gpu=${HPCBENCH_GPU:-nvidia.com/gpu}
+    start_limit=${HPCBENCH_START_LIMIT:-1800} time_limit=${HPCBENCH_TIME_LIMIT:-7200}
+    number NODES "$nodes"
+    if [ $# = 4 ]; then number BATCH "$batch" && number SEQ "$seq" && number STEPS "$steps"; fi
+    number HPCBENCH_SLOTS "$slots"
+    number HPCBENCH_START_LIMIT "$start_limit"
+    number HPCBENCH_TIME_LIMIT "$time_limit"
+    ranks=$((nodes * slots))
+    namespace=${HPCBENCH_NAMESPACE:-} claim=${HPCBENCH_CLAIM:-} image=${HPCBENCH_IMAGE:-}
+    [[ $gpu =~ ^[A-Za-z0-9][A-Za-z0-9./_-]*$ ]] || fail "HPCBENCH_GPU is '$gpu': such as nvidia.com/gpu"
+    [[ $claim =~ ^[a-z0-9.-]*$ ]] || fail "HPCBENCH_CLAIM is '$claim': name a PersistentVolumeClaim"
+    [[ $image =~ ^[A-Za-z0-9][A-Za-z0-9._:/@-]*$ ]] ||
+        fail "HPCBENCH_IMAGE is '$image': name the image made from jobs/k8s/Dockerfile"
+    name=${HPCBENCH_NAME:-hpcbench-$(date +%Y%m%d-%H%M%S)} run=$(date +%s)-$$
+    [[ $name =~ ^[a-z]([a-z0-9-]*[a-z0-9])?$ ]] && [ ${#name} -le 45 ] ||
+        fail "HPCBENCH_NAME is '$name': small letters, digits and -, 45 at most, a letter first"
+    case ${HPCBENCH_MPI:-mpich} in
+        mpich) mpi=MPICH ;;
+        openmpi) mpi=OpenMPI ;;
+        *) fail "HPCBENCH_MPI is '$HPCBENCH_MPI': mpich or openmpi" ;;
+    esac
+    choose_sweep
+}
+
+# Set $sweep, $manifest and $arguments: of the QLoRA job, or those of a sweep of the user's.
+choose_sweep() {
+    local worlds=() world=2 further=()
+    arguments=()
+    if [ -n "${HPCBENCH_CONFIG:-}" ]; then
+        [ -z "$batch" ] || fail "BATCH SEQ STEPS are the QLoRA job's: use HPCBENCH_ARGUMENTS instead"
+        sweep=$HPCBENCH_CONFIG manifest=$here/mpijob.yaml
+    else
+        sweep=$here/../mistral7b_qlora.yaml manifest=$here/mistral7b_qlora_a10.yaml
+        while [ $world -lt "$ranks" ]; do worlds+=("$world") && world=$((2 * world)); done
+        if [ "$ranks" -gt 1 ]; then
+            worlds+=("$ranks")
+            arguments+=(--set "benchmarks.1.world_size=[$(IFS=, && echo "${worlds[*]}")]")
+        fi
+        if [ -n "$batch" ]; then
+            for block in 0 1; do
+                arguments+=(--set "benchmarks.$block.batch_size=$batch")
+                arguments+=(--set "benchmarks.$block.seq_length=$seq")
+            done
+            arguments+=(--set "measure.iterations=$steps")
+        fi
+    fi
+    read -r -a further <<<"${HPCBENCH_ARGUMENTS:-}"
+    arguments+=(${further[@]+"${further[@]}"})
+    manifest=${HPCBENCH_MANIFEST:-$manifest}
+    [ -r "$sweep" ] || fail "HPCBENCH_CONFIG: cannot read $sweep"
+    [ "$(wc -c <"$sweep")" -lt 900000 ] || fail "$sweep: a ConfigMap takes less than 1 MB"
+    [ -r "$manifest" ] || fail "HPCBENCH_MANIFEST: cannot read $manifest"
+}
+
+# Print the manifest with the settings in it.
+render() {
+    local text list='[' word limits='{}' volume='emptyDir: {}' suffix=json
+    case $sweep in *.yaml | *.yml | *.YAML | *.YML) suffix=yaml ;; esac
+    for word in ${arguments[@]+"${arguments[@]}"}; do # words of a list in JSON
+        word=${word//\\/\\\\}
+        list+="\"${word//\"/\\\"}\", "
+    done
+    if [ "$gpu" != none ]; then limits="{$gpu: \"$slots\"}"; fi
+    if [ -n "$claim" ]; then volume="persistentVolumeClaim: {claimName: $claim}"; fi
+    text=$(<"$manifest")
+    # the sweep last: what it says of its own is not ours to fill in
+    for word in "NAME=$name" "RUN=$run" "IMAGE=$image" "NODES=$nodes" "SLOTS=$slots" \
+        "RANKS=$ranks" "MPI_IMPLEMENTATION=$mpi" "SWEEP_FILE=sweep.$suffix" \
+        "ARGUMENTS=${list%, }]" "WORKER_LIMITS=$limits" "RESULTS_VOLUME=$volume" \
+        "START_LIMIT=$start_limit" "TIME_LIMIT=$time_limit" \
+        "LIFETIME=$((start_limit + time_limit + 1800))" "SWEEP=$(sed 's/^/    /' "$sweep")"; do
+        text=${text//"\${${word%%=*}}"/"${word#*=}"}
+    done
+    printf '%s\n' "$text"
+}
+
+# Fail unless there is a kubectl, a cluster that it reaches, and the operator's kind in it.
+check_cluster() {
+    local told
+    command -v kubectl >/dev/null || fail "no kubectl on PATH: install it, and point it at a cluster"
+    # by discovery: to list the definitions themselves needs rights on the whole cluster
+    if ! told=$(kube get --raw /apis/kubeflow.org/v2beta1 2>&1); then
+        case $told in
+            *NotFound* | *"could not find"*) told= ;;
+            *) fail "kubectl cannot reach the cluster: ${told##*$'\n'}" ;;
+        esac
+    fi
+    case $told in *'"mpijobs"'*) ;; *)
+        fail "the cluster has no MPIJob of kubeflow.org/v2beta1: have the Kubeflow MPI operator" \
+            "installed (github.com/kubeflow/mpi-operator, 0.5 or newer)" ;;
+    esac
+}
+
+delete_job() {
+    trap '' INT TERM
+    say "deleting job $name"
+    kube delete mpijobs.kubeflow.org,configmaps --selector "hpcbench-run=$run" \
+        --ignore-not-found --wait=false >/dev/null ||
+        say "could not: kubectl delete mpijob,configmap -l hpcbench-run=$run" >&2
+}
+
+create_job() {
+    local told
+    trap delete_job EXIT # of this run only: another job of this name is left alone
+    told=$(render | kube create -f - 2>&1) || fail "the cluster refuses the job: $(tr '\n' ' ' <<<"$told")"
+    say "created job $name: $nodes nodes, $ranks ranks, $mpi, $image"
+}
+
+# launcher_says JSONPATH: print something about the launcher's pod.
+launcher_says() {
+    kube get pods --selector "training.kubeflow.org/job-name=$name,training.kubeflow.org/job-role=launcher" \
+        --output "jsonpath={.items[*]$1}"
+}
+
+# Print one line for each pod that does not run, with the reason.
+troubles() {
+    kube get pods --selector "training.kubeflow.org/job-name=$name" --output 'jsonpath={range .items[*]}{
+        .metadata.name} {.status.phase} {.status.reason} {.status.message} {
+        .status.conditions[?(@.status=="False")].message} {
+        .status.containerStatuses[*].state.waiting.reason} {
+        .status.containerStatuses[*].state.waiting.message}{"\n"}{end}' 2>/dev/null |
+        grep -v -e ' Running ' -e ' Succeeded ' -e '-launcher Failed ' | tr -s ' '
+}
+
+# Wait until the launcher has started; set $launcher.
+wait_for_launcher() {
+    local deadline=$((SECONDS + start_limit)) phase=
+    trap 'exit 130' INT TERM
+    until phase=$(launcher_says .status.phase) && [[ $phase =~ ^(Running|Succeeded|Failed)$ ]]; do
+        if [ $SECONDS -ge $deadline ]; then
+            troubles >&2
+            [ "$phase" ] || fail "the job has no launcher after $start_limit s: is the operator running?" \
+                "kubectl describe mpijob $name"
+            fail "the launcher did not start in $start_limit s"
+        fi
+        sleep "$poll_s"
+    done
+    launcher=$(launcher_says .metadata.name)
+}
+
+# Have the ranks seal what there is, once; they get a minute.
+interrupt() {
+    trap 'exit 130' INT TERM
+    say "stopping: the ranks seal what there is (once more: delete the job at once)"
+    kube exec "$launcher" --container launcher -- sh -c 'kill -TERM 1' || exit 130
+    interrupted=yes end=$((SECONDS + 60))
+}
+
+# Show what the launcher prints until it has ended. A stream that breaks off is taken up again.
+follow() {
+    local phase stream since=()
+    interrupted= end=$((SECONDS + start_limit + time_limit + 1800))
+    trap interrupt INT TERM
+    while :; do
+        kube logs --follow "$launcher" --container launcher ${since[@]+"${since[@]}"} &
+        stream=$!
+        while kill -0 "$stream" 2>/dev/null && [ $SECONDS -lt $end ]; do sleep 0.5; done
+        kill "$stream" 2>/dev/null
+        if phase=$(launcher_says .status.phase); then
+            case $phase in
+                Succeeded | Failed) return ;;
+                '') fail "the launcher's pod is gone: the job was deleted, or its node was lost" ;;
+            esac
+        fi
+        if [ $SECONDS -ge $end ]; then
+            [ -z "$interrupted" ] || return
+            fail "the launcher is still ${phase:-unknown} long after its time limit"
+        fi
+        since=(--since=${poll_s}s) # lines of these seconds may come twice
+        sleep "$poll_s"
+    done
+}
+
+# fetch WORKER PATTERN: copy what is in that folder of a worker's /results, if there is one, to
+# results/NAME; succeed if all of it came through.
+fetch() {
+    # shellcheck disable=SC2016 # the pod's shell expands it
+    kube exec "$name-worker-$1" --container worker -- sh -c \
+        'cd /results/$0 2>/dev/null || cd "$(mktemp -d)" && tar -czf - .' "$2" |
+        tar -xzf - -C "results/$name" 2>/dev/null
+    [ "${PIPESTATUS[*]}" = "0 0" ]
+}
+
+# Copy the results to ./results, where rank 0 has them; without results, what each node recorded.
+copy_results() {
+    local node attempt
+    mkdir -p "results/$name" || return
+    for attempt in 1 2 3; do
+        fetch 0 "$name" && break
+        say "copying the results failed, attempt $attempt of 3" >&2
+        sleep "$poll_s"
+    done
+    if [ -e "results/$name/results.h5" ]; then
+        ln -sfn "$name" results/latest
+        say "results: $PWD/results/$name (also results/latest)"
+        return
+    fi
+    if [ -z "$claim" ]; then # ranks that do not see rank 0's folder write to one of their own
+        for ((node = 1; node < nodes; node++)); do fetch "$node" "$name.on-*"; done
+    fi
+    if rmdir "results/$name" 2>/dev/null; then
+        say "there are no results" >&2
+    else
+        say "not reported; what was recorded is in $PWD/results/$name: hpcbench reduce results/$name"
+    fi
+}
+
+case ${1:-} in
+    -h | --help)
+        sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p;}' "${BASH_SOURCE[0]}"
+        exit 0 ;;
+esac
+settle "$@"
+if [ "$render" ]; then
+    render
+    exit
+fi
+check_cluster
+create_job
+wait_for_launcher
+follow
+code=$(launcher_says '.status.containerStatuses[?(@.name=="launcher")].state.terminated.exitCode')
+copy_results
+if [[ ! $code =~ ^[0-9]+$ ]]; then
+    [ -z "$interrupted" ] || exit 130
+    fail "the launcher left no exit code: $(launcher_says '.status.reason') $(launcher_says '.status.message')"
+fi
+if [ "$code" != 0 ]; then troubles >&2; fi
+say "exit code $code"
+exit "$code"

@@ -1,0 +1,239 @@
+"""The manifests of jobs/k8s, filled in by run.sh, against strict schemas; and the image's files."""
+
+from __future__ import annotations
+
+import configparser
+import copy
+import json
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from hpcbench.config.load import load_config, parse_assignment
+from hpcbench.plan.expand import make_plan
+from kubernetes_operator import HOME, image_copies
+from kubernetes_schema import check, load
+from launcher import ROOT
+
+FOLDER = ROOT / "jobs" / "k8s"
+DOCKERFILE = (FOLDER / "Dockerfile").read_text()
+
+
+def render(*arguments: str, **variables: str) -> str:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("HPCBENCH_")}
+    env |= {"HPCBENCH_IMAGE": "registry.local:5000/team/hpcbench:mpich", **variables}
+    return subprocess.run(["bash", str(FOLDER / "run.sh"), "--render", *arguments], env=env,
+                          check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+def rendered(*arguments: str, **variables: str) -> tuple[Any, Any]:
+    """Return ConfigMap and MPIJob, checked."""
+    documents = load(render(*arguments, **variables))
+    check(documents)
+    sweep, job = documents
+    return sweep, job
+
+
+def pod(job: Any, role: str) -> Any:
+    return job["spec"]["mpiReplicaSpecs"][role]["template"]["spec"]
+
+
+@pytest.mark.parametrize(("arguments", "variables"), [
+    (("4",), {}),
+    (("16", "4", "1024", "50"), {"HPCBENCH_MPI": "openmpi", "HPCBENCH_SLOTS": "8"}),
+    (("1",), {"HPCBENCH_GPU": "none", "HPCBENCH_CLAIM": "my.results"}),
+    (("2",), {"HPCBENCH_CONFIG": str(ROOT / "config.json"), "HPCBENCH_NAME": "a" * 45,
+              "HPCBENCH_GPU": "amd.com/gpu", "HPCBENCH_ARGUMENTS": "--only '*' \\ --iters 2"}),
+])
+def test_manifests_are_valid(arguments: tuple[str, ...], variables: dict[str, str]) -> None:
+    sweep, job = rendered(*arguments, **variables)
+    nodes, slots = int(arguments[0]), int(variables.get("HPCBENCH_SLOTS", "1"))
+    openmpi = variables.get("HPCBENCH_MPI") == "openmpi"
+    assert job["spec"]["mpiImplementation"] == ("OpenMPI" if openmpi else "MPICH")
+    assert job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == nodes
+    assert job["spec"]["slotsPerWorker"] == slots
+    launcher, = pod(job, "Launcher")["containers"]
+    assert launcher["command"][1:] == [
+        str(nodes * slots), f"/sweep/{next(iter(sweep['data']))}", "--resume",
+        f"/results/{job['metadata']['name']}"]
+    given = variables.get("HPCBENCH_ARGUMENTS", "").split()
+    assert launcher["args"][-len(given):] == given or not given
+    gpu = variables.get("HPCBENCH_GPU", "nvidia.com/gpu")
+    worker, = pod(job, "Worker")["containers"]
+    assert worker["resources"]["limits"] == ({} if gpu == "none" else {gpu: str(slots)})
+
+
+@pytest.mark.parametrize("name", ["text.json", "odd.yaml", "odd.yml"])
+def test_the_sweep_arrives_as_it_is(tmp_path: Path, name: str) -> None:
+    text = '  leading: "${NAME} & \\\\1 /"\n\n\ttab: \'%s\' $HOME `id`\n# - end\n---\n'
+    (tmp_path / name).write_text(text)
+    sweep, _ = rendered("1", HPCBENCH_CONFIG=str(tmp_path / name))
+    assert sweep["data"] == {f"sweep.{'json' if name.endswith('json') else 'yaml'}": text}
+
+
+@pytest.mark.parametrize(("nodes", "worlds"), [
+    (1, {1}), (2, {1, 2}), (3, {1, 2, 3}), (4, {1, 2, 4}), (8, {1, 2, 4, 8})])
+def test_nodes_batch_sequence_and_steps_change_the_qlora_sweep(
+    tmp_path: Path, nodes: int, worlds: set[int],
+) -> None:
+    sweep, job = rendered(str(nodes), "2", "256", "7")
+    (tmp_path / "sweep.yaml").write_text(sweep["data"]["sweep.yaml"])
+    words = pod(job, "Launcher")["containers"][0]["args"]
+    assert set(words[::2]) == {"--set"}
+    plan = make_plan(load_config(tmp_path / "sweep.yaml", [
+        parse_assignment(word) for word in words[1::2]]), nodes)
+    able = [case for case in plan.cases if not case.skip]
+    assert {case.world_size for case in able} == worlds
+    for case in able:
+        assert (case.workload.batch_size, case.workload.seq_length) == (2, 256)
+        assert case.iterations == 7
+
+
+def test_the_a10_manifest_is_the_generic_one_but_for_its_nodes() -> None:
+    """So neither goes stale when the other is changed."""
+    config = {"HPCBENCH_CONFIG": str(ROOT / "jobs" / "mistral7b_qlora.yaml"),
+              "HPCBENCH_NAME": "x"}
+    generic = rendered("4", **config)
+    a10 = rendered("4", **config, HPCBENCH_MANIFEST=str(FOLDER / "mistral7b_qlora_a10.yaml"))
+    worker = pod(a10[1], "Worker")
+    assert worker.pop("nodeSelector") == {"nvidia.com/gpu.product": "NVIDIA-A10"}
+    worker["containers"][0]["resources"]["requests"] = {"cpu": "2", "memory": "4Gi"}
+    for documents in (generic, a10):  # the time of day
+        for document in documents:
+            document["metadata"].pop("labels")
+    assert generic == a10
+
+
+def changed(documents: Any, *path: str | int, value: Any) -> Any:
+    """Return a copy with a value at a path; ... as the value deletes."""
+    place = result = copy.deepcopy(documents)
+    for key in path[:-1]:
+        place = place[key]
+    if value is ...:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return result
+
+
+REPLICAS = (1, "spec", "mpiReplicaSpecs")
+WORKER = (*REPLICAS, "Worker", "template", "spec")
+LAUNCHER = (*REPLICAS, "Launcher", "template", "spec")
+BROKEN = {
+    "another API": (1, "apiVersion", "kubeflow.org/v1"),
+    "another kind": (1, "kind", "MpiJob"),
+    "a name that is no label": (1, "metadata", "name", "Hpcbench"),
+    "a name that begins with a digit": (1, "metadata", "name", "1st"),
+    "a name too long for its workers": (1, "metadata", "name", "a" * 55),
+    "a misspelt field": (1, "spec", "slotsPerWoker", 1),
+    "a field of no one": (*WORKER, "gpus", 1),
+    "restartPolicy in the template": (*WORKER, "restartPolicy", "Never"),
+    "no slots": (1, "spec", "slotsPerWorker", 0),
+    "slots as text": (1, "spec", "slotsPerWorker", "1"),
+    "an unknown MPI": (1, "spec", "mpiImplementation", "OpenMPII"),
+    "an unknown policy": (1, "spec", "runPolicy", "cleanPodPolicy", "Never"),
+    "no policy": (1, "spec", "runPolicy", "cleanPodPolicy", ...),
+    "a negative limit": (1, "spec", "runPolicy", "activeDeadlineSeconds", -1),
+    "an unknown run policy": (1, "spec", "runPolicy", "restartLimit", 1),
+    "no launcher": (*REPLICAS, "Launcher", ...),
+    "two launchers": (*REPLICAS, "Launcher", "replicas", 2),
+    "no workers": (*REPLICAS, "Worker", "replicas", 0),
+    "workers as text": (*REPLICAS, "Worker", "replicas", "two"),
+    "an unknown replica": (*REPLICAS, "Master", {}),
+    "Always": (*REPLICAS, "Worker", "restartPolicy", "Always"),
+    "no container": (*WORKER, "containers", []),
+    "a container without name": (*WORKER, "containers", 0, "name", ...),
+    "a misspelt command": (*WORKER, "containers", 0, "comand", ["sshd"]),
+    "an argument that is no text": (*LAUNCHER, "containers", 0, "args", [4]),
+    "a variable that is no text": (*LAUNCHER, "containers", 0, "env", 0, "value", True),
+    "a variable's name": (*LAUNCHER, "containers", 0, "env", 0, "name", "A B"),
+    "a variable twice": (*LAUNCHER, "containers", 0, "env",
+                         [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]),
+    "a port": (*WORKER, "containers", 0, "readinessProbe", "tcpSocket", "port", 70000),
+    "a list of limits": (*WORKER, "containers", 0, "resources", "limits", [1]),
+    "a quantity": (*WORKER, "containers", 0, "resources", "requests", "memory", "4 GB"),
+    "half a GPU": (*WORKER, "containers", 0, "resources", "limits", "nvidia.com/gpu", "500m"),
+    "a misspelt resource": (*WORKER, "containers", 0, "resources", "requests", "cpuu", "1"),
+    "an image with a blank": (*WORKER, "containers", 0, "image", "a b"),
+    "root": (*WORKER, "securityContext", "runAsUser", 0),
+    "a mount without volume": (*WORKER, "volumes", 0, "name", "other"),
+    "two mounts in one place": (*WORKER, "containers", 0, "volumeMounts", 1, "mountPath", "/sweep"),
+    "a relative mount": (*WORKER, "containers", 0, "volumeMounts", 1, "mountPath", "results"),
+    "a mount where the operator's is": (*WORKER, "containers", 0, "volumeMounts", 1, "mountPath",
+                                        "/etc/mpi"),
+    "a volume of the operator's name": (*WORKER, "volumes", 2, "name", "ssh-auth"),
+    "a volume of two sources": (*WORKER, "volumes", 0, "emptyDir", {}),
+    "a volume without source": (*WORKER, "volumes", 1, {"name": "results"}),
+    "a label's value": (*WORKER, "nodeSelector", {"gpu": "A 10"}),
+    "a ConfigMap that is not there": (0, "metadata", "name", "other"),
+    "the operator's ConfigMap": (0, "metadata", "name", "x-config"),
+    "a file's name": (0, "data", {"a/b": ""}),
+    "a file of 1 MiB": (0, "data", "sweep.yaml", "x" * (1 << 20)),
+    "data that is no text": (0, "data", "sweep.yaml", 1),
+}
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[Any]:
+    return load(render("4", HPCBENCH_NAME="x"))
+
+
+@pytest.mark.parametrize("path", BROKEN.values(), ids=BROKEN)
+def test_a_broken_manifest_is_rejected(documents: list[Any], path: tuple[Any, ...]) -> None:
+    check(documents)
+    with pytest.raises(ValueError) as told:
+        check(changed(documents, *path[:-1], value=path[-1]))
+    problems = told.value.errors() if isinstance(told.value, ValidationError) else [told.value]
+    field = [word for word in path[:-1] if isinstance(word, str)][-1]
+    assert any(word in f"{problem}" for problem in map(_where_and_what, problems)
+               for word in (field, str(path[-1]), "ConfigMap"))
+
+
+def _where_and_what(problem: Any) -> str:
+    return f"{problem['loc']} {problem['msg']}" if isinstance(problem, dict) else str(problem)
+
+
+@pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "name: ${NAME}\n"])
+def test_a_key_given_twice_and_what_was_not_filled_in_are_rejected(text: str) -> None:
+    with pytest.raises(ValueError):
+        load(text)
+
+
+def test_image_and_manifests_agree() -> None:
+    """Programs are where the manifests call them, run as the image's user, at one port."""
+    _, job = rendered("4")
+    copies = image_copies(DOCKERFILE)
+    assert all((ROOT / source).exists() for source in copies.values())
+    assert pod(job, "Launcher")["containers"][0]["command"][0] in copies
+    assert os.access(FOLDER / "launcher.sh", os.X_OK)
+    worker, = pod(job, "Worker")["containers"]
+    assert worker["command"][0] == "/usr/sbin/sshd" and worker["command"][-1] in copies
+    user = pod(job, "Worker")["securityContext"]
+    assert f"USER {user['runAsUser']}:{user['runAsGroup']}" in DOCKERFILE
+    assert f"useradd --uid {user['runAsUser']} --create-home" in DOCKERFILE
+    assert job["spec"]["sshAuthMountPath"] == f"{HOME}/.ssh"
+    port = worker["readinessProbe"]["tcpSocket"]["port"]
+    for name in ("sshd_config", "ssh_config"):
+        assert re.search(rf"^ *Port {port}$", (FOLDER / name).read_text(), re.MULTILINE)
+
+
+def test_the_image_is_built_from_files_and_extras_that_are_there() -> None:
+    for line in re.findall(r"^COPY (.*)$", DOCKERFILE, re.MULTILINE):
+        assert all((ROOT / source).exists() for source in shlex.split(line)[:-1]), line
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras, = re.findall(r"source\[(.*)\]", DOCKERFILE)
+    for mpi in ("mpich", "openmpi"):
+        assert set(extras.replace("$MPI", mpi).split(",")) <= set(setup["options.extras_require"])
+
+
+def test_the_sweep_is_no_place_for_what_json_cannot_say() -> None:
+    _, job = rendered("1", HPCBENCH_ARGUMENTS='--set name="a\\b" --only all_*')
+    assert json.dumps(pod(job, "Launcher")["containers"][0]["args"][-4:]) == json.dumps(
+        ["--set", 'name="a\\b"', "--only", "all_*"])

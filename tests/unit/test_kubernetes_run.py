@@ -1,0 +1,347 @@
+"""jobs/k8s/run.sh with a kubectl that records what it is asked and plays a cluster's answers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from launcher import ROOT
+
+SCRIPT = ROOT / "jobs" / "k8s" / "run.sh"
+TOOLS = ("bash", "sh", "cat", "date", "dirname", "grep", "gzip", "ln", "ls", "mkdir", "mktemp",
+         "rmdir", "sed", "tar", "touch", "tr", "wc")
+"""All that run.sh and the stand-ins need."""
+KUBECTL = """#!/bin/bash
+# Each answer is a file of shell beside this one, which a test may replace.
+play=$(dirname "$0")/../play
+echo "$*" >>"$play/calls"
+if [ "$1" = --namespace ]; then shift 2; fi
+case "$*" in
+    *--raw*) . "$play/raw" ;;
+    create*) cat >"$play/created.yaml"; . "$play/create" ;;
+    *metadata.name*'{"\\n"}'*) . "$play/troubles" ;;
+    *metadata.name*) echo job-launcher ;;
+    *status.phase*) . "$play/phase" ;;
+    *exitCode*) . "$play/exit_code" ;;
+    *status.reason* | *status.message*) . "$play/reason" ;;
+    logs*) . "$play/logs" ;;
+    "exec job-launcher"*) . "$play/interrupt" ;;
+    exec*) shift; pod=$1; . "$play/fetch" ;;
+    delete*) ;;
+    *) echo "not expected: $*" >&2; exit 1 ;;
+esac
+"""
+ANSWERS = {
+    "raw": """echo '{"resources":[{"name":"mpijobs"}]}'""",
+    "create": "echo created",
+    "troubles": "",
+    "phase": 'cat "$play/is" 2>/dev/null || { echo Running >"$play/is"; echo Pending; }',
+    "logs": 'echo "[1/1] ok"; echo Succeeded >"$play/is"',
+    "exit_code": "printf 0",
+    "reason": "",
+    "interrupt": "",
+    "fetch": 'cd "$play/$pod/"${*: -1} 2>/dev/null || cd "$(mktemp -d)" && tar -czf - .',
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How run.sh ended, what it printed, and what kubectl was asked."""
+
+    code: int
+    stdout: str
+    stderr: str
+    calls: list[str]
+
+    def line(self) -> str:
+        """Return the only line of a run that was refused."""
+        assert self.code == 2, self
+        lines = self.stderr.splitlines()
+        assert len(lines) == 1 and lines[0].startswith("hpcbench k8s: "), self
+        return lines[0].removeprefix("hpcbench k8s: ")
+
+    def deleted(self) -> bool:
+        """Tell whether the last thing done was to delete what this run had made, nothing else."""
+        return re.search(r"delete mpijobs.kubeflow.org,configmaps --selector hpcbench-run=\d+-\d+ ",
+                         self.calls[-1]) is not None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A folder with the stand-in's program and answers, and the user's current folder."""
+
+    folder: Path
+
+    def answer(self, **answers: str) -> None:
+        for name, text in answers.items():
+            (self.folder / "play" / name).write_text(text + "\n")
+
+    def store(self, worker: int, *names: str) -> None:
+        """Put files into a worker's /results."""
+        for name in names:
+            path = self.folder / "play" / f"job-worker-{worker}" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"of worker {worker}")
+
+    @contextmanager
+    def start(self, *words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+        env = {"PATH": str(self.folder / "bin"), "HPCBENCH_IMAGE": "image", "HPCBENCH_NAME": "job"}
+        with subprocess.Popen(
+                ["bash", str(SCRIPT), *words], env=env | variables, cwd=self.folder / "user",
+                text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL, start_new_session=True) as popen:
+            try:
+                yield popen
+            finally:
+                if popen.poll() is None:
+                    os.killpg(popen.pid, signal.SIGKILL)
+
+    def ended(self, popen: subprocess.Popen[str]) -> Ended:
+        stdout, stderr = popen.communicate(timeout=60)
+        return Ended(popen.returncode, stdout, stderr, self.calls())
+
+    def calls(self) -> list[str]:
+        path = self.folder / "play" / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def run(self, *words: str, **variables: str) -> Ended:
+        with self.start(*words, **variables) as popen:
+            return self.ended(popen)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    for name in ("bin", "play", "user"):
+        (tmp_path / name).mkdir()
+    for tool in TOOLS:
+        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool) or "")
+    for name, text in {"kubectl": KUBECTL, "sleep": "#!/bin/sh\nexec /bin/sleep 0.05\n"}.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    cluster = Cluster(tmp_path)
+    cluster.answer(**ANSWERS)
+    cluster.store(0, "job/results.h5", "job/traces/rank00000.h5")
+    return cluster
+
+
+def test_a_job_from_creation_to_deletion(cluster: Cluster) -> None:
+    done = cluster.run("2", HPCBENCH_NAMESPACE="team")
+    assert done.code == 0 and not done.stderr, done
+    assert "[1/1] ok" in done.stdout and "exit code 0" in done.stdout
+    results = cluster.folder / "user" / "results"
+    assert (results / "latest" / "traces" / "rank00000.h5").read_text() == "of worker 0"
+    assert f"results: {results}/job" in done.stdout
+    assert all(call.startswith("--namespace team ") for call in done.calls)
+    verbs = [call.split()[2] for call in done.calls]
+    assert verbs[:2] == ["get", "create"] and verbs.count("logs") == verbs.count("exec") == 1
+    assert verbs.index("logs") < verbs.index("exec") < verbs.index("delete")
+    created = (cluster.folder / "play" / "created.yaml").read_text()
+    token = re.findall(r"hpcbench-run: \"(\S+)\"", created)
+    assert len(token) == 2 and f"hpcbench-run={token[0]} " in done.calls[-1] and done.deleted()
+
+
+@pytest.mark.parametrize("code", [1, 3, 137])
+def test_the_exit_code_of_the_job_is_passed_on(cluster: Cluster, code: int) -> None:
+    cluster.answer(logs='echo Failed >"$play/is"', exit_code=f"printf {code}",
+                   troubles='echo "job-launcher Failed "; echo "job-worker-1 Pending  no node"')
+    done = cluster.run("2")
+    assert done.code == code and done.deleted()
+    assert done.stderr == "job-worker-1 Pending no node\n"
+    assert (cluster.folder / "user" / "results" / "job" / "results.h5").exists()
+
+
+@pytest.mark.parametrize(("words", "variables", "told"), [
+    ((), {}, "give NODES"),
+    (("4", "8"), {}, "NODES BATCH SEQ STEPS"),
+    (("four",), {}, "NODES is 'four'"),
+    (("0",), {}, "above 0"),
+    (("4", "8", "-1", "1"), {}, "SEQ is '-1'"),
+    (("4",), {"HPCBENCH_IMAGE": ""}, "HPCBENCH_IMAGE is ''"),
+    (("4",), {"HPCBENCH_IMAGE": "a b"}, "HPCBENCH_IMAGE is 'a b'"),
+    (("4",), {"HPCBENCH_MPI": "intel"}, "HPCBENCH_MPI is 'intel': mpich or openmpi"),
+    (("4",), {"HPCBENCH_NAME": "My_job"}, "HPCBENCH_NAME is 'My_job'"),
+    (("4",), {"HPCBENCH_SLOTS": "2x"}, "HPCBENCH_SLOTS is '2x'"),
+    (("4",), {"HPCBENCH_GPU": "a: b"}, "HPCBENCH_GPU is 'a: b'"),
+    (("4",), {"HPCBENCH_CLAIM": "A b"}, "HPCBENCH_CLAIM is 'A b'"),
+    (("4",), {"HPCBENCH_TIME_LIMIT": "1h"}, "HPCBENCH_TIME_LIMIT is '1h'"),
+    (("4",), {"HPCBENCH_CONFIG": "/nowhere.json"}, "cannot read /nowhere.json"),
+    (("4",), {"HPCBENCH_MANIFEST": "/nowhere.yaml"}, "cannot read /nowhere.yaml"),
+    (("4", "1", "1", "1"), {"HPCBENCH_CONFIG": "x.json"}, "HPCBENCH_ARGUMENTS instead"),
+])
+def test_bad_usage_is_one_line_and_asks_no_cluster(
+    cluster: Cluster, words: tuple[str, ...], variables: dict[str, str], told: str,
+) -> None:
+    done = cluster.run(*words, **variables)
+    assert told in done.line() and not done.calls
+
+
+def test_a_sweep_too_large_for_a_config_map(cluster: Cluster) -> None:
+    (cluster.folder / "user" / "large.json").write_text(" " * 900_000)
+    assert "a ConfigMap takes" in cluster.run("1", HPCBENCH_CONFIG="large.json").line()
+
+
+def test_no_kubectl(cluster: Cluster) -> None:
+    (cluster.folder / "bin" / "kubectl").unlink()
+    assert "no kubectl on PATH" in cluster.run("4").line()
+
+
+@pytest.mark.parametrize(("raw", "told"), [
+    ("echo 'Error from server (NotFound): the server could not find it' >&2; exit 1",
+     "no MPIJob of kubeflow.org/v2beta1"),
+    ("""echo '{"resources":[{"name":"tfjobs"}]}'""", "no MPIJob of kubeflow.org/v2beta1"),
+    ("echo 'E1 memcache' >&2; echo 'dial tcp: refused' >&2; exit 1",
+     "cannot reach the cluster: dial tcp: refused"),
+])
+def test_a_cluster_that_has_no_operator_or_is_not_reached(
+    cluster: Cluster, raw: str, told: str,
+) -> None:
+    cluster.answer(raw=raw)
+    done = cluster.run("4")
+    assert told in done.line() and len(done.calls) == 1
+
+
+def test_a_job_that_the_cluster_refuses(cluster: Cluster) -> None:
+    """Part of it may have been created."""
+    cluster.answer(create="printf 'configmap created\\nmpijobs forbidden\\n' >&2; exit 1")
+    done = cluster.run("4")
+    assert "refuses the job: configmap created mpijobs forbidden" in done.line()
+    assert done.deleted()
+
+
+@pytest.mark.parametrize(("phase", "told"), [
+    ("printf ''", "is the operator running? kubectl describe mpijob job"),
+    ("printf Pending", "did not start in 1 s"),
+    ("echo refused >&2; exit 1", "is the operator running?"),
+])
+def test_a_job_that_does_not_start(cluster: Cluster, phase: str, told: str) -> None:
+    cluster.answer(phase=phase, troubles='echo "job-launcher Pending ImagePullBackOff"')
+    done = cluster.run("4", HPCBENCH_START_LIMIT="1")
+    assert done.code == 2 and told in done.stderr.splitlines()[-1] and done.deleted()
+    assert "job-launcher Pending ImagePullBackOff" in done.stderr
+
+
+def test_a_launcher_that_is_evicted(cluster: Cluster) -> None:
+    cluster.answer(logs='echo Failed >"$play/is"', exit_code="", reason="printf 'Evicted: disk'")
+    done = cluster.run("4")
+    assert "left no exit code: Evicted: disk" in done.line() and done.deleted()
+
+
+def test_a_launcher_that_is_gone(cluster: Cluster) -> None:
+    cluster.answer(logs='echo >"$play/is"')
+    done = cluster.run("4")
+    assert "the launcher's pod is gone" in done.line() and done.deleted()
+
+
+def test_a_stream_that_breaks_off_is_taken_up_again(cluster: Cluster) -> None:
+    cluster.answer(logs='test -e "$play/once" || { touch "$play/once"; echo a; exit 1; }; '
+                        'echo b; echo Succeeded >"$play/is"')
+    done = cluster.run("1")
+    assert done.code == 0 and "a\nb\n" in done.stdout
+    first, second = (call for call in done.calls if call.startswith("logs"))
+    assert "--since" not in first and "--since=2s" in second
+
+
+def test_results_that_arrive_broken_are_copied_again(cluster: Cluster) -> None:
+    cluster.answer(fetch='if mkdir "$play/once" 2>/dev/null; then printf x; exit 1; fi\n'
+                   + ANSWERS["fetch"])
+    done = cluster.run("1")
+    assert done.code == 0 and "attempt 1 of 3" in done.stderr
+    assert (cluster.folder / "user" / "results" / "job" / "results.h5").exists()
+
+
+def test_what_each_node_recorded_is_copied_where_there_are_no_results(cluster: Cluster) -> None:
+    shutil.rmtree(cluster.folder / "play" / "job-worker-0")
+    cluster.store(0, "job/traces/rank00000.journal")
+    cluster.store(1, "job.on-job-worker-1/traces/rank00001.journal")
+    cluster.answer(logs='echo Failed >"$play/is"', exit_code="printf 137")
+    done = cluster.run("2")
+    assert done.code == 137 and "hpcbench reduce results/job" in done.stdout
+    results = cluster.folder / "user" / "results"
+    assert {path.name for path in (results / "job" / "traces").iterdir()} == {
+        "rank00000.journal", "rank00001.journal"}
+    assert {path.name for path in results.iterdir()} == {"job"}
+
+
+@pytest.mark.parametrize(("fetch", "attempts"), [("exit 1", 3), (ANSWERS["fetch"], 1)])
+def test_no_results_at_all(cluster: Cluster, fetch: str, attempts: int) -> None:
+    """They cannot be had, or there is nothing: bad usage, which the launcher has told."""
+    shutil.rmtree(cluster.folder / "play" / "job-worker-0")
+    cluster.answer(fetch=fetch, exit_code="printf 2")
+    done = cluster.run("1")
+    assert done.code == 2 and done.deleted()
+    assert done.stderr.splitlines()[-1] == "hpcbench k8s: there are no results"
+    assert sum("exec job-worker-0" in call for call in done.calls) == attempts
+    assert not list((cluster.folder / "user" / "results").iterdir())
+
+
+RUNS_ON = 'touch "$play/runs"; while [ ! -e "$play/stopped" ]; do /bin/sleep 0.05; done'
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < deadline, f"no {path.name}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_job_is_sealed_copied_and_deleted(
+    cluster: Cluster, number: signal.Signals,
+) -> None:
+    """A terminal signals the whole group: kubectl goes on showing what the launcher prints."""
+    cluster.answer(logs=f'{RUNS_ON}; echo sealed; echo Failed >"$play/is"',
+                   interrupt='touch "$play/stopped"', exit_code="printf 3")
+    with cluster.start("2") as popen:
+        wait_for(cluster.folder / "play" / "runs")
+        if number is signal.SIGINT:
+            os.killpg(popen.pid, number)
+        else:
+            popen.send_signal(number)
+        done = cluster.ended(popen)
+    assert done.code == 3 and "sealed" in done.stdout and done.deleted()
+    assert any("exec job-launcher --container launcher -- sh -c kill -TERM 1" in call
+               for call in done.calls)
+    assert (cluster.folder / "user" / "results" / "job" / "results.h5").exists()
+
+
+def test_interrupted_twice_the_job_is_deleted_at_once(cluster: Cluster) -> None:
+    cluster.answer(logs=RUNS_ON, interrupt='touch "$play/asked"')
+    with cluster.start("2") as popen:
+        wait_for(cluster.folder / "play" / "runs")
+        popen.send_signal(signal.SIGTERM)
+        wait_for(cluster.folder / "play" / "asked")
+        popen.send_signal(signal.SIGTERM)
+        popen.wait(30)
+        (cluster.folder / "play" / "stopped").touch()  # kubectl, whose end is not waited for
+        done = cluster.ended(popen)
+    assert done.code == 130 and done.deleted()
+
+
+def test_interrupted_before_it_has_started(cluster: Cluster) -> None:
+    cluster.answer(phase="printf Pending")
+    with cluster.start("2") as popen:
+        deadline = time.monotonic() + 30
+        while len(cluster.calls()) < 4 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.killpg(popen.pid, signal.SIGINT)
+        done = cluster.ended(popen)
+    assert done.code == 130 and done.deleted()
+
+
+def test_help_has_every_setting(cluster: Cluster) -> None:
+    (cluster.folder / "bin" / "kubectl").unlink()
+    done = cluster.run("--help")
+    assert done.code == 0
+    code = SCRIPT.read_text().partition("\nset -u\n")[2]
+    used = set(re.findall(r"\$\{(HPCBENCH_\w+)", code))
+    assert used == set(re.findall(r"^(HPCBENCH_\w+)", done.stdout, re.MULTILINE))
