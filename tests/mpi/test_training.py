@@ -22,7 +22,7 @@ HOOKS = ["none", "bf16", "fp16", "powersgd"]
 
 def test_every_strategy_computes_what_one_process_does(mpirun: MpiLauncher) -> None:
     config = sweep(measure={"warmup": 1, "iterations": 2}, benchmarks=[
-        {**TINY, "name": "alone", "strategies": ["single"], "world_size": 1, "dtype": "bf16"},
+        {**TINY, "name": "alone", "strategies": ["single"], "dtype": "bf16"},
         {**TINY, "name": "exact", "accumulation": [1, 2], "strategies": {
             "data": {"comm_hook": HOOKS}, **SHARDED}},
         {**TINY, "name": "view", "optimizer": "sgd", "checkpointing": "full", "strategies": {

@@ -104,13 +104,21 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"batch_size": 4, "accumulation": 3}, "4 samples (batch_size) cannot be divided evenly"),
     ({"layers": 9}, "layers=9 is not within 1 to 8"),
     ({"hidden": 100}, "hidden=100 cannot be divided among the 8 heads"),
-    ({"strategies": "single"}, "single trains on one rank, not on 4"),
+    ({"strategies": "single", "world_size": 4}, "single trains on one rank, not on 4"),
     ({"strategies": {"hsdp": {"replicas": 3}}}, "4 ranks cannot be divided evenly into 3"),
     ({"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
     ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu"),
 ])
 def test_what_cannot_run_is_a_skip_with_its_reason(block: dict[str, Any], words: str) -> None:
     assert words in reason_of(**block)
+
+
+def test_a_strategy_of_one_rank_has_one_where_all_are_asked_for() -> None:
+    plan = plan_of({"strategies": {"single": {}, "data": {}}, "world_size": ["all", 1, 2]})
+    found = [(case.training.strategy, case.world_size, case.skip is None) for case in plan.cases]
+    assert sorted(found) == [("data", 1, True), ("data", 2, True), ("data", 4, True),
+                             ("single", 1, True), ("single", 2, False)]
+    assert plan.duplicates == 1  # "all" and 1 are the same to it
 
 
 def test_a_backend_of_a_set_replaces_those_of_the_block() -> None:
@@ -245,8 +253,7 @@ SETS: dict[str, Any] = {
 
 @pytest.mark.parametrize("spec", STRATEGIES, ids=lambda spec: spec.name)
 def test_what_is_predicted_is_what_the_strategy_says_it_calls(spec: Any) -> None:
-    for case in plan_of({"strategies": {spec.name: SETS[spec.name]}, "batch_size": 16},
-                        ranks=1 if spec.name == "single" else 4).cases:
+    for case in plan_of({"strategies": {spec.name: SETS[spec.name]}, "batch_size": 16}).cases:
         assert case.skip is None, case.skip
         work = case.training
         assert set(work.calls) <= set(COLLECTIVE_TRAITS)

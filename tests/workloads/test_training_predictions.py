@@ -68,9 +68,8 @@ def _left() -> Iterator[None]:
 
 
 def works(strategy: str) -> list[Training]:
-    ranks = 1 if strategy == "single" else 8
     blocks = [SMALL | {"strategies": strategy} | more for more in BLOCKS[strategy]]
-    cases = make_plan(check_config({"benchmarks": blocks}, "test"), ranks).cases
+    cases = make_plan(check_config({"benchmarks": blocks}, "test"), 8).cases
     assert not [case.skip for case in cases if case.skip]
     return [case.training for case in cases]
 

@@ -48,7 +48,8 @@ def _feedback_suits(work: Training) -> str | None:
 DATA_PARALLEL = (
     StrategySpec(
         "single", "one rank trains alone: what all others are compared with",
-        f"{_FOLDER}.single:Single", degrees=_alone, unfit=_suits, calls=lambda _work: ()),
+        f"{_FOLDER}.single:Single", degrees=_alone, unfit=_suits, calls=lambda _work: (),
+        ranks=1),
     StrategySpec(
         "data", "every rank has the whole model, gradients are averaged in buckets (DDP)",
         f"{_FOLDER}.data:Data", degrees=_replicas, unfit=_feedback_suits,

@@ -76,14 +76,15 @@ def _points(block: TrainingBlock, job: Job) -> Iterator[TrainingPoint]:
     config, choices = job.config, tuple(_choices(block))
     variables = tuple(product(*([(name, value) for value in block.env[name]]
                                 for name in sorted(block.env))))
-    sizes = [job.world_size if size == "all" else int(size) for size in block.world_size]
     inner = tuple(product(
         block.mode or (config.measure.mode,), block.warmup or (config.measure.warmup,),
         block.iterations or (config.measure.iterations,), block.check or (config.measure.check,),
         block.wakeup_s or (config.launch.wakeup_s,)))
-    for asked, setting, device, env, ranks in product(
-            _models(block), _settings(block), block.device, variables, sizes):
+    for asked, setting, device, env, size in product(
+            _models(block), _settings(block), block.device, variables, block.world_size):
         for choice in choices:
+            every = choice.strategy.ranks or job.world_size
+            ranks = every if size == "all" else int(size)
             backends = block.backend if choice.backend is None else (choice.backend,)
             for backend, measured in product(backends, inner):
                 yield TrainingPoint(asked, setting, device, env, ranks, choice.strategy,

@@ -28,6 +28,7 @@ class StrategySpec:
         meaning: one line for people.
         runner: ``module:class`` (`workloads.training.strategies`).
         options: its options; degrees are options named ``tp`` and ``pp``.
+        ranks: on how many it runs where a sweep says ``all``; None: on all of the job.
         degrees: how ``ranks`` are divided under these options, or why they cannot be.
         unfit: why a training does not suit it (heads, layers, micro-batches ...), or None.
         calls: the collectives of torch.distributed that a step makes.
@@ -40,3 +41,4 @@ class StrategySpec:
     unfit: Callable[[Training], str | None]
     calls: Callable[[Training], tuple[str, ...]]
     options: Mapping[str, Values] = field(default_factory=lambda: MappingProxyType({}))
+    ranks: int | None = None
