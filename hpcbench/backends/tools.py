@@ -16,10 +16,12 @@ from typing import Any
 
 from hpcbench.backends.availability import RankFacts, first_reason
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Primitive
+from hpcbench.plan.workload import Collective, Primitive, Training
 
 COMPILER = "compiler"
 """The need of implementations that compile; every other need is a module (`Primitive.needs`)."""
+_EXTRAS = {"transformers": "hpcbench[models]"}
+"""What brings a module, where that is not the package of its name."""
 _TRIAL_TIMEOUT_S = 60.0
 _SOURCE = "#include <Python.h>\nint main(void) { return 0; }\n"
 
@@ -39,17 +41,25 @@ def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
 
 
 def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    """Return why the implementation cannot run on ``device`` on these ranks, or None if it can."""
+    """Return why the workload cannot run on ``device`` on these ranks, or None if it can."""
     work = case.workload
-    if not isinstance(work, Primitive):
+    if isinstance(work, Collective):
         return None
-    if device not in work.devices:
+    if isinstance(work, Primitive) and device not in work.devices:
         return f"{work.implementation} runs on {' or '.join(work.devices)} only, not on {device}"
     for need in work.needs():
         reasons = [_said(rank.facts["tools"], need, device) for rank in ranks]
         if reason := first_reason(ranks, reasons):
-            return f"{work.implementation}: {reason}"
+            return f"{_asking(work)}: {reason}"
     return None
+
+
+def _asking(work: Primitive | Training) -> str:
+    """Return what has the need, for people."""
+    if isinstance(work, Primitive):
+        return work.implementation
+    return ", ".join(f"{name} {value}".removesuffix(" True") for name, value in work.unusual()
+                     if name in ("library", "compile"))
 
 
 def _said(tools: Mapping[str, Any], need: str, device: str) -> str | None:
@@ -64,7 +74,7 @@ def _no_module(name: str) -> str | None:
         return f"the Python module {name} cannot be found: {error}"
     package, dot, _ = name.partition(".")
     missing = (f"this {package} has no module {name}: a newer one is needed" if dot else
-               f"the Python module {name} is not installed: pip install {name}")
+               f"the Python module {name} is not installed: pip install {_EXTRAS.get(name, name)}")
     return None if found else missing
 
 

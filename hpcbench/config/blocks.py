@@ -22,6 +22,7 @@ from hpcbench.config.section import (
     Device,
     Dtype,
     Kind,
+    Library,
     Mode,
     Op,
     Optimizer,
@@ -155,6 +156,10 @@ class TrainingBlock(Block):
     optimizer: Axis[Optimizer] = Field(default=("adamw",), description="Who updates the weights.")
     checkpointing: Axis[Checkpointing] = Field(
         default=("none",), description="Activations that are computed again, not kept.")
+    library: Axis[Library] = Field(
+        default=("hpcbench",), description="Whose model of that shape it is.")
+    compile: Axis[bool] = Field(
+        default=(False,), description="Blocks and loss compiled by torch.compile.")
 
 
 BLOCKS: Mapping[str, type[Block]] = {

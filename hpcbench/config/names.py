@@ -41,6 +41,9 @@ TRAINING_DTYPES = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "sgd")
 CHECKPOINTINGS = ("none", "selective", "full")
 """Which activations a training keeps for the backward pass, and which it computes again."""
+OWN_LIBRARY = "hpcbench"
+LIBRARIES = (OWN_LIBRARY, "transformers")
+"""Whose model of the shape is trained."""
 
 SPLITS = ("even", "linear", "one_heavy", "zero")
 """How the data are divided among the ranks (docs/method.md)."""

@@ -21,6 +21,7 @@ TrainingDtype = Annotated[str, named(names.TRAINING_DTYPES, {
     alias: name for alias, name in names.DTYPE_ALIASES.items() if name in names.TRAINING_DTYPES})]
 Optimizer = Annotated[str, named(names.OPTIMIZERS)]
 Checkpointing = Annotated[str, named(names.CHECKPOINTINGS)]
+Library = Annotated[str, named(names.LIBRARIES)]
 Op = Annotated[str, named(names.OPS)]
 Split = Annotated[str, named(names.SPLITS)]
 Mode = Annotated[str, named(names.MODES)]

@@ -20,7 +20,7 @@ _OF_BOTH = ("dtype", "backend", "device", "world_size", "mode", "warmup", "itera
 _OF_PRIMITIVES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "order",
                   *_OF_BOTH)
 _OF_TRAININGS = ("model", "layers", "hidden", "vocab", "seq_length", "batch_size",
-                 "accumulation", "optimizer", "checkpointing", *_OF_BOTH)
+                 "accumulation", "optimizer", "checkpointing", "library", "compile", *_OF_BOTH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hpcbench.config.blocks import TrainingBlock
+from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.plan.assemble import (
     Draft,
     assemble,
@@ -23,6 +24,8 @@ from hpcbench.plan.training.predict import Prediction, predict
 from hpcbench.plan.training.workload import make_training
 from hpcbench.plan.workload import Training
 
+_LATER = (("library", OWN_LIBRARY), ("compile", False))
+"""What trainings were before they could be otherwise; their ids stay as they were."""
 _FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls", "runner")
 """What follows from the rest of a training: no part of what makes it this one."""
 
@@ -68,5 +71,6 @@ def _unsupported(point: TrainingPoint, work: Training, device: str) -> str | Non
 
 def _identity(work: Training) -> dict[str, Any]:
     """Return what makes it this training; what follows from that is left out."""
-    told = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS}
+    told = {name: value for name, value in asdict(work).items()
+            if name not in _FOLLOWS and (name, value) not in _LATER}
     return {"kind": "training", **told, "options": dict(work.options)}

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.config.names import OWN_LIBRARY
+
 _TWO_FORMS = ("all_gather", "reduce_scatter")
 _REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 Option = str | int | bool
@@ -137,7 +139,8 @@ class Training:
     ``dp`` replicas, each of ``tp`` x ``pp`` ranks. ``dtype`` is that of the arithmetic; bf16 and
     fp16 are mixed precision over fp32 weights. ``options`` are the strategy's, sorted by name.
     ``parameters`` counts the whole model; ``flops`` are the model's of one step on all ranks, one
-    figure for each definition. ``runner`` is ``module:class``.
+    figure for each definition. ``runner`` is ``module:class``. ``library`` is whose model of the
+    shape it is; blocks and loss are compiled if it is to ``compile``.
     """
 
     strategy: str
@@ -165,6 +168,8 @@ class Training:
     calls: tuple[str, ...]
     runner: str
     groups: int = 1
+    library: str = OWN_LIBRARY
+    compile: bool = False
 
     @property
     def name(self) -> str:
@@ -189,8 +194,15 @@ class Training:
             for name in self.calls)
 
     def needs(self) -> tuple[str, ...]:
-        """Return what it needs of the machine beside the backend."""
-        return ()
+        """Return what it needs of the machine beside the backend: modules, a compiler."""
+        modules = () if self.library == OWN_LIBRARY else (self.library,)
+        return (*modules, *(("compiler",) if self.compile else ()))
+
+    def unusual(self) -> list[tuple[str, Option]]:
+        """Return how a step is taken where that is not as by default, for labels and titles."""
+        usual = {"checkpointing": "none", "library": OWN_LIBRARY, "compile": False}
+        return [(name, getattr(self, name)) for name, value in usual.items()
+                if getattr(self, name) != value]
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""
@@ -203,7 +215,7 @@ class Training:
         parts += [f"seq={self.seq_length}", f"batch={self.batch_size}"]
         parts += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []
         parts += [self.optimizer]
-        parts += [f"checkpointing={self.checkpointing}"] if self.checkpointing != "none" else []
+        parts += [f"{name}={value}" for name, value in self.unusual()]
         parts += [f"{name}={degree}" for name, degree in (
             ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
         parts += [f"{name}={value}" for name, value in self.options if name not in ("tp", "pp")]

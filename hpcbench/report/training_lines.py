@@ -104,10 +104,11 @@ def training_lines(
 
 def _group_title(item: CaseResult) -> str:
     case, work = item.case, item.case.training
-    checkpointing = f"checkpointing {work.checkpointing}" if work.checkpointing != "none" else ""
+    unusual = [f"{name} {value}" if value is not True else f"{name}d"
+               for name, value in work.unusual()]
     parts = (f"{work.model} ({model_text(work)})", f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}", work.dtype,
-             work.optimizer, checkpointing, env_text(case))
+             work.optimizer, *unusual, env_text(case))
     return "  ".join(part for part in parts if part)
 
 

@@ -17,7 +17,8 @@ from hpcbench.report.text import options_text
 
 MODEL_FIELDS = ("strategy", "model", "shrunk", "layers", "hidden", "vocab", "seq_length",
                 "parameters")
-STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing")
+STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing",
+               "library", "compile")
 PHASES = {"data": "data_wait_s", "forward": "forward_s", "backward": "backward_s",
           "forward_backward": "forward_backward_s", "optimizer": "optimizer_s"}
 """Phase -> its field: the median of the middle rank."""

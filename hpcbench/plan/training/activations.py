@@ -6,18 +6,25 @@ block, s b h (34 + 5 a s / h), has 2 of 34 for dropout and the second term for a
 keeps its probabilities; both are absent here (no dropout, a fused attention), so a block without
 gate keeps 32 bytes x hidden. Mixed precision by autocast keeps the sums of the residual in fp32
 and a copy of the input for each product. Compared with what torch 2.13 keeps on the CPU in a test.
+
+The blocks of library transformers keep other things in some places. GPT-2's has one product for
+queries, keys and values, and its GELU is made of single operations: pow, tanh, two products, of
+which backward needs three results more. Llama's norms keep what they return in its own dtype.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.plan.training.models import ModelShape
 
 _LOGSUMEXP = 4
 _STATISTIC = 4
 _TOKEN_ID = 8
 _WIDEST = 4
+_GELU_PARTS = 3
+"""Results of the inner extent that transformers' GELU of GPT-2 keeps beside its input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +54,12 @@ class Kept:
 
 def block_bytes(shape: ModelShape, kept: Kept) -> int:
     """Return what one block keeps of a token, if it is not computed again."""
-    inputs = (3 if kept.copies else 1) + (2 if kept.copies and shape.gated else 1)
-    grouped = shape.kv_heads != shape.heads
+    own, gpt = shape.library == OWN_LIBRARY, shape.family == "gpt"
+    inputs = ((3 if kept.copies and (own or not gpt) else 1)
+              + (2 if kept.copies and shape.gated else 1))
+    grouped = own and shape.kv_heads != shape.heads
     attention = shape.hidden * (3 if grouped else 2) + 2 * shape.kv_hidden
-    mlp = shape.inner * (4 if shape.gated else 2)
+    mlp = shape.inner * ((4 if shape.gated else 2) + (_GELU_PARTS if gpt and not own else 0))
     divided = (attention + mlp) * kept.element + shape.heads * _LOGSUMEXP
     return 2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element + divided // kept.tp
 
@@ -84,7 +93,8 @@ def loss_bytes(shape: ModelShape, kept: Kept) -> int:
 def _norm_bytes(shape: ModelShape, kept: Kept) -> int:
     """Return what a norm keeps: its input and statistics, in llama what it has normed, in fp32."""
     if shape.family == "llama":
-        return kept.of_tokens(2 * shape.hidden, _WIDEST) + _STATISTIC
+        normed = _WIDEST if shape.library == OWN_LIBRARY else kept.wide
+        return kept.of_tokens(shape.hidden, _WIDEST + normed) + _STATISTIC
     return kept.of_tokens(shape.hidden, kept.wide) + 2 * _STATISTIC
 
 

@@ -36,6 +36,8 @@ class Setting(NamedTuple):
     dtype: str
     optimizer: str
     checkpointing: str
+    library: str
+    compile: bool
 
 
 class TrainingPoint(NamedTuple):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.plan.training.models import ModelShape
 
 COLUMNWISE = ("attention.q", "attention.k", "attention.v", "mlp.up", "mlp.gate")
@@ -39,15 +40,39 @@ def embedding_tensors(shape: ModelShape) -> list[Tensor]:
 
 def block_tensors(shape: ModelShape, number: int = 0) -> list[Tensor]:
     """Return the parameters of a block, in the order of the model."""
+    parts = _own_block(shape) if shape.library == OWN_LIBRARY else _library_block(shape)
+    return [Tensor(f"blocks.{number}.{part.name}", part.extents) for part in parts]
+
+
+def _own_block(shape: ModelShape) -> list[Tensor]:
     gate = [("mlp.gate", shape.inner, shape.hidden)] if shape.gated else []
     attention = [("attention.q", shape.hidden, shape.hidden),
                  ("attention.k", shape.kv_hidden, shape.hidden),
                  ("attention.v", shape.kv_hidden, shape.hidden),
                  ("attention.o", shape.hidden, shape.hidden)]
     mlp = [*gate, ("mlp.up", shape.inner, shape.hidden), ("mlp.down", shape.hidden, shape.inner)]
-    parts = [*_norm(shape, "attention_norm"), *_products(shape, attention),
-             *_norm(shape, "mlp_norm"), *_products(shape, mlp)]
-    return [Tensor(f"blocks.{number}.{part.name}", part.extents) for part in parts]
+    return [*_norm(shape, "attention_norm"), *_products(shape, attention),
+            *_norm(shape, "mlp_norm"), *_products(shape, mlp)]
+
+
+def _library_block(shape: ModelShape) -> list[Tensor]:
+    """Return those of transformers' block, whose order in the model is another.
+
+    Its GPT-2 has one product for queries, keys and values, and keeps weights as (inputs, outputs).
+    """
+    own = {item.name: item for item in _own_block(shape)}
+    if shape.family == "gpt":
+        width, inner = shape.hidden, shape.inner
+        return [*_norm(shape, "ln_1"), *_transposed("attn.c_attn", width, 3 * width),
+                *_transposed("attn.c_proj", width, width), *_norm(shape, "ln_2"),
+                *_transposed("mlp.c_fc", width, inner), *_transposed("mlp.c_proj", inner, width)]
+    norms = {"llama": ("attention.", "mlp.", "attention_norm.", "mlp_norm."),
+             "bert": ("attention.", "attention_norm.", "mlp.", "mlp_norm.")}[shape.family]
+    return [item for part in norms for name, item in own.items() if name.startswith(part)]
+
+
+def _transposed(name: str, inputs: int, outputs: int) -> list[Tensor]:
+    return [Tensor(f"{name}.weight", (inputs, outputs)), Tensor(f"{name}.bias", (outputs,))]
 
 
 def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
@@ -63,7 +88,8 @@ def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
     if alone or not shape.tied:
         found.append(Tensor("head.logits.weight", (shape.vocab, shape.hidden)))
     if shape.family == "bert":
-        found.append(Tensor("head.logits.bias", (shape.vocab,)))
+        bias = Tensor("head.logits.bias", (shape.vocab,))
+        found.insert(len(found) if shape.library == OWN_LIBRARY else 0, bias)
     return found
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.plan.training.spec import StrategySpec
 from hpcbench.plan.workload import Training
 
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
     """Return why a model, its sizes and a strategy do not go together, or None."""
-    return _indivisible(work) or spec.unfit(work)
+    return _of_library(work) or _indivisible(work) or spec.unfit(work)
+
+
+def _of_library(work: Training) -> str | None:
+    """Return why the model of another library cannot be trained so, or None."""
+    if work.library == OWN_LIBRARY or work.tp * work.pp == 1:
+        return None
+    return (f"{work.strategy} divides hpcbench's own model, which has the exact shape: the one of "
+            f"library {work.library} is trained whole, by single, data, zero1, fsdp and hsdp")
 
 
 def _indivisible(work: Training) -> str | None:

@@ -49,8 +49,8 @@ LONGEST_LABEL = 55
 """Longer labels are broken into lines."""
 PHASE_COLOURS = dict(zip(SHORT, (COLOURS[6], COLOURS[4], COLOURS[0], COLOURS[3], COLOURS[2]),
                          strict=True))
-_VARIED = ("batch_size", "accumulation", "optimizer", "checkpointing")
-"""What a label names where it is not the same in the whole figure."""
+_VARIED = ("batch_size", "accumulation", "optimizer")
+"""What a label names, beside what is unusual, where it is not the same in the whole figure."""
 OTHER = "other"
 OTHER_COLOUR = "#bbbbbb"
 CAPTION = (
@@ -106,9 +106,9 @@ def _charts(key: tuple[str, ...], items: Sequence[CaseResult]) -> Iterator[StepC
 
 def _label(work: Training, works: Sequence[Training]) -> str:
     """Return what is done, and what else is not the same for all of them."""
-    varied = [(name, getattr(work, name)) for name in _VARIED
-              if len({getattr(other, name) for other in works}) > 1
-              and (name, getattr(work, name)) != ("checkpointing", "none")]
+    values = [*((name, getattr(work, name)) for name in _VARIED), *work.unusual()]
+    varied = [(name, value) for name, value in values
+              if len({getattr(other, name) for other in works}) > 1]
     degrees = degrees_text(work)
     words = (work.strategy, "" if degrees == MISSING else degrees, options_text(work.options),
              options_text(varied))

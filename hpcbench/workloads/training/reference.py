@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.training.data import SEED, replica_batch
-from hpcbench.workloads.training.models.transformer import Transformer, token_loss
+from hpcbench.workloads.training.models.make import make_model
+from hpcbench.workloads.training.models.transformer import token_loss
 from hpcbench.workloads.training.models.weights import init_weights
 from hpcbench.workloads.training.optimizers import make_optimizer
 
@@ -26,7 +26,7 @@ class Reference:
 
     def __init__(self, spec: Training, device: torch.device) -> None:
         self._spec = replace(spec, checkpointing="none")
-        self._model = Transformer(shape_of(self._spec))
+        self._model = make_model(self._spec)
         init_weights(self._model, SEED)
         self._model.to(device, torch.float64)
         self.losses = [self._backward(replica, device) for replica in range(spec.dp)]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from hpcbench.plan.training.models import ModelShape
+from hpcbench.workloads.training.models.recomputation import recomputing
 from hpcbench.workloads.training.models.rotary import Rotation
 
 
@@ -97,12 +97,8 @@ class Block(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor, rotation: Rotation | None) -> torch.Tensor:
         """Return (samples, tokens, hidden) of the same."""
-        # Recomputation is inside of the block, so that what strategies hook to the block itself,
-        # such as gathering its weights, is not done again by it.
-        if self.recomputed and torch.is_grad_enabled():
-            return checkpoint(self._computed, x, rotation, use_reentrant=False,
-                              preserve_rng_state=False)
-        return self._computed(x, rotation)
+        computed = recomputing(self._computed) if self.recomputed else self._computed
+        return computed(x, rotation)
 
     def _computed(self, x: torch.Tensor, rotation: Rotation | None) -> torch.Tensor:
         if self.norms_first:

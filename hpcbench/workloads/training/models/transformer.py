@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hpcbench.plan.training.models import ModelShape, is_recomputed
+from hpcbench.workloads.training.models.base import Model
 from hpcbench.workloads.training.models.blocks import Block, make_norm
 from hpcbench.workloads.training.models.rotary import Rotation
 
@@ -56,7 +57,7 @@ class Head(nn.Module):  # type: ignore[misc]
         return self.logits(self.norm(x))
 
 
-class Transformer(nn.Module):  # type: ignore[misc]
+class Transformer(Model):
     """A model, or the stage of it that has ``blocks``, numbered as in the whole model.
 
     The stage with block 0 has the embedding and takes tokens (samples, tokens) int64; others take
@@ -78,19 +79,26 @@ class Transformer(nn.Module):  # type: ignore[misc]
         self.blocks = nn.ModuleDict({
             str(number): Block(shape, is_recomputed(checkpointing, number)) for number in blocks})
         self.head = Head(shape) if blocks.stop == shape.layers else None
-        self.tie()
+        self.complete()
 
-    def tie(self) -> None:
-        """Let the logits use the token embedding's weight, if they do in this family.
+    def blocks_by_name(self) -> dict[str, nn.Module]:
+        """See `Model`."""
+        return {f"blocks.{number}.": block for number, block in self.blocks.items()}
 
-        To be called again when parameters were replaced (to_empty, parallelize_module).
-        """
+    def ends_by_name(self) -> dict[str, nn.Module]:
+        """Return embedding and head, if this stage has them."""
+        ends = {"embedding.": self.embedding, "head.": self.head}
+        return {name: part for name, part in ends.items() if part is not None}
+
+    def complete(self) -> None:
+        """Let the logits use the token embedding's weight, if they do in this family."""
         if self.shape.tied and self.embedding is not None and self.head is not None:
             self.head.logits.weight = self.embedding.tokens.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits or hidden states of tokens or hidden states: see the class."""
-        rotation = (Rotation(self.shape.seq_length, self.shape.head_dim, x.device)
+        rotation = (Rotation(self.shape.seq_length, self.shape.head_dim, self.shape.rotary_base,
+                             x.device)
                     if self.shape.family == "llama" else None)
         if self.embedding is not None:
             x = self.embedding(x)

@@ -9,13 +9,17 @@ import re
 import torch
 
 from hpcbench.plan.training.models import ModelShape
-from hpcbench.workloads.training.models.transformer import TIED, Transformer
+from hpcbench.workloads.training.models.base import Model
+from hpcbench.workloads.training.models.transformer import TIED
 
 _DEVIATION = 0.02
-_INTO_RESIDUAL = re.compile(r"blocks\.\d+\.(attention\.o|mlp\.down)\.weight")
+_INTO_RESIDUAL = re.compile(
+    r"blocks\.\d+\.(attention\.o|mlp\.down)\.weight"
+    r"|library\..*\.(c_proj|o_proj|down_proj|output\.dense)\.weight")
+"""Weights whose products are added to the residual: ours, and those of library transformers."""
 
 
-def init_weights(model: Transformer, seed: int) -> None:
+def init_weights(model: Model, seed: int) -> None:
     """Set every parameter from the seed and its name, whatever stage of the model this is.
 
     Values are drawn in fp32 on the CPU, one parameter at a time, and copied to where it is.

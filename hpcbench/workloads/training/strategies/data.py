@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcbench.workloads.training.models.transformer import Transformer
+from hpcbench.workloads.training.models.base import Model
 from hpcbench.workloads.training.strategies.base import Exchange
 from hpcbench.workloads.training.strategies.replica import Replica
 
@@ -31,7 +31,7 @@ class Data(Replica):
     settling = _SETTLED
     ddp: DistributedDataParallel
 
-    def wrap(self, model: Transformer) -> nn.Module:
+    def wrap(self, model: Model) -> nn.Module:
         """Return the model in DDP, on the group under test."""
         options = dict(self.spec.options)
         device = self.place.device

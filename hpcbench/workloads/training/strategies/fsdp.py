@@ -9,13 +9,11 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from hpcbench.plan.training.models import shape_of
 from hpcbench.workloads.collectives.operation import DTYPES
-from hpcbench.workloads.training.data import SEED
-from hpcbench.workloads.training.models.transformer import Transformer
-from hpcbench.workloads.training.models.weights import initial
+from hpcbench.workloads.training.models.base import Model
 from hpcbench.workloads.training.precision import is_mixed
 from hpcbench.workloads.training.strategies.mesh import Grid, row_of
+from hpcbench.workloads.training.strategies.parts import build, whole_part
 from hpcbench.workloads.training.strategies.replica import Replica
 
 
@@ -27,22 +25,17 @@ class Fsdp(Replica):
     which always keeps it: backward begins there.
     """
 
-    def build(self) -> Transformer:
+    def build(self) -> Model:
         """Return the sharded model. There is never more of it whole on a rank than a block."""
-        with torch.device("meta"):
-            model = Transformer(shape_of(self.spec), checkpointing=self.spec.checkpointing)
         mesh, policy = self.open_mesh(), self._policy()
-        for number, block in model.blocks.items():
-            self._fill(model, block, f"blocks.{number}.")
-            fully_shard(block, mesh=mesh, mp_policy=policy,
-                        reshard_after_forward=bool(self.spec.option("reshard")))
-        for name in ("embedding", "head"):
-            self._fill(model, model.get_submodule(name), f"{name}.")
-        model.tie()
-        fully_shard(model, mesh=mesh, mp_policy=policy)
-        return model
 
-    def wrap(self, model: Transformer) -> nn.Module:
+        def shard(part: nn.Module) -> None:
+            gives_up = None if isinstance(part, Model) else bool(self.spec.option("reshard"))
+            fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=gives_up)
+
+        return build(self.spec, self.place.device, None, whole_part, shard)
+
+    def wrap(self, model: Model) -> nn.Module:
         """Return the model, which was sharded when it was built."""
         return model
 
@@ -65,14 +58,6 @@ class Fsdp(Replica):
         if not is_mixed(self.spec.dtype):
             return MixedPrecisionPolicy()
         return MixedPrecisionPolicy(param_dtype=DTYPES[self.spec.dtype], reduce_dtype=torch.float32)
-
-    def _fill(self, model: Transformer, part: nn.Module, prefix: str) -> None:
-        """Give a part that has no memory yet its weights of the seed."""
-        part.to_empty(device=self.place.device)
-        with torch.no_grad():
-            for name, parameter in part.named_parameters():
-                parameter.copy_(initial(model.shape, prefix + name, parameter.shape, SEED))
-
 
 class Hsdp(Fsdp):
     """Shards within each of ``replicas`` groups of consecutive ranks, copies between them."""

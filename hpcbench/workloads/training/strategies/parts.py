@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.training.data import SEED
-from hpcbench.workloads.training.models.transformer import Transformer
+from hpcbench.workloads.training.models.base import Model
+from hpcbench.workloads.training.models.make import make_model
 from hpcbench.workloads.training.models.weights import initial
 from hpcbench.workloads.training.optimizers import make_optimizer
 
@@ -22,35 +22,30 @@ Treatment = Callable[[nn.Module], object]
 def build(
     spec: Training, device: torch.device, blocks: range | None, divide: Treatment,
     shard: Treatment,
-) -> Transformer:
+) -> Model:
     """Return the model, or the stage with these blocks, on the device with the seed's weights.
 
-    ``divide`` is done to the embedding, to each block and to the head; ``shard`` then to each
-    block, and at the end to the model.
+    ``divide`` is done to each block and to what else there is; ``shard`` then to each block, and
+    at the end to the model.
     """
     with torch.device("meta"):
-        model = Transformer(shape_of(spec), blocks, spec.checkpointing)
-    for prefix, part in _parts(model):
+        model = make_model(spec, blocks)
+    of_blocks = model.blocks_by_name()
+    for prefix, part in model.parts():
         part.to_empty(device=device)
         with torch.no_grad():
             for name, parameter in part.named_parameters():
                 parameter.copy_(initial(model.shape, prefix + name, parameter.shape, SEED))
         divide(part)
-        if prefix.startswith("blocks."):
+        if prefix in of_blocks:
             shard(part)
-    model.tie()
+    model.complete()
     shard(model)
     return model
 
 
-def _parts(model: Transformer) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the parts of a model, each with what the names of its parameters begin with."""
-    if model.embedding is not None:
-        yield "embedding.", model.embedding
-    for number, block in model.blocks.items():
-        yield f"blocks.{number}.", block
-    if model.head is not None:
-        yield "head.", model.head
+def whole_part(part: nn.Module) -> None:
+    """Leave a part as it is."""
 
 
 def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

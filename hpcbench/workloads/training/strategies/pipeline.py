@@ -19,7 +19,8 @@ from hpcbench.plan.training.schedules import pipelining
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import DTYPES, Place
 from hpcbench.workloads.training.memory import Held, held, local
-from hpcbench.workloads.training.models.transformer import TIED, Transformer, token_loss
+from hpcbench.workloads.training.models.base import Model
+from hpcbench.workloads.training.models.transformer import TIED, token_loss
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.precision import INITIAL_SCALE, AgreedScaler, Autocast, is_mixed
 from hpcbench.workloads.training.strategies.base import Batch, Strategy
@@ -84,7 +85,7 @@ class Pipeline(Strategy):
         return {"input_args": tokens if stage == 0 else hidden,
                 "output_args": logits if stage == self._stages.last else hidden}
 
-    def _called(self, model: Transformer) -> nn.Module:
+    def _called(self, model: Model) -> nn.Module:
         """Return what a stage calls: the model in autocast, or what casts by its own policy."""
         if is_mixed(self.spec.dtype) and not isinstance(model, FSDPModule):
             return Autocast(model, self.spec.dtype, self.place.device)

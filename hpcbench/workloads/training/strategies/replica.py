@@ -8,17 +8,16 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.data import SEED
 from hpcbench.workloads.training.memory import Held, held, local
-from hpcbench.workloads.training.models.transformer import Transformer, token_loss
-from hpcbench.workloads.training.models.weights import init_weights
+from hpcbench.workloads.training.models.base import Model
+from hpcbench.workloads.training.models.transformer import token_loss
 from hpcbench.workloads.training.optimizers import make_optimizer
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.precision import INITIAL_SCALE, autocast, loss_scaler
 from hpcbench.workloads.training.strategies.base import Batch, Strategy
+from hpcbench.workloads.training.strategies.parts import build, whole_part
 
 
 class Replica(Strategy):
@@ -36,14 +35,11 @@ class Replica(Strategy):
         self.optimizer = self.make_optimizer()
         self._scaler = self.make_scaler()
 
-    def build(self) -> Transformer:
+    def build(self) -> Model:
         """Return the model on the device, with the weights of the seed."""
-        model = Transformer(shape_of(self.spec), checkpointing=self.spec.checkpointing)
-        init_weights(model, SEED)
-        model.to(self.place.device)
-        return model
+        return build(self.spec, self.place.device, None, whole_part, whole_part)
 
-    def wrap(self, model: Transformer) -> nn.Module:
+    def wrap(self, model: Model) -> nn.Module:
         """Return what is called instead of the model."""
         raise NotImplementedError
 

@@ -12,6 +12,7 @@ from torch import nn
 from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.training.schedules import pipelining, stages_on
 from hpcbench.plan.workload import Training
+from hpcbench.workloads.training.models.base import Model
 from hpcbench.workloads.training.models.transformer import Transformer
 
 Whole = Callable[[nn.Parameter], torch.Tensor]
@@ -50,7 +51,7 @@ class Stages:
         return range(stage * each, (stage + 1) * each)
 
     def gather(
-        self, own: Mapping[int, Transformer], whole: Whole, group: Any, device: torch.device,
+        self, own: Mapping[int, Model], whole: Whole, group: Any, device: torch.device,
     ) -> dict[str, torch.Tensor]:
         """Return something whole of every parameter of the model, fp32 on the CPU, by its name.
 

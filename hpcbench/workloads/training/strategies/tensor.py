@@ -27,8 +27,9 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
 from hpcbench.plan.workload import Training
+from hpcbench.workloads.training.models.base import Model
 from hpcbench.workloads.training.models.blocks import Block
-from hpcbench.workloads.training.models.transformer import Embedding, Transformer
+from hpcbench.workloads.training.models.transformer import Embedding
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.precision import AgreedScaler
 from hpcbench.workloads.training.strategies.base import Batch
@@ -118,7 +119,7 @@ def _of_tokens() -> ParallelStyle:
 class Tensor(Replica):
     """A whole model whose parts are divided, and then spread over replicas if there are several."""
 
-    def build(self) -> Transformer:
+    def build(self) -> Model:
         """Return this rank's part of the model."""
         self._grid = grid_of(self.spec, self.place)
         self._divider = Divider(self._grid.row("tp"), self.spec)
@@ -126,7 +127,7 @@ class Tensor(Replica):
         return build(self.spec, self.place.device, None, self._divider.divide,
                      self._sharder.shard)
 
-    def wrap(self, model: Transformer) -> nn.Module:
+    def wrap(self, model: Model) -> nn.Module:
         """Return the model, which was divided when it was built."""
         return model
 
