@@ -39,7 +39,7 @@ DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({
 FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
 TRAINING_DTYPES = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "sgd")
-CHECKPOINTINGS = ("none", "selective", "full")
+CHECKPOINTINGS = ("none", "selective", "operators", "full")
 """Which activations a training keeps for the backward pass, and which it computes again."""
 OWN_LIBRARY = "hpcbench"
 LIBRARIES = (OWN_LIBRARY, "transformers")

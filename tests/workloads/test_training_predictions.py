@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.rehearsal import Tally, open_rehearsal
 from hpcbench.config.load import check_config
+from hpcbench.config.names import LIBRARIES, OWN_LIBRARY
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.training.activations import (
     Kept,
@@ -27,6 +29,8 @@ from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.models.base import Model
+from hpcbench.workloads.training.models.library import LibraryModel
 from hpcbench.workloads.training.models.transformer import Transformer, token_loss
 from hpcbench.workloads.training.operation import TrainingOperation
 
@@ -34,15 +38,17 @@ SMALL: dict[str, Any] = {"kind": "training", "model": "gpt2", "layers": 4, "hidd
                          "vocab": 255, "seq_length": 16, "batch_size": 8}
 FAMILIES = ["gpt2", "mistral-7b", "bert-large"]
 BOTH = [False, True]
+LIBRARYS = {"model": FAMILIES, "library": "transformers"}
 BLOCKS: dict[str, list[dict[str, Any]]] = {
     "single": [{"model": FAMILIES}],
     "data": [{"model": FAMILIES}, {"strategies": {"data": [
-        {"bucket_mb": 1, "comm_hook": ["none", "bf16", "powersgd"]}, {"bucket_view": True}]}}],
-    "zero1": [{"model": FAMILIES}],
+        {"bucket_mb": 1, "comm_hook": ["none", "bf16", "powersgd"]}, {"bucket_view": True}]}},
+        LIBRARYS | {"strategies": {"data": {"bucket_mb": 1}}}],
+    "zero1": [{"model": FAMILIES}, LIBRARYS],
     "fsdp": [{"model": FAMILIES, "accumulation": 2, "dtype": "bf16"},
-             {"strategies": {"fsdp": {"reshard": BOTH}}}],
+             {"strategies": {"fsdp": {"reshard": BOTH}}}, LIBRARYS],
     "hsdp": [{"accumulation": 2}],
-    "tensor": [{"model": FAMILIES, "world_size": 2, "checkpointing": "selective",
+    "tensor": [{"model": FAMILIES, "world_size": 2, "checkpointing": ["selective", "operators"],
                 "strategies": {"tensor": {"sequence_parallel": BOTH}}},
                {"world_size": 2, "dtype": ["bf16", "fp16"], "accumulation": 2,
                 "strategies": {"tensor": {"sequence_parallel": BOTH, "loss_parallel": True}}}],
@@ -110,9 +116,15 @@ def test_calls_and_what_is_held(strategy: str) -> None:
                 assert least * memory.optimizer <= told["optimizer_state"] <= memory.optimizer
 
 
-def kept_bytes(shape: ModelShape, arithmetic: str, checkpointing: str) -> int:
+def made(shape: ModelShape, name: str, checkpointing: str) -> Model:
+    if shape.library == OWN_LIBRARY:
+        return Transformer(shape, None, checkpointing)
+    return LibraryModel(shape, name, checkpointing)
+
+
+def kept_bytes(model: Model, arithmetic: str) -> int:
     """Return the bytes of what a forward pass of 2 samples leaves for backward, but for weights."""
-    model = Transformer(shape, None, checkpointing)
+    shape = model.shape
     model = model.bfloat16() if arithmetic == "cast" else model
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     widths = {tuple(parameter.shape) for parameter in model.parameters()}
@@ -135,18 +147,20 @@ def kept_bytes(shape: ModelShape, arithmetic: str, checkpointing: str) -> int:
 
 @pytest.mark.parametrize("arithmetic", ["fp32", "autocast", "cast"])
 @pytest.mark.parametrize("model", FAMILIES)
-def test_what_a_forward_pass_keeps(model: str, arithmetic: str) -> None:
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_a_forward_pass_keeps(library: str, model: str, arithmetic: str) -> None:
     kept = {"fp32": Kept(), "autocast": Kept(2, 4, copies=True), "cast": Kept(2, 2)}[arithmetic]
     small, large = (shrink(model, layers=layers, hidden=192, seq_length=40, vocab=255)
                     for layers in (1, 3))
     assert isinstance(small, ModelShape)
     assert isinstance(large, ModelShape)
+    small, large = (replace(shape, library=library) for shape in (small, large))
     tokens = 2 * 40
     for checkpointing, of_block in (("none", block_bytes(small, kept)),
                                     ("full", recomputed_bytes(small, kept))):
-        one = kept_bytes(small, arithmetic, checkpointing)
+        one, three = (kept_bytes(made(shape, model, checkpointing), arithmetic)
+                      for shape in (small, large))
         # of two blocks, to the statistics of their norms
-        assert kept_bytes(large, arithmetic, checkpointing) - one == pytest.approx(
-            2 * tokens * of_block, abs=2 * tokens * 16)
+        assert three - one == pytest.approx(2 * tokens * of_block, abs=2 * tokens * 16)
         ends = embedding_bytes(small, kept) + head_bytes(small, kept)
         assert one - tokens * of_block == pytest.approx(tokens * ends, rel=0.15)

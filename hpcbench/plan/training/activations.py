@@ -64,9 +64,19 @@ def block_bytes(shape: ModelShape, kept: Kept) -> int:
     return 2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element + divided // kept.tp
 
 
-def recomputed_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what one block keeps of a token if it is computed again: its input."""
-    return kept.of_tokens(shape.hidden, kept.wide)
+def recomputed_bytes(shape: ModelShape, kept: Kept, products: bool = False) -> int:
+    """Return what one block keeps of a token if it is computed again: its input.
+
+    With ``products`` it keeps the results of these, too, needed or not, and of attention. Those of
+    the last one of attention and MLP are sums that are not divided among tensor-parallel ranks.
+    """
+    own = kept.of_tokens(shape.hidden, kept.wide)
+    if not products:
+        return own
+    columns = shape.inner * (2 if shape.gated else 1)
+    divided = 2 * shape.hidden + 2 * shape.kv_hidden + columns
+    return (own + 2 * shape.hidden * kept.element
+            + (divided * kept.element + shape.heads * _LOGSUMEXP) // kept.tp)
 
 
 def embedding_bytes(shape: ModelShape, kept: Kept) -> int:

@@ -16,6 +16,7 @@ from hpcbench.plan.training.models import (
     ModelShape,
     block_weights,
     is_recomputed,
+    keeps_products,
     parameters,
 )
 
@@ -87,6 +88,8 @@ def recomputed(shape: ModelShape, samples: int, checkpointing: str, definition: 
     A block is run again, but for its last product where nothing after it is kept for backward:
     torch stops there. Attention counts as in ``definition``. Raises KeyError of unknown names.
     """
+    if keeps_products(checkpointing):
+        return 0
     blocks = sum(is_recomputed(checkpointing, block) for block in range(shape.layers))
     # BERT's last norm keeps what the last product returns, so there all of the block is run again.
     last = 0 if shape.family == "bert" else shape.hidden * shape.inner

@@ -17,7 +17,12 @@ from hpcbench.plan.training.activations import (
     recomputed_bytes,
 )
 from hpcbench.plan.training.layout import Layout, divided, layout_of, sharded
-from hpcbench.plan.training.models import ModelShape, is_recomputed, shape_of
+from hpcbench.plan.training.models import (
+    ModelShape,
+    is_recomputed,
+    keeps_products,
+    shape_of,
+)
 from hpcbench.plan.training.stages import Stage
 from hpcbench.plan.training.tensors import Tensor, block_tensors
 from hpcbench.plan.workload import Training
@@ -91,7 +96,8 @@ def _activations(work: Training, shape: ModelShape, stage: Stage, layout: Layout
     kept = layout.kept
     again = [is_recomputed(work.checkpointing, number) for number in stage.blocks]
     full = block_bytes(shape, kept)
-    of_token = sum(recomputed_bytes(shape, kept) if each else full for each in again)
+    less = recomputed_bytes(shape, kept, keeps_products(work.checkpointing))
+    of_token = sum(less if each else full for each in again)
     of_token += stage.first * embedding_bytes(shape, kept) + stage.last * head_bytes(shape, kept)
     working = max(full if any(again) else 0, loss_bytes(shape, kept) if stage.last else 0)
     return int(layout.tokens * (of_token * stage.under_way + working))

@@ -203,13 +203,20 @@ def block_weights(shape: ModelShape) -> int:
     return attention + (3 if shape.gated else 2) * shape.hidden * shape.inner
 
 
-CHECKPOINTING = ("none", "selective", "full")
-"""Of which blocks activations are recomputed in backward: none, every second one, all."""
+CHECKPOINTING = ("none", "selective", "operators", "full")
+"""What is recomputed in backward: nothing, every second block, of all blocks what is no product,
+all blocks."""
 
 
 def is_recomputed(checkpointing: str, block: int) -> bool:
-    """Return whether a block keeps only its input. Raises KeyError of unknown names.
+    """Return whether a block, or a part of it, is run again. Raises KeyError of unknown names.
 
     ``selective`` is every second block, numbered in the whole model, beginning with the first.
     """
-    return {"none": False, "selective": block % 2 == 0, "full": True}[checkpointing]
+    return {"none": False, "selective": block % 2 == 0, "operators": True,
+            "full": True}[checkpointing]
+
+
+def keeps_products(checkpointing: str) -> bool:
+    """Return whether blocks that are run again keep the results of products and attention."""
+    return checkpointing == "operators"

@@ -15,9 +15,9 @@ import torch
 import transformers
 from torch import nn
 
-from hpcbench.plan.training.models import ModelShape, is_recomputed
+from hpcbench.plan.training.models import ModelShape
 from hpcbench.workloads.training.models.base import Model
-from hpcbench.workloads.training.models.recomputation import recomputing
+from hpcbench.workloads.training.models.recomputation import rerun_of
 
 
 class _Recipe(NamedTuple):
@@ -89,8 +89,9 @@ class LibraryModel(Model):
         # What DDP reads: tables of positions are the same on all ranks, and not to be sent.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         for number, block in enumerate(self.library.get_submodule(self._recipe.blocks)):
-            if is_recomputed(checkpointing, number):
-                block.forward = recomputing(block.forward)
+            if rerun := rerun_of(checkpointing, number):
+                block.gradient_checkpointing = True
+                block._gradient_checkpointing_func = rerun
 
     def blocks_by_name(self) -> dict[str, nn.Module]:
         """Return the library's layers."""

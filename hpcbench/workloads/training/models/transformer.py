@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpcbench.plan.training.models import ModelShape, is_recomputed
+from hpcbench.plan.training.models import ModelShape
 from hpcbench.workloads.training.models.base import Model
 from hpcbench.workloads.training.models.blocks import Block, make_norm
 from hpcbench.workloads.training.models.rotary import Rotation
@@ -77,7 +77,7 @@ class Transformer(Model):
         self.shape = shape
         self.embedding = Embedding(shape) if blocks.start == 0 else None
         self.blocks = nn.ModuleDict({
-            str(number): Block(shape, is_recomputed(checkpointing, number)) for number in blocks})
+            str(number): Block(shape, number, checkpointing) for number in blocks})
         self.head = Head(shape) if blocks.stop == shape.layers else None
         self.complete()
 
