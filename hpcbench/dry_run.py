@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
+from hpcbench.backends.tools import tool_facts
 from hpcbench.config.load import load_config
+from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.errors import ExitCode
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.variables import worker_environment
@@ -22,7 +25,7 @@ from hpcbench.launch.workers import WorkerHandle
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan, case_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import Primitive
+from hpcbench.plan.workload import Primitive, Training
 from hpcbench.report.dry_run_lines import Trial, print_trials
 
 
@@ -58,12 +61,27 @@ def _not_tried(case: Case) -> Trial | None:
     if isinstance(work, Primitive) and "cpu" not in work.devices:
         return Trial(case, "not tried", f"{work.implementation} runs on "
                                         f"{' or '.join(work.devices)} only")
+    if isinstance(work, Training) and (missing := _missing_library(work)):
+        return Trial(case, "not tried", missing)
     available = psutil.virtual_memory().available
     needed = case.host_needs("cpu")
     if needed > available:
         return Trial(case, "not tried", f"rank 0 needs {needed} bytes, {available} "
                                         "are available here")
     return None
+
+
+def _missing_library(work: Training) -> str | None:
+    """Return why the model's library cannot be used here, or None."""
+    reasons = {} if work.library == OWN_LIBRARY else tool_facts([work.library])
+    return next((f"library {name}: {why}" for name, why in reasons.items() if why), None)
+
+
+def _uncompiled(case: Case) -> Case:
+    """Return a training as it is written: compiled or not it calls the same."""
+    if not isinstance(case.workload, Training):
+        return case
+    return replace(case, workload=replace(case.workload, compile=False))
 
 
 class _Rehearsal:
@@ -87,7 +105,7 @@ class _Rehearsal:
     def trial(self, case: Case) -> Trial:
         """Have the case set up and called once."""
         self._worker = worker = self._worker or self._hire()
-        worker.send({"do": "rehearse", "case": case_to_json(case)})
+        worker.send({"do": "rehearse", "case": case_to_json(_uncompiled(case))})
         in_time = worker.wait(case.timeout_s)
         answer = worker.receive() if in_time else None
         if answer and answer["outcome"] == "ok":

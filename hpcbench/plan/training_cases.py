@@ -47,7 +47,7 @@ def _draft(point: TrainingPoint, job: Job) -> Draft:
         workload=work, device=device, validate=point.validate,
         memory_bytes=expected.memory.total,
         skip=reason or too_large(expected.memory.total, 0, device, job.config.hardware),
-        estimate_s=estimate_training_s(expected, device, calls, job.config.hardware),
+        estimate_s=estimate_training_s(work, expected, device, calls, job.config.hardware),
         identity=_identity(work))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from hpcbench.config.names import CHECKPOINTINGS, OPTIMIZERS, TRAINING_DTYPES
+from hpcbench.config.names import CHECKPOINTINGS, LIBRARIES, OPTIMIZERS, TRAINING_DTYPES
 from hpcbench.plan.training.models import MODELS, parameters
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.report.primitive_listing import option_lines
@@ -30,7 +30,7 @@ def training_lines() -> Iterator[Text]:
         yield Text(f"  {spec.name:<20}{spec.meaning}")
         yield from option_lines(spec.options)
     for title, names in (("dtypes", TRAINING_DTYPES), ("optimizers", OPTIMIZERS),
-                         ("checkpointing", CHECKPOINTINGS)):
+                         ("checkpointing", CHECKPOINTINGS), ("libraries", LIBRARIES)):
         yield Text(f"  {f'{title} of trainings':<28}{', '.join(names)}")
 
 

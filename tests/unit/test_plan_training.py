@@ -119,6 +119,10 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
      "the one of library transformers is trained whole, by single, data, zero1, fsdp and hsdp"),
     ({"checkpointing": "operators", "strategies": {"pipeline": {"schedule": "ZBVZeroBubble"}}},
      "ZBVZeroBubble runs backward in two halves"),
+    ({"compile": True, "checkpointing": "full", "strategies": {"hybrid": {"tp": 2}}},
+     "torch compiles no block that is divided among ranks and, with checkpointing full"),
+    ({"compile": True, "strategies": {"pipeline": {"schedule": "DualPipeV", "microbatches": 8}}},
+     "DualPipeV runs backward in two halves, and that of a compiled block is in one piece"),
     ({"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
     ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu"),
 ])

@@ -60,6 +60,9 @@ def _unfit_stages(work: Training) -> str | None:
     if schedule.halves and keeps_products(work.checkpointing):
         return (f"{schedule.name} runs backward in two halves, and torch lets what checkpointing "
                 "operators keeps be used by one backward only")
+    if schedule.halves and work.compile:
+        return (f"{schedule.name} runs backward in two halves, and that of a compiled block is in "
+                "one piece")
     if work.layers % stages:
         return f"{work.layers} layers cannot be divided evenly among {stages} stages"
     if samples % microbatches:

@@ -9,7 +9,16 @@ from hpcbench.plan.workload import Training
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
     """Return why a model, its sizes and a strategy do not go together, or None."""
-    return _of_library(work) or _indivisible(work) or spec.unfit(work)
+    return _of_library(work) or _uncompiled(work) or _indivisible(work) or spec.unfit(work)
+
+
+def _uncompiled(work: Training) -> str | None:
+    """Return why torch does not compile this, or None; seen with torch 2.13."""
+    again = work.checkpointing in ("selective", "full")
+    if not work.compile or work.tp == 1 or not again:
+        return None
+    return (f"torch compiles no block that is divided among ranks and, with checkpointing "
+            f"{work.checkpointing}, computed again whole; operators it does")
 
 
 def _of_library(work: Training) -> str | None:

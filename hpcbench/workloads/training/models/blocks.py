@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from hpcbench.plan.training.models import ModelShape
-from hpcbench.workloads.training.models.recomputation import rerun_of
 from hpcbench.workloads.training.models.rotary import Rotation
 
 
@@ -82,27 +81,18 @@ def make_norm(shape: ModelShape) -> nn.Module:
 class Block(nn.Module):  # type: ignore[misc]
     """Attention and MLP, each added to what it was given. Norms stand before each, or in BERT
     after each sum.
-
-    ``number`` is the block's in the whole model, which with ``checkpointing`` says what of its
-    forward backward runs again.
     """
 
-    def __init__(self, shape: ModelShape, number: int = 0, checkpointing: str = "none") -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.norms_first = shape.family != "bert"
         self.attention_norm = make_norm(shape)
         self.attention = Attention(shape)
         self.mlp_norm = make_norm(shape)
         self.mlp = GatedMlp(shape) if shape.gated else Mlp(shape)
-        self._rerun = rerun_of(checkpointing, number)
 
     def forward(self, x: torch.Tensor, rotation: Rotation | None) -> torch.Tensor:
         """Return (samples, tokens, hidden) of the same."""
-        if self._rerun is None or not torch.is_grad_enabled():
-            return self._computed(x, rotation)
-        return self._rerun(self._computed, x, rotation)
-
-    def _computed(self, x: torch.Tensor, rotation: Rotation | None) -> torch.Tensor:
         if self.norms_first:
             x = x + self.attention(self.attention_norm(x), rotation)
             return x + self.mlp(self.mlp_norm(x))

@@ -16,8 +16,8 @@ import transformers
 from torch import nn
 
 from hpcbench.plan.training.models import ModelShape
+from hpcbench.workloads.training.models.alteration import alter
 from hpcbench.workloads.training.models.base import Model
-from hpcbench.workloads.training.models.recomputation import rerun_of
 
 
 class _Recipe(NamedTuple):
@@ -80,7 +80,8 @@ _NAME = "library"
 class LibraryModel(Model):
     """A model of the library; its names are the library's, behind ``library.``."""
 
-    def __init__(self, shape: ModelShape, name: str, checkpointing: str = "none") -> None:
+    def __init__(self, shape: ModelShape, name: str, checkpointing: str = "none",
+                 compiles: bool = False) -> None:
         """``name`` is the model's: Mistral's class is another than Llama's."""
         super().__init__()
         self._recipe = _RECIPES["mistral" if name.startswith("mistral") else shape.family]
@@ -88,10 +89,8 @@ class LibraryModel(Model):
         self.library = self._recipe.kind(self._recipe.configuration(shape)).train()
         # What DDP reads: tables of positions are the same on all ranks, and not to be sent.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
-        for number, block in enumerate(self.library.get_submodule(self._recipe.blocks)):
-            if rerun := rerun_of(checkpointing, number):
-                block.gradient_checkpointing = True
-                block._gradient_checkpointing_func = rerun
+        blocks = self.library.get_submodule(self._recipe.blocks)
+        alter(dict(enumerate(blocks)), checkpointing, compiles)
 
     def blocks_by_name(self) -> dict[str, nn.Module]:
         """Return the library's layers."""

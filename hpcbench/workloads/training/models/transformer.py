@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hpcbench.plan.training.models import ModelShape
+from hpcbench.workloads.training.models.alteration import alter
 from hpcbench.workloads.training.models.base import Model
 from hpcbench.workloads.training.models.blocks import Block, make_norm
 from hpcbench.workloads.training.models.rotary import Rotation
@@ -71,13 +72,13 @@ class Transformer(Model):
     """
 
     def __init__(self, shape: ModelShape, blocks: range | None = None,
-                 checkpointing: str = "none") -> None:
+                 checkpointing: str = "none", compiles: bool = False) -> None:
         super().__init__()
         blocks = range(shape.layers) if blocks is None else blocks
         self.shape = shape
         self.embedding = Embedding(shape) if blocks.start == 0 else None
-        self.blocks = nn.ModuleDict({
-            str(number): Block(shape, number, checkpointing) for number in blocks})
+        self.blocks = nn.ModuleDict({str(number): Block(shape) for number in blocks})
+        alter({number: self.blocks[str(number)] for number in blocks}, checkpointing, compiles)
         self.head = Head(shape) if blocks.stop == shape.layers else None
         self.complete()
 

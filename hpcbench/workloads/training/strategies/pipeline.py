@@ -20,7 +20,8 @@ from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import DTYPES, Place
 from hpcbench.workloads.training.memory import Held, held, local
 from hpcbench.workloads.training.models.base import Model
-from hpcbench.workloads.training.models.transformer import TIED, token_loss
+from hpcbench.workloads.training.models.make import make_loss
+from hpcbench.workloads.training.models.transformer import TIED
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.precision import INITIAL_SCALE, AgreedScaler, Autocast, is_mixed
 from hpcbench.workloads.training.strategies.base import Batch, Strategy
@@ -50,6 +51,7 @@ class Pipeline(Strategy):
                             for parameter in model.parameters()]
         self._optimizer = grouped_optimizer(spec.optimizer, self._parameters)
         self._scaler = AgreedScaler(spec.dtype, place.device, place.group)
+        self._token_loss = make_loss(spec)
         self._schedule = self._open_schedule()
 
     def _open_schedule(self) -> Any:
@@ -94,7 +96,7 @@ class Pipeline(Strategy):
     def _loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return a micro-batch's part of the mean loss, scaled."""
         parts = self._stages.microbatches * self.spec.accumulation
-        return self._scaler.scale(token_loss(logits, targets) / parts)
+        return self._scaler.scale(self._token_loss(logits, targets) / parts)
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """See `Strategy`."""

@@ -12,7 +12,7 @@ from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.memory import Held, held, local
 from hpcbench.workloads.training.models.base import Model
-from hpcbench.workloads.training.models.transformer import token_loss
+from hpcbench.workloads.training.models.make import make_loss
 from hpcbench.workloads.training.optimizers import make_optimizer
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.precision import INITIAL_SCALE, autocast, loss_scaler
@@ -34,6 +34,7 @@ class Replica(Strategy):
         self.model = self.wrap(self.plain)
         self.optimizer = self.make_optimizer()
         self._scaler = self.make_scaler()
+        self._token_loss = make_loss(spec)
 
     def build(self) -> Model:
         """Return the model on the device, with the weights of the seed."""
@@ -67,7 +68,7 @@ class Replica(Strategy):
         for number, (tokens, targets) in enumerate(micro_batches, start=1):
             with self.communicating(last=number == parts):
                 with self.arithmetic():
-                    loss = token_loss(self.model(tokens), targets) / parts
+                    loss = self._token_loss(self.model(tokens), targets) / parts
                 phases.end("forward")
                 self._scaler.scale(loss).backward()
                 phases.end("backward")
