@@ -29,7 +29,7 @@ CASE_COLUMNS = (
     Column("backend", words=True), Column("device", words=True), Column("ranks"),
     Column("dp x tp x pp", words=True), Column("type", words=True), Column("batch"),
     Column("parts"), Column("optimizer", words=True), Column("checkpointing", words=True),
-    Column("flops", "(1e9)"), Column("wire", "(B)"), Column("calls"),
+    Column("other", words=True), Column("flops", "(1e9)"), Column("wire", "(B)"), Column("calls"),
     Column("memory", "(MB)"), *_COST,
 )
 """Flops, bytes, calls and memory are predicted of one step, of the rank that has most of each."""
@@ -91,6 +91,8 @@ def _case_row(case: Case) -> list[str]:
         str(case.world_size), f"{work.dp} x {work.tp} x {work.pp}", work.dtype,
         str(work.batch_size), str(work.accumulation), work.optimizer,
         work.checkpointing if work.checkpointing != "none" else MISSING,
+        options_text([(name, value) for name, value in work.unusual() if name != "checkpointing"])
+        or MISSING,
         format_number(expected.hardware_flops / 1e9),
         str(expected.wire_bytes) if expected.wire_bytes else MISSING,
         str(expected.collectives) if expected.collectives else MISSING,
