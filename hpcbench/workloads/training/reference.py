@@ -33,7 +33,7 @@ class Reference:
     """
 
     def __init__(self, spec: Training, device: torch.device) -> None:
-        self._spec = replace(spec, checkpointing="none")
+        self._spec = replace(spec, checkpointing="none", compile=False)
         self._model = make_model(self._spec)
         init_weights(self._model, SEED)
         self._trained = self.begin(device)
