@@ -64,14 +64,13 @@ def test_a_training_asks_for_the_library_of_its_model(monkeypatch: pytest.Monkey
     facts = tool_facts(["transformers"]) | {"compiler": {"cpu": "no g++", "cuda": None}}
     missing = ("the Python module transformers is not installed: "
                "pip install hpcbench[models]")
-    assert untooled(plain, "cpu", ranks(facts, facts)) == f"library transformers: {missing}"
+    assert untooled(plain, "cpu", ranks(facts, facts)) == f"fsdp: {missing}"
     there = facts | {"transformers": None}
     assert untooled(plain, "cpu", ranks(there, there)) is None
-    assert untooled(compiled, "cpu", ranks(there, there)) == (
-        "library transformers, compile: no g++")
+    assert untooled(compiled, "cpu", ranks(there, there)) == "fsdp: no g++"
     trial = _not_tried(plain)
     assert trial is not None
-    assert (trial.outcome, trial.reason) == ("not tried", f"library transformers: {missing}")
+    assert (trial.outcome, trial.reason) == ("not tried", missing)
 
 
 def test_an_implementation_has_its_devices() -> None:

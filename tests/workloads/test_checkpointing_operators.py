@@ -15,6 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.config.names import LIBRARIES
 from hpcbench.plan.training.activations import Kept, recomputed_bytes
@@ -25,6 +26,7 @@ from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.models.build import make_model
 from hpcbench.workloads.training.models.model import Model, mean_loss
 from hpcbench.workloads.training.parity import parity
+from hpcbench.workloads.training.strategies.low_rank import low_rank
 from hpcbench.workloads.training.strategies.single import Single
 from hpcbench.workloads.training.strategies.tensor import Tensor
 from workloads.training_cases import alone, training
@@ -91,6 +93,25 @@ def test_a_block_keeps_its_input_and_what_products_return(
     assert large - small == 2 * TOKENS * recomputed_bytes(shape_of(one), kept, products=True)
 
 
+@pytest.mark.parametrize("name", ["lora", "qlora"])
+@pytest.mark.parametrize(("family", "library"), [
+    ("gpt2", "hpcbench"), ("mistral-7b", "transformers")])
+def test_with_adapters_it_keeps_their_products_too(
+    family: str, library: str, name: str,
+) -> None:
+    sizes = SIZES | {"hidden": 256 if family == "mistral-7b" else 192}
+    one = training(name, {"over": "single"}, model=family, sizes=sizes, library=library,
+                   dtype="bf16", checkpointing="operators")
+    found = []
+    with alone() as place:
+        for layers in (2, 4):
+            strategy = low_rank(replace(one, layers=layers), place)
+            found.append(left_by(strategy.plain, torch.bfloat16))
+    kept = layout_of(one).kept
+    of_block = recomputed_bytes(shape_of(one), kept, products=True)
+    assert found[1] - found[0] == 2 * TOKENS * of_block
+
+
 @pytest.fixture
 def _left() -> Iterator[None]:
     yield
@@ -108,7 +129,7 @@ def test_sums_over_ranks_are_kept_whole(family: str, by_tokens: bool) -> None:
             "tensor", {"sequence_parallel": by_tokens}, model=family,
             sizes=SIZES | {"layers": layers}, checkpointing="operators",
             degrees=Degrees(tp=ranks), batch_size=SAMPLES)
-        world = open_rehearsal(ranks, {})
+        world = open_rehearsal(ranks, Ledger())
         strategy = Tensor(work, Place(0, ranks, world, torch.device("cpu")))
         found.append(left_by(strategy.plain, None))
         strategy.close()

@@ -19,6 +19,7 @@ from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.compilation import forget, graphs
+from hpcbench.workloads.training.data import Loader
 from hpcbench.workloads.training.models import alteration
 from hpcbench.workloads.training.models.build import make_loss, make_model
 from hpcbench.workloads.training.operation import TrainingOperation
@@ -77,7 +78,8 @@ def test_what_is_compiled_in_a_step_is_found(
     place: Place, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     operation = stepped(training("single", compile=True), place)
-    monkeypatch.setattr(operation, "_spec", replace(operation._spec, seq_length=8))
+    short = replace(operation._spec, seq_length=8)
+    monkeypatch.setattr(operation, "_loader", Loader(short, place.device))
     operation.run()
     found = operation.check()
     assert found is not None

@@ -36,6 +36,9 @@ WIDE: dict[str, Any] = {**SIZES, "hidden": 128}
 """Of a model with a gate: rows of its weights are blocks of 64 then."""
 
 
+LIBRARYS: dict[str, Any] = {"library": "transformers", "model": "mistral-7b", "sizes": WIDE}
+
+
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
     with alone() as found:
@@ -49,7 +52,10 @@ def place() -> Iterator[Place]:
     ({"over": "data"}, {"dtype": "fp16", "model": "bert-large", "accumulation": 2}),
     ({"over": "fsdp"}, {"dtype": "bf16", "checkpointing": "full"}),
     ({"over": "fsdp", "reshard": False}, {"dtype": "fp16", "accumulation": 2}),
-    ({"over": "fsdp"}, {"model": "llama3-8b", "sizes": WIDE, "optimizer": "sgd"})])
+    ({"over": "fsdp"}, {"model": "llama3-8b", "sizes": WIDE, "optimizer": "sgd"}),
+    ({"over": "data"}, {"checkpointing": "operators", "dtype": "bf16"}),
+    ({"over": "fsdp"}, LIBRARYS | {"checkpointing": "operators", "dtype": "bf16"}),
+    ({"over": "data"}, LIBRARYS | {"model": "bert-large", "dtype": "fp16"})])
 def test_adapters_in_one_process_are_right(
     place: Place, name: str, options: dict[str, Any], changes: dict[str, Any],
 ) -> None:
@@ -57,6 +63,15 @@ def test_adapters_in_one_process_are_right(
     assert found.wrong is None, found.wrong.words
     assert found.on == "the model"
     assert 0.02 < found.share < 0.5
+
+
+@pytest.mark.parametrize("targets", ["attention", "all"])
+def test_weights_that_are_transposed_have_adapters(place: Place, targets: str) -> None:
+    work = training("lora", {"over": "data", "targets": targets}, library="transformers",
+                    model="gpt2", sizes=SIZES | {"hidden": 96}, dtype="bf16")
+    found = parity(work, place, low_rank)
+    assert found.wrong is None, found.wrong.words
+    assert len(low_rank(work, place).full_weights()) == 2 * 2 * (4 if targets == "all" else 2)
 
 
 class Unfrozen(Alone):

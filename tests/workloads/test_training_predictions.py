@@ -74,7 +74,7 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
             {"over": "fsdp", "reshard": False}]}},
         {"model": ["bert-large", "mistral-7b"], "hidden": 256, "accumulation": 2, "dtype": "bf16",
          "strategies": {name: {"over": ["data", "fsdp"]}}},
-        LIBRARYS | {"model": OF_LIBRARY[name], "hidden": 256, "strategies": {
+        LIBRARYS | {"model": OF_LIBRARY[name], "hidden": 768, "strategies": {
             name: {"over": ["data", "fsdp"]}}}] for name in ("lora", "qlora")},
 }
 """Of each strategy what changes what is called."""

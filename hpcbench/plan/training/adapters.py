@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from hpcbench.config.names import DTYPE_BYTES
 from hpcbench.plan.training.models import ModelShape, shape_of
-from hpcbench.plan.training.tensors import TRANSPOSED, Tensor, block_tensors
+from hpcbench.plan.training.tensors import Tensor, block_tensors, of_transposed
 from hpcbench.plan.workload import Training
 
 _ATTENTION = (
@@ -85,7 +85,7 @@ def is_narrow(shape: ModelShape, name: str) -> bool:
 def low_rank_tensors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """Return A and B of a weight (outputs, inputs), or the other way round."""
     product, (outputs, inputs) = weight.name.removesuffix(".weight"), weight.extents
-    if product.endswith(TRANSPOSED):
+    if of_transposed(weight.name):
         outputs, inputs = inputs, outputs
     return (Tensor(f"{product}.lora_A.weight", (rank, inputs)),
             Tensor(f"{product}.lora_B.weight", (outputs, rank)))

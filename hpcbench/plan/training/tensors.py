@@ -103,6 +103,11 @@ def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
     return found
 
 
+def of_transposed(name: str) -> bool:
+    """Return whether a parameter is of a product whose weight is (inputs, outputs)."""
+    return name.rpartition(".")[0].endswith(TRANSPOSED)
+
+
 def trained(parameters: Iterable[Tensor]) -> list[Tensor]:
     """Return those that are trained."""
     return [item for item in parameters if item.trained]

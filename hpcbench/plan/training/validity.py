@@ -31,9 +31,9 @@ def _uncompiled(work: Training) -> str | None:
     if is_dynamic(work):
         return ("compile: balance=dynamic changes how many samples a rank has, and torch would "
                 "compile again within the steps that are timed")
-    if adapters and adapters.packed:
-        return ("compile: bitsandbytes unpacks 4 bits in Python that torch cannot compile as one "
-                "graph")
+    if adapters and adapters.packed and work.option("over") == "fsdp":
+        return ("compile: bitsandbytes exchanges the data of gathered 4 bits within a block, of "
+                "which torch makes no graph; over single and data it does")
     return None
 
 

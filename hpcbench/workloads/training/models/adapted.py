@@ -32,11 +32,11 @@ def draft(spec: Training) -> Model:
 
     adapters = adapters_of(spec)
     assert adapters is not None  # noqa: S101  (the strategy has a rank)
+    if adapters.packed:  # before the model is made, for which its operators are looked up
+        from hpcbench.workloads.training.models.nf4 import make_packed
     with torch.device("meta"):
         model = make_model(spec)
     if adapters.packed:
-        from hpcbench.workloads.training.models.nf4 import make_packed
-
         make_packed(model, DTYPES[spec.dtype])
     names = "|".join(map(re.escape, TARGETS[adapters.targets]))
     transposed = spec.library != OWN_LIBRARY and spec.family == "gpt"

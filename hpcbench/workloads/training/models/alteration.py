@@ -17,14 +17,14 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 from hpcbench.plan.training.models import is_recomputed, keeps_products
 
-_ATEN: Any = torch.ops.aten
-PRODUCTS = tuple(
-    getattr(_ATEN, name).default for name in (
-        "mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_fused_attention_overrideable")
-    if hasattr(_ATEN, name))
-"""The operators that products of matrices and attention become, whichever kernel torch chooses."""
+_PRODUCTS = {
+    "aten": ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention",
+             "_scaled_dot_product_flash_attention_for_cpu",
+             "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+             "_scaled_dot_product_fused_attention_overrideable"),
+    "bitsandbytes": ("gemm_4bit",)}
+"""What products of matrices and attention become, whichever kernel torch chooses, and products with
+weights in 4 bits, where bitsandbytes was imported."""
 BACKEND = "inductor"
 """Of torch.compile."""
 Forward = Callable[..., Any]
@@ -40,6 +40,13 @@ def alter(blocks: Mapping[int, nn.Module], checkpointing: str, compiles: bool) -
             kinds[key] = kinds.get(key) or _kind(
                 type(block), _rerun(checkpointing) if again else None, compiles)
             block.__class__ = kinds[key]
+
+
+def products() -> list[Any]:
+    """Return the operators whose results are kept by ``checkpointing: operators``."""
+    return [getattr(operators, name).default for library, names in _PRODUCTS.items()
+            for operators in (getattr(torch.ops, library),) for name in names
+            if hasattr(operators, name)]
 
 
 def compiled(function: Forward) -> Forward:
@@ -73,4 +80,4 @@ def _rerun(checkpointing: str) -> Forward:
     rerun = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
     if not keeps_products(checkpointing):
         return rerun
-    return partial(rerun, context_fn=partial(create_selective_checkpoint_contexts, list(PRODUCTS)))
+    return partial(rerun, context_fn=partial(create_selective_checkpoint_contexts, products()))
