@@ -23,6 +23,7 @@ from hpcbench.config.section import (
     Device,
     Dtype,
     Kind,
+    Library,
     Mode,
     Op,
     Optimizer,
@@ -167,6 +168,10 @@ class TrainingBlock(Block):
         "the communication of a step. Beside on they tell what of it is exposed.")
     data: Axis[Text] = Field(
         default=("synthetic",), description="Random tokens, or the path of a file of tokens.")
+    library: Axis[Library] = Field(
+        default=("hpcbench",), description="Whose model of that shape it is.")
+    compile: Axis[bool] = Field(
+        default=(False,), description="Blocks and loss compiled by torch.compile.")
 
 
 BLOCKS: Mapping[str, type[Block]] = {

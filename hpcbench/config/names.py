@@ -39,10 +39,13 @@ DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({
 FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
 TRAINING_DTYPES = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "sgd")
-CHECKPOINTINGS = ("none", "selective", "full")
+CHECKPOINTINGS = ("none", "selective", "operators", "full")
 """Which activations a training keeps for the backward pass, and which it computes again."""
 COMMUNICATIONS = ("on", "off", "only")
 """Whether a training step communicates, does all but that, or nothing but that."""
+OWN_LIBRARY = "hpcbench"
+LIBRARIES = (OWN_LIBRARY, "transformers")
+"""Whose model of the shape is trained."""
 
 SPLITS = ("even", "linear", "one_heavy", "zero")
 """How the data are divided among the ranks (docs/method.md)."""

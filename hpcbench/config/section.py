@@ -22,6 +22,7 @@ TrainingDtype = Annotated[str, named(names.TRAINING_DTYPES, {
 Optimizer = Annotated[str, named(names.OPTIMIZERS)]
 Checkpointing = Annotated[str, named(names.CHECKPOINTINGS)]
 Communication = Annotated[str, named(names.COMMUNICATIONS)]
+Library = Annotated[str, named(names.LIBRARIES)]
 Op = Annotated[str, named(names.OPS)]
 Split = Annotated[str, named(names.SPLITS)]
 Mode = Annotated[str, named(names.MODES)]

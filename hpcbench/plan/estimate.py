@@ -15,12 +15,14 @@ from types import MappingProxyType
 from hpcbench.config.schema import Hardware
 from hpcbench.plan.primitive_demands import reference_flops
 from hpcbench.plan.training.predict import Prediction
-from hpcbench.plan.workload import Collective, Primitive, Workload
+from hpcbench.plan.workload import Collective, Primitive, Training, Workload
 
 CASE_S = 0.03
 """Assumed: agreement, buffers, expected results, journal."""
 COMPILE_S = 10.0
 """Assumed of a case that compiles when it is set up: torch.compile of a few operations."""
+TRAINING_GRAPHS = 2
+"""Of a training that is compiled: a block, as all others are like it, and the loss."""
 CHECKS = 2
 """Checked iterations of a case, each read once at CHECK_BYTES_PER_S."""
 CHECK_BYTES_PER_S = 5e8
@@ -71,18 +73,20 @@ def estimate_primitive_s(
 
 
 def estimate_training_s(
-    expected: Prediction, device: str, calls: int, hardware: Hardware,
+    work: Training, expected: Prediction, device: str, calls: int, hardware: Hardware,
 ) -> float:
-    """Return the assumed seconds of one case: its steps, and one more to check."""
+    """Return the assumed seconds of one case: set-up, its steps, and one more to check."""
     kind = "cuda" if device == "cuda" else "cpu"
     step_s = (expected.hardware_flops / _FLOPS_PER_S[kind] + expected.collectives * _ALPHA_S[kind]
               + expected.wire_bytes / _bytes_per_s(kind, hardware))
-    return CASE_S + (calls + 1) * step_s
+    return setup_s(work) + (calls + 1) * step_s
 
 
 def setup_s(work: Workload) -> float:
     """Return the assumed seconds of a case outside its timed loop and its checks."""
-    return CASE_S + (COMPILE_S if isinstance(work, Primitive) and work.compiles else 0.0)
+    compiled = (work.compiles if isinstance(work, Primitive) else
+                TRAINING_GRAPHS * work.compiles if isinstance(work, Training) else 0)
+    return CASE_S + COMPILE_S * compiled
 
 
 def _bytes_per_s(kind: str, hardware: Hardware) -> float:

@@ -21,7 +21,7 @@ _OF_PRIMITIVES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degre
                   *_OF_BOTH)
 _OF_TRAININGS = ("model", "layers", "hidden", "vocab", "seq_length", "width", "classes",
                  "image_size", "batch_size", "accumulation", "optimizer", "checkpointing",
-                 "communication", "data", *_OF_BOTH)
+                 "communication", "data", "library", "compile", *_OF_BOTH)
 
 
 @dataclass(frozen=True, slots=True)

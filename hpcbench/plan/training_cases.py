@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hpcbench.config.blocks import TrainingBlock
+from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.plan.assemble import (
     Draft,
     assemble,
@@ -50,7 +51,7 @@ def _draft(point: TrainingPoint, job: Job) -> Draft:
         workload=work, device=device,
         validate=point.validate and work.communication != "only",  # which has no result
         memory_bytes=expected.memory.total, skip=reason,
-        estimate_s=estimate_training_s(expected, device, calls, hardware),
+        estimate_s=estimate_training_s(work, expected, device, calls, hardware),
         identity=_identity(work))
 
 
@@ -75,10 +76,9 @@ def _unsupported(point: TrainingPoint, work: Training, device: str) -> str | Non
 def _identity(work: Training) -> dict[str, Any]:
     """Return what makes it this training; what follows from that is left out.
 
-    Communication and data are named where they are not as usual: ids of before there was a choice
-    remain.
+    Where it is as usual, that is not named which was no choice at first: old ids remain.
     """
-    usual = {"communication": "on", "data": SYNTHETIC}
+    usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False}
     told = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks
             and usual.get(name) != value}

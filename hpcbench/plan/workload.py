@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.config.names import OWN_LIBRARY
+
 _TWO_FORMS = ("all_gather", "reduce_scatter")
 _REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 Option = str | int | bool
@@ -145,6 +147,8 @@ class Training:
     for each definition. ``runner`` is ``module:class``; it needs Python ``modules`` beside torch.
     ``communication`` ``off`` takes the same steps without any, which train nothing; ``only`` calls
     what a step calls, and no more. ``data`` is the path of a file of tokens, or SYNTHETIC.
+    ``library`` is whose model of the shape it is; blocks and loss are compiled if it is to
+    ``compile``.
     """
 
     strategy: str
@@ -179,6 +183,8 @@ class Training:
     adapters: int = 0
     modules: tuple[str, ...] = ()
     data: str = SYNTHETIC
+    library: str = OWN_LIBRARY
+    compile: bool = False
 
     @property
     def name(self) -> str:
@@ -216,8 +222,20 @@ class Training:
             for name in self.calls)
 
     def needs(self) -> tuple[str, ...]:
-        """Return what it needs of a machine beside backend and device: modules."""
-        return self.modules
+        """Return what it needs of a machine beside backend and device: modules, a compiler."""
+        return (*self.modules, *(("compiler",) if self.compiles else ()))
+
+    @property
+    def compiles(self) -> bool:
+        """Return whether something is compiled: where all is communication, nothing is."""
+        return self.compile and self.communication != "only"
+
+    def unusual(self) -> list[tuple[str, Option]]:
+        """Return how a step is taken where that is not as by default, for labels and titles."""
+        usual = {"checkpointing": "none", "data": SYNTHETIC, "library": OWN_LIBRARY,
+                 "compile": False}
+        return [(name, getattr(self, name)) for name, value in usual.items()
+                if getattr(self, name) != value]
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""
@@ -232,9 +250,8 @@ class Training:
                   f"batch={self.batch_size}"]
         parts += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []
         parts += [self.optimizer]
-        parts += [f"checkpointing={self.checkpointing}"] if self.checkpointing != "none" else []
+        parts += [f"{name}={value}" for name, value in self.unusual()]
         parts += [] if self.trains else [f"communication={self.communication}"]
-        parts += [f"data={self.data}"] if self.data != SYNTHETIC else []
         parts += [f"{name}={degree}" for name, degree in (
             ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
         parts += [f"{name}={value}" for name, value in self.options if name not in ("tp", "pp")]

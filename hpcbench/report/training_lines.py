@@ -11,7 +11,7 @@ from rich.text import Text
 from hpcbench.analysis.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.plan.training.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.plan.training.shares import is_dynamic
-from hpcbench.plan.workload import SYNTHETIC, Training
+from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from hpcbench.reduce.training import shown_definition
 from hpcbench.report import training_communication as communication
@@ -130,11 +130,11 @@ def training_lines(
 
 def _group_title(item: CaseResult) -> str:
     case, work = item.case, item.case.training
-    checkpointing = f"checkpointing {work.checkpointing}" if work.checkpointing != "none" else ""
-    data = f"data {work.data}" if work.data != SYNTHETIC else ""
+    unusual = [f"{name} {value}" if value is not True else f"{name}d"
+               for name, value in work.unusual()]
     parts = (f"{work.model} ({model_text(work)})", f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}", work.dtype,
-             work.optimizer, checkpointing, data, env_text(case))
+             work.optimizer, *unusual, env_text(case))
     return "  ".join(part for part in parts if part)
 
 

@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from hpcbench.config.names import CHECKPOINTINGS, COMMUNICATIONS, OPTIMIZERS, TRAINING_DTYPES
+from hpcbench.config.names import (
+    CHECKPOINTINGS,
+    COMMUNICATIONS,
+    LIBRARIES,
+    OPTIMIZERS,
+    TRAINING_DTYPES,
+)
 from hpcbench.plan.training.models import MODELS, parameters
 from hpcbench.plan.training.resnet import RESNETS, resnet_parameters
 from hpcbench.plan.training.strategies import STRATEGIES
@@ -32,7 +38,7 @@ def training_lines() -> Iterator[Text]:
         yield from option_lines(spec.options)
     for title, names in (("dtypes", TRAINING_DTYPES), ("optimizers", OPTIMIZERS),
                          ("checkpointing", CHECKPOINTINGS),
-                         ("communication", COMMUNICATIONS)):
+                         ("communication", COMMUNICATIONS), ("libraries", LIBRARIES)):
         yield Text(f"  {f'{title} of trainings':<28}{', '.join(names)}")
 
 

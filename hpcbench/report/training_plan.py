@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.plan.training.predict import predict, predict_stage
 from hpcbench.plan.training.stages import stages_of
@@ -32,8 +33,9 @@ CASE_COLUMNS = (
     Column("backend", words=True), Column("device", words=True), Column("ranks"),
     Column("dp x tp x pp", words=True), Column("type", words=True), Column("batch"),
     Column("parts"), Column("optimizer", words=True), Column("checkpointing", words=True),
-    Column("data", words=True), Column("communication", words=True), Column("flops", "(1e9)"),
-    Column("wire", "(B)"), Column("calls"), Column("memory", "(MB)"), *_COST,
+    Column("data", words=True), Column("library", words=True), Column("compiled", words=True),
+    Column("communication", words=True), Column("flops", "(1e9)"), Column("wire", "(B)"),
+    Column("calls"), Column("memory", "(MB)"), *_COST,
 )
 """Flops, bytes, calls and memory are predicted of one step, of the rank that has most of each."""
 GROUP_COLUMNS = (
@@ -49,7 +51,8 @@ def case_rows(cases: Sequence[Case]) -> Table:
     """Return the columns, and a row for each case."""
     options = telling_options(case.training for case in cases)
     rows = [_case_row(case, options[case.training]) for case in cases]
-    dropped = {*(column.title for column in _MODEL), "data", "communication"}
+    dropped = {*(column.title for column in _MODEL), "data", "library", "compiled",
+               "communication"}
     kept = [at for at, column in enumerate(CASE_COLUMNS)
             if column.title not in dropped or any(row[at] != MISSING for row in rows)]
     return [CASE_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows]
@@ -105,6 +108,8 @@ def _case_row(case: Case, options: str) -> list[str]:
         str(work.batch_size), str(work.accumulation), work.optimizer,
         work.checkpointing if work.checkpointing != "none" else MISSING,
         work.data if work.data != SYNTHETIC else MISSING,
+        work.library if work.library != OWN_LIBRARY else MISSING,
+        "yes" if work.compile else MISSING,
         MISSING if work.trains else work.communication,
         format_number(expected.hardware_flops / 1e9),
         str(expected.wire_bytes) if expected.wire_bytes else MISSING,

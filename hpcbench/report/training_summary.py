@@ -20,7 +20,8 @@ from hpcbench.report.text import options_text
 MODEL_FIELDS = ("strategy", "model", "shrunk", "layers", "hidden", "vocab", "seq_length",
                 "width", "classes", "image_size", "parameters", "adapters")
 """Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
-STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing", "data")
+STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing",
+               "data", "library", "compile")
 PHASES = {"data": "data_wait_s", "forward": "forward_s", "backward": "backward_s",
           "exchange": "exchange_s", "forward_backward": "forward_backward_s",
           "optimizer": "optimizer_s", "balance": "balance_s"}

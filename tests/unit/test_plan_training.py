@@ -69,10 +69,19 @@ def test_ids_change_with_what_makes_a_training_and_with_nothing_else() -> None:
     one = plan_of({}).cases[0]
     assert one.case_id == plan_of({"name": "other", "timeout_s": 5}).cases[0].case_id
     changes = ({"layers": 2}, {"batch_size": 4}, {"accumulation": 2}, {"optimizer": "sgd"},
-               {"checkpointing": "full"}, {"dtype": "fp16"}, {"seq_length": 64},
+               {"checkpointing": "full"}, {"dtype": "fp16"}, {"library": "transformers"},
+               {"compile": True}, {"seq_length": 64},
                {"strategies": {"data": {"bucket_mb": 1}}}, {"strategies": "zero1"})
     ids = [one.case_id, *(plan_of(change).cases[0].case_id for change in changes)]
     assert len(set(ids)) == len(ids)
+
+
+def test_ids_are_those_of_the_time_before_there_were_other_libraries() -> None:
+    assert plan_of({}).cases[0].case_id == "c312b38e30bc"
+    old = plan_to_json(plan_of({}))
+    for name in ("library", "compile"):
+        del old["cases"][0]["workload"][name]
+    assert plan_from_json(old) == plan_of({})
 
 
 def test_a_plan_of_trainings_survives_json() -> None:
@@ -106,6 +115,22 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
     ({"hidden": 100}, "hidden=100 cannot be divided among the 8 heads"),
     ({"strategies": "single", "world_size": 4}, "single trains on one rank, not on 4"),
     ({"strategies": {"hsdp": {"replicas": 3}}}, "4 ranks cannot be divided evenly into 3"),
+    ({"library": "transformers", "strategies": "tensor"},
+     "the one of library transformers is trained whole, by single, data, zero1, fsdp, hsdp"),
+    ({"library": "transformers", "model": "gpt2", "strategies": "qlora"},
+     "has weights of gpt2 as (inputs, outputs), which bitsandbytes has no 4 bits for"),
+    ({"library": "transformers", "model": "resnet50"}, "resnet50 is hpcbench's own"),
+    ({"compile": True, "model": "resnet50"}, "those of resnet50 have other extents"),
+    ({"compile": True, "strategies": {"data": {"balance": "dynamic"}}},
+     "balance=dynamic changes how many samples a rank has"),
+    ({"compile": True, "strategies": {"qlora": {"over": "fsdp"}}},
+     "bitsandbytes exchanges the data of gathered 4 bits within a block"),
+    ({"checkpointing": "operators", "strategies": {"pipeline": {"schedule": "ZBVZeroBubble"}}},
+     "ZBVZeroBubble runs backward in two halves"),
+    ({"compile": True, "checkpointing": "full", "strategies": {"hybrid": {"tp": 2}}},
+     "torch compiles no block that is divided among ranks and, with checkpointing full"),
+    ({"compile": True, "strategies": {"pipeline": {"schedule": "DualPipeV", "microbatches": 8}}},
+     "DualPipeV runs backward in two halves, and that of a compiled block is in one piece"),
     ({"world_size": 8}, "world_size 8 is more than the job's 4 ranks"),
     ({"backend": "nccl", "device": "cpu"}, "nccl does not run on cpu"),
 ])

@@ -10,6 +10,7 @@ import pytest
 from hpcbench.backends.availability import RankFacts
 from hpcbench.backends.tools import tool_facts, untooled, wanted_tools
 from hpcbench.config.load import check_config
+from hpcbench.dry_run import _not_tried
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.plan.expand import make_plan
 
@@ -51,6 +52,25 @@ def test_a_tool_that_a_rank_lacks_is_told_with_the_rank() -> None:
     assert untooled(compiled, "cuda", ranks(here, here)) is None
     inner = tool_facts(["json.no_such_module"])["json.no_such_module"]
     assert inner == "this json has no module json.no_such_module: a newer one is needed"
+
+
+def test_a_training_asks_for_the_library_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = {"kind": "training", "model": "gpt2", "strategies": "fsdp", "compile": [False, True],
+             "library": "transformers"}
+    plain, compiled = make_plan(check_config({"benchmarks": [block]}, "test"), 2).cases
+    assert (plain.needs, compiled.needs) == (("transformers",), ("transformers", "compiler"))
+    assert compiled.estimate_s > plain.estimate_s + 15
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    facts = tool_facts(["transformers"]) | {"compiler": {"cpu": "no g++", "cuda": None}}
+    missing = ("the Python module transformers is not installed: "
+               "pip install hpcbench[models]")
+    assert untooled(plain, "cpu", ranks(facts, facts)) == f"fsdp: {missing}"
+    there = facts | {"transformers": None}
+    assert untooled(plain, "cpu", ranks(there, there)) is None
+    assert untooled(compiled, "cpu", ranks(there, there)) == "fsdp: no g++"
+    trial = _not_tried(plain)
+    assert trial is not None
+    assert (trial.outcome, trial.reason) == ("not tried", missing)
 
 
 def test_an_implementation_has_its_devices() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.config.load import check_config
+from hpcbench.config.names import LIBRARIES
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.training.activations import (
     Kept,
@@ -20,34 +22,37 @@ from hpcbench.plan.training.activations import (
     head_bytes,
     recomputed_bytes,
 )
-from hpcbench.plan.training.models import ModelShape, shrink
+from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.training.predict import predict_stage
 from hpcbench.plan.training.schedules import SCHEDULE_NAMES
 from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.models.transformer import Transformer
+from hpcbench.workloads.training.models.build import make_model
 from hpcbench.workloads.training.operation import TrainingOperation
-from workloads.training_cases import saved_bytes
+from workloads.training_cases import saved_bytes, training
 
 SMALL: dict[str, Any] = {"kind": "training", "model": "gpt2", "layers": 4, "hidden": 192,
                          "vocab": 255, "seq_length": 16, "batch_size": 8}
 FAMILIES = ["gpt2", "mistral-7b", "bert-large"]
 BOTH = [False, True]
+LIBRARYS = {"model": FAMILIES, "library": "transformers", "layers": 2}
+OF_LIBRARY = {"lora": FAMILIES, "qlora": FAMILIES[1:]}
 SGD = {"optimizer": "sgd"}
 """Where parameters are divided AdamW's states take torch long: one case each has them."""
 BLOCKS: dict[str, list[dict[str, Any]]] = {
     "single": [{"model": FAMILIES}],
     "data": [{"model": FAMILIES}, {"strategies": {"data": [
         {"bucket_mb": 1, "comm_hook": ["none", "bf16", "powersgd"]}, {"bucket_view": True},
-        {"balance": "dynamic"}]}}],
-    "zero1": [{"model": FAMILIES}, {"strategies": {"zero1": {"balance": "dynamic"}}}],
+        {"balance": "dynamic"}]}},
+        LIBRARYS | {"strategies": {"data": {"bucket_mb": 1, "balance": ["static", "dynamic"]}}}],
+    "zero1": [{"model": FAMILIES}, {"strategies": {"zero1": {"balance": "dynamic"}}}, LIBRARYS],
     "fsdp": [{"model": FAMILIES, "accumulation": 2, "dtype": "bf16"},
-             {"strategies": {"fsdp": {"reshard": BOTH}}}],
+             {"strategies": {"fsdp": {"reshard": BOTH}}}, LIBRARYS],
     "hsdp": [{"accumulation": 2}],
     "tensor": [{"model": "gpt2", "layers": 1, "world_size": 2, "strategies": "tensor"},
-               {"model": FAMILIES, "world_size": 2, "checkpointing": "selective",
+               {"model": FAMILIES, "world_size": 2, "checkpointing": ["selective", "operators"],
                 "layers": 2, **SGD, "strategies": {"tensor": {"sequence_parallel": BOTH}}},
                {"world_size": 2, "dtype": ["bf16", "fp16"], "accumulation": 2, "layers": 2, **SGD,
                 "strategies": {"tensor": {"sequence_parallel": BOTH, "loss_parallel": True}}}],
@@ -68,7 +73,9 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
             {"over": "data", "targets": "attention", "bucket_mb": 1, "rank": 32},
             {"over": "fsdp", "reshard": False}]}},
         {"model": ["bert-large", "mistral-7b"], "hidden": 256, "accumulation": 2, "dtype": "bf16",
-         "strategies": {name: {"over": ["data", "fsdp"]}}}] for name in ("lora", "qlora")},
+         "strategies": {name: {"over": ["data", "fsdp"]}}},
+        LIBRARYS | {"model": OF_LIBRARY[name], "hidden": 768, "strategies": {
+            name: {"over": ["data", "fsdp"]}}}] for name in ("lora", "qlora")},
 }
 """Of each strategy what changes what is called."""
 
@@ -123,26 +130,25 @@ def test_calls_and_what_is_held(strategy: str) -> None:
                 assert least * memory.optimizer <= told["optimizer_state"] <= memory.optimizer
 
 
-def kept_bytes(shape: ModelShape, arithmetic: str, checkpointing: str) -> int:
+def kept_bytes(work: Training, arithmetic: str) -> int:
     """Return the bytes of what a forward pass of 2 samples leaves for backward, but for weights."""
-    model = Transformer(shape, None, checkpointing)
+    model = make_model(work)
     return saved_bytes(model.bfloat16() if arithmetic == "cast" else model, arithmetic)
 
 
 @pytest.mark.parametrize("arithmetic", ["fp32", "autocast", "cast"])
 @pytest.mark.parametrize("model", FAMILIES)
-def test_what_a_forward_pass_keeps(model: str, arithmetic: str) -> None:
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_a_forward_pass_keeps(library: str, model: str, arithmetic: str) -> None:
     kept = {"fp32": Kept(), "autocast": Kept(2, 4, copies=True), "cast": Kept(2, 2)}[arithmetic]
-    small, large = (shrink(model, layers=layers, hidden=192, seq_length=40, vocab=255)
-                    for layers in (1, 3))
-    assert isinstance(small, ModelShape)
-    assert isinstance(large, ModelShape)
-    tokens = 2 * 40
-    for checkpointing, of_block in (("none", block_bytes(small, kept)),
-                                    ("full", recomputed_bytes(small, kept))):
-        one = kept_bytes(small, arithmetic, checkpointing)
+    small, large = (training("single", model=model, library=library, sizes={
+        "layers": layers, "hidden": 192, "seq_length": 40, "vocab": 255}) for layers in (1, 3))
+    tokens, shape = 2 * 40, shape_of(small)
+    for checkpointing, of_block in (("none", block_bytes(shape, kept)),
+                                    ("full", recomputed_bytes(shape, kept))):
+        one, three = (kept_bytes(replace(work, checkpointing=checkpointing), arithmetic)
+                      for work in (small, large))
         # of two blocks, to the statistics of their norms
-        assert kept_bytes(large, arithmetic, checkpointing) - one == pytest.approx(
-            2 * tokens * of_block, abs=2 * tokens * 16)
-        ends = embedding_bytes(small, kept) + head_bytes(small, kept)
+        assert three - one == pytest.approx(2 * tokens * of_block, abs=2 * tokens * 16)
+        ends = embedding_bytes(shape, kept) + head_bytes(shape, kept)
         assert one - tokens * of_block == pytest.approx(tokens * ends, rel=0.15)

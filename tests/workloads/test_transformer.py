@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.plan.training.flops import flops, recomputed
 from hpcbench.plan.training.models import CHECKPOINTING, MODELS, ModelShape, parameters
+from hpcbench.workloads.training.models.alteration import alter
 from hpcbench.workloads.training.models.model import init_weights, mean_loss
 from hpcbench.workloads.training.models.rotary import Rotation
 from hpcbench.workloads.training.models.transformer import TIED, Transformer, plain_name
@@ -21,9 +22,16 @@ SMALL = {
 families = pytest.mark.parametrize("shape", SMALL.values(), ids=SMALL)
 
 
+def drafted(shape: ModelShape, blocks: range | None, checkpointing: str) -> Transformer:
+    model = Transformer(shape, blocks)
+    alter({int(number): block for number, block in model.blocks.items()}, checkpointing,
+          compiles=False)
+    return model
+
+
 def made(shape: ModelShape, blocks: range | None = None, checkpointing: str = "none",
          seed: int = 7) -> Transformer:
-    model = Transformer(shape, blocks, checkpointing)
+    model = drafted(shape, blocks, checkpointing)
     init_weights(model, seed)
     return model.double()
 
@@ -40,7 +48,7 @@ def gradients(model: Transformer) -> dict[str, torch.Tensor]:
 def counted(shape: ModelShape, samples: int, checkpointing: str = "none") -> int:
     """Return what torch counts of a step on the meta device, where nothing is computed."""
     with torch.device("meta"):
-        model = Transformer(shape, checkpointing=checkpointing)
+        model = drafted(shape, None, checkpointing)
         batch = torch.zeros((samples, shape.seq_length), dtype=torch.long)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         mean_loss(model(batch), batch).backward()
@@ -153,7 +161,7 @@ def test_grouped_heads_are_as_if_each_query_had_its_own_copy() -> None:
 
 
 def test_turned_heads_compare_by_their_distance() -> None:
-    rotation = Rotation(16, 8, torch.device("cpu"))
+    rotation = Rotation(16, 8, 10000.0, torch.device("cpu"))
     generator = torch.Generator().manual_seed(1)
     query, key = torch.randn(2, 1, 8, dtype=torch.float64, generator=generator)
     scores = rotation.turn(query.expand(16, 8)) @ rotation.turn(key.expand(16, 8)).T

@@ -16,8 +16,7 @@ from hpcbench.plan.training.strategies import strategy
 from hpcbench.plan.training.workload import counted
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.models.model import mean_loss
-from hpcbench.workloads.training.models.transformer import Transformer
+from hpcbench.workloads.training.models.model import Model, mean_loss
 
 IMAGES: dict[str, Any] = {"layers": 4, "width": 8, "classes": 10, "image_size": 32}
 SIZES: dict[str, Any] = {"layers": 2, "hidden": 64, "seq_length": 16, "vocab": 96}
@@ -52,7 +51,7 @@ def alone() -> Iterator[Place]:
         dist.destroy_process_group()
 
 
-def saved_bytes(model: Transformer, arithmetic: str) -> int:
+def saved_bytes(model: Model, arithmetic: str) -> int:
     """Return the bytes of what a forward pass of 2 samples leaves for backward, but for weights.
 
     ``arithmetic`` is ``autocast``, or what the model is already in.

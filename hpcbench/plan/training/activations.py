@@ -6,23 +6,26 @@ block, s b h (34 + 5 a s / h), has 2 of 34 for dropout and the second term for a
 keeps its probabilities; both are absent here (no dropout, a fused attention), so a block without
 gate keeps 32 bytes x hidden. Mixed precision by autocast keeps the sums of the residual in fp32
 and a copy of the input for each product. Compared with what torch 2.13 keeps on the CPU in a test.
+
+The blocks of library transformers keep other things in some places. GPT-2's has one product for
+queries, keys and values, and its GELU is made of single operations: pow, tanh, two products, of
+which backward needs three results more. Llama's norms keep what they return in its own dtype.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbench.plan.training.adapters import Adapters
+from hpcbench.config.names import OWN_LIBRARY
+from hpcbench.plan.training.adapters import Adapters, block_adapters
 from hpcbench.plan.training.models import ModelShape
-from hpcbench.plan.training.tensors import COLUMNWISE, ROWWISE
 
 _LOGSUMEXP = 4
-_PRODUCTS = {gated: tuple(f"{name}.weight" for name in (*COLUMNWISE, *ROWWISE)
-                          if gated or name != "mlp.gate") for gated in (False, True)}
-"""The weights of a block, by whether its MLP has a gate."""
 _STATISTIC = 4
 _TOKEN_ID = 8
 _WIDEST = 4
+_GELU_PARTS = 3
+"""Results of the inner extent that transformers' GELU of GPT-2 keeps beside its input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,9 @@ def block_bytes(shape: ModelShape, kept: Kept) -> int:
     """Return what one block keeps of a token, if it is not computed again."""
     if kept.adapters:
         return _adapted_bytes(shape, kept, kept.adapters)
-    inputs = (3 if kept.copies else 1) + (2 if kept.copies and shape.gated else 1)
-    grouped = shape.kv_heads != shape.heads
-    attention = shape.hidden * (3 if grouped else 2) + 2 * shape.kv_hidden
-    mlp = shape.inner * (4 if shape.gated else 2)
+    inputs = _attention_inputs(shape, kept) + (2 if kept.copies and shape.gated else 1)
+    attention = shape.hidden * (3 if _is_grouped(shape) else 2) + 2 * shape.kv_hidden
+    mlp = shape.inner * ((4 if shape.gated else 2) + _gelu_parts(shape))
     divided = (attention + mlp) * kept.element + shape.heads * _LOGSUMEXP
     return 2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element + divided // kept.tp
 
@@ -71,21 +73,49 @@ def _adapted_bytes(shape: ModelShape, kept: Kept, adapters: Adapters) -> int:
     has a copy of its own; and weights in 4 bits return what they are given, so that an MLP whose
     input is fp32 is.
     """
-    low_rank = adapters.rank * sum(map(adapters.has, _PRODUCTS[shape.gated]))
+    low_rank = adapters.rank * len(block_adapters(shape, adapters)) // 2
     mlp_too = adapters.has("mlp.up.weight")
-    inputs = (3 if kept.copies else 1) + mlp_too * (
+    inputs = _attention_inputs(shape, kept) + mlp_too * (
         2 if kept.copies and shape.gated else 1)
-    returned_twice = shape.kv_heads != shape.heads or kept.copies
+    returned_twice = _is_grouped(shape) or kept.copies
     attention = shape.hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
     wide = kept.wide if kept.copies and adapters.packed else kept.element
-    mlp = shape.inner * ((3 if shape.gated else 1) * wide + mlp_too * kept.element)
+    mlp = shape.inner * (((3 if shape.gated else 1) + _gelu_parts(shape)) * wide
+                         + mlp_too * kept.element)
     return (2 * _norm_bytes(shape, kept) + mlp + shape.heads * _LOGSUMEXP
             + (inputs * shape.hidden + attention + low_rank) * kept.element)
 
 
-def recomputed_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what one block keeps of a token if it is computed again: its input."""
-    return kept.of_tokens(shape.hidden, kept.wide)
+def _attention_inputs(shape: ModelShape, kept: Kept) -> int:
+    """Return how often the input of queries, keys and values is kept."""
+    together = shape.library != OWN_LIBRARY and shape.family == "gpt"
+    return 3 if kept.copies and not together else 1
+
+
+def _is_grouped(shape: ModelShape) -> bool:
+    """Return whether groups of queries share a key, and attention is told so."""
+    return shape.library == OWN_LIBRARY and shape.kv_heads != shape.heads
+
+
+def _gelu_parts(shape: ModelShape) -> int:
+    return _GELU_PARTS if shape.library != OWN_LIBRARY and shape.family == "gpt" else 0
+
+
+def recomputed_bytes(shape: ModelShape, kept: Kept, products: bool = False) -> int:
+    """Return what one block keeps of a token if it is computed again: its input.
+
+    With ``products`` it keeps the results of these, too, needed or not, and of attention. Those of
+    the last one of attention and MLP are sums that are not divided among tensor-parallel ranks.
+    """
+    own = kept.of_tokens(shape.hidden, kept.wide)
+    if not products:
+        return own
+    columns = shape.inner * (2 if shape.gated else 1)
+    divided = 2 * shape.hidden + 2 * shape.kv_hidden + columns
+    low_rank = sum(item.extents[0] for item in (
+        block_adapters(shape, kept.adapters) if kept.adapters else ()))
+    return (own + (2 * shape.hidden + low_rank) * kept.element
+            + (divided * kept.element + shape.heads * _LOGSUMEXP) // kept.tp)
 
 
 def embedding_bytes(shape: ModelShape, kept: Kept) -> int:
@@ -117,8 +147,9 @@ def _norm_bytes(shape: ModelShape, kept: Kept) -> int:
     """Return what a norm keeps: its input and statistics; in llama its input and, if its weight is
     trained, what it has normed, in fp32."""
     if shape.family == "llama":
-        copies = 1 if kept.adapters else 2
-        return kept.of_tokens(copies * shape.hidden, _WIDEST) + _STATISTIC
+        normed = _WIDEST if shape.library == OWN_LIBRARY else kept.wide
+        return kept.of_tokens(shape.hidden, _WIDEST + (0 if kept.adapters else normed)
+                              ) + _STATISTIC
     return kept.of_tokens(shape.hidden, kept.wide) + 2 * _STATISTIC
 
 

@@ -14,13 +14,24 @@ from types import MappingProxyType
 
 from hpcbench.config.names import DTYPE_BYTES
 from hpcbench.plan.training.models import ModelShape, shape_of
-from hpcbench.plan.training.tensors import COLUMNWISE, ROWWISE, Tensor, block_tensors
+from hpcbench.plan.training.tensors import Tensor, block_tensors, of_transposed
 from hpcbench.plan.workload import Training
 
+_ATTENTION = (
+    "attention.q", "attention.k", "attention.v", "attention.o", "attn.c_attn", "attn.c_proj",
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+    "attention.self.query", "attention.self.key", "attention.self.value",
+    "attention.output.dense")
+"""What ends the names of products of attention: of ours, then of library transformers."""
+_MLP = ("mlp.gate", "mlp.up", "mlp.down", "mlp.c_fc", "mlp.c_proj", "mlp.gate_proj",
+        "mlp.up_proj", "mlp.down_proj", "intermediate.dense", "output.dense")
 TARGETS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "attention": ("attention.q", "attention.k", "attention.v", "attention.o"),
-    "all": (*COLUMNWISE, *ROWWISE)})
-"""Value of the option ``targets`` -> the products of a block that have an adapter."""
+    "attention": _ATTENTION, "all": (*_ATTENTION, *_MLP)})
+"""Value of the option ``targets`` -> what ends the names of products that have an adapter."""
+_HEAD_PRODUCT = ("head.transform.", "library.cls.predictions.transform.dense.")
+_LOGITS = ("head.logits.", "library.lm_head.")
+_FIRST = ("attention.q", "attention.k", "attention.v", "attn.c_attn")
+"""The products of a block's plan that take its normed input."""
 NF4_BLOCK = 64
 """Weights with one scale."""
 NF4_SCALE_BLOCK = 256
@@ -58,7 +69,7 @@ def adapters_of(work: Training) -> Adapters | None:
 
 def of_block_product(name: str) -> bool:
     """Return whether a parameter is of one of the products of a block."""
-    return name.rpartition(".")[0].endswith((*COLUMNWISE, *ROWWISE))
+    return name.rpartition(".")[0].endswith(TARGETS["all"])
 
 
 def is_narrow(shape: ModelShape, name: str) -> bool:
@@ -67,13 +78,15 @@ def is_narrow(shape: ModelShape, name: str) -> bool:
     That are weights and biases of products, but for logits with the embedding's weight. Tables
     that are looked up in, and norms, stay fp32: what is added up in the residual is.
     """
-    head = ("head.transform.",) if shape.tied else ("head.transform.", "head.logits.")
+    head = _HEAD_PRODUCT if shape.tied else (*_HEAD_PRODUCT, *_LOGITS)
     return of_block_product(name) or name.startswith(head)
 
 
 def low_rank_tensors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """Return A and B of a weight (outputs, inputs)."""
+    """Return A and B of a weight (outputs, inputs), or the other way round."""
     product, (outputs, inputs) = weight.name.removesuffix(".weight"), weight.extents
+    if of_transposed(weight.name):
+        outputs, inputs = inputs, outputs
     return (Tensor(f"{product}.lora_A.weight", (rank, inputs)),
             Tensor(f"{product}.lora_B.weight", (outputs, rank)))
 
@@ -82,6 +95,12 @@ def block_adapters(shape: ModelShape, adapters: Adapters) -> list[Tensor]:
     """Return the adapters of one block, in the order of the model."""
     return [part for item in block_tensors(shape) if adapters.has(item.name)
             for part in low_rank_tensors(item, adapters.rank)]
+
+
+def first_products(shape: ModelShape) -> list[Tensor]:
+    """Return the weights of a block that its normed input is multiplied with."""
+    return [item for item in block_tensors(shape)
+            if item.name.endswith(tuple(f"{name}.weight" for name in _FIRST))]
 
 
 def count(shape: ModelShape, adapters: Adapters) -> int:

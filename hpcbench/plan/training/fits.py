@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from hpcbench.config.names import CHECKPOINTINGS
 from hpcbench.plan.training.memory import memory_of
 from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.training.strategies import strategy
@@ -18,6 +17,8 @@ from hpcbench.plan.workload import Training
 Setting = Mapping[str, Any]
 _TRIED = 4096
 """Values of a setting that are looked at for one that the strategy can take."""
+_CHECKPOINTINGS = ("none", "operators", "selective", "full")
+"""By what is computed again, least first; operators, which repeat no product, may keep most."""
 
 
 def advice(work: Training, available: int) -> str:
@@ -45,10 +46,12 @@ def predicted(work: Training) -> int:
 
 def _alone(work: Training, budget: int) -> Iterator[Setting]:
     """Yield the mildest value of each setting that fits with the others as they are."""
-    samples, stronger = work.batch_size, CHECKPOINTINGS.index(work.checkpointing) + 1
+    samples, stronger = work.batch_size, _CHECKPOINTINGS.index(work.checkpointing) + 1
     yield from _mildest(work, budget, "batch_size", range(samples - 1, 0, -1))
     yield from _mildest(work, budget, "accumulation", range(work.accumulation + 1, samples + 1))
-    yield from _mildest(work, budget, "checkpointing", CHECKPOINTINGS[stronger:])
+    fitting = (found for value in _CHECKPOINTINGS[stronger:]
+               for found in _mildest(work, budget, "checkpointing", (value,)))
+    yield from islice(fitting, 1)
 
 
 def _together(work: Training, budget: int) -> Iterator[Setting]:

@@ -12,11 +12,18 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from hpcbench.plan.training.adapters import Adapters, block_adapters, count
+from hpcbench.plan.training.adapters import (
+    Adapters,
+    block_adapters,
+    count,
+    first_products,
+    low_rank_tensors,
+)
 from hpcbench.plan.training.models import (
     ModelShape,
     block_weights,
     is_recomputed,
+    keeps_products,
     parameters,
 )
 
@@ -106,12 +113,14 @@ def recomputed(
     A block is run again, but for its last product where nothing after it is kept for backward:
     torch stops there. Attention counts as in ``definition``. Raises KeyError of unknown names.
     """
+    if keeps_products(checkpointing):
+        return 0
     blocks = sum(is_recomputed(checkpointing, block) for block in range(shape.layers))
     low_rank = block_adapters(shape, adapters) if adapters else []
     weights = block_weights(shape) + sum(item.elements for item in low_rank)
     # BERT's last norm keeps what the last product returns, so there all of the block is run again.
     last = 0 if shape.family == "bert" else shape.hidden * shape.inner
-    if last and low_rank and "mlp.down" in low_rank[-1].name:
+    if last and low_rank and ".mlp." in low_rank[-1].name:
         last = low_rank[-1].elements
     products = 2 * shape.seq_length * (weights - last)
     return samples * blocks * (products + _attention(DEFINITIONS[definition], shape))
@@ -129,8 +138,8 @@ def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters
     4 for each token and weight instead of 6. Before the first adapter is nothing that is trained,
     so the first products of the first block have no gradient of their input, nor has their A.
     """
-    first = [(shape.hidden, shape.hidden), *[(shape.kv_hidden, shape.hidden)] * 2]
-    idle = sum(outputs * inputs + adapters.rank * inputs for outputs, inputs in first)
+    idle = sum(item.elements + low_rank_tensors(item, adapters.rank)[0].elements
+               for item in first_products(shape))
     weights = 4 * multiplied(shape) + 6 * count(shape, adapters) - 2 * idle
     return shape.seq_length * weights + 3 * shape.layers * _attention(definition, shape)
 

@@ -19,7 +19,7 @@ from hpcbench.plan.training.activations import (
 from hpcbench.plan.training.adapters import adapters_of, laid_out, scale_bytes
 from hpcbench.plan.training.any_model import AnyShape, model_of, part_tensors
 from hpcbench.plan.training.layout import Layout, divided, layout_of, sharded
-from hpcbench.plan.training.models import ModelShape, is_recomputed
+from hpcbench.plan.training.models import ModelShape, is_recomputed, keeps_products
 from hpcbench.plan.training.resnet import ResNetShape
 from hpcbench.plan.training.resnet_parts import kept_bytes, running_bytes, working_bytes
 from hpcbench.plan.training.stages import Stage
@@ -100,7 +100,8 @@ def _activations(work: Training, shape: AnyShape, stage: Stage, layout: Layout) 
                    + working_bytes(shape, max(stage.blocks), samples, element))
     again = [is_recomputed(work.checkpointing, number) for number in stage.blocks]
     full = block_bytes(shape, kept)
-    of_token = sum(recomputed_bytes(shape, kept) if each else full for each in again)
+    less = recomputed_bytes(shape, kept, keeps_products(work.checkpointing))
+    of_token = sum(less if each else full for each in again)
     of_token += stage.first * embedding_bytes(shape, kept) + stage.last * head_bytes(shape, kept)
     working = max(full if any(again) else 0, loss_bytes(shape, kept) if stage.last else 0)
     return int(layout.tokens * (of_token * stage.under_way + working))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from hpcbench.plan.primitives.spec import Values
+from hpcbench.plan.training.models import keeps_products
 from hpcbench.plan.training.schedules import AUTO, SCHEDULE_NAMES, pipelining, unscheduled
 from hpcbench.plan.training.spec import Degrees, StrategySpec
 from hpcbench.plan.workload import Option, Training
@@ -56,6 +57,12 @@ def _unfit_stages(work: Training) -> str | None:
     stages, samples = work.pp * stages_per_rank, work.batch_size // work.accumulation
     if reason := unscheduled(schedule, work.pp, stages_per_rank, microbatches):
         return reason
+    if schedule.halves and keeps_products(work.checkpointing):
+        return (f"{schedule.name} runs backward in two halves, and torch lets what checkpointing "
+                "operators keeps be used by one backward only")
+    if schedule.halves and work.compile:
+        return (f"{schedule.name} runs backward in two halves, and that of a compiled block is in "
+                "one piece")
     if work.layers % stages:
         return f"{work.layers} layers cannot be divided evenly among {stages} stages"
     if samples % microbatches:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.plan.workload import Training
 
 FAMILIES = ("gpt", "llama", "bert")
@@ -31,6 +32,9 @@ class ModelShape:
         inner: inner extent of the MLP.
         vocab: number of tokens; also that of the logits, without padding.
         seq_length: the most tokens of a sample, and the learned positions that there are.
+        rotary_base: of the angles of rotary positions.
+        library: whose model it is; extents and parameters are the same, blocks keep and name them
+            otherwise.
     """
 
     family: str
@@ -41,6 +45,8 @@ class ModelShape:
     inner: int
     vocab: int
     seq_length: int
+    rotary_base: float = 10000.0
+    library: str = OWN_LIBRARY
 
     @property
     def head_dim(self) -> int:
@@ -93,8 +99,8 @@ MODELS: Mapping[str, ModelShape] = MappingProxyType({
     "mistral-7b": ModelShape("llama", 32, 4096, 32, 8, 14336, 32000, 4096),
     # Grattafiori et al., The Llama 3 Herd of Models, arXiv:2407.21783 (2024), table 3; context of
     # the first pre-training stage, 8192 (section 3.4.1), and vocabulary of the config.json.
-    "llama3-8b": ModelShape("llama", 32, 4096, 32, 8, 14336, 128256, 8192),
-    "llama3-70b": ModelShape("llama", 80, 8192, 64, 8, 28672, 128256, 8192),
+    "llama3-8b": ModelShape("llama", 32, 4096, 32, 8, 14336, 128256, 8192, 500000.0),
+    "llama3-70b": ModelShape("llama", 80, 8192, 64, 8, 28672, 128256, 8192, 500000.0),
     # Ours, built as GPT-2 and of GPT-3's sizes: Brown et al., arXiv:2005.14165 (2020), table 2.1,
     # Small (125 M), Medium (350 M) and XL (1.3 B). The table's 24 heads of 128 for XL are not 2048
     # together; 16 are, as GPT-Neo 1.3B has them.
@@ -136,7 +142,8 @@ def shrink(name: str, layers: int | None = None, hidden: int | None = None,
 def shape_of(training: Training) -> ModelShape:
     """Return the shape of the model that a case trains."""
     return ModelShape(training.family, training.layers, training.hidden, training.heads,
-                      training.kv_heads, training.inner, training.vocab, training.seq_length)
+                      training.kv_heads, training.inner, training.vocab, training.seq_length,
+                      MODELS[training.model].rotary_base, training.library)
 
 
 class Parameters(NamedTuple):
@@ -196,13 +203,20 @@ def block_weights(shape: ModelShape) -> int:
     return attention + (3 if shape.gated else 2) * shape.hidden * shape.inner
 
 
-CHECKPOINTING = ("none", "selective", "full")
-"""Of which blocks activations are recomputed in backward: none, every second one, all."""
+CHECKPOINTING = ("none", "selective", "operators", "full")
+"""What is recomputed in backward: nothing, every second block, of all blocks what is no product,
+all blocks."""
 
 
 def is_recomputed(checkpointing: str, block: int) -> bool:
-    """Return whether a block keeps only its input. Raises KeyError of unknown names.
+    """Return whether a block, or a part of it, is run again. Raises KeyError of unknown names.
 
     ``selective`` is every second block, numbered in the whole model, beginning with the first.
     """
-    return {"none": False, "selective": block % 2 == 0, "full": True}[checkpointing]
+    return {"none": False, "selective": block % 2 == 0, "operators": True,
+            "full": True}[checkpointing]
+
+
+def keeps_products(checkpointing: str) -> bool:
+    """Return whether blocks that are run again keep the results of products and attention."""
+    return checkpointing == "operators"

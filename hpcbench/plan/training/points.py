@@ -35,6 +35,8 @@ class Setting(NamedTuple):
     checkpointing: str
     communication: str
     data: str
+    library: str
+    compile: bool
 
 
 class TrainingPoint(NamedTuple):

@@ -85,7 +85,8 @@ def _flops(work: Training, stage: Stage) -> int:
     one, two = (dict(flops(replace(shape, layers=layers), work.batch_size))[EXECUTED]
                 for layers in (1, 2))
     again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
-    of_recomputed = recomputed(replace(shape, layers=1), work.batch_size, "full", EXECUTED)
+    of_recomputed = recomputed(replace(shape, layers=1), work.batch_size, work.checkpointing,
+                               EXECUTED)
     head = (one - (two - one)) * stage.last
     return (len(stage.blocks) * (two - one) + again * of_recomputed + head) // work.tp
 

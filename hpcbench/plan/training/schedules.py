@@ -24,6 +24,7 @@ class Schedule:
         full: whether there must be as many micro-batches as stages.
         rounds: whether micro-batches go in rounds of about as many as there are ranks, of equal
             size.
+        halves: whether gradients of activations and of weights are computed apart.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Schedule:
     placement: Literal["loop", "v"] = "loop"
     full: bool = False
     rounds: bool = False
+    halves: bool = False
 
 
 SCHEDULES = (
@@ -39,9 +41,9 @@ SCHEDULES = (
     Schedule("GPipe", 1, 1),
     Schedule("Interleaved1F1B", 2, None, rounds=True),
     Schedule("LoopedBFS", 2, None),
-    Schedule("InterleavedZeroBubble", 2, None, rounds=True),
-    Schedule("ZBVZeroBubble", 2, 2, placement="v"),
-    Schedule("DualPipeV", 2, 2, placement="v", full=True),
+    Schedule("InterleavedZeroBubble", 2, None, rounds=True, halves=True),
+    Schedule("ZBVZeroBubble", 2, 2, placement="v", halves=True),
+    Schedule("DualPipeV", 2, 2, placement="v", full=True, halves=True),
 )
 AUTO = "auto"
 """For ``stages_per_rank``: as many as the schedule needs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.plan.training.adapters import adapters_of
 from hpcbench.plan.training.layout import layout_of
 from hpcbench.plan.training.resnet import bottlenecks, resnet_of
@@ -15,7 +16,40 @@ def why_not(work: Training, spec: StrategySpec) -> str | None:
     if work.of_images:
         return (_undivided_images(work) or _indivisible(work) or spec.unfit(work)
                 or _too_few_values(work) or _silent(work))
-    return _indivisible(work) or spec.unfit(work) or _silent(work)
+    return (_of_library(work) or _uncompiled(work) or _indivisible(work) or spec.unfit(work)
+            or _silent(work))
+
+
+def _uncompiled(work: Training) -> str | None:
+    """Return why torch does not compile this, or None; seen with torch 2.13."""
+    adapters = adapters_of(work)
+    if not work.compile:
+        return None
+    if work.tp > 1 and work.checkpointing in ("selective", "full"):
+        return (f"torch compiles no block that is divided among ranks and, with checkpointing "
+                f"{work.checkpointing}, computed again whole; operators it does")
+    if is_dynamic(work):
+        return ("compile: balance=dynamic changes how many samples a rank has, and torch would "
+                "compile again within the steps that are timed")
+    if adapters and adapters.packed and work.option("over") == "fsdp":
+        return ("compile: bitsandbytes exchanges the data of gathered 4 bits within a block, of "
+                "which torch makes no graph; over single and data it does")
+    return None
+
+
+def _of_library(work: Training) -> str | None:
+    """Return why the model of another library cannot be trained so, or None."""
+    adapters = adapters_of(work)
+    if work.library == OWN_LIBRARY:
+        return None
+    if work.tp * work.pp > 1:
+        return (f"{work.strategy} divides hpcbench's own model, which has the exact shape: the one "
+                f"of library {work.library} is trained whole, by single, data, zero1, fsdp, hsdp, "
+                "lora and qlora")
+    if adapters and adapters.packed and work.family == "gpt":
+        return (f"library {work.library} has weights of {work.model} as (inputs, outputs), which "
+                "bitsandbytes has no 4 bits for; library hpcbench has them the other way round")
+    return None
 
 
 def _silent(work: Training) -> str | None:
@@ -39,6 +73,11 @@ def _undivided_images(work: Training) -> str | None:
         return "balance=dynamic would have batch norms see other samples whenever shares change"
     if adapters_of(work):
         return f"{work.model} has no products of attention and MLP that adapters stand beside"
+    if work.library != OWN_LIBRARY:
+        return f"{work.model} is hpcbench's own: library {work.library} has transformers here"
+    if work.compile:
+        return (f"compile is for blocks that are all alike; those of {work.model} have other "
+                "extents from stage to stage, each a graph of its own")
     if work.checkpointing != "none":
         return (f"checkpointing would count each batch of {work.model} twice in the running "
                 "statistics of its batch norms")

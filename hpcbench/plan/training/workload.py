@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.plan.options import in_order
 from hpcbench.plan.training.adapters import adapters_of, count
 from hpcbench.plan.training.any_model import (
@@ -63,4 +64,9 @@ def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -
         shrunk=extents != extents_of(published(point.asked.model)), **extents,
         **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
         parameters=0, flops=(), calls=(), runner=point.strategy.runner,
-        modules=point.strategy.modules)
+        modules=(*point.strategy.modules, *_of_library(point.setting.library)))
+
+
+def _of_library(library: str) -> tuple[str, ...]:
+    """Return the Python module that has the model, if that is not ours."""
+    return () if library == OWN_LIBRARY else (library,)

@@ -50,8 +50,8 @@ CHARACTER = 0.0069
 LONGEST_LABEL = 55
 """Longer labels are broken into lines."""
 PHASE_COLOURS = dict(zip(SHORT, (COLOURS[at] for at in (6, 4, 0, 1, 3, 2, 5)), strict=True))
-_VARIED = ("batch_size", "accumulation", "optimizer", "checkpointing", "data")
-"""What a label names where it is not the same in the whole figure."""
+_VARIED = ("batch_size", "accumulation", "optimizer")
+"""What a label names, beside what is unusual, where it is not the same in the whole figure."""
 OTHER = "other"
 OTHER_COLOUR = "#bbbbbb"
 CAPTION = (
@@ -126,9 +126,9 @@ def _charts(
 
 def _label(work: Training, works: Sequence[Training], options: str) -> str:
     """Return what is done, and what else is not the same for all of them."""
-    varied = [(name, getattr(work, name)) for name in _VARIED
-              if len({getattr(other, name) for other in works}) > 1
-              and (name, getattr(work, name)) != ("checkpointing", "none")]
+    values = [*((name, getattr(work, name)) for name in _VARIED), *work.unusual()]
+    varied = [(name, value) for name, value in values
+              if len({getattr(other, name) for other in works}) > 1]
     degrees = degrees_text(work)
     words = (work.strategy, "" if degrees == MISSING else degrees, options,
              options_text(varied))

@@ -25,7 +25,7 @@ class OwnWork:
     def __init__(self, model: Model, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
         self._since, self._until = self._mark(), self._mark()
-        for parameter in model.get_submodule("embedding").parameters():
+        for parameter in next(model.parts()).module.parameters():
             parameter.register_post_accumulate_grad_hook(self._ready)
 
     def begin(self) -> None:

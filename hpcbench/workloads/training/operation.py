@@ -18,6 +18,7 @@ from hpcbench.plan.training.shares import is_dynamic
 from hpcbench.plan.workload import Training
 from hpcbench.trace.schema import ARRIVAL
 from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.compilation import SETTLING, forget, graphs
 from hpcbench.workloads.training.data import Loader
 from hpcbench.workloads.training.memory import Peak
 from hpcbench.workloads.training.parity import Disparity, Parity, parity
@@ -42,8 +43,10 @@ class TrainingOperation:
         make = _named(spec.runner)
         self._spec = spec
         self._loader = Loader(spec, place.device)
+        self._forget()
         self._parity: Parity | None = parity(spec, place, make) if validate else None
         self._unreported = self._parity.wrong if self._parity else None
+        self._forget()
         self._peak = Peak(place.device)
         self._strategy: Strategy = make(spec, place)
         self._phases = phase_clock(place.device, time.perf_counter_ns)
@@ -51,11 +54,19 @@ class TrainingOperation:
         self._step = 0
         self._loss = torch.zeros(())
         self._settle()
+        self._graphs = graphs() if spec.compile else 0
+
+    def _forget(self) -> None:
+        if self._spec.compile:
+            forget()
 
     def _settle(self) -> None:
-        """Exchange gradients until that is done as ever after; the weights stay the seed's."""
+        """Exchange gradients until that is done as ever after; the weights stay the seed's.
+
+        What is to be compiled is compiled by then.
+        """
         phases = phase_clock(self.place.device, time.perf_counter_ns)
-        for _ in range(self._strategy.settling):
+        for _ in range(max(self._strategy.settling, SETTLING if self._spec.compile else 0)):
             phases.begin()
             batch = self._loader.batch(0, *self._strategy.share)
             self._strategy.forward_backward(batch, phases)
@@ -95,6 +106,9 @@ class TrainingOperation:
             return wrong
         if self._strategy.holds_loss and not math.isfinite(loss):
             return Disparity(1, 1, "losses", "loss", str(loss), "a finite number")
+        if self._spec.compile and (anew := graphs() - self._graphs):
+            return Disparity(anew, anew, "graphs", "graph", "compiled within a step",
+                             "compiled before the first one")
         if self._strategy.updates_skipped():
             return Disparity(1, 1, "updates", "update", "skipped: fp16 gradients overflowed",
                              "a step of the optimizer")

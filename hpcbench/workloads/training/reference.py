@@ -11,7 +11,7 @@ from torch.func import functional_call
 from hpcbench.plan.training.adapters import Adapters, adapters_of, is_narrow, low_rank_tensors
 from hpcbench.plan.training.layout import layout_of
 from hpcbench.plan.training.models import shape_of
-from hpcbench.plan.training.tensors import tensors
+from hpcbench.plan.training.tensors import Tensor, of_transposed
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import DTYPES
 from hpcbench.workloads.training.data import SEED, Loader
@@ -33,7 +33,7 @@ class Reference:
     """
 
     def __init__(self, spec: Training, device: torch.device) -> None:
-        self._spec = replace(spec, checkpointing="none")
+        self._spec = replace(spec, checkpointing="none", compile=False)
         self._model = make_model(self._spec)
         init_weights(self._model, SEED)
         self._trained = self.begin(device)
@@ -102,14 +102,13 @@ class LowRankReference(Reference):
         """Freeze the model as it is held, and return the adapters."""
         adapters = adapters_of(self._spec)
         assert adapters is not None  # noqa: S101  (the strategy has a rank)
-        shape = shape_of(self._spec)
         self._scale = int(self._spec.option("alpha")) / adapters.rank
         self._frozen = {
             name: self._held(adapters, name, weight.detach().to(device))
             for name, weight in self._model.named_parameters()}
         self._model.to(device, torch.float64)
-        self._targets = {weight.name: low_rank_tensors(weight, adapters.rank)
-                         for weight in tensors(shape) if adapters.has(weight.name)}
+        self._targets = {name: low_rank_tensors(Tensor(name, tuple(weight.shape)), adapters.rank)
+                         for name, weight in self._model.named_parameters() if adapters.has(name)}
         return {part.name: self._model.initial(part.name, part.extents, SEED).to(
                     device, torch.float64).requires_grad_()
                 for parts in self._targets.values() for part in parts}
@@ -127,8 +126,8 @@ class LowRankReference(Reference):
         """Return what the model makes of inputs with the adapters added to its weights."""
         added = {name: self._scale * self._trained[b.name] @ self._trained[a.name]
                  for name, (a, b) in self._targets.items()}
-        weights = {name: weight + added[name] if name in added else weight
-                   for name, weight in self._frozen.items()}
+        weights = {name: weight + (added[name].t() if of_transposed(name) else added[name])
+                   if name in added else weight for name, weight in self._frozen.items()}
         logits: torch.Tensor = functional_call(self._model, weights, (inputs,))
         return logits
 

@@ -76,7 +76,8 @@ def calls_of_step(spec: Training, place: Place, ledger: Ledger) -> Program:
     ``ledger`` is left with the lines of the groups that were opened for it, and are closed.
     """
     dry = silent(place, ledger)
-    operation = TrainingOperation(replace(spec, communication="on"), dry, validate=False)
+    work = replace(spec, communication="on", compile=False)  # compiled it calls the same
+    operation = TrainingOperation(work, dry, validate=False)
     operation.prepare()
     for _ in range(_DRY_STEPS):
         operation.run()

@@ -11,13 +11,14 @@ import re
 import torch
 from torch import nn
 
+from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.plan.training.adapters import TARGETS, adapters_of, is_narrow
 from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import DTYPES
 from hpcbench.workloads.training.data import SEED
-from hpcbench.workloads.training.models.model import Model
-from hpcbench.workloads.training.models.transformer import Transformer
+from hpcbench.workloads.training.models.build import make_model
+from hpcbench.workloads.training.models.model import Model, Part
 
 # It warns of a kernel for inference that it cannot load, which nobody here needs.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
@@ -25,22 +26,24 @@ _INSERTED = re.compile(r"\.(base_layer|default)(?=\.)")
 """What peft adds to names: of the product, and of the one adapter that there is."""
 
 
-def draft(spec: Training) -> Transformer:
+def draft(spec: Training) -> Model:
     """Return the model with its adapters, of which nothing has memory yet (meta)."""
     from peft import LoraConfig, inject_adapter_in_model
 
     adapters = adapters_of(spec)
     assert adapters is not None  # noqa: S101  (the strategy has a rank)
-    with torch.device("meta"):
-        model = Transformer(shape_of(spec), checkpointing=spec.checkpointing)
-    if adapters.packed:
+    if adapters.packed:  # before the model is made, for which its operators are looked up
         from hpcbench.workloads.training.models.nf4 import make_packed
-
+    with torch.device("meta"):
+        model = make_model(spec)
+    if adapters.packed:
         make_packed(model, DTYPES[spec.dtype])
     names = "|".join(map(re.escape, TARGETS[adapters.targets]))
+    transposed = spec.library != OWN_LIBRARY and spec.family == "gpt"
     inject_adapter_in_model(LoraConfig(
         r=adapters.rank, lora_alpha=int(spec.option("alpha")), lora_dropout=0.0, bias="none",
-        target_modules=rf"blocks\.\d+\.({names})"), model, low_cpu_mem_usage=True)
+        fan_in_fan_out=transposed, target_modules=rf".+\.({names})"), model,
+        low_cpu_mem_usage=True)
     return model
 
 
@@ -54,7 +57,7 @@ def is_adapter(name: str) -> bool:
     return ".lora_" in name
 
 
-def scales_of(model: Transformer) -> list[torch.Tensor]:
+def scales_of(model: Model) -> list[torch.Tensor]:
     """Return what belongs to weights in 4 bits and is no parameter."""
     if not getattr(model, "is_loaded_in_4bit", False):
         return []
@@ -63,15 +66,15 @@ def scales_of(model: Transformer) -> list[torch.Tensor]:
     return list(scales(model))
 
 
-def fill(model: Model, part: nn.Module, prefix: str, spec: Training, device: torch.device) -> None:
-    """Give a part of a draft its weights of the seed; ``prefix`` is what their names begin with.
+def fill(model: Model, part: Part, spec: Training, device: torch.device) -> None:
+    """Give a part of a draft its weights of the seed.
 
     B is random as A is. peft's is 0, with which no gradient of A could be compared with anything.
     """
     shape = shape_of(spec)
-    for path, module in part.named_modules():
+    for path, module in part.module.named_modules():
         for kind, parameter in list(module.named_parameters(recurse=False)):
-            name = plain(prefix + f"{path}.{kind}".removeprefix("."))
+            name = plain(part.prefix + f"{path}.{kind}".removeprefix("."))
             narrow = not parameter.requires_grad and is_narrow(shape, name)
             value = model.initial(name, tuple(parameter.shape), SEED).to(
                 device, DTYPES[spec.dtype] if narrow else torch.float32)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from hpcbench.plan.training.models import ModelShape
 from hpcbench.workloads.training.models.rotary import Rotation
@@ -82,14 +81,11 @@ def make_norm(shape: ModelShape) -> nn.Module:
 class Block(nn.Module):  # type: ignore[misc]
     """Attention and MLP, each added to what it was given. Norms stand before each, or in BERT
     after each sum.
-
-    ``recomputed``: activations inside the block are not kept; backward runs its forward again.
     """
 
-    def __init__(self, shape: ModelShape, recomputed: bool = False) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.norms_first = shape.family != "bert"
-        self.recomputed = recomputed
         self.attention_norm = make_norm(shape)
         self.attention = Attention(shape)
         self.mlp_norm = make_norm(shape)
@@ -97,14 +93,6 @@ class Block(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor, rotation: Rotation | None) -> torch.Tensor:
         """Return (samples, tokens, hidden) of the same."""
-        # Recomputation is inside of the block, so that what strategies hook to the block itself,
-        # such as gathering its weights, is not done again by it.
-        if self.recomputed and torch.is_grad_enabled():
-            return checkpoint(self._computed, x, rotation, use_reentrant=False,
-                              preserve_rng_state=False)
-        return self._computed(x, rotation)
-
-    def _computed(self, x: torch.Tensor, rotation: Rotation | None) -> torch.Tensor:
         if self.norms_first:
             x = x + self.attention(self.attention_norm(x), rotation)
             return x + self.mlp(self.mlp_norm(x))

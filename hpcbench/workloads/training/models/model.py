@@ -3,34 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 
-class Model(nn.Module):  # type: ignore[misc]
-    """A model, or a stage of one: what is before the blocks, ``blocks`` by number, and ``head``.
+class Part(NamedTuple):
+    """A part of a model that is built and spread on its own.
 
-    ``blocks`` is a ModuleDict; a part that a stage lacks is None.
+    ``prefix`` is what the names of its parameters begin with; ``number`` that of a block in the
+    whole model, None of what is before or behind the blocks.
+    """
+
+    prefix: str
+    module: nn.Module
+    number: int | None
+
+
+class Model(nn.Module):  # type: ignore[misc]
+    """A model, or a stage of one: what is before the blocks, the blocks, and what is behind them.
+
+    Ours have ``blocks``, a ModuleDict by number; a part that a stage lacks is None.
     """
 
     blocks: nn.ModuleDict
 
-    def parts(self) -> Iterator[tuple[str, nn.Module]]:
-        """Yield the parts in order, each with what the names of its parameters begin with."""
+    def parts(self) -> Iterator[Part]:
+        """Yield the parts in order; they hold all parameters."""
         for name, child in self.named_children():
             if child is self.blocks:
-                yield from ((f"blocks.{number}.", block) for number, block in child.items())
+                yield from (Part(f"blocks.{number}.", block, int(number))
+                            for number, block in child.items())
             else:
-                yield f"{name}.", child
+                yield Part(f"{name}.", child, None)
 
     def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
         """Return the first value of a whole parameter, fp32 on the CPU, whatever stage this is."""
         raise NotImplementedError
 
-    def tie(self) -> None:
-        """Let parts that share a weight share it, after parameters were replaced."""
+    def complete(self, device: torch.device) -> None:
+        """Let parts that share a weight share it, and make what is no parameter but a table.
+
+        To be called on the device of the parameters when these were replaced (to_empty,
+        parallelize_module).
+        """
 
 
 def init_weights(model: Model, seed: int) -> None:
@@ -41,13 +59,13 @@ def init_weights(model: Model, seed: int) -> None:
     _draw(model, model, "", seed)
 
 
-def fill_part(model: Model, prefix: str, part: nn.Module, device: torch.device, seed: int) -> None:
+def fill_part(model: Model, part: Part, device: torch.device, seed: int) -> None:
     """Give a part of a model that has no memory yet its weights of the seed."""
-    part.to_empty(device=device)
-    for module in part.modules():
+    part.module.to_empty(device=device)
+    for module in part.module.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.reset_running_stats()
-    _draw(model, part, prefix, seed)
+    _draw(model, part.module, part.prefix, seed)
 
 
 def _draw(model: Model, part: nn.Module, prefix: str, seed: int) -> None:

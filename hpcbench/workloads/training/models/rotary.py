@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import torch
 
-_BASE = 10000.0
-"""As published. Llama 3 has 500000, which changes the angles and no cost."""
-
 
 class Rotation:
     """Cosines and sines of the angles of every position, (positions, head_dim / 2) fp32.
@@ -16,10 +13,11 @@ class Rotation:
     the tensors that it finds in the arguments of a block to the dtype of its weights.
     """
 
-    def __init__(self, positions: int, head_dim: int, device: torch.device) -> None:
+    def __init__(self, positions: int, head_dim: int, base: float,
+                 device: torch.device) -> None:
         pairs = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device)
         position = torch.arange(positions, dtype=torch.float32, device=device)
-        angles = position[:, None] * torch.pow(_BASE, -pairs / head_dim)
+        angles = position[:, None] * torch.pow(base, -pairs / head_dim)
         self.cos = angles.cos()
         self.sin = angles.sin()
 

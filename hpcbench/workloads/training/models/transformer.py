@@ -6,22 +6,20 @@ dropout makes a step random.
 
 from __future__ import annotations
 
-import math
 import re
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpcbench.plan.training.models import ModelShape, is_recomputed
+from hpcbench.plan.training.models import ModelShape
 from hpcbench.workloads.training.models.blocks import Block, make_norm
 from hpcbench.workloads.training.models.model import Model
 from hpcbench.workloads.training.models.rotary import Rotation
-from hpcbench.workloads.training.models.weights import drawn
+from hpcbench.workloads.training.models.weights import of_transformer
 
 TIED = ("head.logits.weight", "embedding.tokens.weight")
 """The weight of the logits, and the one that it is where they are tied."""
-_DEVIATION = 0.02
 _INTO_RESIDUAL = re.compile(r"blocks\.\d+\.(attention\.o|mlp\.down)\.weight")
 
 
@@ -81,40 +79,33 @@ class Transformer(Model):
     stage's, and its weight to be kept the same.
     """
 
-    def __init__(self, shape: ModelShape, blocks: range | None = None,
-                 checkpointing: str = "none") -> None:
+    def __init__(self, shape: ModelShape, blocks: range | None = None) -> None:
         super().__init__()
         blocks = range(shape.layers) if blocks is None else blocks
         self.shape = shape
         self.embedding = Embedding(shape) if blocks.start == 0 else None
-        self.blocks = nn.ModuleDict({
-            str(number): Block(shape, is_recomputed(checkpointing, number)) for number in blocks})
+        self.blocks = nn.ModuleDict({str(number): Block(shape) for number in blocks})
         self.head = Head(shape) if blocks.stop == shape.layers else None
-        self.tie()
+        self._tie()
 
-    def tie(self) -> None:
-        """Let the logits use the token embedding's weight, if they do in this family.
+    def complete(self, device: torch.device) -> None:
+        """Let the logits use the token embedding's weight, if they do in this family."""
+        self._tie()
 
-        To be called again when parameters were replaced (to_empty, parallelize_module).
-        """
+    def _tie(self) -> None:
         if self.shape.tied and self.embedding is not None and self.head is not None:
             self.head.logits.weight = self.embedding.tokens.weight
 
     def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
-        """Return the first value of a whole parameter, fp32 on the CPU.
-
-        As GPT-2: normal of deviation 0.02, divided by the root of the number of additions to the
-        residual for those that add to it. Other than there biases and norms are random, too, about
-        0 and 1: a layout that adds a bias twice then has another loss from the first step on.
-        """
+        """Return the first value of a whole parameter, fp32 on the CPU."""
         name = plain_name(self.shape, name)
-        residual = _INTO_RESIDUAL.fullmatch(name)
-        deviation = _DEVIATION / math.sqrt(2 * self.shape.layers) if residual else _DEVIATION
-        return drawn(name, extents, deviation, seed)
+        return of_transformer(name, extents, seed, self.shape.layers if (
+            _INTO_RESIDUAL.fullmatch(name)) else 0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits or hidden states of tokens or hidden states: see the class."""
-        rotation = (Rotation(self.shape.seq_length, self.shape.head_dim, x.device)
+        rotation = (Rotation(self.shape.seq_length, self.shape.head_dim, self.shape.rotary_base,
+                             x.device)
                     if self.shape.family == "llama" else None)
         if self.embedding is not None:
             x = self.embedding(x)

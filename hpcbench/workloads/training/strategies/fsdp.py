@@ -10,11 +10,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from hpcbench.workloads.collectives.operation import DTYPES
-from hpcbench.workloads.training.data import SEED
-from hpcbench.workloads.training.models.build import make_model
-from hpcbench.workloads.training.models.model import Model, fill_part
+from hpcbench.workloads.training.models.model import Model
 from hpcbench.workloads.training.precision import is_mixed
 from hpcbench.workloads.training.strategies.mesh import Grid, row_of
+from hpcbench.workloads.training.strategies.parts import as_it_is, build
 from hpcbench.workloads.training.strategies.replica import Replica
 
 
@@ -28,21 +27,13 @@ class Fsdp(Replica):
 
     def build(self) -> Model:
         """Return the sharded model. There is never more of it whole on a rank than a block."""
-        model = self.draft()
         mesh, policy = self.open_mesh(), self._policy()
-        for prefix, part in model.parts():
-            self.fill(model, prefix, part)
-            if prefix.startswith("blocks."):
-                fully_shard(part, mesh=mesh, mp_policy=policy,
-                            reshard_after_forward=bool(self.spec.option("reshard")))
-        model.tie()
-        fully_shard(model, mesh=mesh, mp_policy=policy)
-        return model
 
-    def draft(self) -> Model:
-        """Return the model without memory."""
-        with torch.device("meta"):
-            return make_model(self.spec)
+        def shard(part: nn.Module) -> None:
+            gives_up = None if isinstance(part, Model) else bool(self.spec.option("reshard"))
+            fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=gives_up)
+
+        return build(self.draft(), self.place.device, self.fill, as_it_is, shard)
 
     def wrap(self, model: Model) -> nn.Module:
         """Return the model, which was sharded when it was built."""
@@ -67,10 +58,6 @@ class Fsdp(Replica):
         if not is_mixed(self.spec.dtype):
             return MixedPrecisionPolicy()
         return MixedPrecisionPolicy(param_dtype=DTYPES[self.spec.dtype], reduce_dtype=torch.float32)
-
-    def fill(self, model: Model, prefix: str, part: nn.Module) -> None:
-        """Give a part that has no memory yet its weights of the seed."""
-        fill_part(model, prefix, part, self.place.device, SEED)
 
 
 class Hsdp(Fsdp):

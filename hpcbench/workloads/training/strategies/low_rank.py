@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import nn
 
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
@@ -17,8 +16,7 @@ from hpcbench.workloads.training.models.adapted import (
     plain,
     scales_of,
 )
-from hpcbench.workloads.training.models.model import Model
-from hpcbench.workloads.training.models.transformer import Transformer
+from hpcbench.workloads.training.models.model import Model, Part
 from hpcbench.workloads.training.optimizers import make_optimizer
 from hpcbench.workloads.training.strategies.base import Strategy
 from hpcbench.workloads.training.strategies.data import Data
@@ -36,20 +34,13 @@ def low_rank(spec: Training, place: Place) -> Strategy:
 class LowRank(Replica):
     """What all of them have in common: gradients and optimizer are those of the adapters."""
 
-    def draft(self) -> Transformer:
+    def draft(self) -> Model:
         """Return the model with adapters, without memory."""
         return draft(self.spec)
 
-    def fill(self, model: Model, prefix: str, part: nn.Module) -> None:
+    def fill(self, model: Model, part: Part) -> None:
         """Give a part of it memory and the weights of the seed."""
-        fill(model, part, prefix, self.spec, self.place.device)
-
-    def build(self) -> Transformer:
-        """Return the model on the device, with the weights of the seed."""
-        model = self.draft()
-        self.fill(model, "", model)
-        model.tie()
-        return model
+        fill(model, part, self.spec, self.place.device)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimizer of the adapters."""
@@ -87,5 +78,3 @@ class Copies(LowRank, Data):
 
 class Shards(LowRank, Fsdp):
     """Every rank has a part of each weight and of each adapter (fully_shard)."""
-
-    build = Fsdp.build

@@ -8,35 +8,35 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from hpcbench.plan.workload import Training
-from hpcbench.workloads.training.data import SEED
-from hpcbench.workloads.training.models.build import make_model
-from hpcbench.workloads.training.models.model import Model, fill_part
+from hpcbench.workloads.training.models.model import Model, Part
 from hpcbench.workloads.training.optimizers import make_optimizer
 
 Treatment = Callable[[nn.Module], object]
 """What is done to a part of a model that has its weights."""
+Fill = Callable[[Model, Part], object]
+"""What gives a part of a draft memory and its weights of the seed."""
 
 
 def build(
-    spec: Training, device: torch.device, blocks: range | None, divide: Treatment,
-    shard: Treatment,
+    draft: Model, device: torch.device, fill: Fill, divide: Treatment, shard: Treatment,
 ) -> Model:
-    """Return the model, or the stage with these blocks, on the device with the seed's weights.
+    """Return a model, or a stage of one, that had no memory, on the device with its weights.
 
     ``divide`` is done to each block and to what is before and behind them; ``shard`` then to each
     block, and at the end to the model.
     """
-    with torch.device("meta"):
-        model = make_model(spec, blocks)
-    for prefix, part in model.parts():
-        fill_part(model, prefix, part, device, SEED)
-        divide(part)
-        if prefix.startswith("blocks."):
-            shard(part)
-    model.tie()
-    shard(model)
-    return model
+    for part in draft.parts():
+        fill(draft, part)
+        divide(part.module)
+        if part.number is not None:
+            shard(part.module)
+    draft.complete(device)
+    shard(draft)
+    return draft
+
+
+def as_it_is(part: nn.Module) -> None:
+    """Leave a part, or a model, as it is."""
 
 
 def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

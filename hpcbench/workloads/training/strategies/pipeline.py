@@ -19,8 +19,10 @@ from hpcbench.plan.training.resnet import COLOURS, bottlenecks, resnet_of
 from hpcbench.plan.training.schedules import pipelining
 from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import DTYPES, Place
+from hpcbench.workloads.training.data import SEED
 from hpcbench.workloads.training.memory import Held, held, local
-from hpcbench.workloads.training.models.model import Model, mean_loss
+from hpcbench.workloads.training.models.build import make_loss, make_model
+from hpcbench.workloads.training.models.model import Model, fill_part
 from hpcbench.workloads.training.models.transformer import TIED
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.precision import INITIAL_SCALE, AgreedScaler, Autocast, is_mixed
@@ -43,15 +45,23 @@ class Pipeline(Strategy):
         self._divider = Divider(self._grid.row("tp"), spec)
         self._sharder = Sharder(self._grid.row("dp"), spec)
         self._stages = Stages(spec)
-        self._own = {stage: build(spec, place.device, self._stages.blocks(stage),
-                                  self._divider.divide, self._sharder.shard)
+        self._own = {stage: self._build(self._stages.blocks(stage))
                      for stage in self._stages.on(dist.get_rank(self._group))}
         self.holds_loss = self._stages.last in self._own
         self._parameters = [parameter for model in self._own.values()
                             for parameter in model.parameters()]
         self._optimizer = grouped_optimizer(spec.optimizer, self._parameters)
         self._scaler = AgreedScaler(spec.dtype, place.device, place.group)
+        self._mean_loss = make_loss(spec)
         self._schedule = self._open_schedule()
+
+    def _build(self, blocks: range) -> Model:
+        """Return the stage that has these blocks."""
+        with torch.device("meta"):
+            draft = make_model(self.spec, blocks)
+        device = self.place.device
+        return build(draft, device, lambda model, part: fill_part(model, part, device, SEED),
+                     self._divider.divide, self._sharder.shard)
 
     def _open_schedule(self) -> Any:
         """Return the schedule over this rank's stages.
@@ -117,7 +127,7 @@ class Pipeline(Strategy):
     def _loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return a micro-batch's part of the mean loss, scaled."""
         parts = self._stages.microbatches * self.spec.accumulation
-        return self._scaler.scale(mean_loss(logits, targets) / parts)
+        return self._scaler.scale(self._mean_loss(logits, targets) / parts)
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """See `Strategy`."""

@@ -14,12 +14,13 @@ from hpcbench.plan.workload import Training
 from hpcbench.workloads.collectives.operation import Place
 from hpcbench.workloads.training.data import SEED
 from hpcbench.workloads.training.memory import Held, held, local
-from hpcbench.workloads.training.models.build import make_model
-from hpcbench.workloads.training.models.model import Model, init_weights, mean_loss
+from hpcbench.workloads.training.models.build import make_loss, make_model
+from hpcbench.workloads.training.models.model import Model, Part, fill_part
 from hpcbench.workloads.training.optimizers import make_optimizer
 from hpcbench.workloads.training.phases import PhaseClock
 from hpcbench.workloads.training.precision import INITIAL_SCALE, autocast, loss_scaler
 from hpcbench.workloads.training.strategies.base import Batch, Strategy
+from hpcbench.workloads.training.strategies.parts import as_it_is, build
 
 
 class Replica(Strategy):
@@ -36,13 +37,20 @@ class Replica(Strategy):
         self.model = self.wrap(self.plain)
         self.optimizer = self.make_optimizer()
         self._scaler = self.make_scaler()
+        self._loss = make_loss(spec)
 
     def build(self) -> Model:
         """Return the model on the device, with the weights of the seed."""
-        model = make_model(self.spec)
-        init_weights(model, SEED)
-        model.to(self.place.device)
-        return model
+        return build(self.draft(), self.place.device, self.fill, as_it_is, as_it_is)
+
+    def draft(self) -> Model:
+        """Return the model without memory."""
+        with torch.device("meta"):
+            return make_model(self.spec)
+
+    def fill(self, model: Model, part: Part) -> None:
+        """Give a part of it memory and the weights of the seed."""
+        fill_part(model, part, self.place.device, SEED)
 
     def wrap(self, model: Model) -> nn.Module:
         """Return what is called instead of the model."""
@@ -77,7 +85,7 @@ class Replica(Strategy):
         for number, (tokens, targets) in enumerate(micro_batches, start=1):
             with self.communicating(last=number == parts):
                 with self.arithmetic():
-                    loss = mean_loss(self.model(tokens), targets) / (even / len(tokens))
+                    loss = self._loss(self.model(tokens), targets) / (even / len(tokens))
                 phases.end("forward")
                 _backward(self._scaler.scale(loss), phases,
                           exchanges=self.spec.dp > 1 and number == parts)

@@ -48,6 +48,7 @@ class Divider:
         """``mesh`` None: nothing is divided."""
         self._mesh = mesh
         self._by_tokens = mesh is not None and bool(spec.option("sequence_parallel"))
+        self._compiles = spec.compile
         self._by_words = mesh is not None and bool(spec.option("loss_parallel"))
 
     def divide(self, part: nn.Module) -> None:
@@ -64,6 +65,10 @@ class Divider:
                    if getattr(part, name.partition(".")[0]) is not None}
         # Each rank has computed the whole weights from the seed: none is to be sent.
         parallelize_module(part, self._mesh, present, src_data_rank=None)
+        if self._compiles and isinstance(part, Embedding):
+            # What a compiled block is given must be there: of a tensor that is still being
+            # communicated torch 2.13 sends the gradient past what made it.
+            part.register_forward_hook(lambda _part, _given, found: found.clone())
 
     def loss(self) -> AbstractContextManager[object]:
         """Return the context of loss and backward."""
@@ -124,7 +129,7 @@ class Tensor(Replica):
         self._grid = grid_of(self.spec, self.place)
         self._divider = Divider(self._grid.row("tp"), self.spec)
         self._sharder = Sharder(self._grid.row("dp"), self.spec)
-        return build(self.spec, self.place.device, None, self._divider.divide,
+        return build(self.draft(), self.place.device, self.fill, self._divider.divide,
                      self._sharder.shard)
 
     def wrap(self, model: Model) -> nn.Module:

@@ -1,0 +1,183 @@
+"""The models of library transformers: our shapes, and what ours compute with the same weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from hpcbench.plan.training.flops import flops, recomputed
+from hpcbench.plan.training.models import MODELS, ModelShape, parameters, shape_of, shrink
+from hpcbench.workloads.collectives.operation import Place
+from hpcbench.workloads.training.data import SEED, Loader
+from hpcbench.workloads.training.models.build import make_model
+from hpcbench.workloads.training.models.library import LibraryModel
+from hpcbench.workloads.training.models.model import Model, init_weights, mean_loss
+from hpcbench.workloads.training.parity import parity
+from hpcbench.workloads.training.strategies.base import Strategy
+from hpcbench.workloads.training.strategies.data import Data
+from hpcbench.workloads.training.strategies.fsdp import Fsdp
+from hpcbench.workloads.training.strategies.single import Single
+from launcher import ROOT
+from workloads.training_cases import alone, training
+
+BUILT = ["gpt2", "bert-large", "mistral-7b", "llama3-8b"]
+SIZES = {"layers": 2, "hidden": 192, "seq_length": 16, "vocab": 96}
+OURS_OF_LIBRARYS = {
+    "gpt": {
+        "transformer.wte": "embedding.tokens", "transformer.wpe": "embedding.positions",
+        "transformer.ln_f": "head.norm", "transformer.h": "blocks", "ln_1": "attention_norm",
+        "ln_2": "mlp_norm", "attn.c_proj": "attention.o", "mlp.c_fc": "mlp.up",
+        "mlp.c_proj": "mlp.down"},
+    "llama": {
+        "model.embed_tokens": "embedding.tokens", "model.norm": "head.norm",
+        "lm_head": "head.logits", "model.layers": "blocks", "self_attn.": "attention.",
+        "_proj": "", "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "mlp_norm"},
+    "bert": {
+        "bert.embeddings.word_embeddings": "embedding.tokens",
+        "bert.embeddings.position_embeddings": "embedding.positions",
+        "bert.embeddings.token_type_embeddings": "embedding.types",
+        "bert.embeddings.LayerNorm": "embedding.norm", "bert.encoder.layer": "blocks",
+        "attention.self.query": "attention.q", "attention.self.key": "attention.k",
+        "attention.self.value": "attention.v", "attention.output.dense": "attention.o",
+        "attention.output.LayerNorm": "attention_norm", "intermediate.dense": "mlp.up",
+        "output.dense": "mlp.down", "output.LayerNorm": "mlp_norm",
+        "cls.predictions.transform.dense": "head.transform",
+        "cls.predictions.transform.LayerNorm": "head.norm",
+        "cls.predictions.bias": "head.logits.bias"},
+}
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    with alone() as found:
+        yield found
+
+
+def ours(shape: ModelShape, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the library's weights or gradients under our names, in our layout.
+
+    The library's GPT-2 has weights as (inputs, outputs), and one for queries, keys and values.
+    """
+    found = {}
+    for full, tensor in tensors.items():
+        name = full.removeprefix("library.")
+        for theirs, own in OURS_OF_LIBRARYS[shape.family].items():
+            name = name.replace(theirs, own)
+        if shape.family == "gpt" and re.search(r"attn\.|attention\.o|mlp\.(up|down)", name):
+            tensor = tensor.t() if tensor.dim() == 2 else tensor
+        if ".attn.c_attn" in name:
+            for part, rows in zip("qkv", tensor.chunk(3), strict=True):
+                found[name.replace("attn.c_attn", f"attention.{part}")] = rows
+        else:
+            found[name] = tensor
+    return found
+
+
+def counted(model: Model, samples: int) -> int:
+    batch = torch.zeros((samples, model.shape.seq_length), dtype=torch.long, device="meta")
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        mean_loss(model(batch), batch).backward()
+    return counter.get_total_flops()
+
+
+@pytest.fixture
+def _unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer what the library asks of positions: nothing is known of them on the meta device."""
+    monkeypatch.setattr(transformers.masking_utils, "find_packed_sequence_indices",
+                        lambda positions: None)
+
+
+@pytest.mark.usefixtures("_unpacked")
+@pytest.mark.parametrize("name", [*BUILT, "gpt2-xl"])
+def test_the_librarys_model_has_our_parameters_and_flops(name: str) -> None:
+    shape = MODELS[name]
+    with torch.device("meta"):
+        model = LibraryModel(shape, name)
+    assert sum(item.numel() for item in model.parameters()) == parameters(shape).total
+    assert counted(model, 2) == dict(flops(shape, 2))["counted"]
+    for attention in model.modules():
+        assert "Dropout" not in type(attention).__name__ or attention.p == 0
+
+
+@pytest.mark.usefixtures("_unpacked")
+@pytest.mark.parametrize("name", ["gpt2", "bert-large", "mistral-7b"])
+@pytest.mark.parametrize("checkpointing", ["selective", "full"])
+def test_recomputation_is_counted(name: str, checkpointing: str) -> None:
+    shape = shrink(name, layers=3)
+    assert isinstance(shape, ModelShape)
+    with torch.device("meta"):
+        model = make_model(training("single", model=name, sizes={"layers": 3},
+                                    library="transformers", checkpointing=checkpointing))
+    assert counted(model, 2) == (dict(flops(shape, 2))["counted"]
+                                 + recomputed(shape, 2, checkpointing, "counted"))
+
+
+def test_what_bert_is_released_with_beside_that() -> None:
+    """docs: the pooler, and the head that tells whether sentences follow each other."""
+    with torch.device("meta"):
+        config = LibraryModel(MODELS["bert-large"], "bert-large").library.config
+        released = transformers.BertForPreTraining(config)
+    assert sum(item.numel() for item in released.parameters()) == 335_174_458 + 1_051_650
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_our_model_with_the_librarys_weights_computes_the_same(name: str) -> None:
+    theirs = training("single", model=name, sizes=SIZES, library="transformers")
+    own = training("single", model=name, sizes=SIZES)
+    models = [make_model(spec).double() for spec in (theirs, own)]
+    init_weights(models[0], SEED)
+    shape = shape_of(theirs)
+    weights = ours(shape, dict(models[0].named_parameters()))
+    with torch.no_grad():
+        for key, parameter in models[1].named_parameters():
+            parameter.copy_(weights.pop(key))
+    assert not weights
+    tokens, targets = Loader(own, torch.device("cpu")).batch(0, 0, own.batch_size)
+    losses = [mean_loss(model(tokens), targets) for model in models]
+    for loss in losses:
+        loss.backward()
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-6, atol=0)  # some of it is in fp32
+    gradients = ours(shape, {key: item.grad for key, item in models[0].named_parameters()})
+    for key, parameter in models[1].named_parameters():
+        error = (parameter.grad - gradients[key]).norm()
+        # what is 0 but for rounding: gradients of keys' biases
+        assert float(error) <= 1e-5 * float(gradients[key].norm()) + 1e-8, key
+    # the library's own loss: decoders predict the next of the tokens, an encoder the same ones
+    labelled = models[0].library(input_ids=tokens, labels=tokens.contiguous()).loss
+    logits = models[1](tokens)
+    expected = (mean_loss(logits, tokens) if name == "bert-large" else
+                mean_loss(logits[:, :-1], tokens[:, 1:]))
+    torch.testing.assert_close(expected.float(), labelled.float(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+@pytest.mark.parametrize(("strategy", "kind", "changes"), [
+    ("single", Single, {"dtype": "fp32"}),
+    ("data", Data, {"dtype": "fp16", "checkpointing": "selective", "accumulation": 2}),
+    ("fsdp", Fsdp, {"dtype": "bf16", "checkpointing": "full"})])
+@pytest.mark.parametrize("name", BUILT)
+def test_the_librarys_model_is_trained_right(
+    place: Place, name: str, strategy: str, kind: type[Strategy], changes: dict[str, Any],
+) -> None:
+    found = parity(training(strategy, model=name, sizes=SIZES, library="transformers",
+                            **changes), place, kind)
+    assert found.wrong is None
+    assert 0 < found.share < 0.5
+
+
+def test_the_library_is_imported_only_where_it_is_asked_for() -> None:
+    folder = ROOT / "hpcbench"
+    found = [(path.name, line) for path in folder.rglob("*.py") for line in (
+        path.read_text().splitlines()) if re.search(
+            r"import transformers|from transformers|models\.library import", line)]
+    assert sorted(found) == [
+        ("build.py", "    from hpcbench.workloads.training.models.library import LibraryModel"),
+        ("library.py", "import transformers")]
