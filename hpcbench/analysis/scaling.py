@@ -14,11 +14,13 @@ from dataclasses import asdict, dataclass
 
 from hpcbench.analysis.training import rates
 from hpcbench.plan.case import Case
+from hpcbench.plan.training.low_rank import what_is_trained
 from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult
 
 ALONE = "single"
-"""The strategy of one rank, which any other may be compared with."""
+"""The strategy of one rank, which any other may be compared with; also adapters over it, with
+which the same adapters over several ranks may be."""
 _LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls", "runner")
 """What of a training says how it is laid out on its ranks, or follows from that."""
 Key = tuple[object, ...]
@@ -42,7 +44,8 @@ def scaling(items: Iterable[CaseResult]) -> dict[str, Scaling]:
     """Return how each training scales, by case id; those without anything to compare are left out.
 
     A strategy is compared with itself on the fewest ranks that are there, or with ``single`` if
-    that is more than one rank. Options of the strategy are the same; blocks may differ.
+    that is more than one rank, adapters with the same adapters over ``single``. Options of the
+    strategy are the same; blocks may differ.
     """
     groups: dict[Key, list[CaseResult]] = defaultdict(list)
     for item in items:
@@ -62,14 +65,14 @@ def samples_per_s(item: CaseResult) -> float | None:
 
 
 def _same(case: Case) -> Key:
-    """Return what must be equal: model, step, and where it runs."""
+    """Return what must be equal: model, adapters, step, and where it runs."""
     told: Mapping[str, object] = asdict(case.training)
-    return (case.backend, case.device, case.env, case.mode,
+    return (case.backend, case.device, case.env, case.mode, what_is_trained(case.training),
             *((name, value) for name, value in told.items() if name not in _LAID_OUT))
 
 
 def _of_group(group: Sequence[CaseResult]) -> Iterator[Scaling]:
-    alone = [item for item in group if item.case.training.strategy == ALONE]
+    alone = [item for item in group if alone_by(item.case.training)]
     layouts: dict[Key, list[CaseResult]] = defaultdict(list)
     for item in group:
         layouts[item.case.training.strategy, item.case.training.options].append(item)
@@ -81,6 +84,13 @@ def _of_group(group: Sequence[CaseResult]) -> Iterator[Scaling]:
                     kind := _kind(item.case.training, item.case.world_size,
                                   base.case.training, base.case.world_size)):
                 yield Scaling(item, base, kind, _efficiency(item, base))
+
+
+def alone_by(work: Training) -> str:
+    """Return what makes a training one of one rank: ``single``, ``over=single``, or nothing."""
+    if work.strategy == ALONE:
+        return ALONE
+    return f"over={ALONE}" if dict(work.options).get("over") == ALONE else ""
 
 
 def _kind(work: Training, ranks: int, base: Training, base_ranks: int) -> str | None:

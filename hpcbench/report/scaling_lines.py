@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from hpcbench.analysis.scaling import ALONE, Scaling, samples_per_s
+from hpcbench.analysis.scaling import Scaling, alone_by, samples_per_s
 from hpcbench.plan.training.points import Setting
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.text import (
@@ -85,10 +85,10 @@ def _row(
     first, work = group[0], group[0].item.case.training
     shares = {scaled.item.case.world_size: scaled.efficiency for scaled in group}
     base, rate = first.base.case, samples_per_s(first.base)
-    name = f"{ALONE}, " if base.training.strategy == ALONE else ""
+    alone = alone_by(base.training)
     return [
         work.strategy, options,
         options_text([(key, getattr(work, key)) for key in varied]), str(work.batch_size),
-        first.kind, f"{name}{plural(base.world_size, 'rank')}",
+        first.kind, ", ".join(filter(None, (alone, plural(base.world_size, "rank")))),
         MISSING if rate is None else format_number(rate),
         *(f"{100 * shares[count]:.1f}" if count in shares else MISSING for count in ranks)]

@@ -28,9 +28,13 @@ def test_compiled_blocks_compute_what_one_process_does(mpirun: MpiLauncher) -> N
          "strategies": {"fsdp": {}, "tensor": {"sequence_parallel": [False, True]}}},
         {**SMALL, "model": "mistral-7b", "layers": 2, "dtype": "bf16", "library": "transformers",
          "strategies": {"data": {}, "zero1": {}, "fsdp": {}, "hsdp": {}}},
+        {**SMALL, "model": "transformer-tiny", "layers": 2, "strategies": {
+            "lora": {"over": ["data", "fsdp"]}, "qlora": {"over": "data"}}},
+        {**SMALL, "model": "transformer-tiny", "layers": 2, "communication": ["off", "only"],
+         "strategies": {"data": {}}},
     ])
     results = read(mpirun.run(2, config=config, timeout=1100).check(0).folder).results
     mpirun.assert_no_orphans()
-    assert len(results.cases) == 7 + 4 + 3 + 4
+    assert len(results.cases) == 10 + 3 + 4 + 3 + 2
     assert {item.status for item in results.cases} == {"ok"}, [
         (item.case.label, item.reason) for item in results.cases if item.status != "ok"]

@@ -94,11 +94,16 @@ def test_what_has_no_effect_is_a_skip_and_is_not_told() -> None:
         "bucket_mb=1 has no effect with over=fsdp", None]
     assert reasons(qlora={"over": "data", "reshard": [True, False]}) == [
         None, "reshard=False has no effect with over=data"]
-    (single,) = reasons(lora={"over": "single"})
-    assert single is not None
-    assert "over=single trains on one rank, not on 4" in single
     assert dict(told("lora", over="fsdp").options) == {
         "alpha": 32, "over": "fsdp", "rank": 16, "reshard": True, "targets": "all"}
+
+
+def test_adapters_over_single_are_on_one_rank_where_all_are_asked_for() -> None:
+    plan = plan_of(strategies={"lora": {"over": ["single", "data"]}}, world_size=["all", 4])
+    found = {(case.training.option("over"), case.world_size): case.skip for case in plan.cases}
+    assert found == {
+        ("single", 1): None, ("data", 4): None,
+        ("single", 4): "over=single trains on one rank, not on 4: give world_size 1"}
 
 
 def test_rows_that_are_no_whole_blocks_are_not_packed() -> None:

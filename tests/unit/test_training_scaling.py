@@ -56,6 +56,23 @@ def test_ranks_that_share_a_replica_scale_strongly() -> None:
     assert found == {("tensor", 4): ("strong", pytest.approx(1.0))}
 
 
+def test_adapters_are_compared_with_the_same_over_single(
+    tmp_path: Path, capsys: Capture,
+) -> None:
+    def adapted(median_s: float, index: int, over: str, dp: int, rank: int = 16) -> CaseResult:
+        options = (("alpha", 32), *((("bucket_mb", 25),) if over == "data" else ()),
+                   ("over", over), ("rank", rank), ("targets", "all"))
+        return timed(median_s, "lora", index, dp=dp, options=options, adapters=9_216)
+
+    items = [weak()[0], adapted(8e-3, 1, "single", 1), adapted(10e-3, 2, "data", 2),
+             adapted(16e-3, 3, "fsdp", 4), adapted(16e-3, 4, "data", 4, rank=8)]
+    found = {scaled.item.case.index: (scaled.base.case.index, scaled.efficiency)
+             for scaled in scaling(items).values()}
+    assert found == {2: (1, pytest.approx(0.8)), 3: (1, pytest.approx(0.5))}
+    print_results(make_results(tuple(items)), tmp_path)
+    assert capsys.readouterr().out.count("over=single, 1 rank ") == 2
+
+
 @pytest.mark.parametrize("change", [
     {"batch_size": 8}, {"dtype": "bf16"}, {"layers": 4}, {"optimizer": "sgd"},
     {"case": {"backend": "mpi"}}, {"case": {"env": (("A", "1"),)}}])

@@ -23,7 +23,7 @@ from hpcbench.workloads.training.data import Loader
 from hpcbench.workloads.training.models import alteration
 from hpcbench.workloads.training.models.build import make_loss, make_model
 from hpcbench.workloads.training.operation import TrainingOperation
-from workloads.training_cases import alone, training
+from workloads.training_cases import SIZES, alone, training
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch, to itself
               pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
@@ -58,18 +58,24 @@ def test_code_for_the_cpu_is_right(place: Place) -> None:
 
 
 @pytest.mark.usefixtures("_uncoded")
-@pytest.mark.parametrize(("strategy", "changes", "count"), [
-    ("single", {"dtype": "bf16"}, 2), ("data", {"model": "mistral-7b", "accumulation": 2}, 2),
-    ("fsdp", {"checkpointing": "selective", "sizes": {"layers": 4, "hidden": 64, "seq_length": 16,
-                                                      "vocab": 96}}, 3),
-    ("fsdp", {"library": "transformers", "model": "mistral-7b", "dtype": "bf16",
-              "checkpointing": "operators"}, 2)])
+@pytest.mark.parametrize(("strategy", "options", "changes", "count"), [
+    ("lora", {"over": "fsdp"}, {"dtype": "bf16"}, 3),  # the first block's input has no gradient
+    *(pytest.param(*case, marks=pytest.mark.soak) for case in (
+        ("single", {}, {"dtype": "bf16"}, 2),
+        ("fsdp", {}, {"library": "transformers", "model": "mistral-7b", "dtype": "bf16",
+                      "checkpointing": "operators"}, 2),
+        ("data", {}, {"model": "mistral-7b", "accumulation": 2}, 2),
+        ("fsdp", {}, {"checkpointing": "selective", "sizes": SIZES | {"layers": 4}}, 3),
+        ("lora", {"over": "data"}, {"library": "transformers", "model": "gpt2", "dtype": "fp16",
+                                    "sizes": SIZES | {"hidden": 96}}, 3),
+        ("lora", {"over": "data"}, {"checkpointing": "operators", "model": "bert-large"}, 3),
+        ("qlora", {"over": "data"}, {"dtype": "bf16"}, 3)))])
 def test_all_blocks_are_one_graph(
-    place: Place, strategy: str, changes: dict[str, Any], count: int,
+    place: Place, strategy: str, options: dict[str, Any], changes: dict[str, Any], count: int,
 ) -> None:
     forget()
     before = graphs()
-    stepped(training(strategy, compile=True, **changes), place).close()
+    stepped(training(strategy, options, compile=True, **changes), place).close()
     assert graphs() - before == 2 * count  # for the one that is compared, and the one that is timed
 
 
@@ -90,9 +96,9 @@ def test_what_is_compiled_in_a_step_is_found(
 
 @pytest.mark.usefixtures("_uncoded")
 @pytest.mark.parametrize(("model", "library", "checkpointing"), [
-    ("mistral-7b", "hpcbench", "none"), ("mistral-7b", "hpcbench", "operators"),
-    ("mistral-7b", "hpcbench", "full"), ("bert-large", "hpcbench", "none"),
-    ("gpt2", "transformers", "operators")])
+    ("mistral-7b", "hpcbench", "none"), *(pytest.param(*case, marks=pytest.mark.soak) for case in (
+        ("mistral-7b", "hpcbench", "operators"), ("mistral-7b", "hpcbench", "full"),
+        ("bert-large", "hpcbench", "none"), ("gpt2", "transformers", "operators")))])
 def test_a_compiled_block_keeps_no_more_than_is_predicted(
     model: str, library: str, checkpointing: str,
 ) -> None:

@@ -62,7 +62,7 @@ DATA_PARALLEL = (
     StrategySpec(
         "single", "one rank trains alone: what all others are compared with",
         f"{_FOLDER}.single:Single", degrees=_alone, unfit=_suits, calls=lambda _work: (),
-        ranks=1),
+        ranks=lambda _options: 1),
     StrategySpec(
         "data", "every rank has the whole model, gradients are averaged in buckets (DDP)",
         f"{_FOLDER}.data:Data", degrees=_replicas, unfit=_feedback_suits,

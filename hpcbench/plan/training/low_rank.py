@@ -29,6 +29,18 @@ def _spread(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
     return Degrees(dp=ranks)
 
 
+def _all_ranks(options: Mapping[str, Option]) -> int | None:
+    return 1 if options["over"] == "single" else None
+
+
+def what_is_trained(work: Training) -> tuple[object, ...]:
+    """Return the strategy and its options but for how adapters are spread; () without adapters."""
+    if not work.adapters:
+        return ()
+    spread = {"over", *(name for names in _OF.values() for name in names)}
+    return (work.strategy, *(option for option in work.options if option[0] not in spread))
+
+
 def _calls(work: Training) -> tuple[str, ...]:
     over = str(work.option("over"))
     return (*_CALLS[over], *(agreed(work) if over == "fsdp" else ()))
@@ -61,8 +73,7 @@ def _strategy(name: str, meaning: str, unfit: Callable[[Training], str | None],
               *modules: str) -> StrategySpec:
     return StrategySpec(
         name, meaning, _RUNNER, degrees=_spread, unfit=unfit,
-        calls=_calls, options=_OPTIONS, idle=_idle,
-        modules=modules)
+        calls=_calls, options=_OPTIONS, idle=_idle, ranks=_all_ranks, modules=modules)
 
 
 LOW_RANK = (

@@ -57,18 +57,24 @@ def _unfit_stages(work: Training) -> str | None:
     stages, samples = work.pp * stages_per_rank, work.batch_size // work.accumulation
     if reason := unscheduled(schedule, work.pp, stages_per_rank, microbatches):
         return reason
-    if schedule.halves and keeps_products(work.checkpointing):
-        return (f"{schedule.name} runs backward in two halves, and torch lets what checkpointing "
-                "operators keeps be used by one backward only")
-    if schedule.halves and work.compile:
-        return (f"{schedule.name} runs backward in two halves, and that of a compiled block is in "
-                "one piece")
+    if schedule.halves and (reason := _whole_backward(work)):
+        return f"{schedule.name} runs backward in two halves, {reason}"
     if work.layers % stages:
         return f"{work.layers} layers cannot be divided evenly among {stages} stages"
     if samples % microbatches:
         return (f"{samples} samples (batch_size / accumulation) cannot be divided evenly into "
                 f"{microbatches} micro-batches")
     return None
+
+
+def _whole_backward(work: Training) -> str | None:
+    """Return why backward cannot be run in halves, or None; seen with torch 2.13."""
+    if keeps_products(work.checkpointing):
+        return "and torch lets what checkpointing operators keeps be used by one backward only"
+    if work.checkpointing != "none":
+        return (f"and with checkpointing {work.checkpointing} torch computes blocks again for "
+                "each, and for each group of weights: several times instead of once")
+    return "and that of a compiled block is in one piece" if work.compile else None
 
 
 def _unfit_hybrid(work: Training) -> str | None:

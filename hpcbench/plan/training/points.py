@@ -84,7 +84,7 @@ def _points(block: TrainingBlock, job: Job) -> Iterator[TrainingPoint]:
     for asked, setting, device, env, size in product(
             _models(block), _settings(block), block.device, variables, block.world_size):
         for choice in choices:
-            every = choice.strategy.ranks or job.world_size
+            every = choice.strategy.ranks(dict(choice.options)) or job.world_size
             ranks = every if size == "all" else int(size)
             backends = block.backend if choice.backend is None else (choice.backend,)
             for backend, measured in product(backends, inner):

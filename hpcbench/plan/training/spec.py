@@ -28,7 +28,8 @@ class StrategySpec:
         meaning: one line for people.
         runner: ``module:class`` (`workloads.training.strategies`).
         options: its options; degrees are options named ``tp`` and ``pp``.
-        ranks: on how many it runs where a sweep says ``all``; None: on all of the job.
+        ranks: on how many it runs with these options where a sweep says ``all``; None: on all of
+            the job.
         degrees: how ``ranks`` are divided under these options, or why they cannot be.
         unfit: why a training does not suit it (heads, layers, micro-batches ...), or None.
         calls: the collectives of torch.distributed that a step makes.
@@ -45,7 +46,7 @@ class StrategySpec:
     options: Mapping[str, Values] = field(default_factory=lambda: MappingProxyType({}))
     idle: Callable[[Mapping[str, Option]], Mapping[str, str]] = lambda _options: {}
     modules: tuple[str, ...] = ()
-    ranks: int | None = None
+    ranks: Callable[[Mapping[str, Option]], int | None] = lambda _options: None
 
     def without_idle(self, options: Mapping[str, Option]) -> dict[str, Option]:
         """Return the options that have an effect under one another, and those that were changed."""
