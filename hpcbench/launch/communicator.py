@@ -23,6 +23,7 @@ from hpcbench.launch.waiting import FIRST_PAUSE_S, LONGEST_PAUSE_S, wait_quietly
 _SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
 _NOTICE_TAG = 77
 _POST_TAG = 78
+_BYTES_TAG = 80
 _ARRIVAL_S = 0.02  # a ring may overtake the notice it announces
 IDLE_PAUSE_S = 0.2
 
@@ -66,6 +67,12 @@ class Communicator(Protocol):
 
     def posted(self) -> list[tuple[int, Any]]:
         """Return what other ranks have posted since the last call, with who did."""
+
+    def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
+        """Send bytes to a rank that calls `receive`; returns when they need no memory here."""
+
+    def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
+        """Return what ``rank`` sends to this one next."""
 
     def abort(self, code: int) -> None:
         """End every rank of the job now."""
@@ -125,6 +132,14 @@ class SoloCommunicator:
     def posted(self) -> list[tuple[int, Any]]:
         """Return nothing."""
         return []
+
+    def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
+        """There is nobody to send to."""
+        raise LookupError("a single rank has no other")
+
+    def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
+        """There is nobody who sends."""
+        raise LookupError("a single rank has no other")
 
     def abort(self, code: int) -> None:
         """End the process."""
@@ -256,6 +271,26 @@ class MpiCommunicator:
             found.append(message.recv())
         return found
 
+    def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
+        """Send the length, then the bytes: their receiver has to make room first."""
+        for part in (np.array([len(data)], dtype=np.int64), np.frombuffer(data, dtype=np.uint8)):
+            self._wait(self._comm.Isend(part, rank, tag=_BYTES_TAG), timeout_s=timeout_s,
+                       lost=f"rank {rank}")
+
+    def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
+        """Wait for the length, then for as many bytes."""
+        length = np.empty(1, dtype=np.int64)
+        self._receive(length, rank, timeout_s)
+        data = np.empty(int(length[0]), dtype=np.uint8)
+        self._receive(data, rank, timeout_s)
+        return data.tobytes()
+
+    def _receive(
+        self, buffer: np.ndarray[Any, Any], rank: int, timeout_s: float | None,
+    ) -> None:
+        self._wait(self._comm.Irecv(buffer, rank, tag=_BYTES_TAG), timeout_s=timeout_s,
+                   lost=f"rank {rank}")
+
     def abort(self, code: int) -> None:
         """MPI_Abort: end every rank of the job now."""
         self._comm.Abort(code)
@@ -284,7 +319,8 @@ class MpiCommunicator:
 
     def _wait(
         self, request: Any, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None,
+        lost: str = "another rank",
     ) -> None:
         """Test ``request`` with pauses that grow to ``pause_s``. Raises RankLostError when late."""
-        wait_quietly(request, self._while_waiting, timeout_s, lost="another rank",
+        wait_quietly(request, self._while_waiting, timeout_s, lost=lost,
                      longest_pause_s=pause_s)

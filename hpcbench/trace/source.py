@@ -32,6 +32,8 @@ BEGIN_NOTE = "begin"
 """Rank 0's note that a case is about to run, which is not waited for until it is on disk."""
 RESUMED_NOTE = "resumed"
 """Rank 0's note of what an earlier attempt had done, in an attempt that goes on from there."""
+APART_NOTE = "apart"
+"""Rank 0's note of the ranks that do not see its folder: host and folder of each, by rank."""
 CLOCK_NOTE = "clock"
 """The note that a synchronisation of clocks leaves."""
 _ARRAYS = ("samples", "phases")
