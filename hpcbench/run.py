@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hpcbench import __version__
@@ -22,6 +23,7 @@ from hpcbench.launch.clocks import Clocks
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator
 from hpcbench.launch.delivery import deliver
 from hpcbench.launch.folder import RunFolder, create_run_folder, take_up_folder
+from hpcbench.launch.leftovers import bring_leftovers
 from hpcbench.launch.places import Places, find_places, leave, told_apart
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution, resolve
@@ -43,7 +45,7 @@ from hpcbench.measure.noise import NOISE_NOTE, measure_noise
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.history import History
 from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.resume import Asked, Beginning, begin, with_software
+from hpcbench.resume import Asked, Beginning, begin, earlier_run, with_software
 from hpcbench.trace.attempts import attempt_folders
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.sealed import seal, trace_path
@@ -100,6 +102,7 @@ def run(
     """Plan, probe, measure, seal, reduce and report; collective over all ranks."""
     # With torchrun there is no MPI process to protect, and no supervisor beside it.
     asked = replace(asked, inline=by_torchrun(os.environ))
+    _bring_leftovers(comm, topology, asked)
     job = Beginning.from_json(on_root(comm, lambda: begin(asked, comm.size).to_json()))
     plan = job.plan
     network = choose_network(comm, topology.nodes, plan.config["launch"], os.environ)
@@ -121,6 +124,14 @@ def run(
         code = on_root(comm, lambda: _report(folder, plan), IDLE_PAUSE_S)
     comm.barrier(IDLE_PAUSE_S)
     return ExitCode(code)
+
+
+def _bring_leftovers(comm: Communicator, topology: Topology, asked: Asked) -> None:
+    """Have rank 0 get what killed ranks of the run that goes on left on disks of their own."""
+    if asked.folder is not None and (
+            earlier := on_root(comm, lambda: earlier_run(asked, comm.size))):
+        for problem in bring_leftovers(comm, topology, Path(earlier[0]), earlier[1]):
+            _complain(f"{problem}; what it holds is run again, if rank 0 has it from nowhere else")
 
 
 @contextlib.contextmanager

@@ -24,6 +24,8 @@ from hpcbench.trace.sealed import trace_path
 
 PATIENCE_S = 2.0
 """How long a rank looks for what rank 0 has written: NFS clients may be late to see it."""
+APART = ".on-"
+"""Stands between the name of rank 0's folder and the host's in the name of a rank's own."""
 _LONGEST_PAUSE_S = 0.2
 _MOST_LINES = 8
 
@@ -97,8 +99,13 @@ def own_folders(folder: RunFolder, hostname: str) -> Iterator[Path]:
 
     Never the path itself: should the rank see it after all, only later, nothing could come of it.
     """
-    yield folder.path.with_name(f"{folder.path.name}.on-{hostname}")
-    yield Path(tempfile.gettempdir()) / f"hpcbench-{folder.run_id}"
+    yield folder.path.with_name(f"{folder.path.name}{APART}{hostname}")
+    yield place_for_a_while(folder.run_id)
+
+
+def place_for_a_while(run_id: str) -> Path:
+    """Return the folder of a run in the one for temporary files (TMPDIR)."""
+    return Path(tempfile.gettempdir()) / f"hpcbench-{run_id}"
 
 
 def _own_place(folder: RunFolder, topology: Topology) -> list[str]:
@@ -116,8 +123,8 @@ def _own_place(folder: RunFolder, topology: Topology) -> list[str]:
         else:
             return [topology.hostname, str(path)]
     raise FileError(f"{topology.hostname} does not see {folder.path} of rank 0, and has no place "
-                    f"of its own ({'; '.join(tried)}): give a folder that all nodes see with -o DIR "
-                    "(output.folder), or set TMPDIR to one that can be written")
+                    f"of its own ({'; '.join(tried)}): give a folder that all nodes see with "
+                    "-o DIR (output.folder), or set TMPDIR to one that can be written")
 
 
 def told_apart(places: Places) -> list[str]:
