@@ -63,7 +63,7 @@ def test_hb101_missing_rank(tmp_path: Path) -> None:
 def test_hb101_ranks_with_disks_of_their_own(tmp_path: Path) -> None:
     """Rank 0 noted where they write, so the way there is told: of those only that are missing."""
     apart = {"1": ["n7", "/scratch/run.on-n7"], "2": ["n8", "/tmp/hpcbench-run-1"]}
-    traces = write_synthetic_run(tmp_path / "run", make_plan(world_size=3), notes=lambda rank: (
+    traces = write_synthetic_run(tmp_path / "run", PLAN, notes=lambda rank: (
         [("apart", apart)] if rank == 0 else []))
     (traces / "rank00001.h5").unlink()
     results = reduce_folder(tmp_path / "run")
