@@ -30,6 +30,7 @@ from hpcbench.launch.probe import Resolution, resolve
 from hpcbench.launch.session import Topology, open_session
 from hpcbench.launch.setup import (
     header,
+    hosts,
     job_canary,
     job_rendezvous,
     open_pool,
@@ -202,8 +203,8 @@ def _measure(
             faults=plan.config["fault"], inline=plan.config["launch"]["inline"], stop=stop,
             journal=journal, report=report, clocks=clocks,
             budget_s=run_budget_s(plan, len(resolution.devices)),
-            canary=job_canary(plan, ranks), history=history, folder=places.folder.path),
-            pool)
+            canary=job_canary(plan, ranks), history=history, folder=places.folder.path,
+            hosts=hosts(ranks)), pool)
         if reason:
             journal.note(STOPPED_NOTE, {"signal": reason})
         journal.note(END_NOTE, {})

@@ -16,9 +16,13 @@ OPENMPI_ENV: Mapping[str, str] = MappingProxyType({"PRTE_MCA_plm_ssh_agent": str
 """What makes Open MPI's mpirun start its ranks there; MPICH's has options for it."""
 
 
-def inside(count: int, rate: str | None = None) -> tuple[str, ...]:
-    """Return the words before mpirun: so many hosts, and their links' rate in tc's units."""
-    return (str(SCRIPT), "run", str(count), *(("--rate", rate) if rate else ()))
+def inside(count: int, rate: str | None = None, *, two: bool = False) -> tuple[str, ...]:
+    """Return the words before mpirun: so many hosts, and their links' rate in tc's units.
+
+    ``two``: each has a second interface, eth1.
+    """
+    return (str(SCRIPT), "run", str(count), *(("--rate", rate) if rate else ()),
+            *(["--two"] if two else []))
 
 
 def one_rank_each(count: int, mpi: str = "mpich") -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
 from hpcbench.launch.address import Network, socket_variables
 from hpcbench.launch.crew import Rendezvous
+from hpcbench.launch.link import Seat
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import resolve
 from hpcbench.launch.session import Topology
@@ -57,7 +58,14 @@ def job_rendezvous(
         gpu=gpu_indices(ranks)[topology.rank], init_timeout_s=launch["init_timeout_s"],
         # the supervisors' deadline comes first, so that stacks show where a hang is; inline
         # nothing but the group's own timeout can end a call that waits for a failed rank
-        group_timeout_s=longest + (0.0 if launch["inline"] else _GROUP_TIMEOUT_MARGIN_S))
+        group_timeout_s=longest + (0.0 if launch["inline"] else _GROUP_TIMEOUT_MARGIN_S),
+        seat=Seat(hosts(ranks)[topology.rank], network.interface))
+
+
+def hosts(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
+    """Return each rank's host as messages name it: "" for all where there is but one."""
+    names = [rank.hostname for rank in ranks]
+    return tuple(names) if len(set(names)) > 1 else ("",) * len(names)
 
 
 def run_budget_s(plan: Plan, runnable: int) -> float:

@@ -15,13 +15,14 @@ from typing import Any
 
 from hpcbench.launch.clocks import Clocks
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator, InlineComms
-from hpcbench.launch.consultation import agreed_verdict
-from hpcbench.launch.crew import Crew, Guard, Hearing, Rendezvous
+from hpcbench.launch.consultation import EXCHANGE_S, agreed_verdict
+from hpcbench.launch.crew import Crew, Guard, Hearing, NoAgreement, Rendezvous
 from hpcbench.launch.inline import InlineWorker
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution
 from hpcbench.launch.recording import canary_note, heard, record
 from hpcbench.launch.stop import StopRequests
+from hpcbench.launch.verdict import Evidence
 from hpcbench.launch.watchdog import Watchdog, end_job, inline_evidence, set_last_word
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.plan.case import Case, Plan
@@ -29,9 +30,11 @@ from hpcbench.plan.estimate import within_timeout_s
 from hpcbench.plan.history import History, RunKey
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
 from hpcbench.trace.journal import Journal
+from hpcbench.trace.schema import Samples
 from hpcbench.trace.source import BEGIN_NOTE
 
 _RECORDING_TIMEOUT_S = 120.0
+_LOST_EXCHANGE_S = 5.0
 _CANARY_S = 5.0
 _NUMBERS = 1 << 24
 """More than the cases that one set of workers runs in a pass, canaries included."""
@@ -46,6 +49,7 @@ class Job:
 
     ``faults`` are the config's faults as plain values, ``required`` backends whose skips fail;
     ``history`` is what earlier attempts have done; ``folder`` is that of the results;
+    ``hosts`` are each rank's as messages name it;
     ``budget_s`` is for the timed loop of one run of a case; ``canary`` is None if there is none.
     """
 
@@ -65,6 +69,7 @@ class Job:
     canary: Case | None
     history: History
     folder: Path
+    hosts: tuple[str, ...]
 
 
 def supervise(job: Job, pool: WorkerPool) -> str:
@@ -226,7 +231,7 @@ class _Team:
                 case.case_id, self._shift.turn.launch, self._shift.turn.pass_index)._asdict())
         faults = [fault for fault in job.faults
                   if fault["rank"] == members.rank and _matches(fault["case"], case)]
-        hearing = self.crew.run(case, self._next_number(), self._terms(
+        hearing = self._heard(case, self._terms(
             case, job.resolution.devices[case.case_id], faults))
         window = (began_ns, time.perf_counter_ns())
         job.journal.append(heard(
@@ -246,13 +251,24 @@ class _Team:
         """
         if (canary := self._canary) is None:
             return ""
-        hearing = self.crew.run(canary, self._next_number(), self._terms(canary, "cpu", []))
+        hearing = self._heard(canary, self._terms(canary, "cpu", []))
         self._job.journal.note("canary", canary_note(
             canary, self._shift.turn, hearing, self.crew.rows()))
         self._canary_at = time.monotonic()
         if hearing.verdict.status != "ok":
             self._canary = None
         return hearing.stop
+
+    def _heard(self, case: Case, terms: Mapping[str, Any]) -> Hearing:
+        """Have the crew run a case; end the job if the supervisors cannot agree on how it ended."""
+        began_ns = time.perf_counter_ns()
+        try:
+            return self.crew.run(case, self._next_number(), terms)
+        except NoAgreement as lost:
+            _give_up(self._job, _LastCase(
+                case, self._shift.turn, began_ns, self._members, lost.evidence,
+                self.crew.rows(), f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
+            raise
 
     def _terms(
         self, case: Case, device: str, faults: Sequence[Mapping[str, Any]],
@@ -285,29 +301,48 @@ def _guard(job: Job, shift: _Shift) -> Guard:
 
     def guarded(worker: WorkerHandle, case: Case) -> Watchdog:
         began_ns = time.perf_counter_ns()
-        return Watchdog(case.timeout_s, lambda late_s: _give_up(
-            job, comms.watchdog, worker, case, shift.turn, began_ns, late_s))
+        def give_up(late_s: float) -> None:
+            evidence = job.rendezvous.seat.sign(inline_evidence(comms.watchdog.rank, worker))
+            _give_up(job, _LastCase(
+                case, shift.turn, began_ns, comms.watchdog, evidence, worker.progress.rows(),
+                "it ran in the MPI process (backend mpi), so the job ends here"), late_s)
+
+        return Watchdog(case.timeout_s, give_up)
 
     return guarded
 
 
-def _give_up(
-    job: Job, comm: Communicator, worker: WorkerHandle, case: Case, turn: Turn, began_ns: int,
-    late_s: float,
-) -> None:
-    """Record the inline case that does not end, and end the job; run by the watchdog."""
+@dataclass(frozen=True, slots=True)
+class _LastCase:
+    """The case that the job ends with, what this rank knows of it, and why the job ends.
+
+    ``comm`` is one on which the ranks are not in the middle of anything that cannot end.
+    """
+
+    case: Case
+    turn: Turn
+    began_ns: int
+    comm: Communicator
+    evidence: Evidence
+    samples: Samples
+    why: str
+
+
+def _give_up(job: Job, last: _LastCase, late_s: float, exchange_s: float = EXCHANGE_S) -> None:
+    """Record the case of which no ordinary verdict can be had, and end the job."""
     set_last_word()
-    evidence = inline_evidence(comm.rank, worker)
-    verdict, speaker = agreed_verdict(comm, evidence, case.timeout_s, late_s)
-    last = record(
-        case, turn, verdict.status, verdict.reason, blamed_rank=verdict.blamed_rank,
-        window=(began_ns, time.perf_counter_ns()), samples=worker.progress.rows(),
+    case, comm, evidence = last.case, last.comm, last.evidence
+    verdict, speaker = agreed_verdict(
+        comm, evidence, case.timeout_s, late_s, exchange_s, job.hosts)
+    written = record(
+        case, last.turn, verdict.status, verdict.reason, blamed_rank=verdict.blamed_rank,
+        window=(last.began_ns, time.perf_counter_ns()), samples=last.samples,
         detail={"evidence": evidence.outcome.value, "cause": evidence.cause},
         attempt=job.history.attempt)
-    end_job(comm, lambda: job.journal.append(last), (
+    planned = case.case_id in job.resolution.devices  # the canary is not
+    end_job(comm, lambda: job.journal.append(*([written] if planned else [])), (
         f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
-        "  it ran in the MPI process (backend mpi), so the job ends here; what was acknowledged "
-        f"is on disk: hpcbench reduce {job.folder}"
+        f"  {last.why}; what was acknowledged is on disk: hpcbench reduce {job.folder}"
         ) if speaker == comm.rank else "")
 
 
