@@ -23,6 +23,7 @@ from hpcbench.launch.clocks import Clocks
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator
 from hpcbench.launch.delivery import deliver
 from hpcbench.launch.folder import RunFolder, create_run_folder, take_up_folder
+from hpcbench.launch.job import Job, Report
 from hpcbench.launch.leftovers import bring_leftovers
 from hpcbench.launch.places import Places, find_places, leave, told_apart
 from hpcbench.launch.pool import WorkerPool
@@ -40,7 +41,7 @@ from hpcbench.launch.setup import (
     versions,
 )
 from hpcbench.launch.stop import StopRequests, stop_requests
-from hpcbench.launch.supervisor import Job, Report, is_done, runs_left, supervise
+from hpcbench.launch.supervisor import is_done, runs_left, supervise
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.noise import NOISE_NOTE, measure_noise
 from hpcbench.plan.case import Case, Plan

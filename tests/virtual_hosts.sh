@@ -2,12 +2,14 @@
 # Hosts on one machine, for root: each with network, host name, IPC and /dev/shm of its own, on one
 # switch. All of it goes when the last process inside ends.
 #
-#   virtual_hosts.sh run N [--rate R] [--two] COMMAND...  COMMAND on the first of the hosts vh1 ... vhN
+#   virtual_hosts.sh run N [--rate R [--queue Q]] [--two] COMMAND...
+#                                                 COMMAND on the first of the hosts vh1 ... vhN
 #   virtual_hosts.sh [OPTIONS] HOST COMMAND...    what mpirun calls in place of ssh
 #
 # R limits each host's link, each direction for itself, in the units of tc(8): 1gbit. A token bucket
-# of the kernel (sch_tbf) does it, which costs next to no CPU time and drops nothing. With --two each
-# host has a second interface, eth1, at 10.78.0.I, that MPI does not use.
+# of the kernel (sch_tbf) does it, which costs next to no CPU time and drops nothing unless only Q
+# may wait in it (20kb): then it drops what comes too fast, as switches do. With --two each host has
+# a second interface, eth1, at 10.78.0.I, that MPI does not use.
 set -eu
 hosts=/run/netns
 
@@ -22,6 +24,11 @@ if [ "$1" = inside ]; then
     rate=
     if [ "$1" = --rate ]; then
         rate=$2
+        shift 2
+    fi
+    waiting="burst 70kb latency 50ms"
+    if [ "$1" = --queue ]; then
+        waiting="burst 5kb limit $2"
         shift 2
     fi
     two=
@@ -46,10 +53,10 @@ if [ "$1" = inside ]; then
         ip -n "vh$i" link set eth0 up
         ip -n "vh$i" link set lo up
         if [ "$rate" ]; then
-            # Just over one packet of 64 KiB, as the kernel hands them on: a larger burst lets whole
+            # A burst just over one packet of 64 KiB, as the kernel hands them on: a larger one lets whole
             # messages through at full speed. to$i sends to the host, its eth0 sends from it.
-            tc qdisc add dev "to$i" root tbf rate "$rate" burst 70kb latency 50ms
-            tc -n "vh$i" qdisc add dev eth0 root tbf rate "$rate" burst 70kb latency 50ms
+            tc qdisc add dev "to$i" root tbf rate "$rate" $waiting
+            tc -n "vh$i" qdisc add dev eth0 root tbf rate "$rate" $waiting
         fi
         if [ "$two" ]; then
             ip link add "too$i" type veth peer name eth1 netns "vh$i"

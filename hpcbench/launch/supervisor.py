@@ -10,27 +10,21 @@ import fnmatch
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from hpcbench.launch.clocks import Clocks
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator, InlineComms
-from hpcbench.launch.consultation import EXCHANGE_S, agreed_verdict
-from hpcbench.launch.crew import Crew, Guard, Hearing, NoAgreement, Rendezvous
+from hpcbench.launch.crew import Crew, Guard, Hearing, NoAgreement
 from hpcbench.launch.inline import InlineWorker
+from hpcbench.launch.job import Job
+from hpcbench.launch.last_case import LastCase, give_up, guard
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution
 from hpcbench.launch.recording import canary_note, heard, record
-from hpcbench.launch.stop import StopRequests
-from hpcbench.launch.verdict import Evidence
-from hpcbench.launch.watchdog import Watchdog, end_job, inline_evidence, set_last_word
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.estimate import within_timeout_s
 from hpcbench.plan.history import History, RunKey
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
-from hpcbench.trace.journal import Journal
-from hpcbench.trace.schema import Samples
 from hpcbench.trace.source import BEGIN_NOTE
 
 _RECORDING_TIMEOUT_S = 120.0
@@ -38,38 +32,6 @@ _LOST_EXCHANGE_S = 5.0
 _CANARY_S = 5.0
 _NUMBERS = 1 << 24
 """More than the cases that one set of workers runs in a pass, canaries included."""
-
-Report = Callable[[Case, str, str, float, int, int], None]
-"""Called after each case with its status, reason, seconds, launch and pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Everything a supervisor works from. ``socket_env`` goes to every worker.
-
-    ``faults`` are the config's faults as plain values, ``required`` backends whose skips fail;
-    ``history`` is what earlier attempts have done; ``folder`` is that of the results;
-    ``hosts`` are each rank's as messages name it;
-    ``budget_s`` is for the timed loop of one run of a case; ``canary`` is None if there is none.
-    """
-
-    comm: Communicator
-    plan: Plan
-    resolution: Resolution
-    required: frozenset[str]
-    rendezvous: Rendezvous
-    socket_env: Mapping[str, str]
-    faults: Sequence[Mapping[str, Any]]
-    inline: bool
-    stop: StopRequests
-    journal: Journal
-    report: Report
-    clocks: Clocks
-    budget_s: float
-    canary: Case | None
-    history: History
-    folder: Path
-    hosts: tuple[str, ...]
 
 
 def supervise(job: Job, pool: WorkerPool) -> str:
@@ -265,7 +227,7 @@ class _Team:
         try:
             return self.crew.run(case, self._next_number(), terms)
         except NoAgreement as lost:
-            _give_up(self._job, _LastCase(
+            give_up(self._job, LastCase(
                 case, self._shift.turn, began_ns, self._members, lost.evidence,
                 self.crew.rows(), f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
             raise
@@ -295,55 +257,9 @@ def _hiring(job: Job, pool: WorkerPool, shift: _Shift) -> Callable[[], WorkerHan
 
 def _guard(job: Job, shift: _Shift) -> Guard:
     """Return the watchdog of cases that cannot be isolated; under --inline a debugger may wait."""
-    comms = shift.comms
-    if not shift.generation.inline or comms is None or job.inline:
+    if not shift.generation.inline or shift.comms is None or job.inline:
         return lambda worker, case: contextlib.nullcontext()
-
-    def guarded(worker: WorkerHandle, case: Case) -> Watchdog:
-        began_ns = time.perf_counter_ns()
-        def give_up(late_s: float) -> None:
-            evidence = job.rendezvous.seat.sign(inline_evidence(comms.watchdog.rank, worker))
-            _give_up(job, _LastCase(
-                case, shift.turn, began_ns, comms.watchdog, evidence, worker.progress.rows(),
-                "it ran in the MPI process (backend mpi), so the job ends here"), late_s)
-
-        return Watchdog(case.timeout_s, give_up)
-
-    return guarded
-
-
-@dataclass(frozen=True, slots=True)
-class _LastCase:
-    """The case that the job ends with, what this rank knows of it, and why the job ends.
-
-    ``comm`` is one on which the ranks are not in the middle of anything that cannot end.
-    """
-
-    case: Case
-    turn: Turn
-    began_ns: int
-    comm: Communicator
-    evidence: Evidence
-    samples: Samples
-    why: str
-
-
-def _give_up(job: Job, last: _LastCase, late_s: float, exchange_s: float = EXCHANGE_S) -> None:
-    """Record the case of which no ordinary verdict can be had, and end the job."""
-    set_last_word()
-    case, comm, evidence = last.case, last.comm, last.evidence
-    verdict, speaker = agreed_verdict(
-        comm, evidence, case.timeout_s, late_s, exchange_s, job.hosts)
-    written = record(
-        case, last.turn, verdict.status, verdict.reason, blamed_rank=verdict.blamed_rank,
-        window=(last.began_ns, time.perf_counter_ns()), samples=last.samples,
-        detail={"evidence": evidence.outcome.value, "cause": evidence.cause},
-        attempt=job.history.attempt)
-    planned = case.case_id in job.resolution.devices  # the canary is not
-    end_job(comm, lambda: job.journal.append(*([written] if planned else [])), (
-        f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
-        f"  {last.why}; what was acknowledged is on disk: hpcbench reduce {job.folder}"
-        ) if speaker == comm.rank else "")
+    return guard(job, shift.comms, shift.turn)
 
 
 def _matches(pattern: str, case: Case) -> bool:

@@ -104,7 +104,7 @@ def test_killed_and_stopped_with_own_disks(mpirun: MpiLauncher, tmp_path: Path) 
     config = sweep("8", "16", "32", "64", "128", measure=LONG)
     with mpirun.start(3, config=config, **_apart(
             mpirun, temporary=tmp_path / "temporary")) as job:
-        job.wait_for("[ 3/10]")
+        job.wait_for("[ 3/10]", timeout=90)
         job.kill()
     home, folder = job.home, job.folder
     assert folder is not None
@@ -132,7 +132,7 @@ def _resumed_and_stopped(
     enter = ["sh", "-c", 'cd "$0" && exec "$@"', str(job.home)]
     with mpirun.start(3, command=words, before=enter,
                       env={"READ_ONLY": "2", "TMPDIR": str(temporary)}) as second:
-        second.wait_for("[1/")
+        second.wait_for("[1/", timeout=90)
         os.kill(second.pid, signal.SIGUSR1)
         second.wait(30).check(3)
     return second
