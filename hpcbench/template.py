@@ -1,7 +1,7 @@
 """The template process of one rank: torch imported, MPI never touched, forks workers.
 
-Started by a supervisor as ``python -m hpcbench.template SOCKET_FD PARENT_PID``. It runs one
-thread and touches no device, so a fork of it is a sound worker within milliseconds.
+Started by a supervisor as ``python -m hpcbench.template SOCKET_FD PARENT_PID MODULE...``. It runs
+one thread and touches no device, so a fork of it is a sound worker within milliseconds.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import importlib
 import json
 import os
 import resource
@@ -38,6 +39,8 @@ def main() -> None:
 
     import hpcbench.worker  # noqa: F401
 
+    for name in sys.argv[3:]:  # here once, in place of once in each worker
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()
     control.send(json.dumps({"event": "ready"}).encode())

@@ -25,14 +25,15 @@ class WorkerPool:
 
     def __init__(
         self, env: Mapping[str, str], progress: SharedProgress, *, memory_limit_bytes: int,
-        ready_timeout_s: float,
+        ready_timeout_s: float, modules: Sequence[str] = (),
     ) -> None:
-        """Start the template for ``env`` in the background."""
+        """Start the template for ``env`` in the background; it imports ``modules``, too."""
         self.progress = progress
         self._env = dict(env)
         self._memory_limit_bytes = memory_limit_bytes
         self._ready_timeout_s = ready_timeout_s
-        self._template = Template(self._env, ready_timeout_s)
+        self._modules = modules
+        self._template = Template(self._env, ready_timeout_s, modules)
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -50,14 +51,14 @@ class WorkerPool:
         wanted = {**self._env, **early}
         if self._template.env != wanted or not self._template.is_alive():
             self._template.close()
-            self._template = Template(wanted, self._ready_timeout_s)
+            self._template = Template(wanted, self._ready_timeout_s, self._modules)
         limit = self._memory_limit_bytes if limited else 0
         return self._template.fork(WorkerSettings(late, limit), self.progress)
 
     def renew(self) -> None:
         """Have later workers come from a new template process: an independent launch."""
         self._template.close()
-        self._template = Template(self._env, self._ready_timeout_s)
+        self._template = Template(self._env, self._ready_timeout_s, self._modules)
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
         """Return what this machine has, asked in a process that ends afterwards."""

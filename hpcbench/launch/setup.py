@@ -27,6 +27,8 @@ from hpcbench.plan.estimate import case_budget_s
 from hpcbench.trace.schema import Header
 
 _GROUP_TIMEOUT_MARGIN_S = 300.0
+_SHARDING = ("torch.distributed.tensor",)
+"""What most strategies import: half as much again as torch, so left out where it can be."""
 
 
 def open_pool(plan: Plan, topology: Topology) -> WorkerPool:
@@ -36,7 +38,8 @@ def open_pool(plan: Plan, topology: Topology) -> WorkerPool:
     return WorkerPool(
         env, SharedProgress.create(most_rows(plan)),
         memory_limit_bytes=int((launch["memory_limit_gb"] or 0) * 1e9),
-        ready_timeout_s=_init_timeout_s(plan, topology))
+        ready_timeout_s=_init_timeout_s(plan, topology),
+        modules=_SHARDING * any(case.kind == "training" for case in plan.cases))
 
 
 def _init_timeout_s(plan: Plan, topology: Topology) -> float:

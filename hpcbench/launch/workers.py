@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -80,8 +80,13 @@ class WorkerSettings:
 class Template:
     """The template process of this rank, as a context manager; its end ends its workers."""
 
-    def __init__(self, env: Mapping[str, str], ready_timeout_s: float) -> None:
-        """Start it; `wait_ready` waits for it, so that other work can go on meanwhile."""
+    def __init__(
+        self, env: Mapping[str, str], ready_timeout_s: float, modules: Sequence[str] = (),
+    ) -> None:
+        """Start it; `wait_ready` waits for it, so that other work can go on meanwhile.
+
+        ``modules`` are imported beside torch.
+        """
         self.env = dict(env)
         self._ready_timeout_s = ready_timeout_s
         self._ended: dict[int, int] = {}
@@ -93,7 +98,7 @@ class Template:
         with theirs, processes.requests_held():
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
-                 str(os.getpid())],
+                 str(os.getpid()), *modules],
                 env=self.env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                 stdout=self._output_fd, stderr=self._output_fd, start_new_session=True)
 

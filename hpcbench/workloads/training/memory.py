@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -46,7 +46,9 @@ def local_bytes(tensor: torch.Tensor) -> int:
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """Return this rank's part of a sharded tensor, in the same memory; of others all."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    tensors = sys.modules.get("torch.distributed.tensor")  # costs a third of torch to import
+    sharded = tensors is not None and isinstance(tensor, tensors.DTensor)
+    return tensor.to_local() if sharded else tensor
 
 
 class Peak:
