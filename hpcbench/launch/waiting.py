@@ -12,8 +12,8 @@ FIRST_PAUSE_S = 20e-6
 LONGEST_PAUSE_S = 2e-3
 _PATIENT_PAUSE_S = 20e-3
 _SHARE = 0.01
-"""A wait that has lasted long may last this much longer: 64 ranks on 2 cores that look every 2 ms
-while one of them starts take most of a core from it."""
+"""A wait that has lasted long may last this much longer: a rank that looks every 2 ms takes 2 %
+of a core, and 64 ranks on 2 cores that wait for one of them to start would leave it little."""
 
 
 def wait_quietly(

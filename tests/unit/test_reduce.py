@@ -426,7 +426,6 @@ def test_many_ranks_with_64_open_files_in_little_time_and_memory(
     cpu_s, peak_kib = map(float, subprocess.run(
         [sys.executable, "-c", REDUCE_AND_TELL, str(tmp_path / "run")], check=True, text=True,
         capture_output=True).stdout.split())
-    print("MEASURED", ranks, cpu_s, peak_kib)
     assert cpu_s < ranks * MOST_CPU_S_A_RANK and peak_kib < MOST_KIB, (cpu_s, peak_kib)
     with open_results(tmp_path / "run") as file:
         results = file.results
