@@ -67,6 +67,22 @@ def begin(asked: Asked, world_size: int) -> Beginning:
     return _going_on(asked, asked.folder, world_size)
 
 
+def earlier_run(asked: Asked, world_size: int) -> tuple[str, str] | None:
+    """Return folder and run id of the run that this job goes on with; None if it begins one.
+
+    Raises UsageError for a folder that is no run's.
+    """
+    from hpcbench.reduce.history import is_fresh, run_id_before
+
+    folder = asked.folder
+    if folder == LATEST:
+        folder = Path(_planned(asked, world_size).config["output"]["folder"]).absolute() / LATEST
+    if folder is None or is_fresh(folder := folder.resolve()):
+        return None
+    run_id = run_id_before(folder)
+    return (str(folder), run_id) if run_id else None
+
+
 def _planned(asked: Asked, world_size: int) -> Plan:
     from hpcbench.config.load import load_config
     from hpcbench.plan.expand import make_plan

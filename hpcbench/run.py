@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hpcbench import __version__
@@ -20,12 +21,17 @@ from hpcbench.launch.agreement import AgreedError, on_all, on_root
 from hpcbench.launch.announced import announced_rank, by_torchrun
 from hpcbench.launch.clocks import Clocks
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator
+from hpcbench.launch.delivery import deliver
 from hpcbench.launch.folder import RunFolder, create_run_folder, take_up_folder
+from hpcbench.launch.job import Job, Report
+from hpcbench.launch.leftovers import bring_leftovers
+from hpcbench.launch.places import Places, find_places, leave, told_apart
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution, resolve
 from hpcbench.launch.session import Topology, open_session
 from hpcbench.launch.setup import (
     header,
+    hosts,
     job_canary,
     job_rendezvous,
     open_pool,
@@ -35,17 +41,23 @@ from hpcbench.launch.setup import (
     versions,
 )
 from hpcbench.launch.stop import StopRequests, stop_requests
-from hpcbench.launch.supervisor import Job, Report, is_done, runs_left, supervise
+from hpcbench.launch.supervisor import is_done, runs_left, supervise
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.noise import NOISE_NOTE, measure_noise
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.history import History
 from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.resume import Asked, Beginning, begin, with_software
+from hpcbench.resume import Asked, Beginning, begin, earlier_run, with_software
 from hpcbench.trace.attempts import attempt_folders
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.sealed import seal, trace_path
-from hpcbench.trace.source import END_NOTE, RESUMED_NOTE, STOPPED_NOTE, UnreadableTrace
+from hpcbench.trace.source import (
+    APART_NOTE,
+    END_NOTE,
+    RESUMED_NOTE,
+    STOPPED_NOTE,
+    UnreadableTrace,
+)
 
 _STARTED_BY_TORCHRUN = " (torchrun; with mpirun or srun they are isolated)"
 
@@ -92,6 +104,7 @@ def run(
     """Plan, probe, measure, seal, reduce and report; collective over all ranks."""
     # With torchrun there is no MPI process to protect, and no supervisor beside it.
     asked = replace(asked, inline=by_torchrun(os.environ))
+    _bring_leftovers(comm, topology, asked)
     job = Beginning.from_json(on_root(comm, lambda: begin(asked, comm.size).to_json()))
     plan = job.plan
     network = choose_network(comm, topology.nodes, plan.config["launch"], os.environ)
@@ -103,13 +116,24 @@ def run(
         nothing_left = is_done(plan, resolution, history)
         folder = RunFolder.from_json(on_root(
             comm, lambda: _folder(job, history, nothing_left).to_json()))
+        places = find_places(comm, topology, folder)
         if not nothing_left:
-            _measure(comm, topology, network, plan, pool, ranks, resolution, folder, history, stop)
+            _measure(comm, topology, network, plan, pool, ranks, resolution, places, history, stop)
     with _can_be_made_good(folder):
-        on_all(comm, "sealing the trace", lambda: _seal(folder, comm.rank))
+        on_all(comm, "sealing the trace",
+               lambda: _seal(places.own, comm.rank, measured=not nothing_left))
+        _bring_in(comm, places)
         code = on_root(comm, lambda: _report(folder, plan), IDLE_PAUSE_S)
     comm.barrier(IDLE_PAUSE_S)
     return ExitCode(code)
+
+
+def _bring_leftovers(comm: Communicator, topology: Topology, asked: Asked) -> None:
+    """Have rank 0 get what killed ranks of the run that goes on left on disks of their own."""
+    if asked.folder is not None and (
+            earlier := on_root(comm, lambda: earlier_run(asked, comm.size))):
+        for problem in bring_leftovers(comm, topology, Path(earlier[0]), earlier[1]):
+            _complain(f"{problem}; what it holds is run again, if rank 0 has it from nowhere else")
 
 
 @contextlib.contextmanager
@@ -152,17 +176,19 @@ def _mpi_facts() -> dict[str, Any]:
 
 def _measure(
     comm: Communicator, topology: Topology, network: Network, plan: Plan, pool: WorkerPool,
-    ranks: Sequence[RankFacts], resolution: Resolution, folder: RunFolder, history: History,
+    ranks: Sequence[RankFacts], resolution: Resolution, places: Places, history: History,
     stop: StopRequests,
 ) -> None:
     """Supervise the whole sweep; this rank's journal is complete when this returns."""
     opened: list[Journal] = []
-    who = header(topology, network, plan, folder.run_id, ranks)
+    who = header(topology, network, plan, places.own.run_id, ranks)
     on_all(comm, "opening the trace", lambda: opened.append(Journal.create(
-        journal_path(folder.traces, comm.rank), who, plan if comm.rank == 0 else None)))
+        journal_path(places.own.traces, comm.rank), who, plan if comm.rank == 0 else None)))
     left = runs_left(plan, resolution, history)
     with opened[0] as journal, _progress(
-            comm, plan, resolution, topology, folder, history, left) as report:
+            comm, plan, resolution, topology, places, history, left) as report:
+        if comm.rank == 0 and places.apart:
+            journal.note(APART_NOTE, {str(rank): place for rank, place in places.apart.items()})
         if comm.rank == 0 and history.attempt:
             journal.note(RESUMED_NOTE, {
                 "attempt": history.attempt, "left": len(left), "changes": list(history.changes),
@@ -178,7 +204,8 @@ def _measure(
             faults=plan.config["fault"], inline=plan.config["launch"]["inline"], stop=stop,
             journal=journal, report=report, clocks=clocks,
             budget_s=run_budget_s(plan, len(resolution.devices)),
-            canary=job_canary(plan, ranks), history=history, folder=folder.path), pool)
+            canary=job_canary(plan, ranks), history=history, folder=places.folder.path,
+            hosts=hosts(ranks)), pool)
         if reason:
             journal.note(STOPPED_NOTE, {"signal": reason})
         journal.note(END_NOTE, {})
@@ -194,7 +221,7 @@ def _look_for_noise(comm: Communicator, plan: Plan, journal: Journal) -> None:
 
 @contextlib.contextmanager
 def _progress(
-    comm: Communicator, plan: Plan, resolution: Resolution, topology: Topology, folder: RunFolder,
+    comm: Communicator, plan: Plan, resolution: Resolution, topology: Topology, places: Places,
     history: History, todo: Sequence[Case],
 ) -> Iterator[Report]:
     """Give what to call after each case; only rank 0 prints."""
@@ -207,7 +234,9 @@ def _progress(
         progress.message(
             f"hpcbench {__version__}: {comm.size} rank(s) on {len(topology.nodes)} node(s), "
             f"{len(todo)} cases to run, {len(resolution.skips)} cannot run here")
-        progress.message(f"results in {folder.path}")
+        progress.message(f"results in {places.folder.path}")
+        for line in told_apart(places):
+            progress.message(line)
         if history.attempt:
             progress.message(f"attempt {history.attempt} at this run: {len(history.finished)} runs "
                              "of cases were done before and are not repeated")
@@ -227,16 +256,27 @@ def _progress(
         yield progress.case_done
 
 
-def _seal(folder: RunFolder, rank: int) -> None:
+def _seal(folder: RunFolder, rank: int, *, measured: bool) -> None:
     """Turn this rank's journal into its trace; of earlier attempts, too, that had no time to."""
     for traces in attempt_folders(folder.path / "traces"):
         journal, trace = journal_path(traces, rank), trace_path(traces, rank)
         earlier = contextlib.suppress(UnreadableTrace) if traces != folder.traces else (
             contextlib.nullcontext())  # of others the reducer says what is wrong with them
         with earlier:
-            if journal.is_file() or (traces == folder.traces and not trace.is_file()):
+            if journal.is_file() or (measured and traces == folder.traces):
                 seal(journal, trace)
                 journal.unlink()
+
+
+def _bring_in(comm: Communicator, places: Places) -> None:
+    """Have rank 0 get the traces of the ranks that do not see its folder; collective."""
+    trace = trace_path(places.own.traces, comm.rank)
+    mine = {trace.name: trace} if trace.is_file() else {}
+    for problem in deliver(comm, mine, places.apart, places.folder.traces):
+        _complain(f"{problem}; copy it to {places.folder.traces} on rank 0's node, then: "
+                  f"hpcbench reduce {places.folder.path}")
+    if comm.rank in places.apart:
+        leave(places.own)
 
 
 def _report(folder: RunFolder, plan: Plan) -> int:

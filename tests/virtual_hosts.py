@@ -16,9 +16,28 @@ OPENMPI_ENV: Mapping[str, str] = MappingProxyType({"PRTE_MCA_plm_ssh_agent": str
 """What makes Open MPI's mpirun start its ranks there; MPICH's has options for it."""
 
 
-def inside(count: int, rate: str | None = None) -> tuple[str, ...]:
-    """Return the words before mpirun: so many hosts, and their links' rate in tc's units."""
-    return (str(SCRIPT), "run", str(count), *(("--rate", rate) if rate else ()))
+def inside(
+    count: int, rate: str | None = None, *, queue: str | None = None, two: bool = False,
+) -> tuple[str, ...]:
+    """Return the words before mpirun: so many hosts, and their links' rate in tc's units.
+
+    ``queue``: what comes too fast is dropped if more waits. ``two``: each has a second interface,
+    eth1.
+    """
+    return (str(SCRIPT), "run", str(count), *(("--rate", rate) if rate else ()),
+            *(("--queue", queue) if queue else ()), *(("--two",) if two else ()))
+
+
+def set_link(of_process: int, interface: str, state: str) -> None:
+    """Set an interface ``up`` or ``down`` on the host of a process."""
+    subprocess.run(["nsenter", "--target", str(of_process), "--net", "ip", "link", "set", interface,
+                    state], check=True, timeout=30)
+
+
+def host_of(process: int) -> str:
+    """Return the name of the host that a process runs on."""
+    return subprocess.run(["nsenter", "--target", str(process), "--uts", "hostname"], text=True,
+                          capture_output=True, timeout=30, check=False).stdout.strip()
 
 
 def one_rank_each(count: int, mpi: str = "mpich") -> tuple[str, ...]:

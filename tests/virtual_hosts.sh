@@ -2,11 +2,14 @@
 # Hosts on one machine, for root: each with network, host name, IPC and /dev/shm of its own, on one
 # switch. All of it goes when the last process inside ends.
 #
-#   virtual_hosts.sh run N [--rate R] COMMAND...  COMMAND on the first of the hosts vh1 ... vhN
+#   virtual_hosts.sh run N [--rate R [--queue Q]] [--two] COMMAND...
+#                                                 COMMAND on the first of the hosts vh1 ... vhN
 #   virtual_hosts.sh [OPTIONS] HOST COMMAND...    what mpirun calls in place of ssh
 #
 # R limits each host's link, each direction for itself, in the units of tc(8): 1gbit. A token bucket
-# of the kernel (sch_tbf) does it, which costs next to no CPU time and drops nothing.
+# of the kernel (sch_tbf) does it, which costs next to no CPU time and drops nothing unless only Q
+# may wait in it (20kb): then it drops what comes too fast, as switches do. With --two each host has
+# a second interface, eth1, at 10.78.0.I, that MPI does not use.
 set -eu
 hosts=/run/netns
 
@@ -22,6 +25,16 @@ if [ "$1" = inside ]; then
     if [ "$1" = --rate ]; then
         rate=$2
         shift 2
+    fi
+    waiting="burst 70kb latency 50ms"
+    if [ "$1" = --queue ]; then
+        waiting="burst 5kb limit $2"
+        shift 2
+    fi
+    two=
+    if [ "$1" = --two ]; then
+        two=yes
+        shift
     fi
     mkdir -p $hosts
     mount -t tmpfs tmpfs $hosts
@@ -40,10 +53,16 @@ if [ "$1" = inside ]; then
         ip -n "vh$i" link set eth0 up
         ip -n "vh$i" link set lo up
         if [ "$rate" ]; then
-            # Just over one packet of 64 KiB, as the kernel hands them on: a larger burst lets whole
+            # A burst just over one packet of 64 KiB, as the kernel hands them on: a larger one lets whole
             # messages through at full speed. to$i sends to the host, its eth0 sends from it.
-            tc qdisc add dev "to$i" root tbf rate "$rate" burst 70kb latency 50ms
-            tc -n "vh$i" qdisc add dev eth0 root tbf rate "$rate" burst 70kb latency 50ms
+            tc qdisc add dev "to$i" root tbf rate "$rate" $waiting
+            tc -n "vh$i" qdisc add dev eth0 root tbf rate "$rate" $waiting
+        fi
+        if [ "$two" ]; then
+            ip link add "too$i" type veth peer name eth1 netns "vh$i"
+            ip link set "too$i" master switch up
+            ip -n "vh$i" address add "10.78.0.$i/24" dev eth1
+            ip -n "vh$i" link set eth1 up
         fi
         touch "$hosts/uts.vh$i" "$hosts/ipc.vh$i"
         unshare --uts="$hosts/uts.vh$i" --ipc="$hosts/ipc.vh$i" hostname "vh$i"

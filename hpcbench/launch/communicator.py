@@ -7,7 +7,6 @@ operation is non-blocking underneath, tested now and then with growing pauses.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -23,6 +22,7 @@ from hpcbench.launch.waiting import FIRST_PAUSE_S, LONGEST_PAUSE_S, wait_quietly
 _SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
 _NOTICE_TAG = 77
 _POST_TAG = 78
+_BYTES_TAG = 80
 _ARRIVAL_S = 0.02  # a ring may overtake the notice it announces
 IDLE_PAUSE_S = 0.2
 
@@ -67,6 +67,12 @@ class Communicator(Protocol):
     def posted(self) -> list[tuple[int, Any]]:
         """Return what other ranks have posted since the last call, with who did."""
 
+    def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
+        """Send bytes to a rank that calls `receive`; returns when they need no memory here."""
+
+    def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
+        """Return what ``rank`` sends to this one next."""
+
     def abort(self, code: int) -> None:
         """End every rank of the job now."""
 
@@ -84,55 +90,6 @@ class InlineComms:
     tested: Any
     control: Any
     watchdog: Communicator
-
-
-class SoloCommunicator:
-    """One rank, no MPI."""
-
-    rank = 0
-    size = 1
-    bell: int | None = None
-
-    def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
-        """Return the one value."""
-        return [value]
-
-    def bcast(self, value: Any, pause_s: float = 0.0) -> Any:
-        """Return the value."""
-        return value
-
-    def barrier(self, pause_s: float = 0.0, timeout_s: float | None = None) -> None:
-        """Return at once."""
-
-    def first(self, count: int) -> Communicator | None:
-        """Return this communicator."""
-        return self
-
-    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
-        """There is no other rank."""
-        raise LookupError("a single rank has no other")
-
-    def notify(self, number: int) -> None:
-        """There is nobody to tell."""
-
-    def noticed(self, number: int) -> bool:
-        """Nobody else can fail."""
-        return False
-
-    def post(self, value: Any, rank: int) -> None:
-        """There is nobody to send to."""
-
-    def posted(self) -> list[tuple[int, Any]]:
-        """Return nothing."""
-        return []
-
-    def abort(self, code: int) -> None:
-        """End the process."""
-        os._exit(code)
-
-    def inline_comms(self) -> InlineComms | None:
-        """Return None."""
-        return None
 
 
 class MpiCommunicator:
@@ -256,6 +213,26 @@ class MpiCommunicator:
             found.append(message.recv())
         return found
 
+    def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
+        """Send the length, then the bytes: their receiver has to make room first."""
+        for part in (np.array([len(data)], dtype=np.int64), np.frombuffer(data, dtype=np.uint8)):
+            self._wait(self._comm.Isend(part, rank, tag=_BYTES_TAG), timeout_s=timeout_s,
+                       lost=f"rank {rank}")
+
+    def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
+        """Wait for the length, then for as many bytes."""
+        length = np.empty(1, dtype=np.int64)
+        self._receive(length, rank, timeout_s)
+        data = np.empty(int(length[0]), dtype=np.uint8)
+        self._receive(data, rank, timeout_s)
+        return data.tobytes()
+
+    def _receive(
+        self, buffer: np.ndarray[Any, Any], rank: int, timeout_s: float | None,
+    ) -> None:
+        self._wait(self._comm.Irecv(buffer, rank, tag=_BYTES_TAG), timeout_s=timeout_s,
+                   lost=f"rank {rank}")
+
     def abort(self, code: int) -> None:
         """MPI_Abort: end every rank of the job now."""
         self._comm.Abort(code)
@@ -284,7 +261,8 @@ class MpiCommunicator:
 
     def _wait(
         self, request: Any, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None,
+        lost: str = "another rank",
     ) -> None:
         """Test ``request`` with pauses that grow to ``pause_s``. Raises RankLostError when late."""
-        wait_quietly(request, self._while_waiting, timeout_s, lost="another rank",
+        wait_quietly(request, self._while_waiting, timeout_s, lost=lost,
                      longest_pause_s=pause_s)

@@ -9,7 +9,7 @@ collective operation in which one rank is missing tells nobody who.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -32,31 +32,33 @@ class Agreed(NamedTuple):
 
 def agreed_verdict(
     comm: Communicator, evidence: Evidence, timeout_s: float, late_s: float,
-    exchange_s: float = EXCHANGE_S,
+    exchange_s: float = EXCHANGE_S, hosts: Sequence[str] = (),
 ) -> Agreed:
     """Return the one verdict of the watchdogs of all ranks that answer within ``exchange_s``.
 
     ``comm`` is the watchdogs' own: the main threads are inside calls on others. ``timeout_s`` is
-    the case's, ``late_s`` how long after it this rank asks. Takes up to 2 ``exchange_s`` for each
+    the case's, ``late_s`` how long after it this rank asks, ``hosts`` each rank's as messages name
+    it. Takes up to 2 ``exchange_s`` for each
     collector that is silent and ``exchange_s`` more. If all collectors are silent they are
     blamed, on the own evidence alone.
     """
     if late_s > exchange_s:  # stopped and continued, as Open MPI does to end a job: one of the
-        return Agreed(_verdict([], [comm.rank], timeout_s), _NOBODY)  # silent ones itself
+        return Agreed(_verdict([], [comm.rank], timeout_s, hosts), _NOBODY)  # silent ones itself
     mail = _Mail(comm)
     collectors = range(min(_COLLECTORS, comm.size))
     for collector in collectors:
         if comm.rank == collector:
-            return _collect(comm, mail, evidence, timeout_s, exchange_s)
+            return _collect(comm, mail, evidence, timeout_s, exchange_s, hosts)
         comm.post(evidence.to_json(), collector)
         # the collector may have begun to wait later, and takes exchange_s if a rank is silent
         if answer := mail.wait_for([collector], 2 * exchange_s):
             return Agreed(Verdict(**answer[collector]), collector)
-    return Agreed(_verdict([evidence], collectors, timeout_s), comm.rank)
+    return Agreed(_verdict([evidence], collectors, timeout_s, hosts), comm.rank)
 
 
 def _collect(
     comm: Communicator, mail: _Mail, evidence: Evidence, timeout_s: float, exchange_s: float,
+    hosts: Sequence[str],
 ) -> Agreed:
     """Hear the ranks above this one, judge, and tell those that were heard.
 
@@ -66,15 +68,18 @@ def _collect(
     answered = {comm.rank: evidence, **{rank: Evidence.from_json(said)
                                         for rank, said in heard.items()}}
     silent = [rank for rank in range(comm.size) if rank not in answered]
-    verdict = _verdict(answered.values(), silent, timeout_s)
+    verdict = _verdict(answered.values(), silent, timeout_s, hosts)
     for rank in heard:
         comm.post(asdict(verdict), rank)
     return Agreed(verdict, comm.rank)
 
 
-def _verdict(answered: Iterable[Evidence], silent: Iterable[int], timeout_s: float) -> Verdict:
+def _verdict(
+    answered: Iterable[Evidence], silent: Iterable[int], timeout_s: float, hosts: Sequence[str],
+) -> Verdict:
     """Return the verdict on all ranks' evidence; that of a silent rank is its silence."""
-    missing = [Evidence(rank, Outcome.STOPPED, _SILENT, expired=True) for rank in silent]
+    missing = [Evidence(rank, Outcome.STOPPED, _SILENT, expired=True,
+                        host=hosts[rank] if hosts else "") for rank in silent]
     every = sorted([*answered, *missing], key=lambda item: item.rank)
     verdict = judge(every, timeout_s)
     if verdict.status in ("ok", "wrong"):

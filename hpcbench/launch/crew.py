@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from hpcbench.errors import LaunchError
+from hpcbench.errors import LaunchError, RankLostError
 from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.kernel_kill import with_advice
+from hpcbench.launch.link import Seat
 from hpcbench.launch.stop import StopRequests
 from hpcbench.launch.verdict import Evidence, Outcome, Verdict, judge
 from hpcbench.launch.watch import Sighting, Watch, watch
@@ -21,7 +23,10 @@ from hpcbench.plan.case import Case, case_to_json
 from hpcbench.trace.schema import Samples, no_samples
 
 _LEAVE_TIMEOUT_S = 5.0
-_AGREEMENT_GRACE_S = 60.0
+_ASSEMBLY_GRACE_S = 60.0
+_AGREEMENT_GRACE_S = 30.0
+"""So long after a case's timeout its ranks are waited for: long, since a rank that is missed then
+ends the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class Rendezvous:
     """How the workers of a job meet; times in seconds, ``ports`` tried in order.
 
     ``local_rank`` is this rank's of ``local_size`` on its node. ``gpu`` is this rank's among those
-    it sees, None if it has none of its own.
+    it sees, None if it has none of its own. ``seat`` is what its evidence says of where it is.
     """
 
     address: str
@@ -39,6 +44,7 @@ class Rendezvous:
     gpu: int | None
     init_timeout_s: float
     group_timeout_s: float
+    seat: Seat = Seat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,14 @@ class Hearing:
     own: Sighting
     stop: str
     due: tuple[str, ...] = ()
+
+
+class NoAgreement(RankLostError):
+    """The ranks could not tell one another how a case ended; ``evidence`` is this rank's."""
+
+    def __init__(self, message: str, evidence: Evidence) -> None:
+        super().__init__(message)
+        self.evidence = evidence
 
 
 class Hiring(Protocol):
@@ -92,6 +106,8 @@ class Crew:
     ) -> Hearing:
         """Run one case on all members and agree on its verdict; failed workers are replaced.
 
+        Raises NoAgreement if a member's supervisor does not answer.
+
         ``terms`` are what the worker needs beside the case: device, faults, clock, precision and
         budget.
         """
@@ -102,6 +118,7 @@ class Crew:
         assert self._worker is not None
         self._worker.progress.begin(number)
         self._worker.mark_output()
+        deadline = time.monotonic() + case.timeout_s + _AGREEMENT_GRACE_S
         with self._guard(self._worker, case):
             self._worker.send({"do": "case", "case": case_to_json(case), "number": number,
                                **terms})
@@ -109,7 +126,7 @@ class Crew:
                 watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s)),
                 case, self._rendezvous.local_size)
             return self._agree(self._with_choices(case, self._worker, sighting), case.timeout_s,
-                               case.workload.name)
+                               deadline, case.workload.name)
 
     def close(self) -> str:
         """Have healthy workers leave their process group together.
@@ -155,7 +172,8 @@ class Crew:
         port = self._comm.bcast(sighting.answer.get("port"))
         if port is not None and sighting.evidence.outcome is Outcome.OK:
             sighting = self._ask(how, self._joining(port))
-        hearing = self._agree(sighting, self._rendezvous.init_timeout_s)
+        limit_s = self._rendezvous.init_timeout_s
+        hearing = self._agree(sighting, limit_s, time.monotonic() + limit_s + _ASSEMBLY_GRACE_S)
         return None if hearing.verdict.status == "ok" else hearing
 
     def _start(self, number: int) -> Sighting:
@@ -187,11 +205,17 @@ class Crew:
     def _watch(self, number: int, timeout_s: float, wakeup_s: float) -> Watch:
         return Watch(self._comm, number, timeout_s, wakeup_s, self._stop)
 
-    def _agree(self, sighting: Sighting, timeout_s: float, planned: str = "") -> Hearing:
+    def _agree(
+        self, sighting: Sighting, timeout_s: float, deadline: float, planned: str = "",
+    ) -> Hearing:
         """Exchange evidence; every member reaches the same verdict and acts on it."""
-        answers = self._comm.allgather(
-            [sighting.evidence.to_json(), self._due()],
-            timeout_s=None if self._patient else timeout_s + _AGREEMENT_GRACE_S)
+        sighting = replace(sighting, evidence=self._rendezvous.seat.sign(sighting.evidence))
+        try:
+            answers = self._comm.allgather(
+                [sighting.evidence.to_json(), self._due()],
+                timeout_s=None if self._patient else deadline - time.monotonic())
+        except RankLostError as error:
+            raise NoAgreement(str(error), sighting.evidence) from error
         evidence = [Evidence.from_json(answer) for answer, _ in answers]
         verdict = judge(evidence, timeout_s, planned)
         self._rows = self._worker.progress.rows() if self._worker else no_samples()

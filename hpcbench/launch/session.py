@@ -15,7 +15,8 @@ from typing import Any
 from hpcbench.errors import LaunchError
 from hpcbench.launch.announced import announced_size, by_torchrun, lonely_fix
 from hpcbench.launch.bell import Bell
-from hpcbench.launch.communicator import Communicator, MpiCommunicator, SoloCommunicator
+from hpcbench.launch.communicator import Communicator, MpiCommunicator
+from hpcbench.launch.solo_communicator import SoloCommunicator
 from hpcbench.measure.environment import node_identity
 
 

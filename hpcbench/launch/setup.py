@@ -12,6 +12,7 @@ from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
 from hpcbench.launch.address import Network, socket_variables
 from hpcbench.launch.crew import Rendezvous
+from hpcbench.launch.link import Seat
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import resolve
 from hpcbench.launch.session import Topology
@@ -35,7 +36,13 @@ def open_pool(plan: Plan, topology: Topology) -> WorkerPool:
     return WorkerPool(
         env, SharedProgress.create(most_rows(plan)), kinds=plan.kinds,
         memory_limit_bytes=int((launch["memory_limit_gb"] or 0) * 1e9),
-        ready_timeout_s=launch["init_timeout_s"])
+        ready_timeout_s=_init_timeout_s(plan, topology))
+
+
+def _init_timeout_s(plan: Plan, topology: Topology) -> float:
+    """Return how long starting workers may take: ranks that share a core load torch in turns."""
+    ranks_a_core = topology.local_size / (os.cpu_count() or 1)
+    return float(plan.config["launch"]["init_timeout_s"]) * max(1.0, ranks_a_core)
 
 
 def most_rows(plan: Plan) -> int:
@@ -54,10 +61,17 @@ def job_rendezvous(
     return Rendezvous(
         address=network.address, ports=tuple(range(first, last + 1)),
         local_rank=topology.local_rank, local_size=topology.local_size,
-        gpu=gpu_indices(ranks)[topology.rank], init_timeout_s=launch["init_timeout_s"],
+        gpu=gpu_indices(ranks)[topology.rank], init_timeout_s=_init_timeout_s(plan, topology),
         # the supervisors' deadline comes first, so that stacks show where a hang is; inline
         # nothing but the group's own timeout can end a call that waits for a failed rank
-        group_timeout_s=longest + (0.0 if launch["inline"] else _GROUP_TIMEOUT_MARGIN_S))
+        group_timeout_s=longest + (0.0 if launch["inline"] else _GROUP_TIMEOUT_MARGIN_S),
+        seat=Seat(hosts(ranks)[topology.rank], network.interface))
+
+
+def hosts(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
+    """Return each rank's host as messages name it: "" for all where there is but one."""
+    names = [rank.hostname for rank in ranks]
+    return tuple(names) if len(set(names)) > 1 else ("",) * len(names)
 
 
 def run_budget_s(plan: Plan, runnable: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -58,6 +59,7 @@ class StoreCommunicator:
         self._calls = 0
         self._read: list[str] = []
         self._posts = 0
+        self._letters: Counter[tuple[int, int]] = Counter()
         self.rank = rank
         self.size = size
 
@@ -144,6 +146,25 @@ class StoreCommunicator:
             self._posts += 1
         return found
 
+    def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
+        """Leave the bytes in the store until the other rank has taken them."""
+        key = self._letter(self.rank, rank)
+        self._store.set(key, data)
+        wait_quietly(_Key(self._store, key, there=False), self._while_waiting, timeout_s,
+                     lost=f"rank {rank}")
+
+    def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
+        """Take the bytes out of the store."""
+        key = self._letter(rank, self.rank)
+        wait_quietly(_Key(self._store, key), self._while_waiting, timeout_s, lost=f"rank {rank}")
+        data: bytes = self._store.get(key)
+        self._store.delete_key(key)
+        return data
+
+    def _letter(self, sender: int, receiver: int) -> str:
+        self._letters[sender, receiver] += 1
+        return f"{self._name}/bytes/{sender}/{receiver}/{self._letters[sender, receiver]}"
+
     def abort(self, code: int) -> None:
         """End this process; torchrun ends the others."""
         os._exit(code)
@@ -184,12 +205,13 @@ class StoreCommunicator:
 
 
 class _Key:
-    """A key that another rank sets, in the form that is waited for."""
+    """A key that another rank sets, or deletes, in the form that is waited for."""
 
-    def __init__(self, store: Any, key: str) -> None:
+    def __init__(self, store: Any, key: str, *, there: bool = True) -> None:
         self._store = store
         self._key = key
+        self._there = there
 
     def Test(self) -> bool:  # noqa: N802  (mpi4py's name)
-        """Return whether the key is there."""
-        return bool(self._store.check([self._key]))
+        """Return whether the key is there, or no longer there."""
+        return bool(self._store.check([self._key])) == self._there

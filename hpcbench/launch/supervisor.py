@@ -10,61 +10,28 @@ import fnmatch
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from hpcbench.launch.clocks import Clocks
 from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator, InlineComms
-from hpcbench.launch.consultation import agreed_verdict
-from hpcbench.launch.crew import Crew, Guard, Hearing, Rendezvous
+from hpcbench.launch.crew import Crew, Guard, Hearing, NoAgreement
 from hpcbench.launch.inline import InlineWorker
+from hpcbench.launch.job import Job
+from hpcbench.launch.last_case import LastCase, give_up, guard
 from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution
 from hpcbench.launch.recording import canary_note, heard, record
-from hpcbench.launch.stop import StopRequests
-from hpcbench.launch.watchdog import Watchdog, end_job, inline_evidence, set_last_word
 from hpcbench.launch.workers import WorkerHandle
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.estimate import within_timeout_s
 from hpcbench.plan.history import History, RunKey
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
-from hpcbench.trace.journal import Journal
 from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE
 
 _RECORDING_TIMEOUT_S = 120.0
+_LOST_EXCHANGE_S = 5.0
 _CANARY_S = 5.0
 _NUMBERS = 1 << 24
 """More than the cases that one set of workers runs in a pass, canaries included."""
-
-Report = Callable[[Case, str, str, float, int, int], None]
-"""Called after each case with its status, reason, seconds, launch and pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Everything a supervisor works from. ``socket_env`` goes to every worker.
-
-    ``faults`` are the config's faults as plain values, ``required`` backends whose skips fail;
-    ``history`` is what earlier attempts have done; ``folder`` is that of the results;
-    ``budget_s`` is for the timed loop of one run of a case; ``canary`` is None if there is none.
-    """
-
-    comm: Communicator
-    plan: Plan
-    resolution: Resolution
-    required: frozenset[str]
-    rendezvous: Rendezvous
-    socket_env: Mapping[str, str]
-    faults: Sequence[Mapping[str, Any]]
-    inline: bool
-    stop: StopRequests
-    journal: Journal
-    report: Report
-    clocks: Clocks
-    budget_s: float
-    canary: Case | None
-    history: History
-    folder: Path
 
 
 def supervise(job: Job, pool: WorkerPool) -> str:
@@ -228,7 +195,7 @@ class _Team:
                 case.case_id, self._shift.turn.launch, self._shift.turn.pass_index)._asdict())
         faults = [fault for fault in job.faults
                   if fault["rank"] == members.rank and _matches(fault["case"], case)]
-        hearing = self.crew.run(case, self._next_number(), self._terms(
+        hearing = self._heard(case, self._terms(
             case, job.resolution.devices[case.case_id], faults))
         window = (began_ns, time.perf_counter_ns())
         job.journal.append(heard(
@@ -248,13 +215,24 @@ class _Team:
         """
         if (canary := self._canary) is None:
             return ""
-        hearing = self.crew.run(canary, self._next_number(), self._terms(canary, "cpu", []))
+        hearing = self._heard(canary, self._terms(canary, "cpu", []))
         self._job.journal.note("canary", canary_note(
             canary, self._shift.turn, hearing, self.crew.rows()))
         self._canary_at = time.monotonic()
         if hearing.verdict.status != "ok":
             self._canary = None
         return hearing.stop
+
+    def _heard(self, case: Case, terms: Mapping[str, Any]) -> Hearing:
+        """Have the crew run a case; end the job if the supervisors cannot agree on how it ended."""
+        began_ns = time.perf_counter_ns()
+        try:
+            return self.crew.run(case, self._next_number(), terms)
+        except NoAgreement as lost:
+            give_up(self._job, LastCase(
+                case, self._shift.turn, began_ns, self._members, lost.evidence,
+                self.crew.rows(), f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
+            raise
 
     def _terms(
         self, case: Case, device: str, faults: Sequence[Mapping[str, Any]],
@@ -281,36 +259,9 @@ def _hiring(job: Job, pool: WorkerPool, shift: _Shift) -> Callable[[], WorkerHan
 
 def _guard(job: Job, shift: _Shift) -> Guard:
     """Return the watchdog of cases that cannot be isolated; under --inline a debugger may wait."""
-    comms = shift.comms
-    if not shift.generation.inline or comms is None or job.inline:
+    if not shift.generation.inline or shift.comms is None or job.inline:
         return lambda worker, case: contextlib.nullcontext()
-
-    def guarded(worker: WorkerHandle, case: Case) -> Watchdog:
-        began_ns = time.perf_counter_ns()
-        return Watchdog(case.timeout_s, lambda late_s: _give_up(
-            job, comms.watchdog, worker, case, shift.turn, began_ns, late_s))
-
-    return guarded
-
-
-def _give_up(
-    job: Job, comm: Communicator, worker: WorkerHandle, case: Case, turn: Turn, began_ns: int,
-    late_s: float,
-) -> None:
-    """Record the inline case that does not end, and end the job; run by the watchdog."""
-    set_last_word()
-    evidence = inline_evidence(comm.rank, worker)
-    verdict, speaker = agreed_verdict(comm, evidence, case.timeout_s, late_s)
-    last = record(
-        case, turn, verdict.status, verdict.reason, blamed_rank=verdict.blamed_rank,
-        window=(began_ns, time.perf_counter_ns()), samples=worker.progress.rows(),
-        detail={"evidence": evidence.outcome.value, "cause": evidence.cause},
-        attempt=job.history.attempt)
-    end_job(comm, lambda: job.journal.append(last), (
-        f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
-        "  it ran in the MPI process (backend mpi), so the job ends here; what was acknowledged "
-        f"is on disk: hpcbench reduce {job.folder}"
-        ) if speaker == comm.rank else "")
+    return guard(job, shift.comms, shift.turn)
 
 
 def _matches(pattern: str, case: Case) -> bool:

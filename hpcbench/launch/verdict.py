@@ -3,7 +3,8 @@
 Never the first reporter: the survivors' "connection closed by peer" is faster than the victim's
 end of file. A rank that called another operation than the planned one is the cause of whatever
 the others then run into, even of their end. Else a process's own end or own exception outweighs a
-stopped process, that outweighs the least progress, that outweighs a communication error.
+network interface that is down, that outweighs a stopped process, that the least progress, that a
+communication error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Evidence:
     ``iteration`` and ``phase`` are the worker's last progress word; ``cause`` is one line;
     ``expired``: the deadline passed on this rank, it was not ended by another's failure;
     ``stop`` is the signal by which this rank was asked to stop; ``stray`` the operation that its
-    worker called in place of the planned one, in iteration ``stray_iteration``, or "".
+    worker called in place of the planned one, in iteration ``stray_iteration``, or "";
+    ``host`` is that of the rank, "" where all have the same; ``link`` what is wrong with its
+    network interface, or "".
     """
 
     rank: int
@@ -48,6 +51,13 @@ class Evidence:
     stop: str = ""
     stray: str = ""
     stray_iteration: int = 0
+    host: str = ""
+    link: str = ""
+
+    @property
+    def who(self) -> str:
+        """Return the rank, and where it is, as messages name it."""
+        return f"rank {self.rank}{f' on {self.host}' if self.host else ''}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -81,6 +91,8 @@ def judge(
         if guilty := _least_progress(evidence, outcome):
             return _failed(guilty, len(evidence))
     expired = any(item.expired for item in evidence)
+    if cut := [item for item in evidence if item.link and item.outcome is not Outcome.OK]:
+        return _cut_off(cut, timeout_s if expired else None)
     if guilty := _least_progress(evidence, Outcome.STOPPED):
         waited = f", no answer in {timeout_s:g} s" if expired else ""
         return Verdict("timeout", f"{_alike(guilty)}: {guilty[0].cause}{waited}", guilty[0].rank)
@@ -98,7 +110,7 @@ def _desync(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Ver
     astray = sorted((item for item in evidence if item.stray),
                     key=lambda item: (item.stray_iteration, item.rank))
     first = astray[0]
-    said = [f"rank {item.rank} called {item.stray} in iteration {item.stray_iteration}"
+    said = [f"{item.who} called {item.stray} in iteration {item.stray_iteration}"
             for item in astray]
     left = len(evidence) - len(astray)
     others = ("instead of" if not left else "while the other rank called" if left == 1
@@ -108,7 +120,7 @@ def _desync(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Ver
                 for item in _least_progress(evidence, outcome)]
     if not failures and any(item.outcome is not Outcome.OK for item in evidence):
         return Verdict("timeout", f"{text}: no end in {timeout_s:g} s", first.rank)
-    after = f"; then rank {failures[0].rank}: {failures[0].cause}" if failures else ""
+    after = f"; then {failures[0].who}: {failures[0].cause}" if failures else ""
     return Verdict("failed", text + after, first.rank)
 
 
@@ -120,15 +132,25 @@ def _least_progress(evidence: Sequence[Evidence], outcome: Outcome) -> list[Evid
 
 def _alike(guilty: Sequence[Evidence]) -> str:
     """Name the first rank and all that ended in the same way."""
-    ranks = [str(item.rank) for item in guilty if item.cause == guilty[0].cause]
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
+    alike = [item for item in guilty if item.cause == guilty[0].cause]
+    if any(item.host for item in alike):
+        return ", ".join(item.who for item in alike)
+    return f"rank{'s' if len(alike) > 1 else ''} {', '.join(str(item.rank) for item in alike)}"
 
 
 def _failed(guilty: Sequence[Evidence], size: int) -> Verdict:
     first = guilty[0]
     alike = [item for item in guilty if item.cause == first.cause]
-    where = f"all {size} ranks" if len(alike) == size > 1 else f"rank {first.rank}"
+    where = f"all {size} ranks" if len(alike) == size > 1 else first.who
     return Verdict("failed", f"{where}: {first.cause}", first.rank)
+
+
+def _cut_off(cut: Sequence[Evidence], timeout_s: float | None) -> Verdict:
+    """Blame the first rank whose network interface is down; without it nobody can go on."""
+    said = ", ".join(f"{item.who}: {item.link}" for item in cut)
+    if timeout_s is None:
+        return Verdict("failed", said, cut[0].rank)
+    return Verdict("timeout", f"{said}; no end in {timeout_s:g} s", cut[0].rank)
 
 
 def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:
@@ -138,10 +160,9 @@ def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:
     least = min(progress.values())
     behind = [rank for rank, value in progress.items() if value == least]
     if len(behind) == 1 or len(behind) < len(evidence) - len(behind):
-        rank = min(behind)
-        cause = next(item.cause for item in waiting if item.rank == rank)
-        return Verdict("timeout", f"rank {rank}: least progress after {timeout_s:g} s ({cause})",
-                       rank)
+        first = next(item for item in waiting if item.rank == min(behind))
+        return Verdict("timeout", f"{first.who}: least progress after {timeout_s:g} s "
+                                  f"({first.cause})", first.rank)
     return Verdict("timeout", f"no end in {timeout_s:g} s; no rank is behind the others "
                               f"({waiting[0].cause})", -1)
 
@@ -155,4 +176,4 @@ def _checked(evidence: Sequence[Evidence]) -> Verdict:
     elements = "element" if total == 1 else "elements"
     plural = "s" if len(wrong) > 1 else ""
     return Verdict("wrong", f"{total} wrong {elements} on rank{plural} {ranks}; "
-                            f"rank {wrong[0].rank}: {wrong[0].wrong}", wrong[0].rank)
+                            f"{wrong[0].who}: {wrong[0].wrong}", wrong[0].rank)

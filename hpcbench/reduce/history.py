@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,8 +15,15 @@ from hpcbench.plan.order import turns
 from hpcbench.reduce.attempts import Attempts, choose_attempts, open_attempts
 from hpcbench.reduce.intake import Intake, open_traces
 from hpcbench.trace.attempts import attempt_folders, attempt_of
-from hpcbench.trace.journal import is_being_written
-from hpcbench.trace.source import BEGIN_NOTE, TraceSource, never_ended, plan_from_text
+from hpcbench.trace.journal import is_being_written, journal_path, read_journal
+from hpcbench.trace.sealed import open_trace, trace_path
+from hpcbench.trace.source import (
+    BEGIN_NOTE,
+    TraceSource,
+    UnreadableTrace,
+    never_ended,
+    plan_from_text,
+)
 
 PLAN_FILE = "plan.json"
 
@@ -75,6 +83,16 @@ def versions_before(folder: Path) -> dict[str, str]:
             if source.header.rank == 0:
                 return dict(source.header.versions)
     return {}
+
+
+def run_id_before(folder: Path) -> str:
+    """Return the run that rank 0's traces in a folder belong to, "" if they do not tell."""
+    for traces in attempt_folders(folder / "traces"):
+        with contextlib.suppress(UnreadableTrace):
+            return open_trace(trace_path(traces, 0)).header.run_id
+        with contextlib.suppress(UnreadableTrace):
+            return read_journal(journal_path(traces, 0)).header.run_id
+    return ""
 
 
 def _refuse_a_running_job(folder: Path) -> None:

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Finding
-from hpcbench.trace.attempts import is_later_attempt
+from hpcbench.trace.attempts import attempt_folder, attempt_of, is_later_attempt
 from hpcbench.trace.case_table import Known
 from hpcbench.trace.journal import journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, trace_path
-from hpcbench.trace.source import TraceSource, UnreadableTrace, never_ended
+from hpcbench.trace.source import APART_NOTE, TraceSource, UnreadableTrace, never_ended
 
 Value = TypeVar("Value")
 Check = Callable[[Sequence[TraceSource]], Iterator["Rejection"]]
@@ -205,7 +205,25 @@ def _missing(sources: Mapping[int, TraceSource], plan: Plan) -> Iterator[Finding
     if absent:
         yield Finding("HB101", "rank", f"no usable trace of {len(absent)} of {plan.world_size} "
                       f"ranks ({rank_list(absent)}): their cases count as failed; copy "
-                      f"{trace_path(Path('traces'), absent[0])} (and so on) here and reduce again")
+                      f"{_where(sources, absent)} here and reduce again")
+
+
+def _where(sources: Mapping[int, TraceSource], absent: Sequence[int]) -> str:
+    """Say where the traces of these ranks are: rank 0 knows of those that see another folder."""
+    apart = {int(rank): place for note in (sources[0].notes if 0 in sources else ())
+             if note.kind == APART_NOTE for rank, place in note.data.items()}
+    folder = sources[0].path.parent if apart else Path("traces")
+    names = [f"{Path(apart[rank][1]) / _below_run(folder) / f'rank{rank:05d}.*'} on host "
+             f"{apart[rank][0]}" for rank in absent if rank in apart]
+    if not names:
+        return f"{trace_path(Path('traces'), absent[0])} (and so on)"
+    more = f" (and {len(absent) - len(names[:8])} more)" if len(absent) > len(names[:8]) else ""
+    return f"{', '.join(names[:8])}{more}"
+
+
+def _below_run(traces: Path) -> Path:
+    """Return the folder of an attempt's traces, as seen from that of the run."""
+    return attempt_folder(Path("traces"), attempt_of(traces))
 
 
 def _incomplete(sources: Iterable[TraceSource]) -> Iterator[Finding]:

@@ -170,8 +170,12 @@ def _agreed_blame(records: Pass, status: str) -> tuple[int | None, list[Problem]
 
 
 def _reason(records: Pass, status: str, blamed: int | None) -> str:
-    """Return the blamed rank's reason, or that of the lowest rank with this status."""
-    reasons = {rank: record.reason for rank, record in records.items() if record.status == status}
+    """Return the blamed rank's reason, or that of the lowest rank with this status.
+
+    Of a rank that is cut off, it may be that the others are: then it is not asked.
+    """
+    reasons = {rank: record.reason for rank, record in records.items()
+               if record.status == status and (blamed is None or record.blamed_rank == blamed)}
     if status == "wrong" and not any(reasons.values()):
         total = sum(record.n_wrong for record in records.values() if record.n_wrong > 0)
         return f"{total} wrong elements"

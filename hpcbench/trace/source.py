@@ -34,6 +34,8 @@ RESUMED_NOTE = "resumed"
 """Rank 0's note of what an earlier attempt had done, in an attempt that goes on from there."""
 TEARDOWN_NOTE = "teardown"
 """The note of a worker that crashed when it had done its cases and left the process group."""
+APART_NOTE = "apart"
+"""Rank 0's note of the ranks that do not see its folder: host and folder of each, by rank."""
 CLOCK_NOTE = "clock"
 """The note that a synchronisation of clocks leaves."""
 _ARRAYS = ("samples", "phases")

@@ -60,6 +60,17 @@ def test_hb101_missing_rank(tmp_path: Path) -> None:
     assert_left_out(results, "HB101", "1 of 3 ranks (1)", "rank00001.h5", "copy")
 
 
+def test_hb101_ranks_with_disks_of_their_own(tmp_path: Path) -> None:
+    """Rank 0 noted where they write, so the way there is told: of those only that are missing."""
+    apart = {"1": ["n7", "/scratch/run.on-n7"], "2": ["n8", "/tmp/hpcbench-run-1"]}
+    traces = write_synthetic_run(tmp_path / "run", PLAN, notes=lambda rank: (
+        [("apart", apart)] if rank == 0 else []))
+    (traces / "rank00001.h5").unlink()
+    results = reduce_folder(tmp_path / "run")
+    assert_left_out(results, "HB101", "1 of 3 ranks (1)",
+                    "copy /scratch/run.on-n7/traces/rank00001.* on host n7 here and")
+
+
 def test_hb102_duplicate_rank(tmp_path: Path) -> None:
     traces = write(tmp_path / "run")
     shutil.copy(traces / "rank00001.h5", traces / "rank00004.h5")

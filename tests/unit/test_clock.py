@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.launch.clocks import Clocks, parent_and_children, synchronise
-from hpcbench.launch.communicator import SoloCommunicator
+from hpcbench.launch.solo_communicator import SoloCommunicator
 from hpcbench.measure.clock import (
     ClockCheck,
     ClockModel,

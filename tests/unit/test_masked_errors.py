@@ -10,8 +10,8 @@ from hpcbench.__main__ import main
 from hpcbench.backends.failures import one_line
 from hpcbench.errors import FileError
 from hpcbench.launch.agreement import AgreedError, on_all
-from hpcbench.launch.communicator import SoloCommunicator
 from hpcbench.launch.inline import InlineWorker
+from hpcbench.launch.solo_communicator import SoloCommunicator
 from hpcbench.launch.verdict import Outcome
 from hpcbench.launch.watchdog import inline_evidence
 from hpcbench.measure.progress import SharedProgress

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.launch.verdict import Evidence, Outcome, judge
+from hpcbench.launch.verdict import Evidence, Outcome, Verdict, judge
 
 
 def _seen(rank: int, outcome: Outcome, iteration: int = 5, **more: object) -> Evidence:
@@ -108,3 +108,32 @@ def test_the_verdict_does_not_depend_on_the_order_of_the_reports(
 @given(st.builds(Evidence, rank=st.integers(0, 9), outcome=st.sampled_from(Outcome)))
 def test_evidence_survives_json(evidence: Evidence) -> None:
     assert Evidence.from_json(evidence.to_json()) == evidence
+
+
+def test_an_interface_that_is_down_outweighs_who_hangs_where() -> None:
+    """With the names of hosts; of a rank that was done, it does not count."""
+    down = "network interface eth1 is down"
+    evidence = [_seen(0, Outcome.STUCK, expired=True, host="n1"),
+                _seen(1, Outcome.STOPPED, expired=True, host="n2"),
+                _seen(2, Outcome.STUCK, 9, expired=True, host="n3", link=down)]
+    verdict = judge(evidence, 5.0)
+    assert verdict == Verdict("timeout", f"rank 2 on n3: {down}; no end in 5 s", 2)
+    lost = [_seen(0, Outcome.COMMUNICATION, host="n1"),
+            _seen(1, Outcome.COMMUNICATION, host="n2", link=down)]
+    assert judge(lost, 5.0) == Verdict("failed", f"rank 1 on n2: {down}", 1)
+    killed = [*lost, _seen(2, Outcome.DIED, host="n1")]
+    assert judge(killed, 5.0).reason == "rank 2 on n1: died 2"
+    assert judge([_seen(0, Outcome.OK, link=down), _seen(1, Outcome.OK)], 5.0).status == "ok"
+
+
+def test_hosts_are_named_in_every_reason() -> None:
+    def of(outcome: Outcome, **more: object) -> list[Evidence]:
+        return [_seen(rank, outcome if rank else Outcome.OK, host=f"n{rank}", **more)
+                for rank in range(2)]
+
+    for evidence in (of(Outcome.DIED), of(Outcome.EXCEPTION), of(Outcome.STOPPED, expired=True),
+                     of(Outcome.COMMUNICATION), of(Outcome.OK, n_wrong=1)[1:],
+                     of(Outcome.STUCK, stray="barrier")):
+        assert "rank 1 on n1" in judge(evidence, 2.0, "all_reduce").reason
+    assert "rank 1 on n1" in judge([*of(Outcome.OK)[:1], _seen(2, Outcome.OK), _seen(
+        1, Outcome.STUCK, expired=True, host="n1")], 2.0).reason

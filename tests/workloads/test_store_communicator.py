@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 
 from hpcbench.errors import LaunchError, RankLostError
+from hpcbench.launch.delivery import PIECE_BYTES, deliver
+from hpcbench.launch.places import Place
 from hpcbench.launch.store_communicator import StoreCommunicator
 from hpcbench.launch.store_meeting import meet
 
@@ -70,6 +74,37 @@ def test_notices_and_posts() -> None:
 
     assert on_all_ranks(work) == [
         (True, False, [(1, "a"), (1, {"b": 1})], []), (True, False, [], []), (True, False, [], [])]
+
+
+def test_files_are_delivered_through_the_store(tmp_path: Path) -> None:
+    """More than a piece, an empty one, one that rank 0 has with other contents, one that is gone.
+
+    What did not arrive stays where it is, and is named with its host.
+    """
+    contents = {"attempt1/big.h5": os.urandom(2 * PIECE_BYTES + 7), "empty.h5": b"",
+                "taken.h5": b"ours", "same.h5": b"same"}
+    traces, store = tmp_path / "traces", dist.HashStore()
+    traces.mkdir()
+    for name in ("taken.h5", "same.h5"):
+        (traces / name).write_bytes(b"same")
+
+    def work(comm: StoreCommunicator) -> list[str]:
+        home = tmp_path / f"node{comm.rank}"
+        files = {name: home / name for name in (*contents, "gone.h5")} if comm.rank == 1 else {}
+        for name in contents if files else ():
+            files[name].parent.mkdir(parents=True, exist_ok=True)
+            files[name].write_bytes(contents[name])
+        return deliver(comm, files, {1: Place("n1", str(home)), 2: Place("n2", "")}, traces)
+
+    problems, *others = on_all_ranks(work, store)
+    assert others == [[], []] and store.num_keys() == 0
+    assert [line.partition(": ")[0] for line in problems] == ["rank 1"] * 2
+    assert f"taken.h5 is left on n1 as {tmp_path}/node1/taken.h5: " in problems[0]
+    assert "there already, with other contents" in problems[0] and "gone.h5" in problems[1]
+    assert (tmp_path / "node1" / "taken.h5").exists()
+    for name in ("attempt1/big.h5", "empty.h5", "same.h5"):
+        assert (traces / name).read_bytes() == contents[name]
+        assert not (tmp_path / "node1" / name).exists()
 
 
 def test_pairs_take_turns() -> None:
