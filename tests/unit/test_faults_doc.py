@@ -25,8 +25,9 @@ REQUIRED = (
     "fork inside an MPI process",
     "secrets in the environment", "read-only folder, file in the way", "reused output folder",
     "disk full while cases run", "disk full at the end", "results folder removed", "corrupt trace",
-    "truncated trace", "foreign trace", "missing trace", "limited link", "shifted clock",
-    "clock that steps or lies",
+    "truncated trace", "foreign trace", "missing trace", "link down",
+    "node cut off, from MPI too", "limited link", "lossy link", "no shared file system",
+    "shifted clock", "clock that steps or lies",
 )
 
 
