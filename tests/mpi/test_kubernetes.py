@@ -56,7 +56,7 @@ class Cluster:
                "HPCBENCH_IMAGE": "acted-out", "HPCBENCH_MPI": self.mpirun.mpi,
                "HPCBENCH_CONFIG": "my.json", "HPCBENCH_MANIFEST": "job.yaml",
                "HPCBENCH_NAME": "job", "HPCBENCH_SLOTS": "2", "HPCBENCH_GPU": "none",
-               "HPCBENCH_CLAIM": "shared", "HPCBENCH_START_LIMIT": "60", **variables}
+               "HPCBENCH_START_LIMIT": "60", **variables}
         words = [*ALONE, *virtual_hosts.inside(3), sys.executable,
                  str(TESTS / "kubernetes_operator.py"), str(self.folder / "cluster"),
                  str(self.mpirun.venv), "bash", str(ROOT / "jobs" / "k8s" / "run.sh"), "2"]
