@@ -36,6 +36,14 @@ def format_bytes(size_bytes: int) -> str:
     return str(size_bytes)
 
 
+def round_bytes(size_bytes: int) -> str:
+    """Return a size with three significant digits and its decimal unit: ``12.3 GB``."""
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.3g} {unit}"
+    return f"{size_bytes} B"
+
+
 def format_seconds(seconds: float) -> str:
     """Return a duration with three significant digits and its unit."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
