@@ -22,6 +22,7 @@ from hpcbench.trace.files import whole_file
 _NOTHING: Mapping[str, Any] = {
     "error": None, "seen": False, "kind": None, "free_bytes": None, "free_files": None,
     "sync_s": None, "made": []}
+_KILL_TIMEOUT_S = 1.0
 
 
 def ask(
@@ -32,13 +33,19 @@ def ask(
     child = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        found: dict[str, Any] = json.loads(child.communicate(timeout=timeout_s)[0])
+        said, _ = child.communicate(timeout=timeout_s)
+        found: dict[str, Any] = json.loads(said)
         return found
     except subprocess.TimeoutExpired:
-        child.kill()  # and no wait: in a hanging file system it cannot even die
+        child.kill()
+        with suppress(subprocess.TimeoutExpired):  # in a hanging file system it cannot even die
+            child.wait(_KILL_TIMEOUT_S)
         why = f"does not answer within {timeout_s:g} s: the file system hangs"
     except ValueError:
         why = f"could not be tried: the probe ended with {child.wait()}"
+    finally:
+        if child.stdout:
+            child.stdout.close()
     return {**_NOTHING, "folder": folder, "error": f"{folder}: {why}"}
 
 

@@ -194,5 +194,5 @@ class _Folder:
         return folder, self._marker, self._storage
 
     def __exit__(self, *_: object) -> None:
-        if self._comm.rank == 0:
+        if self._comm.rank == 0 and self._storage["seen"]:  # else it hangs, or nothing is there
             storage_probe.remove(self._storage["folder"], self._marker, self._storage["made"])
