@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from hpcbench.errors import TraceError
 from hpcbench.measure.clock import SyncRecord
-from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
+from hpcbench.plan.case import STATUSES, Case, Plan, plan_from_json, plan_to_json
+from hpcbench.plan.workload import Workload
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.schema import (
     SAMPLE_COLUMNS,
@@ -140,7 +141,7 @@ def header_from_json(data: Mapping[str, Any], path: Path) -> Header:
         raise UnreadableTrace("HB103", f"{path}: not an hpcbench trace ({error!r})") from error
 
 
-def check_types(item: Header | Record | Note) -> None:
+def check_types(item: Header | Record | Note | Case | Workload) -> None:
     """Raise ValueError where a whole number, a text or a mapping is something else.
 
     What is read from JSON can be anything, and a checksum only says that it was written so.
@@ -175,6 +176,9 @@ def plan_from_text(text: str | bytes, path: Path) -> Plan:
         counts = [number for case in plan.cases for number in (case.warmup, case.iterations)]
         if not all(isinstance(number, int) for number in sizes + counts) or min(sizes) < 1:
             raise ValueError("passes, ranks and iterations have to be whole numbers")
+        for case in plan.cases:
+            check_types(case)
+            check_types(case.workload)
         return plan
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError,
             RecursionError) as error:
