@@ -36,6 +36,9 @@ def _exit_code() -> int:
         print(f"hpcbench: {masked(str(error), os.environ)}", file=sys.stderr)
         return int(error.exit_code)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            print(f"hpcbench: {str(error.filename)[:57]}...: {error.strerror}", file=sys.stderr)
+            return int(ExitCode.USAGE)
         if error.errno not in _FULL:
             return _internal_error()
         print(f"hpcbench: cannot be written: {error.strerror}", file=sys.stderr)
@@ -51,7 +54,7 @@ def _with_resumed_folder(words: list[str]) -> list[str]:
     Options of typer have either always a value or never.
     """
     found = []
-    for word, following in zip(words, [*words[1:], "-"], strict=True):
+    for word, following in zip(words, [*words, "-"][1:], strict=True):
         alone = word == "--resume" and following.startswith("-")
         found += ["--resume", "latest"] if alone else [word]
     return found

@@ -281,6 +281,31 @@ def plot(
         typer.echo(figure)
 
 
+@app.command()
+def validate(
+    config: ConfigArgument = None,
+    config_option: ConfigOption = None,
+    output: Annotated[
+        Optional[Path], typer.Option("-o", "--output-dir", help="Results folder: output.folder.")
+    ] = None,
+    assignments: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    timeout: Annotated[
+        float, typer.Option(min=1, max=3600, help="Seconds in which each rank has to answer.")
+    ] = 60.0,
+) -> None:
+    """Check machine and launch before a run: mpirun -np 4 python -m hpcbench validate.
+
+    With a sweep file also what that sweep needs. Exit code 1 if a check fails.
+    """
+    from hpcbench.validation.validate import Asked, validate_command
+
+    sys.stderr = sys.__stderr__
+    overrides = _overrides({"output.folder": str(output) if output else None}, assignments)
+    path = _one_config(config, config_option)
+    raise typer.Exit(validate_command(Asked(path, overrides, as_json, timeout)))
+
+
 @app.command(name="list")
 def list_(
     probe: Annotated[

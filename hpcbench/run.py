@@ -9,11 +9,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts
-from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.backends.tools import wanted_tools
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.address import Network, choose_network
@@ -34,6 +32,7 @@ from hpcbench.launch.setup import (
     hosts,
     job_canary,
     job_rendezvous,
+    mpi_facts,
     open_pool,
     run_budget_s,
     socket_env,
@@ -160,18 +159,12 @@ def _probe(
 ) -> list[RankFacts]:
     """Return what every rank's machine has; refuse ranks whose software differs."""
     facts = on_all(comm, "probing the machine",
-                   lambda: {**pool.facts(wanted_tools(plan.cases)), "mpi": _mpi_facts()})
+                   lambda: {**pool.facts(wanted_tools(plan.cases)), "mpi": mpi_facts()})
     places = comm.allgather([topology.hostname, topology.local_rank, topology.mpi])
     mixed = None if plan.config["launch"]["allow_mixed"] else version_mix(facts, places)
     if mixed:
         raise AgreedError(mixed, ExitCode.USAGE)  # all ranks see the same facts
     return [RankFacts(rank, place[0], place[1], facts[rank]) for rank, place in enumerate(places)]
-
-
-def _mpi_facts() -> dict[str, Any]:
-    if by_torchrun(os.environ):
-        return no_mpi("torchrun started the ranks, so MPI does not know them: use mpirun or srun")
-    return gather_mpi_facts()
 
 
 def _measure(

@@ -21,11 +21,16 @@ def parse_bytes(text: str | int) -> int:
         return text
     match = _SIZE.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2].lower() not in _BINARY:
-        raise ValueError(f"{text!r} is not a size; write 8, \"64KiB\", \"1MiB\" or \"2GiB\"")
+        raise ValueError(f"{_shown(text)} is not a size; write 8, \"64KiB\", \"1MiB\" or \"2GiB\"")
     number = float(match[1]) * _BINARY[match[2].lower()]
     if number != int(number):
-        raise ValueError(f"{text!r} is not a whole number of bytes")
+        raise ValueError(f"{_shown(text)} is not a whole number of bytes")
     return int(number)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def format_bytes(size_bytes: int) -> str:
@@ -34,6 +39,14 @@ def format_bytes(size_bytes: int) -> str:
         if size_bytes >= factor and (size_bytes * 4) % factor == 0:
             return f"{size_bytes / factor:g}{unit}"
     return str(size_bytes)
+
+
+def round_bytes(size_bytes: int) -> str:
+    """Return a size with three significant digits and its decimal unit: ``12.3 GB``."""
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.3g} {unit}"
+    return f"{size_bytes} B"
 
 
 def format_seconds(seconds: float) -> str:

@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from hpcbench.config.dialects.ddlb import DdlbFile, is_ddlb, translated
+from hpcbench.config.names import shortened
 from hpcbench.config.problems import problems
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError, FileError
@@ -18,6 +19,8 @@ from hpcbench.errors import ConfigError, FileError
 PACKAGED = Path(__file__).with_name("default.json")
 AnyFile = TypeVar("AnyFile", Config, DdlbFile)
 _YAML = (".yaml", ".yml")
+_MOST_BYTES = 4 * 2**20
+"""Larger files are refused unread: of YAML this much takes a minute."""
 _OF_EVERY_CASE = {"measure.warmup": "warmup", "measure.iterations": "iterations",
                   "measure.validate": "validate", "measure.mode": "mode"}
 
@@ -25,14 +28,22 @@ _OF_EVERY_CASE = {"measure.warmup": "warmup", "measure.iterations": "iterations"
 def find_config(path: Path | None) -> Path:
     """Return the given path, else ./config.json, else the packaged copy of it.
 
-    Raises FileError if the path given is no file.
+    Raises FileError if the path given is no file, or one too large for a sweep.
     """
     if path is None:
         here = Path("config.json")
         return here if here.is_file() else PACKAGED
-    if not path.is_file():
+    try:
+        size = path.stat().st_size if path.is_file() else None
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise FileError(f"{shortened(str(path))}: {error.strerror}; give a JSON or YAML sweep "
+                        "file") from None
+    if size is None:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise FileError(f"{path}: {what}; give a JSON or YAML sweep file")
+    if size > _MOST_BYTES:
+        raise FileError(f"{path}: has {size:,} bytes, more than the {_MOST_BYTES:,} that a sweep "
+                        "file can have; write lists of values instead of many blocks")
     return path
 
 

@@ -72,5 +72,9 @@ def unknown_name(name: object, allowed: Iterable[str], aliases: Iterable[str] = 
 
 def quote(value: object) -> str:
     """Return a value as it would be written in JSON, shortened."""
-    text = json.dumps(value, default=str)
+    return shortened(json.dumps(value, default=str))
+
+
+def shortened(text: str) -> str:
+    """Return at most 60 characters of a text."""
     return text if len(text) <= 60 else text[:57] + "..."

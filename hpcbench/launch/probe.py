@@ -139,14 +139,23 @@ def _advice(case: Case, available: int) -> str:
 
 
 def _facts_here(tools: Sequence[str]) -> Mapping[str, Any]:
-    """Ask this machine in a process of its own."""
+    """Ask this machine in processes of their own."""
+    env = worker_environment(os.environ, (), {})
+    return {**torch_facts(tools, env, _READY_TIMEOUT_S), "mpi": _mpi_facts_here(env)}
+
+
+def torch_facts(
+    tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
+) -> Mapping[str, Any]:
+    """Return `backends.facts.gather_facts` of this machine, asked in a process of its own.
+
+    Importing torch and the answer may take ``timeout_s`` each. Raises LaunchError with the reason.
+    """
     if importlib.util.find_spec("torch") is None:
         raise LaunchError("torch is not installed here: pip install 'hpcbench[run]'")
-    env = worker_environment(os.environ, (), {})
-    with _progress() as progress, Template(env, _READY_TIMEOUT_S) as template:
-        facts = ask_facts(
-            lambda: template.fork(WorkerSettings({}, 0), progress), _READY_TIMEOUT_S, tools)
-    return {**facts, "mpi": _mpi_facts_here(env)}
+    with _progress() as progress, Template(env, timeout_s) as template:
+        return ask_facts(
+            lambda: template.fork(WorkerSettings({}, 0), progress), timeout_s, tools)
 
 
 def _mpi_facts_here(env: Mapping[str, str]) -> Any:

@@ -40,16 +40,12 @@ def open_session(environ: Mapping[str, str]) -> Iterator[tuple[Communicator, Top
 
     Raises LaunchError for a launch that MPI does not see as one job.
     """
-    launched_by = os.getppid()
-
-    def end_if_launcher_is_gone() -> None:
-        if os.getppid() != launched_by:
-            os._exit(4)
-
     with Bell() as bell:
-        comm, library = _communicator(environ, end_if_launcher_is_gone, bell)
+        comm, library = open_communicator(environ)
         check_launch(comm.size, library, environ)
-        yield comm, _topology(comm, library)
+        if isinstance(comm, MpiCommunicator):
+            comm = comm.with_bells(node_identity(), bell)
+        yield comm, find_topology(comm, library)
 
 
 def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> None:
@@ -61,18 +57,23 @@ def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> N
     if announced is None or announced[0] == world_size:
         return
     size, launcher = announced
-    fix = lonely_fix(launcher, library, f"{Path(sys.executable).parent}/mpirun")
-    raise LaunchError(f"{launcher} started {size} ranks, but MPI sees {world_size} "
-                      f"({library}): {fix}; see docs/launching.md")
+    raise LaunchError(f"{launcher} started {size} ranks, but MPI sees {world_size} ({library}): "
+                      f"{fix_of_lonely(launcher, library)}; see docs/launching.md")
 
 
-def _communicator(
-    environ: Mapping[str, str], while_waiting: Callable[[], None], bell: Bell,
-) -> tuple[Communicator, str]:
+def fix_of_lonely(launcher: str, library: str) -> str:
+    """Return what to do where that launcher started ranks that this MPI does not see."""
+    return lonely_fix(launcher, library, f"{Path(sys.executable).parent}/mpirun")
+
+
+def open_communicator(environ: Mapping[str, str]) -> tuple[Communicator, str]:
     """Return the world communicator and the MPI library's name; no MPI is one rank.
 
     Under torchrun the ranks know one another by its store, and MPI is left alone.
+    Whoever waits in it ends when the launcher is gone.
+    Raises LaunchError if several ranks were announced and there is no MPI.
     """
+    while_waiting = _end_with(os.getppid())
     if by_torchrun(environ):
         from hpcbench.launch.store_communicator import open_store_communicator
 
@@ -84,7 +85,16 @@ def _communicator(
     library = " ".join(said.partition(",")[0].split())
     comm = mpi.COMM_WORLD.Dup()
     comm.Set_errhandler(mpi.ERRORS_RETURN)
-    return MpiCommunicator(comm, while_waiting).with_bells(node_identity(), bell), library
+    return MpiCommunicator(comm, while_waiting), library
+
+
+def _end_with(launcher: int) -> Callable[[], None]:
+    """Return what ends this process if its parent is no longer ``launcher``."""
+    def end_if_launcher_is_gone() -> None:
+        if os.getppid() != launcher:
+            os._exit(4)
+
+    return end_if_launcher_is_gone
 
 
 def _import_mpi(environ: Mapping[str, str]) -> Any:
@@ -103,7 +113,8 @@ def _import_mpi(environ: Mapping[str, str]) -> Any:
     return None
 
 
-def _topology(comm: Communicator, library: str) -> Topology:
+def find_topology(comm: Communicator, library: str) -> Topology:
+    """Return the place of this rank; collective. ``library`` is what the MPI calls itself."""
     node = node_identity()
     nodes = comm.allgather(node)
     same = [rank for rank, other in enumerate(nodes) if other == node]

@@ -10,7 +10,9 @@ from typing import Any
 
 from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
+from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.launch.address import Network, socket_variables
+from hpcbench.launch.announced import by_torchrun
 from hpcbench.launch.crew import Rendezvous
 from hpcbench.launch.link import Seat
 from hpcbench.launch.pool import WorkerPool
@@ -117,6 +119,13 @@ def header(
             **described, "devices": facts["cuda"]["names"], "hardware": hardware,
             "gpu": own_gpu(rank, gpu), "mpi_cuda": facts["mpi"]["cuda"],
             "libraries": {**described["libraries"], "worker": facts["libraries"]}})
+
+
+def mpi_facts() -> dict[str, Any]:
+    """Return `backends.mpi_facts.gather_mpi_facts` of this process, which is an MPI rank."""
+    if by_torchrun(os.environ):
+        return no_mpi("torchrun started the ranks, so MPI does not know them: use mpirun or srun")
+    return gather_mpi_facts()
 
 
 def versions(topology: Topology, facts: Mapping[str, Any]) -> dict[str, str]:

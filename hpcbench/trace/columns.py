@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from hpcbench.trace.packing import LEVEL, Packer
 
 CHUNK_ROWS = 2048
 """Reading one case of 200 rows unpacks 16 kB per column; larger chunks hardly pack better."""
+
+_DEFLATE_AT_MOST = 1032
+_SMALL_BYTES = 2**20
 
 
 def write_column(
@@ -95,9 +99,20 @@ def text_column(texts: Iterable[str]) -> npt.NDArray[np.bytes_]:
     return np.array(encoded, dtype=f"S{max(width, 1)}")
 
 
+def _refuse_hollow(name: str, dataset: h5py.h5d.DatasetID) -> None:
+    """Raise ValueError if a dataset says that it holds more than its bytes in the file can.
+
+    deflate packs 1032 bytes into one at most (zlib.net, "Zlib Technical Details").
+    """
+    claimed = math.prod(dataset.shape) * dataset.dtype.itemsize
+    if claimed > _DEFLATE_AT_MOST * dataset.get_storage_size() + _SMALL_BYTES:
+        raise ValueError(f"{name} is said to hold {claimed} bytes, which are not there")
+
+
 def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
     """Return a whole column. Raises KeyError if it is not there."""
     dataset = h5py.h5d.open(file.id, name.encode())
+    _refuse_hollow(name, dataset)
     values = np.empty(dataset.shape, dtype=dataset.dtype)
     dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
     return values

@@ -60,7 +60,8 @@ def expected_content(path: Path) -> Iterator[None]:
     """Turn what goes wrong while a whole file is read into UnreadableTrace: another wrote it."""
     try:
         yield
-    except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, OSError, OverflowError, IndexError,
+            RecursionError, MemoryError) as error:
         raise UnreadableTrace("HB103", f"{path}: not the content expected: {error}") from error
 
 

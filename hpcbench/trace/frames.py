@@ -69,7 +69,10 @@ class Frame:
 
     def json(self) -> Any:
         """Return the meta text as JSON values. Raises ValueError if it is none."""
-        return json.loads(self.meta)
+        try:
+            return json.loads(self.meta)
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
 
     def samples(self, empty: Empty) -> Samples:
         """Return the rows as int64 (sample, SAMPLE_COLUMNS), in what ``empty`` makes."""

@@ -18,15 +18,18 @@ from types import TracebackType
 from typing import Any
 
 from hpcbench.errors import FileError, TraceError
+from hpcbench.measure.clock import SyncRecord
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.files import open_regular, sync_folder, write_all
 from hpcbench.trace.frames import Frame, Kind, frame_at, pack_frame, scan
 from hpcbench.trace.schema import SAMPLE_COLUMNS_1, Header, Record, no_samples
 from hpcbench.trace.source import (
+    CLOCK_NOTE,
     Damage,
     Note,
     UnreadableTrace,
+    check_types,
     checked_record,
     header_from_json,
     header_to_json,
@@ -219,15 +222,25 @@ def _index(
         try:
             if frame.kind in (Kind.RECORD, Kind.RECORD_1, Kind.PHASED):
                 record = _record(frame, None)
+                check_types(record)
                 index.append((record.case_id, frame.offset, frame.end - frame.offset))
             elif frame.kind == Kind.NOTE:
                 meta = frame.json()
-                notes.append(Note(meta["kind"], meta["data"]))
+                notes.append(_note(meta["kind"], meta["data"]))
             else:
                 Kind(frame.kind)
         except (KeyError, TypeError, ValueError) as error:
             unknown.append(Damage(frame.offset, f"cannot be understood: {error!r}", torn=False))
     return index, notes, unknown
+
+
+def _note(kind: Any, data: Any) -> Note:
+    """Return a note. Raises KeyError, TypeError or ValueError if it is none."""
+    note = Note(kind, data)
+    check_types(note)
+    if kind == CLOCK_NOTE:
+        SyncRecord.from_json(data)
+    return note
 
 
 def _packed(record: Record) -> bytes:

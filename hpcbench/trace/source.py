@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from hpcbench.errors import TraceError
 from hpcbench.measure.clock import SyncRecord
-from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
+from hpcbench.plan.case import STATUSES, Case, Plan, plan_from_json, plan_to_json
+from hpcbench.plan.workload import Workload
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.schema import (
     SAMPLE_COLUMNS,
@@ -137,9 +138,25 @@ def header_from_json(data: Mapping[str, Any], path: Path) -> Header:
     """Rebuild a header. Raises UnreadableTrace for a newer version or a foreign header."""
     try:
         check_version(int(data["schema_version"]), SCHEMA_VERSION, path)
-        return Header(**{item.name: data[item.name] for item in fields(Header)})
-    except (KeyError, TypeError, ValueError) as error:
+        header = Header(**{item.name: data[item.name] for item in fields(Header)})
+        check_types(header)
+        return header
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UnreadableTrace("HB103", f"{path}: not an hpcbench trace ({error!r})") from error
+
+
+def check_types(item: Header | Record | Note | Case | Workload) -> None:
+    """Raise ValueError where a whole number, a text or a mapping is something else.
+
+    What is read from JSON can be anything, and a checksum only says that it was written so.
+    """
+    for one in fields(item):
+        value, kind = getattr(item, one.name), str(one.type)
+        right = (isinstance(value, int) and -2**63 <= value < 2**63 if kind == "int" else
+                 isinstance(value, str) if kind == "str" else
+                 isinstance(value, Mapping) if kind.startswith("Mapping") else True)
+        if not right:
+            raise ValueError(f"{one.name} is no {kind}")
 
 
 def check_version(version: int, known: int, path: Path) -> None:
@@ -163,8 +180,12 @@ def plan_from_text(text: str | bytes, path: Path) -> Plan:
         counts = [number for case in plan.cases for number in (case.warmup, case.iterations)]
         if not all(isinstance(number, int) for number in sizes + counts) or min(sizes) < 1:
             raise ValueError("passes, ranks and iterations have to be whole numbers")
+        for case in plan.cases:
+            check_types(case)
+            check_types(case.workload)
         return plan
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError,
+            RecursionError) as error:
         raise TraceError(f"{path}: the plan in it cannot be read ({error!r})") from error
 
 

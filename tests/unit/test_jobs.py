@@ -11,7 +11,8 @@ from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.training.any_model import parameters_of, published
-from jobs import JOBS, RANKS, twin_words
+from jobs import EXAMPLES, JOBS, RANKS, twin_words
+from launcher import ROOT
 
 
 def planned(job: Path, ranks: int, words: Sequence[str] = ()) -> Plan:
@@ -45,3 +46,14 @@ def test_the_twin_of_a_job_has_its_strategies_small_on_cpus(job: Path) -> None:
         (case.training.strategy, case.training.model) for case in real.cases}
     assert {case.device for case in twin.cases} == {"cpu"}
     assert max(case.memory_bytes for case in twin.cases) < 100e6
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_plans_and_says_that_it_is_untested(name: str) -> None:
+    job = ROOT / "jobs" / name
+    assert job.read_text().startswith("# UNTESTED")
+    plan = planned(job, EXAMPLES[name])
+    assert plan.cases and not [case.skip for case in plan.cases if case.skip]
+    offloaded = [dict(case.env) for case in plan.cases if case.block == "dpu_offload"]
+    assert offloaded and {env["UCC_CLS"] for env in offloaded} == {"doca_urom,basic"}
+    assert "DOCA_*" in plan.config["launch"]["pass_env"]

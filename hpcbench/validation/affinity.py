@@ -1,0 +1,77 @@
+"""Cores: how many each rank has, whether ranks share them, and what a cgroup leaves of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpcbench.validation.lines import Line, by_value, not_applicable, ok, spread, warn
+from hpcbench.validation.told import Job, Told
+
+_BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bind-to core "
+         "(Open MPI), srun --cpu-bind=cores with --cpus-per-task")
+
+
+def affinity_lines(job: Job) -> Iterator[Line]:
+    """Yield cores per rank, bindings that overlap, and the cgroups' quota."""
+    yield _cores(job.ranks)
+    yield _overlap(job)
+    yield _quota(job)
+
+
+def _cores(ranks: Sequence[Told]) -> Line:
+    counts = by_value(ranks, lambda told: told.of("process", "affinity_cpus"))
+    if None in counts:
+        return not_applicable("cores", "the system does not tell which cores a rank may use")
+    found = spread({_plural(int(count)): owners for count, owners in counts.items()})
+    if len(counts) > 1:
+        return warn("cores", f"ranks may use different numbers: {found}", _BIND)
+    return ok("cores", f"{found} for each rank" if len(ranks) > 1 else found)
+
+
+def _overlap(job: Job) -> Line:
+    crowded = [shared for ranks in job.by_node.values() if (shared := _shared(ranks))]
+    if all(len(ranks) == 1 for ranks in job.by_node.values()):
+        return not_applicable("binding", "one rank a node shares its cores with no other")
+    if not crowded:
+        return ok("binding", "no two ranks of a node share a core")
+    more = f" (and {len(crowded) - 1} more nodes)" if len(crowded) > 1 else ""
+    found, fix = crowded[0]
+    return warn("binding", found + more, fix)
+
+
+def _shared(ranks: Sequence[Told]) -> tuple[str, str] | None:
+    """Return what the ranks of one node share, and the remedy; None if they share nothing."""
+    sets = [frozenset(told.of("process", "affinity") or ()) for told in ranks]
+    union: frozenset[int] = frozenset().union(*sets)
+    if sum(map(len, sets)) == len(union):
+        return None
+    host = ranks[0].hostname
+    if len(union) < len(ranks):
+        return (f"{len(ranks)} ranks on {host} have {_plural(len(union))} together: they take "
+                "turns", "start no more ranks on a node than it has cores, or ask for more cores")
+    if len(set(sets)) == 1:
+        return (f"the {len(ranks)} ranks on {host} are not bound: they share the same "
+                f"{_plural(len(union))}, and the system may move them", _BIND)
+    count = sum(sum(core in cores for cores in sets) > 1 for core in union)
+    return f"bindings on {host} overlap: {_plural(count)} belong to several ranks", _BIND
+
+
+def _quota(job: Job) -> Line:
+    tight = []
+    for ranks in job.by_node.values():
+        union = {core for told in ranks for core in told.of("process", "affinity") or ()}
+        quota = ranks[0].of("process", "cgroup", "cpus")
+        if isinstance(quota, (int, float)) and quota < len(union):
+            tight.append(f"{quota:g} of the {_plural(len(union))} of its ranks on "
+                         f"{ranks[0].hostname}")
+    if tight:
+        return warn("CPU quota", f"a cgroup grants only {tight[0]}: ranks are paused for "
+                    "milliseconds at a time", "raise the container's or job's CPU limit to the "
+                    "cores it may use, or give it fewer cores (cpuset)")
+    if all(told.of("process", "cgroup", "cpus") is None for told in job.ranks):
+        return not_applicable("CPU quota", "no cgroup tells one")
+    return ok("CPU quota", "none that is below the cores of the ranks")
+
+
+def _plural(count: int) -> str:
+    return f"{count} core" if count == 1 else f"{count} cores"

@@ -1,0 +1,137 @@
+"""Ask this rank all that is judged. Nothing here judges, and nothing waits without an end."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from hpcbench.errors import HpcbenchError, LaunchError
+from hpcbench.launch.address import choose_network
+from hpcbench.launch.clocks import synchronise
+from hpcbench.launch.patient import PatientCommunicator
+from hpcbench.launch.probe import torch_facts
+from hpcbench.launch.session import Topology
+from hpcbench.launch.setup import mpi_facts, versions
+from hpcbench.launch.variables import worker_environment
+from hpcbench.masking import masked
+from hpcbench.measure.clock import clock_identity
+from hpcbench.measure.environment import machine
+from hpcbench.validation import storage_probe
+from hpcbench.validation.told import Told
+
+_STORAGE_TIMEOUT_S = 10.0
+_SHARE = 0.8
+"""Of the time-out; importing torch and the answer take one share each, and rank 0 waits for two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What rank 0 has every rank find out.
+
+    Attributes:
+        launch: section ``launch`` of the configuration.
+        folder: results folder, as rank 0 calls it.
+        marker: name of the folder that rank 0's probe makes in it.
+        storage: what that probe found.
+        tools: `backends.tools.wanted_tools` of the sweep.
+        complete: whether all ranks answered so far.
+    """
+
+    launch: Mapping[str, Any]
+    folder: str
+    marker: str
+    storage: Mapping[str, Any]
+    tools: Sequence[str]
+    complete: bool
+
+
+def tell(comm: PatientCommunicator, topology: Topology, errand: Errand) -> Told:
+    """Return what this rank has found out; collective if all ranks are there."""
+    env = worker_environment(os.environ, errand.launch["pass_env"], {})
+    told = Told(topology.rank, topology.local_rank, topology.hostname, topology.node, topology.mpi)
+    told = replace(
+        _with_network(told, comm, topology, errand), machine=machine(os.environ),
+        storage=_storage(topology.rank, errand, env, comm.timeout_s), shm_bytes=_shm_bytes(),
+        core_files=_core_files())
+    told = _with_facts(told, topology, errand, env, comm.timeout_s)
+    return _with_clock(told, comm, complete=errand.complete)
+
+
+def _with_facts(
+    told: Told, topology: Topology, errand: Errand, env: Mapping[str, str], timeout_s: float,
+) -> Told:
+    """Import torch in another process, and ask it; rank 0 waits for both."""
+    try:
+        facts = {**torch_facts(errand.tools, env, _SHARE * timeout_s), "mpi": mpi_facts()}
+    except LaunchError as error:
+        alone = versions(topology, {"versions": {}})
+        # of the two limits on how long torch may take it was this one
+        said = str(error).replace("launch.init_timeout_s", "--timeout")
+        return replace(told, facts_error=masked(said, os.environ), versions=alone)
+    return replace(told, facts=facts, versions=versions(topology, facts))
+
+
+def _with_network(
+    told: Told, comm: PatientCommunicator, topology: Topology, errand: Errand,
+) -> Told:
+    if not errand.complete:
+        return replace(told, network_error="not all ranks answer")
+    try:
+        network = choose_network(comm, topology.nodes, errand.launch, os.environ)
+    except HpcbenchError as error:
+        return replace(told, network_error=masked(str(error), os.environ))
+    return replace(told, interface=network.interface)
+
+
+def _with_clock(told: Told, comm: PatientCommunicator, *, complete: bool) -> Told:
+    """Compare the clocks when no rank is busy any more, so that nothing widens their bounds."""
+    if not complete:
+        return replace(told, clock_error="not all ranks answer")
+    try:
+        comm.barrier()
+        record = synchronise(comm, perf_counter_ns, clock_identity())
+    except HpcbenchError as error:
+        return replace(told, clock_error=str(error))
+    return replace(told, clock=record.to_json())
+
+
+def _storage(
+    rank: int, errand: Errand, env: Mapping[str, str], timeout_s: float,
+) -> Mapping[str, Any]:
+    if rank == 0:
+        return errand.storage
+    return storage_probe.ask(errand.folder, errand.marker, rank,
+                             min(_STORAGE_TIMEOUT_S, timeout_s), env)
+
+
+def first_storage(
+    folder: Path, marker: str, launch: Mapping[str, Any], timeout_s: float,
+) -> dict[str, Any]:
+    """Return rank 0's probe of the results folder, before which others have nothing to see."""
+    env = worker_environment(os.environ, launch["pass_env"], {})
+    return storage_probe.ask(str(folder), marker, 0, min(_STORAGE_TIMEOUT_S, timeout_s), env)
+
+
+def _shm_bytes(path: str = "/dev/shm") -> int | None:
+    try:
+        room = os.statvfs(path)
+    except OSError:
+        return None
+    return room.f_bavail * room.f_frsize
+
+
+def _core_files() -> int | str:
+    """Return the limit of core files; 0 where a program takes them from the kernel (core(5))."""
+    try:
+        piped = Path("/proc/sys/kernel/core_pattern").read_text().startswith("|")
+    except OSError:
+        piped = False
+    soft, _ = resource.getrlimit(resource.RLIMIT_CORE)
+    if piped or soft == 0:
+        return 0
+    return "unlimited" if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,124 @@
+"""What the system limits: files, locked memory, processes, core files, shared memory, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from hpcbench.reduce.intake import rank_list
+from hpcbench.units import round_bytes
+from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
+from hpcbench.validation.told import Job, Told
+
+_FEW_FILES, _TOO_FEW_FILES = 1024, 128
+"""gloo keeps a socket to each other rank, and opens one more for each while they connect."""
+_FILES_BESIDE = 256
+_FEW_PROCESSES = 512
+_SHM_OF_A_RANK = 64 * 2**20
+_TOO_LITTLE_SHM = 4 * 2**20
+"""An MPI maps 2 to 4 MB in /dev/shm for each rank, NCCL some 10 MB for each GPU."""
+_MEMORY_OF_A_RANK = 2**30
+_TOO_LITTLE_MEMORY = 400 * 2**20
+"""Supervisor, template and worker of one rank hold about 0.35 GB with torch imported."""
+
+
+def limit_lines(job: Job) -> Iterator[Line]:
+    """Yield a line for each limit."""
+    yield _open_files(job)
+    yield _locked_memory(job)
+    yield _processes(job)
+    yield _core_files(job)
+    yield _shared_memory(job)
+    yield _cgroup_memory(job)
+
+
+def _lowest(job: Job, read: Callable[[Told], object]) -> tuple[int | None, list[int]]:
+    """Return the lowest number that any rank tells, None if all are unlimited, and who has it."""
+    told = {one.rank: value for one in job.ranks if isinstance(value := read(one), int)}
+    low = min(told.values(), default=None)
+    return low, [rank for rank, value in told.items() if value == low]
+
+
+def _limit(name: str) -> Callable[[Told], object]:
+    return lambda told: told.of("process", "limits", name)
+
+
+def _open_files(job: Job) -> Line:
+    low, ranks = _lowest(job, _limit("open_files"))
+    needed = max(_FEW_FILES, 4 * job.world_size + _FILES_BESIDE)
+    if low is None:
+        return ok("open files", "unlimited")
+    found = f"{low} on rank {rank_list(ranks)}"
+    fix = f"ulimit -n {needed} before the launcher starts, or LimitNOFILE= of its service"
+    if low < _TOO_FEW_FILES + job.world_size:
+        return fail("open files", f"{found}: too few for {job.world_size} rank(s)", fix)
+    if low < needed:
+        return warn("open files", f"{found}: gloo opens some for each other rank", fix)
+    return ok("open files", str(low))
+
+
+def _locked_memory(job: Job) -> Line:
+    if not any(told.of("network", "infiniband") for told in job.ranks):
+        return not_applicable("locked memory", "only RDMA locks memory, and no port is seen")
+    low, ranks = _lowest(job, _limit("locked_memory_bytes"))
+    if low is None:
+        return ok("locked memory", "unlimited")
+    return warn("locked memory", f"{round_bytes(low)} on rank {rank_list(ranks)}: RDMA cannot "
+                "register its buffers", "ulimit -l unlimited; with Slurm LimitMEMLOCK=infinity "
+                "of slurmd, with Docker --ulimit memlock=-1")
+
+
+def _processes(job: Job) -> Line:
+    low, ranks = _lowest(job, _limit("processes"))
+    if low is None:
+        return ok("processes", "unlimited")
+    if low < _FEW_PROCESSES:
+        return warn("processes", f"{low} on rank {rank_list(ranks)}, threads and all other "
+                    "processes of the user included", "ulimit -u 4096 or more")
+    return ok("processes", str(low))
+
+
+def _core_files(job: Job) -> Line:
+    sizes = {told.core_files for told in job.ranks}
+    if sizes <= {0}:
+        return ok("core files", "none are written")
+    if "unlimited" in sizes:
+        return warn("core files", "unlimited: a worker that crashes writes gigabytes, which looks "
+                    "like a hang meanwhile", "ulimit -c 0, unless you are after that crash")
+    return ok("core files", f"up to {round_bytes(max(s for s in sizes if isinstance(s, int)))}")
+
+
+def _shared_memory(job: Job) -> Line:
+    tight: list[tuple[int, int, str]] = []
+    for ranks in job.by_node.values():
+        free = min((told.shm_bytes for told in ranks if told.shm_bytes is not None), default=None)
+        if free is None:
+            return warn("shared memory", f"{ranks[0].hostname} has no /dev/shm",
+                        "mount it: MPI and NCCL use it between ranks of a node")
+        tight.append((free // len(ranks), free, f"{ranks[0].hostname} for {len(ranks)} rank(s)"))
+    each, free, where = min(tight)
+    found = f"{round_bytes(free)} free in /dev/shm on {where}"
+    fix = ("remove what crashed jobs left in /dev/shm, or enlarge it: docker --shm-size=1g, or in "
+           "Kubernetes an emptyDir with medium: Memory")
+    if each < _TOO_LITTLE_SHM:
+        return fail("shared memory", found, fix)
+    if each < _SHM_OF_A_RANK:
+        return warn("shared memory", found, fix)
+    return ok("shared memory", found)
+
+
+def _cgroup_memory(job: Job) -> Line:
+    limits = {node: ranks[0].of("process", "cgroup", "memory_bytes")
+              for node, ranks in job.by_node.items()}
+    told = [(int(limit) // len(job.by_node[node]), int(limit), node)
+            for node, limit in limits.items() if isinstance(limit, (int, float))]
+    if not told:
+        return ok("memory limit", "no cgroup sets one")
+    each, limit, node = min(told)
+    ranks = job.by_node[node]
+    found = f"{round_bytes(limit)} of a cgroup on {ranks[0].hostname} for {len(ranks)} rank(s)"
+    fix = "ask for more memory (--mem, limits.memory), or start fewer ranks a node"
+    if each < _TOO_LITTLE_MEMORY:
+        return fail("memory limit", f"{found}: torch alone needs more", fix)
+    if each < _MEMORY_OF_A_RANK:
+        return warn("memory limit", found, fix)
+    return ok("memory limit", found)

@@ -1,0 +1,74 @@
+"""One line of the verdict, and texts that say which rank has what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from hpcbench.reduce.intake import rank_list
+from hpcbench.validation.told import Told
+
+Value = TypeVar("Value")
+
+
+class State(str, Enum):
+    """What was found of a subject; only ``fail`` makes the exit code 1."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    NOT_APPLICABLE = "n/a"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What was found of one subject, and how to mend it; ``fix`` is "" where nothing is to do."""
+
+    subject: str
+    state: State
+    found: str
+    fix: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Return plain JSON values."""
+        return {"subject": self.subject, "state": self.state.value, "found": self.found,
+                "fix": self.fix}
+
+
+def ok(subject: str, found: str) -> Line:
+    """Return a line about what is as it should be."""
+    return Line(subject, State.OK, found)
+
+
+def warn(subject: str, found: str, fix: str) -> Line:
+    """Return a line about what costs speed or some cases, and how to mend it."""
+    return Line(subject, State.WARN, found, fix)
+
+
+def fail(subject: str, found: str, fix: str) -> Line:
+    """Return a line about what stops a run or spoils its results, and how to mend it."""
+    return Line(subject, State.FAIL, found, fix)
+
+
+def not_applicable(subject: str, why: str) -> Line:
+    """Return a line about what this job has not, and why."""
+    return Line(subject, State.NOT_APPLICABLE, why)
+
+
+def by_value(
+    ranks: Iterable[Told], value: Callable[[Told], Value],
+) -> dict[Value, list[int]]:
+    """Return which ranks have which value; the one that most have comes first."""
+    groups: dict[Value, list[int]] = {}
+    for told in ranks:
+        groups.setdefault(value(told), []).append(told.rank)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
+
+
+def spread(groups: Mapping[Value, list[int]]) -> str:
+    """Return ``8 cores on rank 0-2, 1 core on rank 3``; the value alone if all ranks have it."""
+    if len(groups) == 1:
+        return str(next(iter(groups)))
+    return ", ".join(f"{value} on rank {rank_list(ranks)}" for value, ranks in groups.items())

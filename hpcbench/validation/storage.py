@@ -1,0 +1,80 @@
+"""The results folder: can every rank write it, is it one folder, and will what is written stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpcbench.reduce.intake import rank_list
+from hpcbench.units import round_bytes
+from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
+from hpcbench.validation.told import Job, Told
+
+_ELSEWHERE = "choose another folder with -o DIR (output.folder)"
+_SCARCE_BYTES = 2**30
+_TOO_SMALL_BYTES = 16 * 2**20
+_SLOW_SYNC_S = 0.25
+"""Each case waits for one fdatasync on every rank before it is acknowledged."""
+_VOLATILE = ("tmpfs", "ramfs")
+_LAYERED = ("overlay",)
+
+
+def storage_lines(job: Job) -> Iterator[Line]:
+    """Yield whether the results folder is there for all ranks, its kind, and its free space."""
+    bad = by_value((told for told in job.ranks if told.storage.get("error")),
+                   lambda told: str(told.storage["error"]))
+    first = next((told for told in job.ranks if told.rank == 0), None)
+    if bad or first is None:
+        yield fail("results folder", spread(bad) or "rank 0 did not answer", _ELSEWHERE)
+        return
+    yield _synced(job)
+    yield _seen(job)
+    yield _kind(first)
+    yield _free(first)
+
+
+def _synced(job: Job) -> Line:
+    slowest = max(job.ranks, key=lambda told: float(told.storage.get("sync_s") or 0))
+    seconds = float(slowest.storage.get("sync_s") or 0)
+    where = f"{job.ranks[0].storage['folder']}: writes, fsync and rename work"
+    if seconds > _SLOW_SYNC_S:
+        return warn("results folder", f"{where}, but take {seconds:.2g} s on rank {slowest.rank}; "
+                    "every case waits for them", _ELSEWHERE)
+    return ok("results folder", where)
+
+
+def _seen(job: Job) -> Line:
+    if len(job.ranks) == 1:
+        return not_applicable("shared folder", "one rank shares it with no other")
+    blind = [told.rank for told in job.ranks if not told.storage.get("seen")]
+    if blind:
+        return warn("shared folder", f"rank {rank_list(blind)} do(es) not see rank 0's folder; "
+                    "they write to disks of their own, and send their traces at the end",
+                    "choose a folder on a file system that all nodes mount: -o DIR (output.folder)")
+    return ok("shared folder", "all ranks see rank 0's folder")
+
+
+def _kind(first: Told) -> Line:
+    kind = first.storage.get("kind")
+    if kind is None:
+        return not_applicable("file system", "the system does not tell which it is")
+    if kind in _VOLATILE:
+        return warn("file system", f"{kind}: its files are in memory, and gone after a restart",
+                    _ELSEWHERE)
+    if kind in _LAYERED:
+        return warn("file system", f"{kind}: a container's own layer, gone when it is removed",
+                    "mount a volume, and name a folder on it with -o DIR")
+    return ok("file system", str(kind))
+
+
+def _free(first: Told) -> Line:
+    free = first.storage.get("free_bytes")
+    if free is None:
+        return not_applicable("free space", "the file system does not tell")
+    found = f"{round_bytes(free)} free"
+    if free < _TOO_SMALL_BYTES or first.storage.get("free_files") == 0:
+        lacks = found if free < _TOO_SMALL_BYTES else f"{found}, but no more files can be made"
+        return fail("free space", lacks, f"free some, or {_ELSEWHERE}")
+    if free < _SCARCE_BYTES:
+        return warn("free space", found, f"free some, or {_ELSEWHERE}; a long sweep of many ranks "
+                    "can take more")
+    return ok("free space", found)

@@ -1,0 +1,119 @@
+"""Try a results folder in a process of its own, which a dead file system can hold as it likes.
+
+``python -m hpcbench.validation.storage_probe FOLDER MARKER RANK`` prints what `probe` returns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import FileError
+from hpcbench.launch.places import sees
+from hpcbench.trace.files import whole_file
+
+_NOTHING: Mapping[str, Any] = {
+    "error": None, "seen": False, "kind": None, "free_bytes": None, "free_files": None,
+    "sync_s": None, "made": []}
+_KILL_TIMEOUT_S = 1.0
+
+
+def ask(
+    folder: str, marker: str, rank: int, timeout_s: float, env: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return `probe` of a child process, or in ``error`` that it gave no answer in time."""
+    command = [sys.executable, "-m", "hpcbench.validation.storage_probe", folder, marker, str(rank)]
+    child = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        said, _ = child.communicate(timeout=timeout_s)
+        found: dict[str, Any] = json.loads(said)
+        return found
+    except subprocess.TimeoutExpired:
+        child.kill()
+        with suppress(subprocess.TimeoutExpired):  # in a hanging file system it cannot even die
+            child.wait(_KILL_TIMEOUT_S)
+        why = f"does not answer within {timeout_s:g} s: the file system hangs"
+    except ValueError:
+        why = f"could not be tried: the probe ended with {child.wait()}"
+    finally:
+        if child.stdout:
+            child.stdout.close()
+    return {**_NOTHING, "folder": folder, "error": f"{folder}: {why}"}
+
+
+def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
+    """Write, sync and rename a file, on rank 0 in a new folder ``marker``, elsewhere beside it.
+
+    Keys: ``folder``, ``error`` (None if all went well), ``seen`` (whether rank 0's marker is
+    there), ``kind`` of file system, ``free_bytes`` and ``free_files`` (None if not told),
+    ``sync_s``, ``made`` (folders that rank 0 made on the way, the innermost first).
+    """
+    found = {**_NOTHING, "folder": str(folder)}
+    place = folder / marker
+    try:
+        if rank == 0:
+            found["made"] = _made(folder)
+            place.mkdir()
+        found["seen"] = sees(place)
+        if not found["seen"]:
+            return found
+        began = time.perf_counter()
+        with whole_file(place / f"rank{rank}") as part:
+            part.write_bytes(b"hpcbench validate\n" * 256)
+        found["sync_s"] = time.perf_counter() - began
+        room = os.statvfs(place)
+        found["free_bytes"] = room.f_bavail * room.f_frsize
+        found["free_files"] = room.f_favail if room.f_files else None
+        found["kind"] = _kind(place)
+    except FileError as error:
+        found["error"] = str(error)
+    except OSError as error:
+        found["error"] = f"{folder}: {error.strerror}"
+    return found
+
+
+def remove(folder: str, marker: str, made: list[str]) -> None:
+    """Take away what rank 0's probe left; what others put there meanwhile stays."""
+    shutil.rmtree(Path(folder) / marker, ignore_errors=True)
+    for name in made:
+        with suppress(OSError):
+            Path(name).rmdir()
+
+
+def _made(folder: Path) -> list[str]:
+    """Make the folder; return those that were not there, the innermost first."""
+    missing = [str(path) for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _kind(place: Path) -> str | None:
+    """Return the type of the file system whose mount point is the longest part of the path.
+
+    Format: proc(5), /proc/pid/mountinfo; the fields behind ``-`` begin with the type.
+    """
+    best, kind = -1, None
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return None
+    path = place.resolve()
+    for line in lines:
+        fields, _, behind = line.partition(" - ")
+        point = fields.split()[4].encode().decode("unicode_escape")
+        if path.is_relative_to(point) and len(point) >= best:
+            best, kind = len(point), behind.split()[0]
+    return kind
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))

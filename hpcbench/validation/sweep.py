@@ -1,0 +1,41 @@
+"""What one sweep file needs of these ranks: backends, devices, tools, memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from hpcbench.launch.probe import resolve
+from hpcbench.plan.case import Plan
+from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
+from hpcbench.validation.told import Job
+
+
+def sweep_lines(job: Job, plan: Plan) -> Iterator[Line]:
+    """Yield how many cases of the plan can run here, and why the others cannot."""
+    if job.lost or len(job.asked) < job.world_size:
+        yield not_applicable("sweep", "cannot be judged before all ranks and their torch answer")
+        return
+    found = resolve(plan, [told.rank_facts() for told in job.asked])
+    total = len(plan.cases)
+    if not found.devices:
+        yield fail("sweep", f"none of the {total} cases of {plan.name} can run here",
+                   "see the reasons below, or choose another sweep file")
+    else:
+        on = Counter(found.devices.values())
+        devices = ", ".join(f"{count} on {device}" for device, count in sorted(on.items()))
+        yield ok("sweep", f"{len(found.devices)} of {total} cases of {plan.name} can run here: "
+                          f"{devices}")
+    yield from _skipped(plan, found.skips)
+
+
+def _skipped(plan: Plan, skips: Mapping[str, str]) -> Iterator[Line]:
+    """Yield a line for each reason; of a backend in ``require`` it is a failure."""
+    required = {str(name) for name in plan.config["require"]}
+    counts = Counter((skips[case.case_id], case.backend in required)
+                     for case in plan.cases if case.case_id in skips)
+    for (reason, is_required), count in counts.most_common():
+        judged = fail if is_required else warn
+        yield judged("sweep", f"{count} case(s) skipped: {reason}",
+                     "the sweep requires this backend (require)" if is_required else
+                     "leave these cases out, or see the line on what they lack")

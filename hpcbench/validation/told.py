@@ -1,0 +1,105 @@
+"""What the ranks of a job told of themselves: all that is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hpcbench.backends.availability import RankFacts
+from hpcbench.measure.clock import SyncRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one rank told. Where something could not be asked, its ``..._error`` says why.
+
+    Attributes:
+        rank, local_rank: among all ranks, and among those of its node.
+        hostname, node: the machine; ``node`` is the same for ranks that share it.
+        mpi: what the MPI library calls itself, ``none`` without one.
+        versions: `launch.setup.versions`.
+        machine: `measure.environment.machine`.
+        facts: `backends.facts.gather_facts` with ``mpi``; None if torch could not be asked.
+        interface: what the job's sockets of this rank use, None if it has no name.
+        clock: the comparison of the clocks, as `SyncRecord.to_json`.
+        storage: `validation.storage_probe.probe` of the results folder.
+        shm_bytes: free in /dev/shm; None if there is none.
+        core_files: the limit of a core file in bytes, "unlimited", or 0 where none is written.
+    """
+
+    rank: int
+    local_rank: int
+    hostname: str
+    node: str
+    mpi: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] | None = None
+    facts_error: str = ""
+    interface: str | None = None
+    network_error: str = ""
+    clock: Mapping[str, Any] | None = None
+    clock_error: str = ""
+    storage: Mapping[str, Any] = field(default_factory=dict)
+    shm_bytes: int | None = None
+    core_files: int | str = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Told:
+        """Rebuild what `to_json` gave."""
+        return cls(**values)
+
+    def of(self, *names: str) -> Any:
+        """Return the value of ``machine`` at this path, None where it is not told."""
+        value: Any = self.machine
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
+
+    def rank_facts(self) -> RankFacts:
+        """Return the facts as those who judge backends take them. There must be some."""
+        if self.facts is None:
+            raise ValueError(f"rank {self.rank} told nothing of its torch: {self.facts_error}")
+        return RankFacts(self.rank, self.hostname, self.local_rank, self.facts)
+
+    def sync_record(self) -> SyncRecord | None:
+        """Return the comparison of the clocks."""
+        return None if self.clock is None else SyncRecord.from_json(self.clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that was told, by rank, and who did not answer.
+
+    Attributes:
+        announced: ranks and launcher that the launcher's variables speak of, or None.
+        lonely_fix: what to do if MPI sees another number of ranks.
+        lost: rank -> its host if known: who has not answered within ``timeout_s``.
+        mpi_error: why there is no MPI, although a launcher started several ranks.
+    """
+
+    world_size: int
+    ranks: tuple[Told, ...]
+    announced: tuple[int, str] | None = None
+    lonely_fix: str = ""
+    lost: Mapping[int, str] = field(default_factory=dict)
+    timeout_s: float = 0.0
+    mpi_error: str = ""
+
+    @property
+    def by_node(self) -> dict[str, list[Told]]:
+        """Return the ranks of each node, by the node's identity."""
+        nodes: dict[str, list[Told]] = {}
+        for told in self.ranks:
+            nodes.setdefault(told.node, []).append(told)
+        return nodes
+
+    @property
+    def asked(self) -> list[Told]:
+        """Return the ranks whose torch answered."""
+        return [told for told in self.ranks if told.facts is not None]

@@ -1,0 +1,199 @@
+"""``hpcbench validate``: all ranks tell, rank 0 judges and prints, all end with one code."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench.backends.tools import wanted_tools
+from hpcbench.config.load import load_config
+from hpcbench.errors import ExitCode, LaunchError, RankLostError
+from hpcbench.launch.agreement import AgreedError, on_root
+from hpcbench.launch.announced import announced_rank, announced_size
+from hpcbench.launch.communicator import Communicator
+from hpcbench.launch.patient import PatientCommunicator
+from hpcbench.launch.session import Topology, fix_of_lonely, open_communicator
+from hpcbench.launch.solo_communicator import SoloCommunicator
+from hpcbench.launch.variables import worker_environment
+from hpcbench.masking import masked, print_traceback
+from hpcbench.measure.environment import node_identity
+from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
+from hpcbench.plan.expand import make_plan
+from hpcbench.report.validation_lines import rendered, show
+from hpcbench.validation import storage_probe
+from hpcbench.validation.gather import Errand, first_storage, tell
+from hpcbench.validation.guard import guarded
+from hpcbench.validation.judge import exit_code, judge
+from hpcbench.validation.lines import Line, fail
+from hpcbench.validation.told import Job, Told
+
+_ROUNDS = 6
+"""Waits that can follow one another, each of up to twice the time-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The command line: the sweep is judged only if its file was named."""
+
+    path: Path | None
+    overrides: Sequence[tuple[str, object]]
+    as_json: bool
+    timeout_s: float
+
+
+def validate_command(asked: Asked) -> int:
+    """Validate this rank, and on rank 0 the job; return the exit code that all ranks agreed on."""
+    speaks = announced_rank(os.environ) == 0
+    env = worker_environment(os.environ, (), {})
+    with guarded(asked.timeout_s, _no_start(asked) if speaks else None, env):
+        comm, library, mpi_error = _opened()
+    patient = PatientCommunicator(comm, asked.timeout_s)
+    limit_s = 2 * _ROUNDS * asked.timeout_s
+    with guarded(limit_s, _no_end(asked, limit_s) if comm.rank == 0 else None, env):
+        try:
+            code = _validate(patient, library, mpi_error, asked, speaks=speaks)
+        except AgreedError as error:
+            if patient.rank == 0:
+                print(f"hpcbench: {masked(str(error), os.environ)}", file=sys.stderr, flush=True)
+            code = int(error.exit_code)
+        except Exception as error:
+            code = _alone(patient, error)
+    return code
+
+
+def _alone(comm: Communicator, error: Exception) -> int:
+    """End this and all other ranks after an error that the others do not know of."""
+    lost = isinstance(error, RankLostError)
+    if not lost:
+        print_traceback(os.environ)
+    said = masked(str(error), os.environ) if lost else (
+        "internal error, please report the lines above")
+    print(f"hpcbench: rank {comm.rank}: {said}", file=sys.stderr, flush=True)
+    code = int(ExitCode.FINDINGS if lost else ExitCode.INTERNAL)
+    if comm.size > 1:
+        comm.abort(code)
+    return code
+
+
+def _opened() -> tuple[Communicator, str, str]:
+    """Return communicator and MPI library; without MPI one rank, and why."""
+    try:
+        return (*open_communicator(os.environ), "")
+    except LaunchError as error:
+        return SoloCommunicator(), "none", str(error)
+
+
+def _no_start(asked: Asked) -> str:
+    line = fail("ranks", f"MPI did not start within {asked.timeout_s:g} s: some rank never came, "
+                "or the nodes do not reach one another",
+                "start `hostname` with the same command: does every node answer? Is the mpirun of "
+                "this Python's environment? --timeout S waits longer")
+    return rendered([line], as_json=asked.as_json)
+
+
+def _no_end(asked: Asked, limit_s: float) -> str:
+    line = fail("ranks", f"the validation did not end within {limit_s:g} s",
+                "ranks answer, but not in time: look at the load and the network of the nodes")
+    return rendered([line], as_json=asked.as_json)
+
+
+def _validate(
+    comm: PatientCommunicator, library: str, mpi_error: str, asked: Asked, *, speaks: bool,
+) -> int:
+    """Do it on all ranks that answer. Raises AgreedError for a configuration that cannot be."""
+    announced = announced_size(os.environ)
+    lonely = announced is not None and announced[0] != comm.size
+    topology, hosts, lost = _roll_call(comm, library)
+    config, plan = _job_of(comm, asked)
+    with _Folder(comm, config, asked.timeout_s) as storage:
+        told = tell(comm, topology, Errand(
+            config["launch"], *storage, tools=wanted_tools(plan.cases) if plan else (),
+            complete=not lost))
+        answers = comm.gather(told.to_json(), 2 * asked.timeout_s)
+        if comm.rank != 0:
+            return _end(comm, None)
+        job = Job(
+            world_size=comm.size, ranks=tuple(Told.from_json(answers[r]) for r in sorted(answers)),
+            announced=announced, timeout_s=asked.timeout_s, mpi_error=mpi_error,
+            lonely_fix=fix_of_lonely(announced[1], library) if announced else "",
+            lost={rank: hosts.get(rank, "") for rank in comm.lost})
+    if lonely and not speaks:
+        return int(ExitCode.OK)  # the first to end with another code would end the one who speaks
+    lines = judge(job, plan)
+    show(_masked(lines), job.world_size, len(job.by_node), as_json=asked.as_json)
+    return _end(comm, int(exit_code(lines)))
+
+
+def _masked(lines: Sequence[Line]) -> list[Line]:
+    return [Line(line.subject, line.state, masked(line.found, os.environ),
+                 masked(line.fix, os.environ)) for line in lines]
+
+
+def _end(comm: PatientCommunicator, code: int | None) -> int:
+    """Return rank 0's exit code on every rank; lost ranks have to be ended."""
+    final, lost = comm.bcast([code, bool(comm.lost)])
+    if lost:
+        sys.stdout.flush()
+        comm.abort(int(final))
+    return int(final)
+
+
+def _roll_call(
+    comm: PatientCommunicator, library: str,
+) -> tuple[Topology, Mapping[int, str], list[int]]:
+    """Return this rank's place among those that answer, their hosts, and who does not."""
+    found = comm.gather([node_identity(), socket.gethostname()])
+    places, lost = comm.bcast([sorted(found.items()), sorted(comm.lost)])
+    node = node_identity()
+    same = [rank for rank, (other, _) in places if other == node]
+    return Topology(
+        rank=comm.rank, world_size=comm.size, local_rank=same.index(comm.rank),
+        local_size=len(same), hostname=socket.gethostname(), node=node,
+        nodes=tuple(dict.fromkeys(other for _, (other, _) in places)), mpi=library,
+    ), {rank: host for rank, (_, host) in places}, lost
+
+
+def _job_of(comm: PatientCommunicator, asked: Asked) -> tuple[Mapping[str, Any], Plan | None]:
+    """Return the configuration, and the plan if its file was named; rank 0 reads it for all."""
+    def read() -> list[Any]:
+        config = load_config(asked.path, asked.overrides)
+        plan = make_plan(config, comm.size) if asked.path else None
+        return [config.plain(),
+                plan_to_json(plan) if plan else None]
+
+    config, plan = on_root(comm, read)
+    return config, plan_from_json(plan) if plan else None
+
+
+class _Folder:
+    """The results folder while it is tried: rank 0 makes it if need be, and takes it away."""
+
+    def __init__(
+        self, comm: PatientCommunicator, config: Mapping[str, Any], timeout_s: float,
+    ) -> None:
+        self._comm = comm
+        self._config = config
+        self._timeout_s = timeout_s
+        self._storage: Mapping[str, Any] = {}
+        self._marker = ""
+
+    def __enter__(self) -> tuple[str, str, Mapping[str, Any]]:
+        """Return folder, marker and what rank 0 found, on every rank."""
+        def first() -> list[Any]:
+            folder = Path(self._config["output"]["folder"]).absolute()
+            marker = f".validate-{secrets.token_hex(6)}"
+            return [str(folder), marker, first_storage(
+                folder, marker, self._config["launch"], self._timeout_s)]
+
+        folder, self._marker, self._storage = on_root(self._comm, first)
+        return folder, self._marker, self._storage
+
+    def __exit__(self, *_: object) -> None:
+        if self._comm.rank == 0 and self._storage["seen"]:  # else it hangs, or nothing is there
+            storage_probe.remove(self._storage["folder"], self._marker, self._storage["made"])

@@ -1,0 +1,127 @@
+"""``hpcbench validate`` under a real mpirun: one verdict, one exit code, and always an end."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+import virtual_hosts
+from hpcbench import __version__
+from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher
+from mpi.reading import sweep
+
+pytestmark = pytest.mark.mpi
+
+OTHER_RANK = """
+import os, signal, sys, time
+from mpi4py import MPI
+import hpcbench
+if MPI.COMM_WORLD.rank == 1:
+    {what}
+from hpcbench.__main__ import main
+sys.argv[0] = "hpcbench"
+main()
+"""
+LATE = """
+import os, sys, time
+if os.environ["PMI_RANK"] == "1":
+    time.sleep(60)
+from hpcbench.__main__ import main
+main()
+"""
+
+
+def validate(mpirun: MpiLauncher, *words: str) -> tuple[str, ...]:
+    return (mpirun.program("python"), "-m", "hpcbench", "validate", *words)
+
+
+def other_rank(mpirun: MpiLauncher, what: str, *words: str) -> tuple[str, ...]:
+    code = OTHER_RANK.format(what=what)
+    return (mpirun.program("python"), "-c", code, "validate", *words)
+
+
+def lines(job: Finished) -> dict[str, dict[str, Any]]:
+    """Return the lines of a job by subject; of several the last."""
+    return {line["subject"]: line for line in json.loads(job.stdout)["lines"]}
+
+
+@EVERY_MPI_IF_ALL
+def test_four_ranks_give_one_verdict(mpirun: MpiLauncher) -> None:
+    words = ("config.json", "--json", "-o", "new/out", "--timeout", "100")
+    job = mpirun.run(4, config=sweep("8", block={"backend": ["gloo", "nccl"]}),
+                     command=validate(mpirun, *words), timeout=110).check(0)
+    told = json.loads(job.stdout)
+    assert (told["ranks"], told["nodes"], told["counts"]["fail"]) == (4, 1, 0)
+    found = lines(job)
+    assert found["ranks"] == {"subject": "ranks", "state": "ok", "found": "4, as started",
+                              "fix": ""}
+    for name in ("torch", "MPI", "versions", "launcher", "interface", "clock offset",
+                 "results folder", "shared folder"):
+        assert found[name]["state"] == "ok", found[name]
+    sweeps = [line for line in told["lines"] if line["subject"] == "sweep"]
+    assert [line["state"] for line in sweeps] == ["ok", "warn"]
+    assert "nccl needs a GPU" in sweeps[1]["found"]
+    assert not (mpirun.jobs[0].home / "new").exists()
+    mpirun.assert_no_orphans()
+
+
+def test_a_rank_with_other_versions_and_cores_is_named(mpirun: MpiLauncher) -> None:
+    what = 'hpcbench.__version__ = "0.0.9"; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})'
+    job = mpirun.run(2, command=other_rank(mpirun, what, "--json", "--timeout", "100"),
+                     timeout=110).check(1)
+    found = lines(job)
+    assert found["versions"]["state"] == "fail"
+    assert f"hpcbench {__version__} on rank 0, 0.0.9 on rank 1" in found["versions"]["found"]
+    if len(os.sched_getaffinity(0)) > 1:
+        assert found["cores"]["state"] == found["binding"]["state"] == "warn"
+        assert "1 core on rank 1" in found["cores"]["found"]
+
+
+def test_a_stopped_rank_is_named_in_time(mpirun: MpiLauncher) -> None:
+    """It still reaches the communicator, so the others are past everything that MPI waits in."""
+    what = "MPI.COMM_WORLD.Dup(); os.kill(os.getpid(), signal.SIGSTOP)"
+    job = mpirun.run(2, command=other_rank(mpirun, what, "--timeout", "4"), timeout=60)
+    assert job.returncode != 0
+    assert "no answer within 4 s from rank 1" in job.stdout, str(job)
+    assert "cannot be chosen before all ranks answer" in job.stdout
+
+
+def test_an_error_is_told_once(mpirun: MpiLauncher) -> None:
+    job = mpirun.run(2, command=validate(mpirun, "nothing.json")).check(2)
+    assert job.stderr.startswith("hpcbench: nothing.json: does not exist")
+    assert "Traceback" not in job.stderr and not job.stdout
+
+
+@pytest.mark.soak
+def test_lonely_ranks_fail_with_the_fix(mpirun: MpiLauncher) -> None:
+    lonely = ("env", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=0")
+    job = mpirun.run(1, command=(*lonely, *validate(mpirun, "--json"))).check(1)
+    assert "started 4, but MPI sees 1" in lines(job)["ranks"]["found"]
+    assert "mpirun" in lines(job)["ranks"]["fix"]
+
+
+@pytest.mark.soak
+def test_mpi_that_does_not_start_is_ended_and_told(mpirun: MpiLauncher) -> None:
+    command = (mpirun.program("python"), "-c", LATE, "validate", "--timeout", "3")
+    job = mpirun.run(2, command=command, timeout=40)
+    assert job.returncode != 0 and "MPI did not start within 3 s" in job.stdout
+    assert "Traceback" not in job.stderr and "most recent call" not in job.stderr
+
+
+@pytest.mark.soak
+def test_two_hosts(mpirun: MpiLauncher) -> None:
+    if why := virtual_hosts.why_not():
+        pytest.skip(f"no virtual hosts: {why}")
+    command = (*virtual_hosts.one_rank_each(2), *validate(mpirun, "--json"))
+    job = mpirun.run(2, before=virtual_hosts.inside(2), command=command, timeout=90).check(0)
+    found = lines(job)
+    assert found["nodes"]["found"] == "2, with 1 rank(s) each"
+    assert found["interface"]["found"] == "eth0 leads to rank 0"
+    assert found["link"]["state"] == "ok" and found["clock offset"]["state"] == "ok"
+    loopback = ("env", "GLOO_SOCKET_IFNAME=lo", *validate(mpirun, "--json"))
+    command = (*virtual_hosts.one_rank_each(2), *loopback)
+    job = mpirun.run(2, before=virtual_hosts.inside(2), command=command, timeout=90).check(1)
+    assert "GLOO_SOCKET_IFNAME=lo is loopback" in lines(job)["interface"]["found"]

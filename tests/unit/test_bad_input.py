@@ -1,0 +1,127 @@
+"""Whatever is fed to the command line: one clear complaint, an exit code, an end, little memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import pytest
+
+from bad_input_process import CPU_S, LONGEST_LINE, MEMORY_BYTES, complaint
+from hpcbench.config import load
+from hpcbench.config.load import find_config
+from hpcbench.errors import FileError, TraceError
+from hpcbench.trace.arena import new_array
+from hpcbench.trace.columns import read_column
+from hpcbench.trace.frames import Frame, Kind, pack_frame, scan
+from hpcbench.trace.journal import journal_path, read_journal
+from hpcbench.trace.source import plan_from_text, plan_to_text
+from hpcbench.units import parse_bytes
+from launcher import ROOT
+from synthetic import make_plan, write_synthetic_run
+
+LIMIT_S = 110
+SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
+COUNTS = [("sweeps", 60), ("lines", 100), ("results", 150), ("run", 12)]
+SOAKS = [("sweeps", 4000), ("lines", 3000), ("results", 2500), ("run", 500)]
+"""10,000 together."""
+
+
+@pytest.mark.parametrize(("kind", "count", "limit_s"), [
+    *(pytest.param(kind, count, LIMIT_S, id=f"{count} {kind}") for kind, count in COUNTS),
+    *(pytest.param(kind, count, 3500, marks=SOAK, id=f"{count} {kind}") for kind, count in SOAKS)])
+def test_bad_input_is_answered_in_words(
+    tmp_path: Path, kind: str, count: int, limit_s: float,
+) -> None:
+    """Each within CPU_S of CPU time, all within MEMORY_BYTES of private memory."""
+    env = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    seed = "0" if limit_s == LIMIT_S else "soak"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "bad_input_process.py"), kind, seed, str(count),
+         str(tmp_path)], env=env, capture_output=True, text=True, timeout=limit_s, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    *bad, total = (json.loads(line) for line in done.stdout.splitlines())
+    assert not bad, json.dumps(bad[:3], indent=1)
+    assert sum(total["outcomes"].values()) == count
+    assert total["outcomes"].get("code 2", 0) > count // 5
+    assert total["slowest_s"] < CPU_S and total["peak_bytes"] < 2 * MEMORY_BYTES
+
+
+@pytest.mark.parametrize(("code", "err", "wrong"), [
+    (0, "", None), (1, "", None), (3, "", None), (2, "hpcbench: x.json: is a folder", None),
+    (4, "hpcbench: internal error", "exit code 4"), (2, "", "exit code 2 without a word"),
+    (2, "Traceback (most recent call last)", "exit code 2"), (-1, "", "exit code -1"),
+    (2, "hpcbench: " + "x" * LONGEST_LINE, f"a line of {LONGEST_LINE + 10} characters"),
+    (2, "what?", "does not say who complains")])
+def test_the_judge_itself(code: int, err: str, wrong: str | None) -> None:
+    assert complaint(code, err) == wrong
+
+
+def test_a_name_that_is_too_long_is_told_in_short() -> None:
+    with pytest.raises(FileError, match="^x{57}...: File name too long; give a JSON or YAML"):
+        find_config(Path("x" * 5000))
+
+
+def test_a_size_that_is_no_size_is_told_in_short() -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_bytes("x" * 100_000)
+    assert len(str(caught.value)) < 150
+
+
+def test_a_file_that_is_too_large_for_a_sweep_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.yaml"
+    with path.open("wb") as stream:
+        stream.truncate(2**40)
+    with pytest.raises(FileError, match="has 1,099,511,627,776 bytes, more than the 4,194,304"):
+        load.load_config(path)
+
+
+def test_a_column_that_claims_more_than_its_bytes_hold_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "hollow.h5", "w") as file:
+        file.create_dataset("notes", (2**37,), dtype="i8", chunks=(1024,))
+        with pytest.raises(ValueError, match="notes is said to hold 1099511627776 bytes"):
+            read_column(file, "notes")
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("pass_index", "0"), ("begin_ns", 2**70), ("status", 5), ("detail", []), ("blamed_rank", None)])
+def test_a_record_of_other_types_is_damage_and_costs_itself_only(
+    tmp_path: Path, name: str, value: object,
+) -> None:
+    traces = write_synthetic_run(tmp_path, make_plan(n_cases=2), sealed=False)
+    path = journal_path(traces, 1)
+    frames = [frame for frame in scan(path.read_bytes()) if isinstance(frame, Frame)]
+    records = [frame for frame in frames if frame.kind == Kind.RECORD]
+    changed = pack_frame(Kind.RECORD, {**records[0].json(), name: value},
+                         records[0].samples(new_array))
+    data = path.read_bytes()
+    path.write_bytes(data[:records[0].offset] + changed + data[records[0].end:])
+    trace = read_journal(path)
+    assert len(trace.case_ids) == 1 and len(trace.damage) == 1
+    assert "cannot be understood" in trace.damage[0].what
+
+
+def test_a_frame_that_is_nested_too_deeply_is_no_json() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        Frame(0, Kind.NOTE, b"[" * 100_000, b"").json()
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["show", "x" * 5000], "File name too long"), (["reduce", "x" * 5000], "File name too long"),
+    (["plot", "x" * 5000], "File name too long"), ([], "Usage: ")])
+def test_a_word_that_is_no_file_name_and_no_word_at_all(words: list[str], said: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "hpcbench", *words], capture_output=True,
+                          text=True, cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_plan_of_other_types_is_no_plan(tmp_path: Path) -> None:
+    text = plan_to_text(make_plan(n_cases=1))
+    assert plan_from_text(text, tmp_path).cases
+    with pytest.raises(TraceError, match="the plan in it cannot be read"):
+        plan_from_text(text.replace('"groups":1', '"groups":1.5'), tmp_path)
