@@ -35,6 +35,6 @@ def test_compiled_blocks_compute_what_one_process_does(mpirun: MpiLauncher) -> N
     ])
     results = read(mpirun.run(2, config=config, timeout=1100).check(0).folder).results
     mpirun.assert_no_orphans()
-    assert len(results.cases) == 10 + 3 + 4 + 3 + 2
+    assert len(results.cases) == 11 + 3 + 4 + 3 + 2
     assert {item.status for item in results.cases} == {"ok"}, [
         (item.case.label, item.reason) for item in results.cases if item.status != "ok"]

@@ -46,7 +46,8 @@ def test_tensors_and_stages_compute_what_one_process_does(mpirun: MpiLauncher) -
         {**SMALL, "name": "families", "model": ["llama3-8b", "bert-large"], "hidden": 64,
          "strategies": {"tensor": TOGETHER, "pipeline": ZBV}},
         {**SMALL, "name": "bf16", "dtype": "bf16", "accumulation": 2, "checkpointing": "full",
-         "strategies": {"tensor": TOGETHER, "pipeline": ZBV}},
+         "strategies": {"tensor": TOGETHER,
+                        "pipeline": {"schedule": "Interleaved1F1B", "microbatches": 2}}},
         {**SMALL, "name": "fp16", "dtype": "fp16", "strategies": {
             "tensor": TOGETHER, "pipeline": ZBV}},
     ])
