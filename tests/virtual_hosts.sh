@@ -42,6 +42,10 @@ if [ "$1" = inside ]; then
     mount --bind /proc/self/ns/net $hosts/switch # keeps it when this process moves to a host
     ip link add switch type bridge
     ip link set switch up
+    if [ "$two" ]; then # on one switch, each interface would answer for the other's address
+        ip link add switch2 type bridge
+        ip link set switch2 up
+    fi
     echo "127.0.0.1 localhost" > $hosts/etc_hosts
     sed 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf > $hosts/nsswitch # no waiting for DNS
     for i in $(seq "$count"); do
@@ -60,7 +64,7 @@ if [ "$1" = inside ]; then
         fi
         if [ "$two" ]; then
             ip link add "too$i" type veth peer name eth1 netns "vh$i"
-            ip link set "too$i" master switch up
+            ip link set "too$i" master switch2 up
             ip -n "vh$i" address add "10.78.0.$i/24" dev eth1
             ip -n "vh$i" link set eth1 up
         fi
