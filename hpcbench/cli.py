@@ -9,13 +9,30 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from hpcbench import __version__
+from hpcbench.flags import (
+    BenchmarkOption,
+    ConfigArgument,
+    ConfigOption,
+    ItersOption,
+    LaunchesOption,
+    ModelOption,
+    ModeOption,
+    OnlyOption,
+    OutputOption,
+    PassesOption,
+    SetOption,
+    StrategyOption,
+    WarmupOption,
+    one_config,
+    overrides_of,
+    sweep_keys,
+)
 from hpcbench.launch.announced import announced_rank
 
 app = typer.Typer(
@@ -25,52 +42,6 @@ app = typer.Typer(
     help="Benchmark collectives and training strategies of distributed deep learning under MPI.",
     epilog="Main job: mpirun -np 4 python -m hpcbench run",
 )
-
-ConfigArgument = Annotated[
-    Optional[Path],
-    typer.Argument(help="Sweep file, JSON or YAML. Default: ./config.json, else the packaged one."),
-]
-ConfigOption = Annotated[
-    Optional[Path], typer.Option("--config", "-c", help="The same, as an option.")
-]
-BenchmarkOption = Annotated[
-    Optional[str],
-    typer.Option(help="Run only the blocks of this kind: collective (or comm), primitive, "
-                 "training (or train)."),
-]
-ModelOption = Annotated[
-    Optional[list[str]], typer.Option(help="Run only trainings of this model: model. Repeatable."),
-]
-StrategyOption = Annotated[
-    Optional[list[str]],
-    typer.Option(help="Run only trainings with this strategy: strategy. Repeatable."),
-]
-WarmupOption = Annotated[
-    Optional[int], typer.Option(help="Warm-up iterations of every case: measure.warmup.")
-]
-ItersOption = Annotated[
-    Optional[str],
-    typer.Option(help="Timed iterations of every case, or auto: measure.iterations."),
-]
-ModeOption = Annotated[
-    Optional[str],
-    typer.Option(help="Timing mode of every case: isolated, pipelined or barrier_start."),
-]
-PassesOption = Annotated[
-    Optional[int], typer.Option(help="Times the whole plan is run: measure.passes.")
-]
-LaunchesOption = Annotated[
-    Optional[int],
-    typer.Option(help="Independent repetitions of it with fresh workers: measure.launches."),
-]
-OnlyOption = Annotated[
-    Optional[str], typer.Option(help="Keep the cases whose label matches this shell pattern: only.")
-]
-SetOption = Annotated[
-    Optional[list[str]],
-    typer.Option("--set", help="Set any key: --set measure.iterations=50. Repeatable."),
-]
-
 
 def _version(value: bool) -> None:
     if value:
@@ -87,47 +58,11 @@ def _main(
     pass
 
 
-def _overrides(
-    shorthands: Mapping[str, object], assignments: list[str] | None
-) -> list[tuple[str, object]]:
-    """Return (key path, value) pairs; the shorthands come first, so that --set wins."""
-    given = [(key, value) for key, value in shorthands.items() if value is not None]
-    return given + [_assignment(text) for text in assignments or []]
-
-
-def _sweep_keys(
-    benchmark: str | None, warmup: int | None, iters: str | None, mode: str | None,
-    passes: int | None, launches: int | None, only: str | None, model: list[str] | None,
-    strategy: list[str] | None,
-) -> dict[str, object]:
-    """Return key path -> value of the flags that a plan depends on; None where not given."""
-    is_number = iters is not None and iters.isdecimal()  # other text: the config's check tells
-    return {
-        "benchmark": benchmark, "measure.warmup": warmup,
-        "measure.iterations": int(iters or 0) if is_number else iters, "measure.mode": mode,
-        "measure.passes": passes, "measure.launches": launches, "only": only,
-        "model": model or None, "strategy": strategy or None}
-
-
-def _assignment(text: str) -> tuple[str, object]:
-    from hpcbench.config.load import parse_assignment
-
-    return parse_assignment(text)
-
-
-def _one_config(argument: Path | None, option: Path | None) -> Path | None:
-    if argument is not None and option is not None:
-        raise typer.BadParameter("give the config once: as an argument or with -c")
-    return argument or option
-
-
 @app.command()
 def run(
     config: ConfigArgument = None,
     config_option: ConfigOption = None,
-    output: Annotated[
-        Optional[Path], typer.Option("-o", "--output-dir", help="Results folder: output.folder.")
-    ] = None,
+    output: OutputOption = None,
     benchmark: BenchmarkOption = None,
     warmup: WarmupOption = None,
     iters: ItersOption = None,
@@ -173,9 +108,9 @@ def run(
     from hpcbench.resume import Asked
     from hpcbench.run import run_command
 
-    path = _one_config(config, config_option)
-    overrides = _overrides({
-        **_sweep_keys(benchmark, warmup, iters, mode, passes, launches, only, model, strategy),
+    path = one_config(config, config_option)
+    overrides = overrides_of({
+        **sweep_keys(benchmark, warmup, iters, mode, passes, launches, only, model, strategy),
         "output.folder": str(output) if output else None, "require": require or None,
         "launch.inline": inline or None}, assignments)
     if dry:
@@ -220,10 +155,10 @@ def plan(
     from hpcbench.plan.expand import make_plan
     from hpcbench.report.console import print_plan
 
-    overrides = _overrides(
-        _sweep_keys(benchmark, warmup, iters, mode, passes, launches, only, model, strategy),
+    overrides = overrides_of(
+        sweep_keys(benchmark, warmup, iters, mode, passes, launches, only, model, strategy),
         assignments)
-    path = _one_config(config, config_option)
+    path = one_config(config, config_option)
     job = make_plan(load_config(path, overrides), world_size)
     if probe:
         from hpcbench.launch.probe import resolve_here
@@ -285,9 +220,7 @@ def plot(
 def validate(
     config: ConfigArgument = None,
     config_option: ConfigOption = None,
-    output: Annotated[
-        Optional[Path], typer.Option("-o", "--output-dir", help="Results folder: output.folder.")
-    ] = None,
+    output: OutputOption = None,
     assignments: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     timeout: Annotated[
@@ -301,8 +234,8 @@ def validate(
     from hpcbench.validation.validate import Asked, validate_command
 
     sys.stderr = sys.__stderr__
-    overrides = _overrides({"output.folder": str(output) if output else None}, assignments)
-    path = _one_config(config, config_option)
+    overrides = overrides_of({"output.folder": str(output) if output else None}, assignments)
+    path = one_config(config, config_option)
     raise typer.Exit(validate_command(Asked(path, overrides, as_json, timeout)))
 
 
