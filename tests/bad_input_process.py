@@ -61,13 +61,13 @@ def call(words: list[str]) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def complaint(code: int, err: str) -> str | None:
+def complaint(code: int, err: str, out: str = "") -> str | None:
     """Return what is wrong with an answer, or None."""
     if "Traceback" in err or code not in (0, 1, 2, 3):
         return f"exit code {code}"
-    if code == 2 and not err.strip():
+    if code == 2 and not (err + out).strip():
         return "exit code 2 without a word"
-    if code == 2 and not err.startswith("hpcbench: ") and " Error " not in err:
+    if code == 2 and err and not err.startswith("hpcbench: ") and " Error " not in err:
         return "does not say who complains"
     longest = max(map(len, err.splitlines()), default=0)
     if longest > LONGEST_LINE:
@@ -78,12 +78,12 @@ def complaint(code: int, err: str) -> str | None:
 def answered(words: list[str]) -> tuple[str, str]:
     """Return (outcome, what was printed); outcome is ``code N`` or what was wrong."""
     try:
-        code, _, err = call(words)
+        code, out, err = call(words)
     except TooLong:
         return f"more than {CPU_S:g} s", traceback.format_exc()[-1500:]
     except BaseException as error:
         return f"raised {type(error).__name__}", traceback.format_exc()[-1500:]
-    return complaint(code, err) or f"code {code}", err
+    return complaint(code, err, out) or f"code {code}", err
 
 
 def _stop(number: int, frame: Any) -> None:

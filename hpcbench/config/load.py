@@ -21,6 +21,7 @@ AnyFile = TypeVar("AnyFile", Config, DdlbFile)
 _YAML = (".yaml", ".yml")
 _MOST_BYTES = 4 * 2**20
 """Larger files are refused unread: of YAML this much takes a minute."""
+_MOST_TEXT = 32 * 2**20
 _OF_EVERY_CASE = {"measure.warmup": "warmup", "measure.iterations": "iterations",
                   "measure.validate": "validate", "measure.mode": "mode"}
 
@@ -75,6 +76,7 @@ def _checked(
     root: type[AnyFile], raw: Any, source: str, overridden: Sequence[str] = (),
 ) -> AnyFile:
     try:
+        _refuse_bomb(raw)
         text = json.dumps(raw, default=str)
     except (ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{source}: cannot be written as JSON: {error}") from None
@@ -84,6 +86,26 @@ def _checked(
         lines = [_line(source, overridden, key, message)
                  for key, message in problems(error, raw, root)]
         raise ConfigError("\n".join(lines)) from None
+
+
+def _refuse_bomb(raw: Any) -> None:
+    """Raise ValueError if few lines of YAML stand for much text, by aliases of aliases."""
+    lengths: dict[int, int] = {}
+
+    def length(value: Any) -> int:
+        if isinstance(value, str):
+            return len(value)
+        if not isinstance(value, (dict, list)):
+            return 1
+        if id(value) not in lengths:
+            lengths[id(value)] = 0  # of a circle, which JSON complains about
+            items = [*value, *value.values()] if isinstance(value, dict) else value
+            lengths[id(value)] = 2 + sum(map(length, items))
+        return lengths[id(value)]
+
+    if length(raw) > _MOST_TEXT:
+        raise ValueError(f"its aliases (*name) stand for more than {_MOST_TEXT:,} characters; "
+                         "write the values out, or fewer of them")
 
 
 def _line(source: str, overridden: Sequence[str], key: str, message: str) -> str:

@@ -31,6 +31,15 @@ def open_regular(path: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn an error of the disk while a file is read into UnreadableTrace."""
+    try:
+        yield
+    except OSError as error:
+        raise UnreadableTrace("HB103", f"{path}: cannot be read: {error.strerror}") from error
+
+
+@contextlib.contextmanager
 def whole_file(path: Path, *, make_folder: bool = False) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to; it takes its name, durable, if the block ends well.
 

@@ -21,7 +21,7 @@ from hpcbench.errors import FileError, TraceError
 from hpcbench.measure.clock import SyncRecord
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
-from hpcbench.trace.files import open_regular, sync_folder, write_all
+from hpcbench.trace.files import open_regular, readable, sync_folder, write_all
 from hpcbench.trace.frames import Frame, Kind, frame_at, pack_frame, scan
 from hpcbench.trace.schema import SAMPLE_COLUMNS_1, Header, Record, no_samples
 from hpcbench.trace.source import (
@@ -196,7 +196,8 @@ def read_journal(path: Path) -> JournalTrace:
     Damage never raises; it is listed. Raises UnreadableTrace if no header is left, or if a newer
     hpcbench wrote it.
     """
-    with open_regular(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+    with open_regular(path) as descriptor, readable(path), os.fdopen(
+            descriptor, "rb", closefd=False) as file:
         found = list(scan(file.read()))
     damage = [item for item in found if isinstance(item, Damage)]
     frames = [item for item in found if isinstance(item, Frame)]

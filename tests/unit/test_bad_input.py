@@ -14,7 +14,7 @@ import pytest
 from bad_input_process import CPU_S, LONGEST_LINE, MEMORY_BYTES, complaint
 from hpcbench.config import load
 from hpcbench.config.load import find_config
-from hpcbench.errors import FileError, TraceError
+from hpcbench.errors import ConfigError, FileError, TraceError
 from hpcbench.trace.arena import new_array
 from hpcbench.trace.columns import read_column
 from hpcbench.trace.frames import Frame, Kind, pack_frame, scan
@@ -112,7 +112,8 @@ def test_a_frame_that_is_nested_too_deeply_is_no_json() -> None:
 
 @pytest.mark.parametrize(("words", "said"), [
     (["show", "x" * 5000], "File name too long"), (["reduce", "x" * 5000], "File name too long"),
-    (["plot", "x" * 5000], "File name too long"), ([], "Usage: ")])
+    (["plot", "x" * 5000], "File name too long"), ([], "Usage: "),
+    (["show", "/proc/self/mem"], "/proc/self/mem: cannot be read: Input/output error")])
 def test_a_word_that_is_no_file_name_and_no_word_at_all(words: list[str], said: str) -> None:
     done = subprocess.run([sys.executable, "-m", "hpcbench", *words], capture_output=True,
                           text=True, cwd=ROOT, timeout=60, check=False)
@@ -125,3 +126,12 @@ def test_a_plan_of_other_types_is_no_plan(tmp_path: Path) -> None:
     assert plan_from_text(text, tmp_path).cases
     with pytest.raises(TraceError, match="the plan in it cannot be read"):
         plan_from_text(text.replace('"groups":1', '"groups":1.5'), tmp_path)
+
+
+def test_a_bomb_of_aliases_is_refused_before_it_is_written_out(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]", *(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30))]
+    path = tmp_path / "bomb.yaml"
+    path.write_text("\n".join([*lines, "benchmarks: *a29"]))
+    with pytest.raises(ConfigError, match="aliases .* stand for more than 33,554,432 characters"):
+        load.load_config(path)
