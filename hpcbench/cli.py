@@ -43,6 +43,7 @@ app = typer.Typer(
     epilog="Main job: mpirun -np 4 python -m hpcbench run",
 )
 
+
 def _version(value: bool) -> None:
     if value:
         typer.echo(f"hpcbench {__version__}")
