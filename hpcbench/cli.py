@@ -43,6 +43,8 @@ app = typer.Typer(
     epilog="Main job: mpirun -np 4 python -m hpcbench run",
 )
 
+_MOST_RANKS = 2**17  # as in config.axes, which a command imports only when it runs
+
 
 def _version(value: bool) -> None:
     if value:
@@ -86,7 +88,7 @@ def run(
                            "no MPI, no communication, no measurement, no results.")
     ] = False,
     world_size: Annotated[
-        Optional[int], typer.Option(min=1, help="Ranks of a dry run; default 4.")
+        Optional[int], typer.Option(min=1, max=_MOST_RANKS, help="Ranks of a dry run; default 4.")
     ] = None,
     resume: Annotated[
         Optional[Path], typer.Option(metavar="[DIR]", help="Go on where the run in this results "
@@ -133,7 +135,7 @@ def _dry_run(path: Path | None, overrides: list[tuple[str, object]], world_size:
 def plan(
     config: ConfigArgument = None,
     config_option: ConfigOption = None,
-    world_size: Annotated[int, typer.Option(min=1, help="Ranks to plan for.")] = 4,
+    world_size: Annotated[int, typer.Option(min=1, max=_MOST_RANKS, help="Ranks to plan for.")] = 4,
     probe: Annotated[
         bool, typer.Option("--probe", help="Ask this machine, in a separate process, what it has.")
     ] = False,

@@ -37,7 +37,7 @@ NASTY: tuple[Any, ...] = (
     "a.b[0]", "x" * 20_000, "../" * 50, "all", "auto", "gloo", "nccl", "all_reduce",
     [], {}, [[]], [None], {"": 0}, {"a": {"a": {"a": 1}}},
     {"from": 0, "to": 10**12, "step": 1}, {"from": 1, "to": "16TiB", "factor": 2},
-    {"from": "1KiB"}, list(range(1_000)), [8] * 999, ["gloo"] * 300,
+    {"from": "1KiB"}, list(range(100)), [8] * 99, ["gloo"] * 300,
     {f"K{n}": [1, 2, 3] for n in range(30)})
 PIECES = (
     *b"{}[],:\"\\\n\t\x00-|", b"\xff\xfe", b"\xef\xbb\xbf", b"NaN", b"Infinity", b"1e400",

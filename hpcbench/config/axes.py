@@ -20,6 +20,8 @@ from hpcbench.units import parse_bytes
 
 MAX_ITERATIONS = 1_000_000
 MAX_SIZES = 10_000
+MAX_WORLD_SIZE = 2**17
+"""Parts are planned rank by rank; the largest machines have some 10,000 nodes."""
 MAX_SIZE_BYTES = 2**44
 _RESERVED = re.compile(
     r"(OMPI|PMIX|PMI|MPI|MPICH|SLURM|PRTE)_.*|MASTER_(ADDR|PORT)|RANK|WORLD_SIZE"
@@ -92,15 +94,16 @@ def named(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Che
 
 
 def _check_world_size(value: Any) -> int | str:
-    if value == "all" or (type(value) is int and value >= 1):
+    if value == "all" or (type(value) is int and 1 <= value <= MAX_WORLD_SIZE):
         return value  # type: ignore[no-any-return]
-    raise ValueError(f'{quote(value)} is not a world size; write a number from 1, or "all"')
+    raise ValueError(f'{quote(value)} is not a world size; write a number from 1 to '
+                     f'{MAX_WORLD_SIZE}, or "all"')
 
 
 WorldSize = Annotated[
     int | str,
-    Checked(_check_world_size, lambda: {"anyOf": [{"type": "integer", "minimum": 1},
-                                                  {"const": "all"}]}),
+    Checked(_check_world_size, lambda: {"anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": MAX_WORLD_SIZE}, {"const": "all"}]}),
 ]
 
 

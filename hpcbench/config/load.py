@@ -22,6 +22,7 @@ _YAML = (".yaml", ".yml")
 _MOST_BYTES = 4 * 2**20
 """Larger files are refused unread: of YAML this much takes a minute."""
 _MOST_TEXT = 32 * 2**20
+_LONGEST_KEY = 200
 _OF_EVERY_CASE = {"measure.warmup": "warmup", "measure.iterations": "iterations",
                   "measure.validate": "validate", "measure.mode": "mode"}
 
@@ -111,7 +112,8 @@ def _refuse_bomb(raw: Any) -> None:
 def _line(source: str, overridden: Sequence[str], key: str, message: str) -> str:
     dotted = key.replace("[", ".").replace("]", "")
     given = any(dotted == path or dotted.startswith(f"{path}.") for path in overridden)
-    return ": ".join([part for part in ("command line" if given else source, key) if part]
+    where = key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}..."
+    return ": ".join([part for part in ("command line" if given else source, where) if part]
                      + [message])
 
 

@@ -76,7 +76,7 @@ def test_plain_values_are_json_and_load_to_the_same_configuration() -> None:
     (with_block(size={"from": 1, "to": 8, "factor": 1}), "benchmarks[0].size", "from 2"),
     (with_block(size={"from": 0, "to": "1GiB", "step": 1}), "benchmarks[0].size", "1,073,741,825"),
     (with_block(size={"from": 0, "to": 1, "stop": 1}), "benchmarks[0].size", '"step"'),
-    (with_block(world_size=0), "benchmarks[0].world_size", 'write a number from 1, or "all"'),
+    (with_block(world_size=0), "benchmarks[0].world_size", 'write a number from 1 to 131072, or "all"'),
     (with_block(in_place="yes"), "benchmarks[0].in_place", "must be true or false"),
     (with_block(iterations=[5, 0]), "benchmarks[0].iterations[1]",
      "0 is not a number of iterations"),
