@@ -1,4 +1,4 @@
-"""Units: the only place where bytes, seconds and rates become text, or text becomes bytes.
+"""Units: the only place where bytes, seconds, rates and ranks become text, or text becomes bytes.
 
 GB = 1e9 B (rates, as nccl-tests prints them); KiB = 2**10 B, MiB = 2**20 B, GiB = 2**30 B (sizes).
 """
@@ -6,6 +6,7 @@ GB = 1e9 B (rates, as nccl-tests prints them); KiB = 2**10 B, MiB = 2**20 B, GiB
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _BINARY = {"": 1, "b": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30,
            "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -70,3 +71,14 @@ def to_tflop_per_s(flops_per_s: float) -> float:
 def to_gb_per_s(bytes_per_s: float) -> float:
     """Return GB/s, with GB = 1e9 B."""
     return bytes_per_s / 1e9
+
+
+def rank_list(ranks: Iterable[int]) -> str:
+    """Return ranks as short text: ``1, 3-5``."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)

@@ -210,15 +210,16 @@ class Crew:
     ) -> Hearing:
         """Exchange evidence; every member reaches the same verdict and acts on it."""
         sighting = replace(sighting, evidence=self._rendezvous.seat.sign(sighting.evidence))
+        # before the exchange: a case on which there is no agreement is recorded with them, too
+        self._rows = self._worker.progress.rows() if self._worker else no_samples()
         try:
             answers = self._comm.allgather(
                 [sighting.evidence.to_json(), self._due()],
-                timeout_s=None if self._patient else deadline - time.monotonic())
+                timeout_s=None if self._patient else max(deadline - time.monotonic(), 0.0))
         except RankLostError as error:
             raise NoAgreement(str(error), sighting.evidence) from error
         evidence = [Evidence.from_json(answer) for answer, _ in answers]
         verdict = judge(evidence, timeout_s, planned)
-        self._rows = self._worker.progress.rows() if self._worker else no_samples()
         if verdict.status not in ("ok", "wrong"):
             self.dismiss()
         stop = next((item.stop for item in evidence if item.stop), "")

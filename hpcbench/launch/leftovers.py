@@ -7,7 +7,6 @@ can look: what lies on a node that is no part of it stays there, and its runs ar
 from __future__ import annotations
 
 import contextlib
-import glob
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -31,7 +30,7 @@ def bring_leftovers(
 
     Collective. Raises AgreedError if a job is still writing one of the traces.
     """
-    found = [] if comm.rank == 0 else _folders(path, run_id)
+    found = [] if comm.rank == 0 else _folders(path, run_id, topology.hostname)
     keys = [[topology.node, folder.stat().st_dev, folder.stat().st_ino] for folder in found]
     told = comm.allgather([topology.hostname, [str(folder) for folder in found], keys])
     higher = [key for _, _, keys_of in told[comm.rank + 1:] for key in keys_of]
@@ -48,10 +47,13 @@ def bring_leftovers(
     return problems
 
 
-def _folders(path: Path, run_id: str) -> list[Path]:
-    """Return what ranks of the run that did not see ``path`` have made on this node."""
-    beside = path.parent.glob(f"{glob.escape(path.name)}{APART}*")
-    return [folder for folder in (*sorted(beside), place_for_a_while(run_id)) if folder.is_dir()]
+def _folders(path: Path, run_id: str, hostname: str) -> list[Path]:
+    """Return what ranks of the run that did not see ``path`` have made on this node.
+
+    Not what another host's have: nodes may share the folder, and each sends its own.
+    """
+    beside = path.with_name(f"{path.name}{APART}{hostname}")
+    return [folder for folder in (beside, place_for_a_while(run_id)) if folder.is_dir()]
 
 
 def _sealed(folders: Iterable[Path], run_id: str) -> Mapping[str, Path]:
@@ -74,7 +76,7 @@ def _seal(journal: Path, run_id: str) -> None:
     with contextlib.suppress(UnreadableTrace):  # it stays where it is
         if read_journal(journal).header.run_id == run_id:
             seal(journal, journal.with_suffix(".h5"))
-            journal.unlink()
+            journal.unlink(missing_ok=True)
 
 
 def _of_run(traces: Sequence[Path], run_id: str) -> list[Path]:

@@ -14,6 +14,7 @@ from hpcbench.errors import RankLostError
 from hpcbench.launch.communicator import Communicator, InlineComms
 from hpcbench.launch.pair import Pair
 from hpcbench.launch.waiting import FIRST_PAUSE_S
+from hpcbench.units import rank_list
 
 _LONGEST_PAUSE_S = 0.01
 _MARGIN_S = 5.0
@@ -67,7 +68,7 @@ class PatientCommunicator:
         found = self.gather(value, timeout_s)
         told = self.bcast([sorted(self.lost), [found.get(rank) for rank in range(self.size)]])
         if told[0]:
-            raise RankLostError(f"rank {', '.join(map(str, told[0]))} has not answered for "
+            raise RankLostError(f"rank {rank_list(told[0])} has not answered for "
                                 f"{timeout_s or self.timeout_s:g} s")
         return list(told[1])
 

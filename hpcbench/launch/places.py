@@ -21,6 +21,7 @@ from hpcbench.launch.session import Topology
 from hpcbench.trace.attempts import attempt_folder
 from hpcbench.trace.journal import journal_path
 from hpcbench.trace.sealed import trace_path
+from hpcbench.units import rank_list
 
 PATIENCE_S = 2.0
 """How long a rank looks for what rank 0 has written: NFS clients may be late to see it."""
@@ -86,7 +87,7 @@ def sees(token: Path, patience_s: float = PATIENCE_S) -> bool:
         for folder in (token.parent.parent, token.parent):
             with contextlib.suppress(OSError):
                 os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-        if token.exists():
+        if os.path.exists(token):  # noqa: PTH110  (Path.exists raises where a rank may not look)
             return True
         if time.monotonic() >= deadline:
             return False
@@ -98,8 +99,10 @@ def own_folders(folder: RunFolder, hostname: str) -> Iterator[Path]:
     """Yield where a rank may write that does not see ``folder``: beside its path, or for a while.
 
     Never the path itself: should the rank see it after all, only later, nothing could come of it.
+    Beside it only where its parent is there, not on what a mount point hides.
     """
-    yield folder.path.with_name(f"{folder.path.name}{APART}{hostname}")
+    if os.path.isdir(folder.path.parent):  # noqa: PTH112  (Path.is_dir raises, too)
+        yield folder.path.with_name(f"{folder.path.name}{APART}{hostname}")
     yield place_for_a_while(folder.run_id)
 
 
@@ -132,7 +135,7 @@ def told_apart(places: Places) -> list[str]:
     by_place: dict[Place, list[int]] = defaultdict(list)
     for rank, place in places.apart.items():
         by_place[place].append(rank)
-    lines = [f"  rank {', '.join(map(str, ranks))} on {place.host}: {place.path}"
+    lines = [f"  rank {rank_list(ranks)} on {place.host}: {place.path}"
              for place, ranks in by_place.items()]
     shown = lines[:_MOST_LINES] + ([f"  and on {len(lines) - _MOST_LINES} more hosts"]
                                    if len(lines) > _MOST_LINES else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,10 @@ from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import resolve
 from hpcbench.launch.session import Topology
 from hpcbench.launch.variables import worker_environment
+from hpcbench.measure.allocation import cgroup
 from hpcbench.measure.environment import machine
 from hpcbench.measure.hardware import described_hardware
+from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import SINGLE_CALLS
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.canary import canary_case
@@ -42,8 +45,13 @@ def open_pool(plan: Plan, topology: Topology) -> WorkerPool:
 
 
 def _init_timeout_s(plan: Plan, topology: Topology) -> float:
-    """Return how long starting workers may take: ranks that share a core load torch in turns."""
-    ranks_a_core = topology.local_size / (os.cpu_count() or 1)
+    """Return how long starting workers may take: ranks that share a core load torch in turns.
+
+    Of cores that a cgroup grants; how many of a node's a launcher binds its ranks to is not known.
+    """
+    granted = cgroup(KernelFiles())["cpus"]
+    cores = min(os.cpu_count() or 1, granted if isinstance(granted, (int, float)) else math.inf)
+    ranks_a_core = topology.local_size / cores
     return float(plan.config["launch"]["init_timeout_s"]) * max(1.0, ranks_a_core)
 
 

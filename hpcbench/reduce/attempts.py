@@ -8,11 +8,12 @@ from pathlib import Path
 
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.clocks import rank_clocks
-from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces, rank_list
+from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
 from hpcbench.reduce.passes import Attempt
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.attempts import attempt_folders
 from hpcbench.trace.source import RESUMED_NOTE, STOPPED_NOTE, TraceSource, never_ended
+from hpcbench.units import rank_list
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass
 from hpcbench.trace.schema import STOP_REASONS, UNTIMED, Flag
+from hpcbench.units import rank_list
 
 AGAIN = "run the case again"
 

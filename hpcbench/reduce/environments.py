@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.schema import Header
+from hpcbench.units import rank_list
 
 NOT_TOLD = "not told"
 _SHOWN = 3

@@ -18,9 +18,11 @@ from hpcbench.trace.case_table import Known
 from hpcbench.trace.journal import journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import APART_NOTE, TraceSource, UnreadableTrace, never_ended
+from hpcbench.units import rank_list
 
 Value = TypeVar("Value")
 Check = Callable[[Sequence[TraceSource]], Iterator["Rejection"]]
+_MOST_PLACES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +46,6 @@ def name_of(source: TraceSource) -> str:
     folder = source.path.parent.name
     return (f"rank {source.header.rank} ("
             f"{f'{folder}/' if is_later_attempt(source.path.parent) else ''}{source.path.name})")
-
-
-def rank_list(ranks: Iterable[int]) -> str:
-    """Return ranks as short text: ``1, 3-5``."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
 
 
 def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
@@ -215,10 +206,11 @@ def _where(sources: Mapping[int, TraceSource], absent: Sequence[int]) -> str:
     folder = sources[0].path.parent if apart else Path("traces")
     names = [f"{Path(apart[rank][1]) / _below_run(folder) / f'rank{rank:05d}.*'} on host "
              f"{apart[rank][0]}" for rank in absent if rank in apart]
-    if not names:
-        return f"{trace_path(Path('traces'), absent[0])} (and so on)"
-    more = f" (and {len(absent) - len(names[:8])} more)" if len(absent) > len(names[:8]) else ""
-    return f"{', '.join(names[:8])}{more}"
+    if others := [rank for rank in absent if rank not in apart]:
+        names.append(f"{trace_path(Path('traces'), others[0])}"
+                     + " (and so on)" * (not apart or len(others) > 1))
+    more = f" (and {len(names) - _MOST_PLACES} more)" if len(names) > _MOST_PLACES else ""
+    return f"{', '.join(names[:_MOST_PLACES])}{more}"
 
 
 def _below_run(traces: Path) -> Path:

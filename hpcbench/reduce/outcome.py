@@ -14,7 +14,6 @@ from hpcbench.measure.library_log import LIBRARY, LibraryChoices, merged
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.derived import joined
-from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
 from hpcbench.reduce.peaks import peak_problems
 from hpcbench.reduce.phases import MEMORY, most_memory
@@ -25,6 +24,7 @@ from hpcbench.reduce.timing import measured
 from hpcbench.reduce.training import contradictions
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.schema import Record
+from hpcbench.units import rank_list
 
 Outcomes = Mapping[PassKey, PassOutcome]
 

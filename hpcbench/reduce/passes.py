@@ -11,13 +11,13 @@ from hpcbench.plan.order import turns
 from hpcbench.reduce.checks import Problem, check_records
 from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.derived import Edges, edges
-from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.phases import check_phases
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples
 from hpcbench.reduce.stamps import check_causality, check_stamps
 from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import Record
+from hpcbench.units import rank_list
 
 WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
 

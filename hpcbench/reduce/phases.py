@@ -15,11 +15,11 @@ import numpy.typing as npt
 from hpcbench.reduce.arrivals import arrivals_of
 from hpcbench.reduce.checks import AGAIN, Problem
 from hpcbench.reduce.derived import waits_ns
-from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.results import CaseSamples, Phase, Steps
 from hpcbench.reduce.stack import Pass
 from hpcbench.reduce.stamps import EVENT_NS, RATE
 from hpcbench.trace.schema import ARRIVAL, Record
+from hpcbench.units import rank_list
 
 MEMORY = "memory"
 """Where the detail of a record tells what the rank held."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
 from hpcbench.backends.gpu_places import visible_gpus
-from hpcbench.reduce.intake import rank_list
+from hpcbench.units import rank_list
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
 from hpcbench.validation.told import Job
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from hpcbench.reduce.intake import rank_list
-from hpcbench.units import round_bytes
+from hpcbench.units import rank_list, round_bytes
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
 from hpcbench.validation.told import Job, Told
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from hpcbench.reduce.intake import rank_list
+from hpcbench.units import rank_list
 from hpcbench.validation.told import Told
 
 Value = TypeVar("Value")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcbench.reduce.intake import rank_list
+from hpcbench.units import rank_list
 from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
 from hpcbench.validation.told import Job, Told
 

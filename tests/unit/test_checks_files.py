@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from hpcbench.errors import ExitCode
-from hpcbench.reduce.intake import rank_list
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Finding, Results
 from hpcbench.trace.container import new_container
 from hpcbench.trace.schema import Header
 from hpcbench.trace.sealed import FORMAT
+from hpcbench.units import rank_list
 from synthetic import (
     make_header,
     make_plan,
