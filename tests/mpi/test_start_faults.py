@@ -12,7 +12,8 @@ from mpi.reading import sweep
 
 pytestmark = pytest.mark.mpi
 
-ONE_OTHER = 'if [ "$PMI_RANK" = 1 ]; then export PYTHONPATH="$1${PYTHONPATH:+:$PYTHONPATH}"; fi; shift; exec "$@"'
+ONE_OTHER = ('[ "$PMI_RANK" != 1 ] || export PYTHONPATH="$1${PYTHONPATH:+:$PYTHONPATH}"; '
+             'shift; exec "$@"')
 
 
 def with_another_torch(mpirun: MpiLauncher, folder: Path, text: str, timeout_s: float) -> Finished:
