@@ -93,7 +93,7 @@ def _with_clock(told: Told, comm: PatientCommunicator, *, complete: bool) -> Tol
     if not complete:
         return replace(told, clock_error="not all ranks answer")
     try:
-        comm.barrier()
+        comm.barrier(timeout_s=2 * comm.timeout_s)
         record = synchronise(comm, perf_counter_ns, clock_identity())
     except HpcbenchError as error:
         return replace(told, clock_error=str(error))

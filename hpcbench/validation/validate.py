@@ -25,12 +25,12 @@ from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.environment import node_identity
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.report.validation_lines import rendered, show
 from hpcbench.validation import storage_probe
 from hpcbench.validation.gather import Errand, first_storage, tell
 from hpcbench.validation.guard import guarded
 from hpcbench.validation.judge import exit_code, judge
 from hpcbench.validation.lines import Line, fail
+from hpcbench.validation.printed import rendered, show
 from hpcbench.validation.told import Job, Told
 
 _ROUNDS = 6

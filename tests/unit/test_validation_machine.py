@@ -15,13 +15,13 @@ from hpcbench import __version__
 from hpcbench.config.load import check_config
 from hpcbench.errors import ExitCode
 from hpcbench.plan.expand import make_plan
-from hpcbench.report.validation_lines import rendered, show
 from hpcbench.validation import storage_probe
 from hpcbench.validation.affinity import affinity_lines
 from hpcbench.validation.judge import exit_code, judge
 from hpcbench.validation.limits import limit_lines
 from hpcbench.validation.lines import Line, fail, ok, warn
 from hpcbench.validation.network import network_lines
+from hpcbench.validation.printed import rendered, show
 from hpcbench.validation.storage import storage_lines
 from hpcbench.validation.sweep import sweep_lines
 from hpcbench.validation.timing import clock_lines
@@ -62,6 +62,13 @@ def test_cores(cores: list[tuple[int, ...]], expected: tuple[str, str], told_of:
     found = states(affinity_lines, of)
     assert (found["cores"], found["binding"]) == expected
     assert told_of in line(affinity_lines, of, "binding")[1]
+
+
+def test_cores_that_nobody_tells_are_not_judged() -> None:
+    of = job(*(changed(with_cores(rank), "machine.process.affinity_cpus", None)
+               for rank in range(2)))
+    found = states(affinity_lines, of)
+    assert (found["cores"], found["binding"]) == ("n/a", "n/a")
 
 
 @pytest.mark.parametrize(("cpus", "state"), [
@@ -152,6 +159,7 @@ def limits(name: str, value: object) -> Job:
     (limits("open_files", 1000), "open files", "warn"),
     (limits("open_files", "unlimited"), "open files", "ok"),
     (limits("locked_memory_bytes", 2**23), "locked memory", "warn"),
+    (limits("locked_memory_bytes", 2**36), "locked memory", "ok"),
     (limits("locked_memory_bytes", "unlimited"), "locked memory", "ok"),
     (limits("processes", 100), "processes", "warn"), (limits("processes", 9999), "processes", "ok"),
     (job(told(core_files="unlimited")), "core files", "warn"),
