@@ -51,25 +51,31 @@ class PatientCommunicator:
 
     def bcast(self, value: Any, pause_s: float = 0.0) -> Any:
         """Return rank 0's value on every rank. Raises RankLostError where it does not come."""
+        return self._bcast(value, self.timeout_s)
+
+    def _bcast(self, value: Any, before_s: float) -> Any:
+        """``before_s`` is how long rank 0 may wait for a lost rank before it comes here."""
         number = self._next()
         if self.rank == 0:
             for rank in range(1, self.size):
                 if rank not in self.lost:
                     self._comm.post([number, value], rank)
             return value
-        # rank 0 may itself first wait for a lost rank, and then do what it does for all
-        came = self._await(number, [0], 2 * self.timeout_s + _MARGIN_S)
+        limit_s = before_s + self.timeout_s  # it also does what it does for all
+        came = self._await(number, [0], limit_s + _MARGIN_S)
         if 0 not in came:
-            raise RankLostError(f"rank 0 has not answered for {2 * self.timeout_s:g} s")
+            raise RankLostError(f"rank 0 has not answered for {limit_s:g} s")
         return came[0]
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
         """Return every rank's value, by rank. Raises RankLostError, everywhere, naming the lost."""
-        found = self.gather(value, timeout_s)
-        told = self.bcast([sorted(self.lost), [found.get(rank) for rank in range(self.size)]])
+        limit_s = timeout_s or self.timeout_s
+        found = self.gather(value, limit_s)
+        told = self._bcast([sorted(self.lost), [found.get(rank) for rank in range(self.size)]],
+                           limit_s)
         if told[0]:
             raise RankLostError(f"rank {rank_list(told[0])} has not answered for "
-                                f"{timeout_s or self.timeout_s:g} s")
+                                f"{limit_s:g} s")
         return list(told[1])
 
     def barrier(self, pause_s: float = 0.0, timeout_s: float | None = None) -> None:

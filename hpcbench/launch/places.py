@@ -112,9 +112,22 @@ def place_for_a_while(run_id: str) -> Path:
 
 
 def _own_place(folder: RunFolder, topology: Topology) -> list[str]:
-    tried = []
-    for path in own_folders(folder, topology.hostname):
-        traces, rank = attempt_folder(path / "traces", folder.attempt), topology.rank
+    path, tried = own_place(folder, topology.hostname, topology.rank)
+    if path is not None:
+        return [topology.hostname, str(path)]
+    raise FileError(f"{topology.hostname} does not see {folder.path} of rank 0, and has no place "
+                    f"of its own ({'; '.join(tried)}): give a folder that all nodes see with "
+                    "-o DIR (output.folder), or set TMPDIR to one that can be written")
+
+
+def own_place(folder: RunFolder, hostname: str, rank: int) -> tuple[Path | None, list[str]]:
+    """Return the first of `own_folders` that the rank can write to, or None, and why not to others.
+
+    It is made, with the folder of the attempt's traces.
+    """
+    tried: list[str] = []
+    for path in own_folders(folder, hostname):
+        traces = attempt_folder(path / "traces", folder.attempt)
         try:
             traces.mkdir(parents=True, exist_ok=True)
             if not os.access(traces, os.W_OK):
@@ -124,10 +137,8 @@ def _own_place(folder: RunFolder, topology: Topology) -> list[str]:
         except OSError as error:
             tried.append(f"{traces}: {error.strerror}")
         else:
-            return [topology.hostname, str(path)]
-    raise FileError(f"{topology.hostname} does not see {folder.path} of rank 0, and has no place "
-                    f"of its own ({'; '.join(tried)}): give a folder that all nodes see with "
-                    "-o DIR (output.folder), or set TMPDIR to one that can be written")
+            return path, tried
+    return None, tried
 
 
 def told_apart(places: Places) -> list[str]:

@@ -19,6 +19,8 @@ from hpcbench.launch.communicator import Communicator, MpiCommunicator
 from hpcbench.launch.solo_communicator import SoloCommunicator
 from hpcbench.measure.environment import node_identity
 
+_MEETING_TIMEOUT_S = 300.0
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:
@@ -66,18 +68,22 @@ def fix_of_lonely(launcher: str, library: str) -> str:
     return lonely_fix(launcher, library, f"{Path(sys.executable).parent}/mpirun")
 
 
-def open_communicator(environ: Mapping[str, str]) -> tuple[Communicator, str]:
+def open_communicator(
+    environ: Mapping[str, str], meeting_timeout_s: float = _MEETING_TIMEOUT_S,
+) -> tuple[Communicator, str]:
     """Return the world communicator and the MPI library's name; no MPI is one rank.
 
-    Under torchrun the ranks know one another by its store, and MPI is left alone.
+    Under torchrun the ranks know one another by its store, and MPI is left alone; not to find the
+    store, and not to find all ranks there, may take ``meeting_timeout_s`` each.
     Whoever waits in it ends when the launcher is gone.
-    Raises LaunchError if several ranks were announced and there is no MPI.
+    Raises LaunchError if several ranks were announced and there is no MPI, or under torchrun if
+    they do not meet.
     """
     while_waiting = _end_with(os.getppid())
     if by_torchrun(environ):
         from hpcbench.launch.store_communicator import open_store_communicator
 
-        return open_store_communicator(while_waiting), "none"
+        return open_store_communicator(while_waiting, meeting_timeout_s), "none"
     mpi = _import_mpi(environ)
     if mpi is None:
         return SoloCommunicator(), "none"

@@ -20,22 +20,24 @@ from hpcbench.launch.socket_pair import open_socket_pair
 from hpcbench.launch.store_meeting import meet, open_store
 from hpcbench.launch.waiting import LONGEST_PAUSE_S, wait_quietly
 
-_STORE_TIMEOUT_S = 300.0
 
-
-def open_store_communicator(while_waiting: Callable[[], None]) -> StoreCommunicator:
+def open_store_communicator(
+    while_waiting: Callable[[], None], timeout_s: float,
+) -> StoreCommunicator:
     """Return the communicator of all ranks that torchrun started; collective.
 
-    Raises LaunchError if there is no way to its store, or if not every rank comes there once.
+    Raises LaunchError if there is no way to its store in ``timeout_s``, or if not every rank comes
+    there once in as much time again.
     """
     from torch.distributed import PrefixStore
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = open_store(os.environ, rank, _STORE_TIMEOUT_S)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    job = f"hpcbench/{os.environ['TORCHELASTIC_RUN_ID']}/{attempt}"
-    meet(PrefixStore(job, store), rank, size, while_waiting, _STORE_TIMEOUT_S)
-    return StoreCommunicator(store, "hpcbench", rank, size, while_waiting,
+    # the store may outlive the job's attempts: --max-restarts
+    store = PrefixStore(f"hpcbench/{os.environ['TORCHELASTIC_RUN_ID']}/{attempt}",
+                        open_store(os.environ, rank, timeout_s))
+    meet(store, rank, size, while_waiting, timeout_s)
+    return StoreCommunicator(store, "all", rank, size, while_waiting,
                              own_address_towards(os.environ["MASTER_ADDR"]))
 
 

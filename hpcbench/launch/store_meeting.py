@@ -7,6 +7,7 @@ different sizes, would wait for one another until torch's timeout, without a wor
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import sys
 import time
@@ -17,7 +18,7 @@ from typing import Any
 from hpcbench.errors import LaunchError
 
 _PAUSE_S = 0.02
-_REMEDY = "start each rank once (torchrun: --nnodes, and another --node-rank on every node)"
+REMEDY = "start each rank once (torchrun: --nnodes, and another --node-rank on every node)"
 _SHOWN = 8
 
 
@@ -90,15 +91,16 @@ def _await_all(
 def _contradiction(store: Any, rank: int, size: int) -> str:
     """Say who this rank is; return what speaks against it, or ""."""
     me = f"process {os.getpid()} on {socket.gethostname()}"
-    if store.add(f"rank/{rank}", 1) > 1:
-        other = store.get(f"who/{rank}").decode()
-        return f"two processes are rank {rank}: {other} and {me}; {_REMEDY}"
+    mine = f"{secrets.token_hex(8)} {me}"  # containers may be alike in both
+    first_comer = store.compare_set(f"who/{rank}", "", mine).decode()
+    if first_comer != mine:
+        other = first_comer.partition(" ")[2]
+        return f"two processes are rank {rank}: {other} and {me}; {REMEDY}"
     first = store.compare_set("size", "", f"{size}").decode()
     if first != f"{size}":
         return (f"rank {rank}, {me}, was told that there are {size} ranks, others that there are "
-                f"{first} (WORLD_SIZE); {_REMEDY}")
+                f"{first} (WORLD_SIZE); {REMEDY}")
     if not 0 <= rank < size:
-        return f"{me} is rank {rank} of {size} (RANK, WORLD_SIZE); {_REMEDY}"
-    store.set(f"who/{rank}", me)
+        return f"{me} is rank {rank} of {size} (RANK, WORLD_SIZE); {REMEDY}"
     store.add("arrived", 1)
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hpcbench.report.text import plural
 from hpcbench.validation.lines import Line, by_value, not_applicable, ok, spread, warn
 from hpcbench.validation.told import Job, Told
 
@@ -22,7 +23,7 @@ def _cores(ranks: Sequence[Told]) -> Line:
     counts = by_value(ranks, lambda told: told.of("process", "affinity_cpus"))
     if None in counts:
         return not_applicable("cores", "the system does not tell which cores a rank may use")
-    found = spread({_plural(int(count)): owners for count, owners in counts.items()})
+    found = spread({_n_cores(int(count)): owners for count, owners in counts.items()})
     if len(counts) > 1:
         return warn("cores", f"ranks may use different numbers: {found}", _BIND)
     return ok("cores", f"{found} for each rank" if len(ranks) > 1 else found)
@@ -32,6 +33,8 @@ def _overlap(job: Job) -> Line:
     crowded = [shared for ranks in job.by_node.values() if (shared := _shared(ranks))]
     if all(len(ranks) == 1 for ranks in job.by_node.values()):
         return not_applicable("binding", "one rank a node shares its cores with no other")
+    if not any(told.of("process", "affinity") for told in job.ranks):
+        return not_applicable("binding", "the system does not tell which cores a rank may use")
     if not crowded:
         return ok("binding", "no two ranks of a node share a core")
     more = f" (and {len(crowded) - 1} more nodes)" if len(crowded) > 1 else ""
@@ -47,13 +50,13 @@ def _shared(ranks: Sequence[Told]) -> tuple[str, str] | None:
         return None
     host = ranks[0].hostname
     if len(union) < len(ranks):
-        return (f"{len(ranks)} ranks on {host} have {_plural(len(union))} together: they take "
+        return (f"{len(ranks)} ranks on {host} have {_n_cores(len(union))} together: they take "
                 "turns", "start no more ranks on a node than it has cores, or ask for more cores")
     if len(set(sets)) == 1:
         return (f"the {len(ranks)} ranks on {host} are not bound: they share the same "
-                f"{_plural(len(union))}, and the system may move them", _BIND)
+                f"{_n_cores(len(union))}, and the system may move them", _BIND)
     count = sum(sum(core in cores for cores in sets) > 1 for core in union)
-    return f"bindings on {host} overlap: {_plural(count)} belong to several ranks", _BIND
+    return f"bindings on {host} overlap: {_n_cores(count)} belong to several ranks", _BIND
 
 
 def _quota(job: Job) -> Line:
@@ -62,7 +65,7 @@ def _quota(job: Job) -> Line:
         union = {core for told in ranks for core in told.of("process", "affinity") or ()}
         quota = ranks[0].of("process", "cgroup", "cpus")
         if isinstance(quota, (int, float)) and quota < len(union):
-            tight.append(f"{quota:g} of the {_plural(len(union))} of its ranks on "
+            tight.append(f"{quota:g} of the {_n_cores(len(union))} of its ranks on "
                          f"{ranks[0].hostname}")
     if tight:
         return warn("CPU quota", f"a cgroup grants only {tight[0]}: ranks are paused for "
@@ -73,5 +76,5 @@ def _quota(job: Job) -> Line:
     return ok("CPU quota", "none that is below the cores of the ranks")
 
 
-def _plural(count: int) -> str:
-    return f"{count} core" if count == 1 else f"{count} cores"
+def _n_cores(count: int) -> str:
+    return plural(count, "core")

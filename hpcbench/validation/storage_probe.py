@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -17,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import FileError
-from hpcbench.launch.places import sees
+from hpcbench.launch.folder import RunFolder
+from hpcbench.launch.places import leave, own_place, sees
 from hpcbench.trace.files import whole_file
 
 _NOTHING: Mapping[str, Any] = {
     "error": None, "seen": False, "kind": None, "free_bytes": None, "free_files": None,
-    "sync_s": None, "made": []}
+    "sync_s": None, "own": None, "made": []}
 _KILL_TIMEOUT_S = 1.0
 
 
@@ -53,9 +55,12 @@ def ask(
 def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
     """Write, sync and rename a file, on rank 0 in a new folder ``marker``, elsewhere beside it.
 
+    A rank that does not see that folder tries the places that a run would have it write to.
+
     Keys: ``folder``, ``error`` (None if all went well), ``seen`` (whether rank 0's marker is
     there), ``kind`` of file system, ``free_bytes`` and ``free_files`` (None if not told),
-    ``sync_s``, ``made`` (folders that rank 0 made on the way, the innermost first).
+    ``sync_s``, ``own`` (where the rank writes if it does not see that folder), ``made`` (folders
+    made on the way, the innermost first; not to be removed before all ranks are through).
     """
     found = {**_NOTHING, "folder": str(folder)}
     place = folder / marker
@@ -65,11 +70,8 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
             place.mkdir()
         found["seen"] = sees(place)
         if not found["seen"]:
-            return found
-        began = time.perf_counter()
-        with whole_file(place / f"rank{rank}") as part:
-            part.write_bytes(b"hpcbench validate\n" * 256)
-        found["sync_s"] = time.perf_counter() - began
+            return {**found, **_apart(place, rank)}
+        found["sync_s"] = _written_s(place / f"rank{rank}")
         room = os.statvfs(place)
         found["free_bytes"] = room.f_bavail * room.f_frsize
         found["free_files"] = room.f_favail if room.f_files else None
@@ -81,9 +83,44 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
     return found
 
 
+def _written_s(path: Path) -> float:
+    """Write a file, sync and rename it; return the seconds that took."""
+    began = time.perf_counter()
+    with whole_file(path) as part:
+        part.write_bytes(b"hpcbench validate\n" * 256)
+    return time.perf_counter() - began
+
+
+def _apart(place: Path, rank: int) -> dict[str, Any]:
+    """Try where a run would have this rank write, which does not see rank 0's folder.
+
+    In folders of this rank only: others of its node may be at it, too.
+    """
+    host, name = socket.gethostname(), f"{place.name}-{rank}"
+    made = _missing(place.parent)
+    own, tried = own_place(RunFolder(place.with_name(name), name), host, rank)
+    if own is None:
+        why = "; ".join(tried).replace(name, "RUN")
+        return {"made": made, "error": f"{host} does not see {place.parent} of rank 0, and has no "
+                                       f"place of its own ({why})"}
+    folder = RunFolder(own, name)
+    file = folder.traces / f"rank{rank}"
+    try:
+        return {"made": made, "sync_s": _written_s(file), "own": str(own.parent)}
+    finally:
+        with suppress(OSError):
+            file.unlink()
+        leave(folder)
+
+
 def remove(folder: str, marker: str, made: list[str]) -> None:
     """Take away what rank 0's probe left; what others put there meanwhile stays."""
     shutil.rmtree(Path(folder) / marker, ignore_errors=True)
+    remove_empty(made)
+
+
+def remove_empty(made: list[str]) -> None:
+    """Take away the folders that a probe made on the way, the innermost first."""
     for name in made:
         with suppress(OSError):
             Path(name).rmdir()
@@ -91,8 +128,17 @@ def remove(folder: str, marker: str, made: list[str]) -> None:
 
 def _made(folder: Path) -> list[str]:
     """Make the folder; return those that were not there, the innermost first."""
-    missing = [str(path) for path in (folder, *folder.parents) if not path.exists()]
+    missing = _missing(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _missing(folder: Path) -> list[str]:
+    missing = []
+    for path in (folder, *folder.parents):
+        with suppress(OSError):  # what lies in a folder that is closed to this rank
+            if not path.exists():
+                missing.append(str(path))
     return missing
 
 

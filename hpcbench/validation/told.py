@@ -80,7 +80,8 @@ class Job:
         announced: ranks and launcher that the launcher's variables speak of, or None.
         lonely_fix: what to do if MPI sees another number of ranks.
         lost: rank -> its host if known: who has not answered within ``timeout_s``.
-        mpi_error: why there is no MPI, although a launcher started several ranks.
+        start_error: why there is no MPI, although a launcher started several ranks, or why ranks
+            of torchrun did not meet.
     """
 
     world_size: int
@@ -89,7 +90,12 @@ class Job:
     lonely_fix: str = ""
     lost: Mapping[int, str] = field(default_factory=dict)
     timeout_s: float = 0.0
-    mpi_error: str = ""
+    start_error: str = ""
+
+    @property
+    def by_torchrun(self) -> bool:
+        """Return whether torchrun started the ranks."""
+        return self.announced is not None and self.announced[1] == "torchrun"
 
     @property
     def by_node(self) -> dict[str, list[Told]]:

@@ -15,7 +15,7 @@ from hpcbench.backends.tools import wanted_tools
 from hpcbench.config.load import load_config
 from hpcbench.errors import ExitCode, LaunchError, RankLostError
 from hpcbench.launch.agreement import AgreedError, on_root
-from hpcbench.launch.announced import announced_rank, announced_size
+from hpcbench.launch.announced import announced_rank, announced_size, by_torchrun
 from hpcbench.launch.communicator import Communicator
 from hpcbench.launch.patient import PatientCommunicator
 from hpcbench.launch.session import Topology, fix_of_lonely, open_communicator
@@ -25,16 +25,19 @@ from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.environment import node_identity
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.report.validation_lines import rendered, show
 from hpcbench.validation import storage_probe
 from hpcbench.validation.gather import Errand, first_storage, tell
 from hpcbench.validation.guard import guarded
 from hpcbench.validation.judge import exit_code, judge
 from hpcbench.validation.lines import Line, fail
+from hpcbench.validation.printed import rendered, show
 from hpcbench.validation.told import Job, Told
 
 _ROUNDS = 6
 """Waits that can follow one another, each of up to twice the time-out."""
+_MEETING_ROUNDS = 3
+"""torch's import, the way to torchrun's store, and the wait for the ranks; the last two name what
+is wrong themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,15 @@ def validate_command(asked: Asked) -> int:
     """Validate this rank, and on rank 0 the job; return the exit code that all ranks agreed on."""
     speaks = announced_rank(os.environ) == 0
     env = worker_environment(os.environ, (), {})
-    with guarded(asked.timeout_s, _no_start(asked) if speaks else None, env):
-        comm, library, mpi_error = _opened()
+    torchrun = by_torchrun(os.environ)
+    start_s = _MEETING_ROUNDS * asked.timeout_s if torchrun else asked.timeout_s
+    with guarded(start_s, _no_start(asked, start_s, torchrun) if speaks else None, env):
+        comm, library, start_error = _opened(asked.timeout_s)
     patient = PatientCommunicator(comm, asked.timeout_s)
     limit_s = 2 * _ROUNDS * asked.timeout_s
     with guarded(limit_s, _no_end(asked, limit_s) if comm.rank == 0 else None, env):
         try:
-            code = _validate(patient, library, mpi_error, asked, speaks=speaks)
+            code = _validate(patient, library, start_error, asked, speaks=speaks)
         except AgreedError as error:
             if patient.rank == 0:
                 print(f"hpcbench: {masked(str(error), os.environ)}", file=sys.stderr, flush=True)
@@ -81,19 +86,24 @@ def _alone(comm: Communicator, error: Exception) -> int:
     return code
 
 
-def _opened() -> tuple[Communicator, str, str]:
-    """Return communicator and MPI library; without MPI one rank, and why."""
+def _opened(timeout_s: float) -> tuple[Communicator, str, str]:
+    """Return communicator and MPI library; if the ranks do not get together one rank, and why."""
     try:
-        return (*open_communicator(os.environ), "")
+        return (*open_communicator(os.environ, timeout_s), "")
     except LaunchError as error:
         return SoloCommunicator(), "none", str(error)
 
 
-def _no_start(asked: Asked) -> str:
-    line = fail("ranks", f"MPI did not start within {asked.timeout_s:g} s: some rank never came, "
-                "or the nodes do not reach one another",
-                "start `hostname` with the same command: does every node answer? Is the mpirun of "
-                "this Python's environment? --timeout S waits longer")
+def _no_start(asked: Asked, limit_s: float, torchrun: bool) -> str:
+    late = f"did not start within {limit_s:g} s"
+    if torchrun:
+        line = fail("ranks", f"torchrun's rank 0 {late}: torch is not imported, or its store does "
+                    "not answer", "does `python -c 'import torch'` end on that node, and is "
+                    "MASTER_ADDR reached from it? --timeout S waits longer")
+    else:
+        line = fail("ranks", f"MPI {late}: some rank never came, or the nodes do not reach one "
+                    "another", "start `hostname` with the same command: does every node answer? Is "
+                    "the mpirun of this Python's environment? --timeout S waits longer")
     return rendered([line], as_json=asked.as_json)
 
 
@@ -104,7 +114,7 @@ def _no_end(asked: Asked, limit_s: float) -> str:
 
 
 def _validate(
-    comm: PatientCommunicator, library: str, mpi_error: str, asked: Asked, *, speaks: bool,
+    comm: PatientCommunicator, library: str, start_error: str, asked: Asked, *, speaks: bool,
 ) -> int:
     """Do it on all ranks that answer. Raises AgreedError for a configuration that cannot be."""
     announced = announced_size(os.environ)
@@ -120,7 +130,7 @@ def _validate(
             return _end(comm, None)
         job = Job(
             world_size=comm.size, ranks=tuple(Told.from_json(answers[r]) for r in sorted(answers)),
-            announced=announced, timeout_s=asked.timeout_s, mpi_error=mpi_error,
+            announced=announced, timeout_s=asked.timeout_s, start_error=start_error,
             lonely_fix=fix_of_lonely(announced[1], library) if announced else "",
             lost={rank: hosts.get(rank, "") for rank in comm.lost})
     if lonely and not speaks:

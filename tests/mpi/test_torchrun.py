@@ -59,6 +59,22 @@ def test_an_error_is_told_once_under_torchrun(mpirun: MpiLauncher, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
+def by_hand(
+    mpirun: MpiLauncher, folder: Path, ranks: tuple[int, ...], size: int, *words: str,
+) -> list[subprocess.Popen[str]]:
+    """Start hpcbench as these ranks of ``size``, with torchrun's variables and no torchrun."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    return [subprocess.Popen(
+        [mpirun.program("python"), "-m", "hpcbench", *words],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=mpirun.environment(folder, {
+            "TORCHELASTIC_RUN_ID": "job", "RANK": str(rank), "WORLD_SIZE": str(size),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}))
+        for rank in ranks]
+
+
 @pytest.mark.parametrize("ranks", [
     (0, 1, 1), pytest.param((0, 0), marks=pytest.mark.soak)])
 def test_two_processes_of_one_rank_are_refused_by_name(
@@ -66,20 +82,27 @@ def test_two_processes_of_one_rank_are_refused_by_name(
 ) -> None:
     """What two nodes with the same --node-rank come to."""
     (tmp_path / "config.json").write_text(json.dumps(sweep("8")))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    started = [subprocess.Popen(
-        [mpirun.program("python"), "-m", "hpcbench", "run", "config.json", "-o", "out"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=mpirun.environment(tmp_path, {
-            "TORCHELASTIC_RUN_ID": "job", "RANK": str(rank), "WORLD_SIZE": str(len(ranks)),
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}))
-        for rank in ranks]
+    started = by_hand(mpirun, tmp_path, ranks, len(ranks), "run", "config.json", "-o", "out")
     told = "".join(process.communicate(timeout=60)[0] for process in started)
     assert {process.returncode for process in started} == {2}, told
     assert f"hpcbench: two processes are rank {ranks[-1]}: process " in told, told
     assert "Traceback" not in told and not (tmp_path / "out").exists()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("ranks", "words"), [
+    ((0, 1), "2 of 4 ranks have not come in 15 s: 2, 3"),
+    ((0, 1, 1), "two processes are rank 1: process ")])
+def test_validate_tells_in_one_line_why_ranks_do_not_meet(
+    mpirun: MpiLauncher, tmp_path: Path, ranks: tuple[int, ...], words: str,
+) -> None:
+    started = by_hand(mpirun, tmp_path, ranks, 4, "validate", "--timeout", "15")
+    first, *others = [process.communicate(timeout=120)[0] for process in started]
+    found = [line for line in first.splitlines() if line.split()[:2] == ["fail", "ranks"]]
+    assert len(found) == 1 and words in found[0], first
+    assert "mpi4py" not in first and "MPI sees" not in first and "MPI did not start" not in first
+    assert started[0].returncode == 1
+    assert not any("Traceback" in told for told in (first, *others)), others
 
 
 @pytest.mark.soak

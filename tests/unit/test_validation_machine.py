@@ -15,13 +15,13 @@ from hpcbench import __version__
 from hpcbench.config.load import check_config
 from hpcbench.errors import ExitCode
 from hpcbench.plan.expand import make_plan
-from hpcbench.report.validation_lines import rendered, show
 from hpcbench.validation import storage_probe
 from hpcbench.validation.affinity import affinity_lines
 from hpcbench.validation.judge import exit_code, judge
 from hpcbench.validation.limits import limit_lines
 from hpcbench.validation.lines import Line, fail, ok, warn
 from hpcbench.validation.network import network_lines
+from hpcbench.validation.printed import rendered, show
 from hpcbench.validation.storage import storage_lines
 from hpcbench.validation.sweep import sweep_lines
 from hpcbench.validation.timing import clock_lines
@@ -62,6 +62,13 @@ def test_cores(cores: list[tuple[int, ...]], expected: tuple[str, str], told_of:
     found = states(affinity_lines, of)
     assert (found["cores"], found["binding"]) == expected
     assert told_of in line(affinity_lines, of, "binding")[1]
+
+
+def test_cores_that_nobody_tells_are_not_judged() -> None:
+    of = job(*(changed(with_cores(rank), "machine.process.affinity_cpus", None)
+               for rank in range(2)))
+    found = states(affinity_lines, of)
+    assert (found["cores"], found["binding"]) == ("n/a", "n/a")
 
 
 @pytest.mark.parametrize(("cpus", "state"), [
@@ -152,6 +159,7 @@ def limits(name: str, value: object) -> Job:
     (limits("open_files", 1000), "open files", "warn"),
     (limits("open_files", "unlimited"), "open files", "ok"),
     (limits("locked_memory_bytes", 2**23), "locked memory", "warn"),
+    (limits("locked_memory_bytes", 2**36), "locked memory", "ok"),
     (limits("locked_memory_bytes", "unlimited"), "locked memory", "ok"),
     (limits("processes", 100), "processes", "warn"), (limits("processes", 9999), "processes", "ok"),
     (job(told(core_files="unlimited")), "core files", "warn"),
@@ -227,9 +235,30 @@ def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     assert found["free_bytes"] > 0 and found["kind"] and found["sync_s"] > 0
     other = storage_probe.probe(folder, "marker", 1)
     assert (other["error"], other["seen"], other["made"]) == (None, True, [])
-    assert storage_probe.probe(tmp_path / "elsewhere", "marker", 2)["seen"] is False
     storage_probe.remove(str(folder), "marker", found["made"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_does_not_see_the_folder_tries_places_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that a run would use: beside the folder, then TMPDIR; and none is an error."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    beside = storage_probe.probe(tmp_path / "elsewhere", "marker", 2)
+    assert (beside["seen"], beside["error"]) == (False, None)
+    assert beside["own"] == str(tmp_path / "elsewhere") and beside["sync_s"] > 0
+    storage_probe.remove_empty(beside["made"])
+    (tmp_path / "file").write_text("in the way")
+    for_a_while = storage_probe.probe(tmp_path / "file" / "results", "marker", 2)
+    assert (for_a_while["own"], for_a_while["error"]) == (str(tmp_path / "tmp"), None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "tmp"]
+    (tmp_path / "tmp").rmdir()
+    (tmp_path / "tmp").write_text("in the way, too")
+    nowhere = storage_probe.probe(tmp_path / "file" / "results", "marker", 2)
+    assert "has no place of its own" in nowhere["error"] and "hpcbench-RUN" in nowhere["error"]
+    blind = replace(told(1), storage={**STORAGE, **nowhere})
+    assert line(storage_lines, job(told(), blind), "results folder")[0] == "fail"
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.launch.store_meeting import REMEDY
 from hpcbench.validation.devices import device_lines
 from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.software import software_lines
@@ -84,7 +85,7 @@ def test_ucc() -> None:
 @pytest.mark.parametrize(("of", "state"), [
     (job(told(mpi="none"), announced=(1, "torchrun")), "n/a"),
     (job(told(mpi="none"), announced=None), "warn"),
-    (job(told(mpi="none"), announced=(4, "srun"), mpi_error="mpi4py is not installed"), "fail"),
+    (job(told(mpi="none"), announced=(4, "srun"), start_error="mpi4py is not installed"), "fail"),
 ])
 def test_no_mpi(of: Job, state: str) -> None:
     assert line(software_lines, of, "MPI")[0] == state
@@ -96,6 +97,16 @@ def test_versions_that_differ_fail_and_are_named() -> None:
     assert state == "fail" and found == (
         "differ between ranks: torch 2.9 on rank 0-1, 2.4 on rank 2")
     assert line(software_lines, job(told()), "versions")[0] == "n/a"
+
+
+@pytest.mark.parametrize(("error", "fix"), [
+    (f"two processes are rank 1: process 7 on a and process 8 on b; {REMEDY}", REMEDY),
+    ("2 of 4 ranks have not come in 60 s: 2, 3", "--timeout S waits longer")])
+def test_ranks_of_torchrun_that_do_not_meet_are_told_in_one_line(error: str, fix: str) -> None:
+    of = job(told(mpi="none"), announced=(4, "torchrun"), start_error=error)
+    assert line(software_lines, of, "MPI")[0] == "n/a"
+    state, found, how = line(launching_lines, of, "ranks")
+    assert (state, found) == ("fail", error.removesuffix(f"; {REMEDY}")) and how.endswith(fix)
 
 
 def test_lonely_ranks_fail_with_the_fix() -> None:

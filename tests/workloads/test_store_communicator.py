@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch.distributed as dist
 from hpcbench.errors import LaunchError, RankLostError
 from hpcbench.launch.delivery import PIECE_BYTES, deliver
 from hpcbench.launch.places import Place
-from hpcbench.launch.store_communicator import StoreCommunicator
+from hpcbench.launch.store_communicator import StoreCommunicator, open_store_communicator
 from hpcbench.launch.store_meeting import meet
 
 RANKS = 3
@@ -176,6 +177,36 @@ def test_ranks_that_do_not_fit_together_are_refused_by_all(
     with ThreadPoolExecutor(len(who)) as threads:
         told = list(threads.map(come, who))
     assert len(set(told)) == 1 and words in told[0], told
+
+
+def test_a_process_that_is_twice_too_many_is_told_at_once() -> None:
+    """The first of its rank was refused for its number of ranks."""
+    store = dist.HashStore()
+    store.set_timeout(timedelta(seconds=2))
+    for rank, size, words in [(0, 2, "have not come"), (1, 3, "others that there are 2"),
+                              (1, 2, "two processes are rank 1")]:
+        with pytest.raises(LaunchError, match=words):
+            meet(store, rank, size, lambda: None, timeout_s=0.1)
+
+
+def test_a_restarted_job_finds_nothing_of_the_attempt_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torchrun's agent keeps the store, and starts all ranks anew (--max-restarts)."""
+    agent = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": str(agent.port), "TORCHELASTIC_RUN_ID": "job",
+                        "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
+        monkeypatch.setenv(name, value)
+    for attempt in ("0", "1"):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", attempt)
+        comm = open_store_communicator(lambda: None, 20.0)
+        assert not comm.noticed(7)
+        comm.notify(7)
+        comm.post(attempt, 0)
+        assert comm.posted() == [(0, attempt)]
+        comm.post("never read", 0)
+        assert comm.allgather(attempt) == [attempt]
 
 
 def test_a_process_too_many_is_told_when_the_others_have_gone_on(
