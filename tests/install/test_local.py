@@ -128,6 +128,17 @@ def test_a_venv_of_the_user_is_kept(tmp_path: Path) -> None:
     assert (venv / "mine").exists()
 
 
+def test_a_checkout_that_cannot_be_locked(tmp_path: Path) -> None:
+    """As where NFS has no locks; flock needs a file that is open for writing."""
+    script(tmp_path / "flock",
+           'readlink "/proc/self/fd/$1" >"$0.of"; echo "flock: 9: $MESSAGE" >&2; exit 1')
+    line = the_one_line(local(PATH=f"{tmp_path}:{os.environ['PATH']}", MESSAGE="No locks available",
+                              HPCBENCH_VENV=str(tmp_path / "venv")))
+    assert f"cannot lock {ROOT}/.venv.lock (flock: 9: No locks available): put the checkout" in line
+    assert (tmp_path / "flock.of").read_text() == f"{ROOT}/.venv.lock\n"
+    assert not (tmp_path / "venv").exists()
+
+
 def test_unknown_mpi() -> None:
     line = the_one_line(local(HPCBENCH_MPI="lam"))
     assert "HPCBENCH_MPI=lam is unknown: mpich, openmpi or system" in line
