@@ -14,7 +14,7 @@ import pytest
 
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.sealed import open_trace, trace_path
-from launcher import EVERY_MPI, MpiLauncher
+from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, MpiLauncher
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -41,7 +41,7 @@ def _config(rank_of: dict[str, int]) -> dict[str, object]:
                  launch={"timeout_s": 4})
 
 
-@EVERY_MPI
+@EVERY_MPI_IF_ALL
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_each_fault_costs_one_case_and_names_its_rank(mpirun: MpiLauncher, ranks: int) -> None:
     rank_of = {kind: number % ranks for number, kind in enumerate(FAULTS)}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import EVERY_MPI, ROOT, MpiLauncher
+from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, ROOT, MpiLauncher
 
 pytestmark = pytest.mark.mpi
 
@@ -46,7 +46,7 @@ def public_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@EVERY_MPI
+@EVERY_MPI_IF_ALL
 def test_as_this_user(mpirun: MpiLauncher) -> None:
     done = mpirun.run(4, command=LITERAL, config=SMALL).check()
     assert done.folder is not None and (done.folder / "results.h5").is_file()

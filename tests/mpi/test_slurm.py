@@ -59,7 +59,7 @@ def submit(
 
 @EVERY_MPI_IF_ALL
 @pytest.mark.parametrize("file", [
-    name if name in ("cpu.sbatch", "v100_nvlink.sbatch") else
+    name if name == "cpu.sbatch" else
     pytest.param(name, marks=pytest.mark.soak) for name in BY_NAME])
 def test_a_job_file_works_after_editing_account_and_partition(
     slurm: SlurmCluster, mpirun: MpiLauncher, file: str,

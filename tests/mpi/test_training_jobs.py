@@ -16,7 +16,9 @@ QUICK = ("--set", "output.plots=false", "--set", "measure.noise_check_s=0",
          "--set", "measure.canary=false")
 
 
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
+@pytest.mark.parametrize("job", [
+    pytest.param(job, id=job.stem, marks=[] if "scaling" in job.stem else pytest.mark.soak)
+    for job in JOBS])
 def test_the_twin_of_a_job_runs(mpirun: MpiLauncher, job: Path) -> None:
     done = mpirun.run(4, *twin_words(job), *QUICK, config=read_config(job), timeout=240).check(0)
     mpirun.assert_no_orphans()

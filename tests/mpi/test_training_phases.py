@@ -19,7 +19,7 @@ BLOCK: dict[str, Any] = {
     "vocab": 64, "batch_size": 2, "strategies": {"data": {}, "fsdp": {}}}
 
 
-@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("inline", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_phases_of_real_steps_add_up(mpirun: MpiLauncher, inline: bool) -> None:
     config = sweep(benchmarks=[BLOCK], measure={"warmup": 1, "iterations": 3, "passes": 2},
                    output={"plots": not inline}, launch={"timeout_s": 60, "inline": inline})

@@ -52,6 +52,7 @@ def stepped(work: Training, place: Place) -> TrainingOperation:
     return operation
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("compiler")
 def test_code_for_the_cpu_is_right(place: Place) -> None:
     stepped(training("single", compile=True), place).close()
