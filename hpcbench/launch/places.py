@@ -99,9 +99,10 @@ def own_folders(folder: RunFolder, hostname: str) -> Iterator[Path]:
     """Yield where a rank may write that does not see ``folder``: beside its path, or for a while.
 
     Never the path itself: should the rank see it after all, only later, nothing could come of it.
-    Beside it only where its parent is there, not on what a mount point hides.
+    Beside it only where no more than its parent is missing: a longer path is that of another
+    machine, or of what is not mounted.
     """
-    if os.path.isdir(folder.path.parent):  # noqa: PTH112  (Path.is_dir raises, too)
+    if os.path.isdir(folder.path.parent.parent):  # noqa: PTH112  (Path.is_dir raises, too)
         yield folder.path.with_name(f"{folder.path.name}{APART}{hostname}")
     yield place_for_a_while(folder.run_id)
 
