@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,7 +109,7 @@ class Cluster:
             try:
                 yield popen
             finally:
-                if popen.poll() is None:
+                with suppress(ProcessLookupError):  # kubectl, too, should run.sh have left it
                     os.killpg(popen.pid, signal.SIGKILL)
 
     def ended(self, popen: subprocess.Popen[str]) -> Ended:
