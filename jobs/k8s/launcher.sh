@@ -6,7 +6,8 @@
 # puts the ranks there, and its exit code is the pod's. It is process 1 of its container.
 #
 # HPCBENCH_START_LIMIT   seconds that the workers may take to answer
-# HPCBENCH_TIME_LIMIT    seconds after which the running case is finished and what there is reported
+# HPCBENCH_TIME_LIMIT    seconds after which the running case is finished and what there is reported;
+#                        if that takes more than 10 minutes and a quarter of them, mpirun is killed
 # NCCL_*, UCX_* and so on are passed on to the ranks: a session of ssh has nothing of its container's
 # environment, so here is the place to set them.
 set -u
@@ -58,5 +59,6 @@ while read -r host; do
 done <$hostfile
 echo "${launcher[*]} -n $ranks python -m hpcbench run $*"
 # timeout hands signals on to mpirun alone, not to the sessions of ssh that hold the ranks
-exec timeout --foreground --preserve-status --signal=USR1 --kill-after=600 \
-    "${HPCBENCH_TIME_LIMIT:-7200}" "${launcher[@]}" -n "$ranks" "$(command -v python)" -m hpcbench run "$@"
+limit=${HPCBENCH_TIME_LIMIT:-7200}
+exec timeout --foreground --preserve-status --signal=USR1 --kill-after=$((600 + limit / 4)) \
+    "$limit" "${launcher[@]}" -n "$ranks" "$(command -v python)" -m hpcbench run "$@"

@@ -4,9 +4,10 @@
 # Runs hpcbench on NODES nodes of a Kubernetes cluster that has the Kubeflow MPI operator (v2beta1):
 # fills in a manifest, creates the job, shows what its launcher prints, copies the results to
 # ./results/NAME, deletes the job, and ends with its exit code: 0 all is well, 1 bad findings, 2 bad
-# usage or a cluster that does not take the job, 3 incomplete, 4 internal error. Ctrl-C has the ranks
-# seal what there is, and copies that; a second one deletes the job at once. --render prints the
-# manifest, and needs no cluster.
+# usage or a cluster that does not take the job, 3 incomplete or not copied, 4 internal error. Ctrl-C,
+# or a lost terminal, has the ranks seal what there is, and copies that; a second Ctrl-C before copying
+# begins deletes the job at once. If copying fails, or Ctrl-C ends it, the job stays, and commands that
+# copy and delete it are printed. --render prints the manifest, and needs no cluster.
 #
 #     bash jobs/k8s/run.sh 4                              # Mistral-7B QLoRA on 1, 2 and 4 A10
 #     bash jobs/k8s/run.sh 2 4 1024 50                    # batch 4, sequence 1024, 50 steps; 8 512 100
@@ -14,7 +15,7 @@
 #
 # HPCBENCH_IMAGE         the image, of jobs/k8s/Dockerfile; must be set
 # HPCBENCH_CONFIG        the sweep; default: jobs/mistral7b_qlora.yaml
-# HPCBENCH_ARGUMENTS     further arguments of run, split at blanks
+# HPCBENCH_ARGUMENTS     further arguments of run, one line, split at blanks
 # HPCBENCH_MPI           mpich (default) or openmpi: the MPI that the image was built with
 # HPCBENCH_SLOTS         ranks on each node; default 1
 # HPCBENCH_GPU           the resource of which a node's pod takes as many; default nvidia.com/gpu; none
@@ -22,13 +23,16 @@
 # HPCBENCH_NAME          of job and results folder; default: hpcbench- and the time
 # HPCBENCH_CLAIM         a PersistentVolumeClaim (ReadWriteMany) for the results, instead of the pods'
 #                        own disks; the same HPCBENCH_NAME later goes on with a run that ended early
-# HPCBENCH_START_LIMIT   seconds until all pods must have started; default 1800
+# HPCBENCH_START_LIMIT   seconds until the launcher must have started, and from then on the workers;
+#                        default 1800
 # HPCBENCH_TIME_LIMIT    seconds after which the running case is finished and what there is
-#                        reported (exit 3); default 7200
+#                        reported (exit 3); default 7200. That may take 10 minutes and a quarter of
+#                        the limit; then mpirun is killed, and what was recorded is copied (exit 137)
 # HPCBENCH_MANIFEST      a manifest of yours in place of mpijob.yaml or mistral7b_qlora_a10.yaml
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 poll_s=2
+. "$here/results.sh"
 
 say() { echo "hpcbench k8s: $*"; }
 
@@ -58,6 +62,8 @@ settle() {
     number HPCBENCH_START_LIMIT "$start_limit"
     number HPCBENCH_TIME_LIMIT "$time_limit"
     ranks=$((nodes * slots))
+    patience=$((2 * start_limit + time_limit + 600 + time_limit / 4)) # the last two: of launcher.sh
+    lifetime=$((patience + 1800))                                     # what is left is for copying
     namespace=${HPCBENCH_NAMESPACE:-} claim=${HPCBENCH_CLAIM:-} image=${HPCBENCH_IMAGE:-}
     [[ $gpu =~ ^[A-Za-z0-9][A-Za-z0-9./_-]*$ ]] || fail "HPCBENCH_GPU is '$gpu': such as nvidia.com/gpu"
     [[ $claim =~ ^[a-z0-9.-]*$ ]] || fail "HPCBENCH_CLAIM is '$claim': name a PersistentVolumeClaim"
@@ -96,6 +102,7 @@ choose_sweep() {
             arguments+=(--set "measure.iterations=$steps")
         fi
     fi
+    [[ ${HPCBENCH_ARGUMENTS:-} != *$'\n'* ]] || fail "HPCBENCH_ARGUMENTS has a line break: give one line"
     read -r -a further <<<"${HPCBENCH_ARGUMENTS:-}"
     arguments+=(${further[@]+"${further[@]}"})
     manifest=${HPCBENCH_MANIFEST:-$manifest}
@@ -120,7 +127,7 @@ render() {
         "RANKS=$ranks" "MPI_IMPLEMENTATION=$mpi" "SWEEP_FILE=sweep.$suffix" \
         "ARGUMENTS=${list%, }]" "WORKER_LIMITS=$limits" "RESULTS_VOLUME=$volume" \
         "START_LIMIT=$start_limit" "TIME_LIMIT=$time_limit" \
-        "LIFETIME=$((start_limit + time_limit + 1800))" "SWEEP=$(sed 's/^/    /' "$sweep")"; do
+        "LIFETIME=$lifetime" "SWEEP=$(sed 's/^/    /' "$sweep")"; do
         text=${text//"\${${word%%=*}}"/"${word#*=}"}
     done
     printf '%s\n' "$text"
@@ -144,7 +151,9 @@ check_cluster() {
 }
 
 delete_job() {
-    trap '' INT TERM
+    trap '' INT TERM HUP
+    [ -z "$stream" ] || kill "$stream" 2>/dev/null
+    rmdir "results/$name" 2>/dev/null
     say "deleting job $name"
     kube delete mpijobs.kubeflow.org,configmaps --selector "hpcbench-run=$run" \
         --ignore-not-found --wait=false >/dev/null ||
@@ -153,6 +162,8 @@ delete_job() {
 
 create_job() {
     local told
+    stream=
+    trap '' PIPE         # a tee that Ctrl-C has ended, too, must not end this
     trap delete_job EXIT # of this run only: another job of this name is left alone
     told=$(render | kube create -f - 2>&1) || fail "the cluster refuses the job: $(tr '\n' ' ' <<<"$told")"
     say "created job $name: $nodes nodes, $ranks ranks, $mpi, $image"
@@ -177,8 +188,10 @@ troubles() {
 # Wait until the launcher has started; set $launcher.
 wait_for_launcher() {
     local deadline=$((SECONDS + start_limit)) phase=
-    trap 'exit 130' INT TERM
-    until phase=$(launcher_says .status.phase) && [[ $phase =~ ^(Running|Succeeded|Failed)$ ]]; do
+    launcher=
+    trap 'exit 130' INT TERM HUP
+    until phase=$(launcher_says .status.phase) && [[ $phase =~ ^(Running|Succeeded|Failed)$ ]] &&
+        launcher=$(launcher_says .metadata.name) && [ "$launcher" ]; do
         if [ $SECONDS -ge $deadline ]; then
             troubles >&2
             [ "$phase" ] || fail "the job has no launcher after $start_limit s: is the operator running?" \
@@ -187,74 +200,67 @@ wait_for_launcher() {
         fi
         sleep "$poll_s"
     done
-    launcher=$(launcher_says .metadata.name)
 }
 
 # Have the ranks seal what there is, once; they get a minute.
 interrupt() {
     trap 'exit 130' INT TERM
+    trap '' HUP
     say "stopping: the ranks seal what there is (once more: delete the job at once)"
-    kube exec "$launcher" --container launcher -- sh -c 'kill -TERM 1' || exit 130
     interrupted=yes end=$((SECONDS + 60))
+    kube exec "$launcher" --container launcher -- sh -c 'kill -TERM 1' && return
+    say "the launcher is not to be reached: what there is is copied as it is" >&2
+    end=$SECONDS
 }
 
-# Show what the launcher prints until it has ended. A stream that breaks off is taken up again.
+# Show what the launcher prints until it has ended, or is given up: then $trouble says why, and
+# $running that ranks may still write. A stream that breaks off is taken up again.
 follow() {
-    local phase stream since=()
-    interrupted= end=$((SECONDS + start_limit + time_limit + 1800))
-    trap interrupt INT TERM
+    local phase since=()
+    interrupted= trouble= running=running end=$((SECONDS + patience - start_limit + 300))
+    trap interrupt INT TERM HUP
     while :; do
-        kube logs --follow "$launcher" --container launcher ${since[@]+"${since[@]}"} &
+        # not by kube: the process to end is kubectl
+        kubectl ${namespace:+--namespace "$namespace"} logs --follow "$launcher" --container launcher \
+            ${since[@]+"${since[@]}"} &
         stream=$!
         while kill -0 "$stream" 2>/dev/null && [ $SECONDS -lt $end ]; do sleep 0.5; done
-        kill "$stream" 2>/dev/null
+        { kill "$stream" && wait "$stream"; } 2>/dev/null
+        stream=
         if phase=$(launcher_says .status.phase); then
             case $phase in
-                Succeeded | Failed) return ;;
-                '') fail "the launcher's pod is gone: the job was deleted, or its node was lost" ;;
+                Succeeded | Failed) running= && return ;;
+                '')
+                    trouble="the launcher's pod is gone: the job was deleted, or its node was lost"
+                    return ;;
             esac
         fi
         if [ $SECONDS -ge $end ]; then
-            [ -z "$interrupted" ] || return
-            fail "the launcher is still ${phase:-unknown} long after its time limit"
+            [ "$interrupted" ] || trouble="the launcher is still ${phase:-unknown} long after its time limit"
+            return
         fi
-        since=(--since=${poll_s}s) # lines of these seconds may come twice
+        since=(--since=$((poll_s + 10))s) # lines of these seconds may come twice
         sleep "$poll_s"
     done
 }
 
-# fetch WORKER PATTERN: copy what is in that folder of a worker's /results, if there is one, to
-# results/NAME; succeed if all of it came through.
-fetch() {
-    # shellcheck disable=SC2016 # the pod's shell expands it
-    kube exec "$name-worker-$1" --container worker -- sh -c \
-        'cd /results/$0 2>/dev/null || cd "$(mktemp -d)" && tar -czf - .' "$2" |
-        tar -xzf - -C "results/$name" 2>/dev/null
-    [ "${PIPESTATUS[*]}" = "0 0" ]
-}
-
-# Copy the results to ./results, where rank 0 has them; without results, what each node recorded.
-copy_results() {
-    local node attempt
-    mkdir -p "results/$name" || return
-    for attempt in 1 2 3; do
-        fetch 0 "$name" && break
-        say "copying the results failed, attempt $attempt of 3" >&2
-        sleep "$poll_s"
-    done
-    if [ -e "results/$name/results.h5" ]; then
-        ln -sfn "$name" results/latest
-        say "results: $PWD/results/$name (also results/latest)"
-        return
+# Copy the results, and end with the launcher's exit code.
+finish() {
+    local code kept=
+    missing=" 0 "
+    trap 'keep; exit 130' INT TERM HUP
+    code=$(launcher_says '.status.containerStatuses[?(@.name=="launcher")].state.terminated.exitCode')
+    if ! copy_results; then keep; kept=yes; fi
+    trap 'exit 130' INT TERM HUP
+    [ -z "$trouble" ] || fail "$trouble"
+    if [[ ! $code =~ ^[0-9]+$ ]]; then
+        [ -z "$interrupted" ] || exit 130
+        fail "the launcher left no exit code: $(launcher_says '.status.reason') $(launcher_says '.status.message')"
     fi
-    if [ -z "$claim" ]; then # ranks that do not see rank 0's folder write to one of their own
-        for ((node = 1; node < nodes; node++)); do fetch "$node" "$name.on-*"; done
-    fi
-    if rmdir "results/$name" 2>/dev/null; then
-        say "there are no results" >&2
-    else
-        say "not reported; what was recorded is in $PWD/results/$name: hpcbench reduce results/$name"
-    fi
+    if [ "$code" != 0 ]; then troubles >&2; fi
+    say "exit code $code"
+    if [ "$code" = 0 ] && [ "$kept" ]; then exit 3; fi
+    exit "$code"
 }
 
 case ${1:-} in
@@ -268,15 +274,8 @@ if [ "$render" ]; then
     exit
 fi
 check_cluster
+open_folder
 create_job
 wait_for_launcher
 follow
-code=$(launcher_says '.status.containerStatuses[?(@.name=="launcher")].state.terminated.exitCode')
-copy_results
-if [[ ! $code =~ ^[0-9]+$ ]]; then
-    [ -z "$interrupted" ] || exit 130
-    fail "the launcher left no exit code: $(launcher_says '.status.reason') $(launcher_says '.status.message')"
-fi
-if [ "$code" != 0 ]; then troubles >&2; fi
-say "exit code $code"
-exit "$code"
+finish

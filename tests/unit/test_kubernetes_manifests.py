@@ -69,6 +69,14 @@ def test_manifests_are_valid(arguments: tuple[str, ...], variables: dict[str, st
     assert worker["resources"]["limits"] == ({} if gpu == "none" else {gpu: str(slots)})
 
 
+def test_pods_outlive_every_limit_and_leave_time_to_copy() -> None:
+    """Launcher, then workers start; the sweep; a quarter more to end it; half an hour to copy."""
+    _, job = rendered("2", HPCBENCH_START_LIMIT="100", HPCBENCH_TIME_LIMIT="400")
+    expected = 100 + 100 + 400 + (600 + 100) + 1800
+    assert job["spec"]["runPolicy"]["activeDeadlineSeconds"] == expected
+    assert pod(job, "Worker")["activeDeadlineSeconds"] == expected
+
+
 @pytest.mark.parametrize("name", ["text.json", "odd.yaml", "odd.yml"])
 def test_the_sweep_arrives_as_it_is(tmp_path: Path, name: str) -> None:
     text = '  leading: "${NAME} & \\\\1 /"\n\n\ttab: \'%s\' $HOME `id`\n# - end\n---\n'

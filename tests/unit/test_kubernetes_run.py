@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,25 +18,26 @@ import pytest
 from launcher import ROOT
 
 SCRIPT = ROOT / "jobs" / "k8s" / "run.sh"
-TOOLS = ("bash", "sh", "cat", "date", "dirname", "grep", "gzip", "ln", "ls", "mkdir", "mktemp",
+TOOLS = ("bash", "sh", "cat", "date", "dirname", "grep", "gzip", "ln", "ls", "mkdir", "rm",
          "rmdir", "sed", "tar", "touch", "tr", "wc")
 """All that run.sh and the stand-ins need."""
 KUBECTL = """#!/bin/bash
 # Each answer is a file of shell beside this one, which a test may replace.
 play=$(dirname "$0")/../play
-echo "$*" >>"$play/calls"
+echo "${*//$'\\n'/ }" >>"$play/calls"
 if [ "$1" = --namespace ]; then shift 2; fi
 case "$*" in
     *--raw*) . "$play/raw" ;;
     create*) cat >"$play/created.yaml"; . "$play/create" ;;
     *metadata.name*'{"\\n"}'*) . "$play/troubles" ;;
     *metadata.name*) echo job-launcher ;;
+    "get pod "*) . "$play/worker" ;;
     *status.phase*) . "$play/phase" ;;
     *exitCode*) . "$play/exit_code" ;;
     *status.reason* | *status.message*) . "$play/reason" ;;
     logs*) . "$play/logs" ;;
     "exec job-launcher"*) . "$play/interrupt" ;;
-    exec*) shift; pod=$1; . "$play/fetch" ;;
+    exec*) mkdir -p "$play/$2"; files=$play/$2; shift 5; . "$play/fetch" ;;
     delete*) ;;
     *) echo "not expected: $*" >&2; exit 1 ;;
 esac
@@ -50,7 +51,8 @@ ANSWERS = {
     "exit_code": "printf 0",
     "reason": "",
     "interrupt": "",
-    "fetch": 'cd "$play/$pod/"${*: -1} 2>/dev/null || cd "$(mktemp -d)" && tar -czf - .',
+    "worker": "printf Running",
+    "fetch": '"${@//\\/results/$files}"',  # what it is asked to run, with its folder of results
 }
 
 
@@ -82,6 +84,10 @@ class Cluster:
 
     folder: Path
 
+    @property
+    def results(self) -> Path:
+        return self.folder / "user" / "results" / "job"
+
     def answer(self, **answers: str) -> None:
         for name, text in answers.items():
             (self.folder / "play" / name).write_text(text + "\n")
@@ -103,7 +109,7 @@ class Cluster:
             try:
                 yield popen
             finally:
-                if popen.poll() is None:
+                with suppress(ProcessLookupError):  # kubectl, too, should run.sh have left it
                     os.killpg(popen.pid, signal.SIGKILL)
 
     def ended(self, popen: subprocess.Popen[str]) -> Ended:
@@ -157,7 +163,7 @@ def test_the_exit_code_of_the_job_is_passed_on(cluster: Cluster, code: int) -> N
     done = cluster.run("2")
     assert done.code == code and done.deleted()
     assert done.stderr == "job-worker-1 Pending no node\n"
-    assert (cluster.folder / "user" / "results" / "job" / "results.h5").exists()
+    assert (cluster.results / "results.h5").exists()
 
 
 @pytest.mark.parametrize(("words", "variables", "told"), [
@@ -176,6 +182,7 @@ def test_the_exit_code_of_the_job_is_passed_on(cluster: Cluster, code: int) -> N
     (("4",), {"HPCBENCH_TIME_LIMIT": "1h"}, "HPCBENCH_TIME_LIMIT is '1h'"),
     (("4",), {"HPCBENCH_CONFIG": "/nowhere.json"}, "cannot read /nowhere.json"),
     (("4",), {"HPCBENCH_MANIFEST": "/nowhere.yaml"}, "cannot read /nowhere.yaml"),
+    (("4",), {"HPCBENCH_ARGUMENTS": "--iters 2\n--only x"}, "HPCBENCH_ARGUMENTS has a line break"),
     (("4", "1", "1", "1"), {"HPCBENCH_CONFIG": "x.json"}, "HPCBENCH_ARGUMENTS instead"),
 ])
 def test_bad_usage_is_one_line_and_asks_no_cluster(
@@ -237,9 +244,13 @@ def test_a_launcher_that_is_evicted(cluster: Cluster) -> None:
 
 
 def test_a_launcher_that_is_gone(cluster: Cluster) -> None:
-    cluster.answer(logs='echo >"$play/is"')
-    done = cluster.run("4")
+    """What the workers have is copied all the same."""
+    cluster.store(1, "job.on-job-worker-1/traces/rank00001.journal")
+    cluster.answer(logs='echo >"$play/is"', exit_code="")
+    done = cluster.run("2")
     assert "the launcher's pod is gone" in done.line() and done.deleted()
+    assert (cluster.results / "traces" / "rank00000.h5").exists()
+    assert (cluster.results / "traces" / "rank00001.journal").exists()
 
 
 def test_a_stream_that_breaks_off_is_taken_up_again(cluster: Cluster) -> None:
@@ -248,7 +259,50 @@ def test_a_stream_that_breaks_off_is_taken_up_again(cluster: Cluster) -> None:
     done = cluster.run("1")
     assert done.code == 0 and "a\nb\n" in done.stdout
     first, second = (call for call in done.calls if call.startswith("logs"))
-    assert "--since" not in first and "--since=2s" in second
+    assert "--since" not in first and "--since=12s" in second
+
+
+@pytest.mark.parametrize(("place", "told"), [
+    ("results", "cannot write"), ("results/job/results.h5", "has another run")])
+def test_a_folder_that_cannot_take_the_results_starts_nothing(
+    cluster: Cluster, place: str, told: str,
+) -> None:
+    path = cluster.folder / "user" / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    done = cluster.run("1")
+    assert told in done.line() and not any("create" in call for call in done.calls)
+
+
+@pytest.mark.parametrize(("code", "ends"), [(0, 3), (1, 1)])
+@pytest.mark.parametrize("fetch", ["exit 1", ANSWERS["fetch"] + "; exit 1"])
+def test_what_is_not_copied_is_not_deleted(
+    cluster: Cluster, fetch: str, code: int, ends: int,
+) -> None:
+    """Nothing arrives; or the stream breaks after results.h5. What is printed then helps."""
+    cluster.answer(fetch=fetch, exit_code=f"printf {code}")
+    done = cluster.run("1", HPCBENCH_NAMESPACE="team")
+    assert done.code == ends and "attempt 3 of 3" in done.stderr
+    assert "results: " not in done.stdout and not any("delete" in call for call in done.calls)
+    copy, delete = re.findall("^    (kubectl .*)", done.stderr, re.MULTILINE)
+    assert re.fullmatch(r"kubectl --namespace team delete mpijobs.kubeflow.org,configmaps "
+                        r"--selector hpcbench-run=\d+-\d+", delete)
+    shutil.rmtree(cluster.results)
+    cluster.results.mkdir()
+    cluster.answer(fetch=ANSWERS["fetch"])
+    subprocess.run(["bash", "-c", copy], check=True, timeout=30,
+                   env={"PATH": str(cluster.folder / "bin")})
+    assert (cluster.results / "traces" / "rank00000.h5").read_text() == "of worker 0"
+
+
+def test_the_others_are_asked_where_not_all_is_well(cluster: Cluster) -> None:
+    """One has what did not get to rank 0; one has never started, which is no failure."""
+    cluster.store(1, "job.on-job-worker-1/traces/rank00001.journal")
+    cluster.answer(exit_code="printf 1", worker="printf Pending", fetch='case $files in *-2) exit 1'
+                   f' ;; *) {ANSWERS["fetch"]} ;; esac')
+    done = cluster.run("3")
+    assert done.code == 1 and done.deleted() and "results: " in done.stdout
+    assert (cluster.results / "traces" / "rank00001.journal").exists()
 
 
 def test_results_that_arrive_broken_are_copied_again(cluster: Cluster) -> None:
@@ -256,7 +310,7 @@ def test_results_that_arrive_broken_are_copied_again(cluster: Cluster) -> None:
                    + ANSWERS["fetch"])
     done = cluster.run("1")
     assert done.code == 0 and "attempt 1 of 3" in done.stderr
-    assert (cluster.folder / "user" / "results" / "job" / "results.h5").exists()
+    assert (cluster.results / "results.h5").exists()
 
 
 def test_what_each_node_recorded_is_copied_where_there_are_no_results(cluster: Cluster) -> None:
@@ -272,15 +326,13 @@ def test_what_each_node_recorded_is_copied_where_there_are_no_results(cluster: C
     assert {path.name for path in results.iterdir()} == {"job"}
 
 
-@pytest.mark.parametrize(("fetch", "attempts"), [("exit 1", 3), (ANSWERS["fetch"], 1)])
-def test_no_results_at_all(cluster: Cluster, fetch: str, attempts: int) -> None:
-    """They cannot be had, or there is nothing: bad usage, which the launcher has told."""
+def test_no_results_at_all(cluster: Cluster) -> None:
+    """Bad usage, which the launcher has told."""
     shutil.rmtree(cluster.folder / "play" / "job-worker-0")
-    cluster.answer(fetch=fetch, exit_code="printf 2")
+    cluster.answer(exit_code="printf 2")
     done = cluster.run("1")
     assert done.code == 2 and done.deleted()
-    assert done.stderr.splitlines()[-1] == "hpcbench k8s: there are no results"
-    assert sum("exec job-worker-0" in call for call in done.calls) == attempts
+    assert done.stderr == "hpcbench k8s: there are no results\n"
     assert not list((cluster.folder / "user" / "results").iterdir())
 
 
@@ -294,7 +346,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_job_is_sealed_copied_and_deleted(
     cluster: Cluster, number: signal.Signals,
 ) -> None:
@@ -311,7 +363,30 @@ def test_an_interrupted_job_is_sealed_copied_and_deleted(
     assert done.code == 3 and "sealed" in done.stdout and done.deleted()
     assert any("exec job-launcher --container launcher -- sh -c kill -TERM 1" in call
                for call in done.calls)
-    assert (cluster.folder / "user" / "results" / "job" / "results.h5").exists()
+    assert (cluster.results / "results.h5").exists()
+
+
+def test_interrupted_when_the_launcher_is_not_reached(cluster: Cluster) -> None:
+    """And with no one to print to: a tee has got the same signal."""
+    cluster.answer(logs=RUNS_ON, interrupt="echo refused >&2; exit 1", exit_code="")
+    with cluster.start("1") as popen:
+        wait_for(cluster.folder / "play" / "runs")
+        assert popen.stdout is not None
+        popen.stdout.close()
+        popen.send_signal(signal.SIGTERM)
+        assert popen.wait(60) == 130
+    assert (cluster.results / "results.h5").exists()
+    assert "delete" in cluster.calls()[-1]
+
+
+def test_interrupted_while_the_results_are_copied(cluster: Cluster) -> None:
+    cluster.answer(fetch='touch "$play/copying"; exec /bin/sleep 60')
+    with cluster.start("1") as popen:
+        wait_for(cluster.folder / "play" / "copying")
+        os.killpg(popen.pid, signal.SIGINT)
+        done = cluster.ended(popen)
+    assert done.code == 130 and not any("delete" in call for call in done.calls)
+    assert "kubectl exec job-worker-0" in done.stderr and "kubectl delete" in done.stderr
 
 
 def test_interrupted_twice_the_job_is_deleted_at_once(cluster: Cluster) -> None:
@@ -321,9 +396,7 @@ def test_interrupted_twice_the_job_is_deleted_at_once(cluster: Cluster) -> None:
         popen.send_signal(signal.SIGTERM)
         wait_for(cluster.folder / "play" / "asked")
         popen.send_signal(signal.SIGTERM)
-        popen.wait(30)
-        (cluster.folder / "play" / "stopped").touch()  # kubectl, whose end is not waited for
-        done = cluster.ended(popen)
+        done = cluster.ended(popen)  # kubectl, too, which has the same stdout
     assert done.code == 130 and done.deleted()
 
 
