@@ -120,6 +120,18 @@ def test_ranks_that_are_alone_in_their_mpi_are_refused(
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.soak
+def test_validate_under_srun(slurm: SlurmCluster, mpirun: MpiLauncher, tmp_path: Path) -> None:
+    done = slurm.run("srun", "-p", "cpu", "-N2", "--ntasks-per-node=2", "--mpi=pmi2",
+                     mpirun.program("python"), "-m", "hpcbench", "validate", "--json",
+                     cwd=tmp_path, env=environment(mpirun, tmp_path))
+    assert done.returncode == 0, done.stdout
+    told = json.loads(done.stdout[done.stdout.index("{"):])
+    found = {line["subject"]: line for line in told["lines"]}
+    assert told["ranks"] == 4 and told["counts"]["fail"] == 0
+    assert found["ranks"]["state"] == "ok" and "srun" in found["launcher"]["found"]
+
+
 def test_python_in_a_batch_shell_is_one_rank(
     slurm: SlurmCluster, mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
