@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-import hpcbench.launch.crew
 import hpcbench.launch.supervisor
-from hpcbench.launch.communicator import MpiCommunicator
+import hpcbench.launch.workers.worker_group
+from hpcbench.launch.ranks.communicator import MpiCommunicator
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.run import run_command
 from hpcbench.trace.journal import Journal
@@ -74,7 +74,7 @@ def timed_rank(folder: Path) -> int:
     spent: dict[str, list[float]] = defaultdict(list)
     for owner, name in ((MpiCommunicator, "allgather"), (MpiCommunicator, "barrier"),
                         (Journal, "append"), (SharedProgress, "rows"),
-                        (hpcbench.launch.crew, "watch"), (Team, "_run_case")):
+                        (hpcbench.launch.workers.worker_group, "watch"), (Team, "_run_case")):
         setattr(owner, name, timed(getattr(owner, name), spent[name]))
     inner = Team._run_case
     cases: list[dict[str, float]] = []

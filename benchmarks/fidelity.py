@@ -164,9 +164,9 @@ def make(collective: str, size_bytes: int, group: Any) -> Any:
     """Return a collective of the package on buffers of its own."""
     import torch
 
+    from hpcbench.kinds.collective.run.table import make_operation
+    from hpcbench.operations.operation import Place
     from hpcbench.plan.workload import Collective
-    from hpcbench.workloads.collectives.operation import Place
-    from hpcbench.workloads.collectives.table import make_operation
 
     ranks = group.comm.size
     parts = ranks if collective == "all_gather" else 1

@@ -5,9 +5,9 @@
 Needs root: one rank on each of two virtual hosts (tests/virtual_hosts.sh), one thread a rank. The
 extent that only the product depends on is chosen so that product and communication take equally
 long: a first run times both alone. Then every implementation of the primitive takes turns, pass by
-pass, and numbers are formed within a pass (analysis/primitives.py); shown are medians over passes
-and, in brackets, least and greatest. Goals: the best overlapping implementation is at least 1.25
-times as fast as ``torch`` of the same order, and takes at most 1.15 times the longer of product and
+pass, and numbers are formed within a pass (kinds/primitive/derive/rates.py); shown are medians
+over passes and, in brackets, least and greatest. Goals: the best overlapping implementation is at
+least 1.25 times as fast as ``torch`` of the same order, and takes at most 1.15 times the longer of product and
 communication. The same shapes on one host, over loopback: none is more than 10 % slower than torch.
 """
 
@@ -27,7 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from link import measured_link  # noqa: E402
 
-from hpcbench.analysis.partners import Comparison, compare  # noqa: E402
+from hpcbench.kinds.primitive.derive.partners import Comparison, compare  # noqa: E402
 from hpcbench.reduce.results import CaseResult  # noqa: E402
 from hpcbench.reduce.results_file import open_results  # noqa: E402
 from virtual_hosts import inside, one_rank_each  # noqa: E402

@@ -36,19 +36,19 @@ from hpcbench.backends.control import GlooControl
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.backends.groups import Division, open_groups
 from hpcbench.config.load import check_config
+from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.run.data import SEED, Loader
+from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
+from hpcbench.kinds.training.run.models.transformer import Transformer
+from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.optimizers import make_optimizer
 from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.measure.start import after_barrier
 from hpcbench.measure.stop import FixedCount
+from hpcbench.operations.operation import Place
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.training.models import shape_of
 from hpcbench.plan.workload import Training
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.data import SEED, Loader
-from hpcbench.workloads.training.models.model import init_weights, mean_loss
-from hpcbench.workloads.training.models.transformer import Transformer
-from hpcbench.workloads.training.operation import TrainingOperation
-from hpcbench.workloads.training.optimizers import make_optimizer
 
 GOAL = 1.01
 RANKS = {"single": 1, "data": 2}

@@ -8,7 +8,7 @@ import sys
 
 from hpcbench.cli import app
 from hpcbench.errors import ExitCode, HpcbenchError
-from hpcbench.launch.announced import announced_rank
+from hpcbench.launch.ranks.launcher_variables import announced_rank
 from hpcbench.masking import masked, print_traceback
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)

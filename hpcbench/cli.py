@@ -33,7 +33,7 @@ from hpcbench.flags import (
     overrides_of,
     sweep_keys,
 )
-from hpcbench.launch.announced import announced_rank
+from hpcbench.launch.ranks.launcher_variables import announced_rank
 
 app = typer.Typer(
     name="hpcbench",

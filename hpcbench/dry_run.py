@@ -18,9 +18,9 @@ import psutil
 from hpcbench.backends.tools import tool_facts
 from hpcbench.config.load import load_config
 from hpcbench.errors import ExitCode
-from hpcbench.launch.pool import WorkerPool
-from hpcbench.launch.variables import worker_environment
-from hpcbench.launch.workers import WorkerHandle
+from hpcbench.launch.workers.environment import worker_environment
+from hpcbench.launch.workers.worker_pool import WorkerPool
+from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan, case_to_json
 from hpcbench.plan.expand import make_plan

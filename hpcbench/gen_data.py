@@ -10,8 +10,8 @@ import numpy as np
 
 from hpcbench.config.names import unknown_name
 from hpcbench.errors import FileError, UsageError
-from hpcbench.plan.training.models import MODELS
-from hpcbench.token_file import DTYPES, dtype_of, sidecar
+from hpcbench.kinds.training.plan.models import MODELS
+from hpcbench.operations.token_file import DTYPES, dtype_of, sidecar
 from hpcbench.trace.files import whole_file
 
 _CHUNK = 2**22

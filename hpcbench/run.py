@@ -14,19 +14,19 @@ from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts
 from hpcbench.backends.tools import wanted_tools
 from hpcbench.errors import ExitCode, HpcbenchError
-from hpcbench.launch.address import Network, choose_network
-from hpcbench.launch.agreement import AgreedError, on_all, on_root
-from hpcbench.launch.announced import announced_rank, by_torchrun
-from hpcbench.launch.clocks import Clocks
-from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator
-from hpcbench.launch.delivery import deliver
-from hpcbench.launch.folder import RunFolder, create_run_folder, take_up_folder
+from hpcbench.launch.clocks.synchronization import Clocks
+from hpcbench.launch.folders.rank_folders import Places, find_places, leave, told_apart
+from hpcbench.launch.folders.run_folder import RunFolder, create_run_folder, take_up_folder
+from hpcbench.launch.folders.stranded_traces import bring_leftovers
+from hpcbench.launch.folders.trace_delivery import deliver
 from hpcbench.launch.job import Job, Report
-from hpcbench.launch.leftovers import bring_leftovers
-from hpcbench.launch.places import Places, find_places, leave, told_apart
-from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution, resolve
-from hpcbench.launch.session import Topology, open_session
+from hpcbench.launch.ranks.address import Network, choose_network
+from hpcbench.launch.ranks.agreement import AgreedError, on_all, on_root
+from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator
+from hpcbench.launch.ranks.launcher_variables import announced_rank, by_torchrun
+from hpcbench.launch.ranks.session import Topology, open_session
+from hpcbench.launch.ranks.stop_requests import StopRequests, stop_requests
 from hpcbench.launch.setup import (
     header,
     hosts,
@@ -39,8 +39,8 @@ from hpcbench.launch.setup import (
     version_mix,
     versions,
 )
-from hpcbench.launch.stop import StopRequests, stop_requests
 from hpcbench.launch.supervisor import is_done, runs_left, supervise
+from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.noise import NOISE_NOTE, measure_noise
 from hpcbench.plan.case import Case, Plan

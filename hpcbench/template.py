@@ -19,7 +19,7 @@ import sys
 import traceback
 from typing import Any
 
-from hpcbench.launch.processes import (
+from hpcbench.launch.workers.processes import (
     die_with_parent,
     leave_requests_to_supervisor,
     print_whole_lines,
@@ -37,7 +37,7 @@ def main() -> None:
     import torch  # noqa: F401  (this process exists to have it imported)
 
     import hpcbench.worker  # noqa: F401
-    from hpcbench.workloads.operations import import_kinds
+    from hpcbench.kinds.open_operation import import_kinds
 
     import_kinds(sys.argv[3:])
     gc.collect()
@@ -106,7 +106,7 @@ class _Forker:
 
 def _run_worker(request: dict[str, Any], channel_fd: int, progress_fd: int, stderr_fd: int) -> None:
     """Set the worker's environment, output and limits, then serve its supervisor."""
-    from hpcbench.launch.channel import Channel
+    from hpcbench.launch.workers.channel import Channel
     from hpcbench.measure.progress import SharedProgress
     from hpcbench.worker import serve
 

@@ -25,8 +25,16 @@ from hpcbench.backends.groups import Division, device_memory, open_groups
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.errors import CaseError
-from hpcbench.launch.channel import Channel, Message
-from hpcbench.launch.communicator import InlineComms
+from hpcbench.kinds.collective.run.table import other_operation
+from hpcbench.kinds.open_operation import (
+    AnyOperation,
+    Draggable,
+    Telling,
+    Wrong,
+    open_operation,
+)
+from hpcbench.launch.ranks.communicator import InlineComms
+from hpcbench.launch.workers.channel import Channel, Message
 from hpcbench.masking import print_traceback
 from hpcbench.measure.clock import ClockModel
 from hpcbench.measure.control import Control
@@ -35,20 +43,12 @@ from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
+from hpcbench.operations.operation import Place
 from hpcbench.plan.case import Case, case_from_json
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.plan.workload import Training
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.schema import NO_COMMUNICATOR
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.collectives.table import other_operation
-from hpcbench.workloads.operations import (
-    AnyOperation,
-    Draggable,
-    Telling,
-    Wrong,
-    open_operation,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Worker:
         if not isinstance(case.workload, Training):
             yield
             return
-        from hpcbench.workloads.training.shortage import Room  # not for jobs without trainings
+        from hpcbench.kinds.training.run.shortage import Room  # not for jobs without trainings
 
         room = Room(device.torch_device, self._membership.local_size)
         try:

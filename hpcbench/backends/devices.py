@@ -58,7 +58,7 @@ def add_in_fp32() -> None:
     """Have cuBLAS add partial sums of fp16 and bf16 products in fp32, in this process.
 
     torch allows it by default to round them to the short dtype where it splits the inner extent;
-    the bounds of checked results (`workloads.primitives.expected`) would then be too small.
+    the bounds of checked results (`kinds.primitive.run.expected`) would then be too small.
     """
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench.launch.clocks import Clocks
-from hpcbench.launch.communicator import Communicator
-from hpcbench.launch.crew import Rendezvous
+from hpcbench.launch.clocks.synchronization import Clocks
 from hpcbench.launch.probe import Resolution
-from hpcbench.launch.stop import StopRequests
+from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.ranks.stop_requests import StopRequests
+from hpcbench.launch.workers.worker_group import Rendezvous
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.history import History
 from hpcbench.trace.journal import Journal

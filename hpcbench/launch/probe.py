@@ -24,12 +24,12 @@ from hpcbench.backends.availability import (
 from hpcbench.backends.mpi_facts import no_mpi
 from hpcbench.backends.tools import untooled, wanted_tools
 from hpcbench.errors import LaunchError
-from hpcbench.launch.pool import ask_facts
-from hpcbench.launch.variables import worker_environment
-from hpcbench.launch.workers import Template, WorkerSettings
+from hpcbench.kinds.training.plan.fits import advice
+from hpcbench.launch.workers.environment import worker_environment
+from hpcbench.launch.workers.worker_pool import ask_facts
+from hpcbench.launch.workers.worker_process import Template, WorkerSettings
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan
-from hpcbench.plan.training.fits import advice
 from hpcbench.plan.workload import Collective, Training
 
 _READY_TIMEOUT_S = 120.0

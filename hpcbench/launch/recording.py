@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.launch.crew import Hearing
+from hpcbench.launch.workers.worker_group import Hearing
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import Turn
 from hpcbench.trace.schema import (

@@ -12,14 +12,14 @@ from typing import Any
 from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
-from hpcbench.launch.address import Network, socket_variables
-from hpcbench.launch.announced import by_torchrun
-from hpcbench.launch.crew import Rendezvous
-from hpcbench.launch.link import Seat
-from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import resolve
-from hpcbench.launch.session import Topology
-from hpcbench.launch.variables import worker_environment
+from hpcbench.launch.ranks.address import Network, socket_variables
+from hpcbench.launch.ranks.launcher_variables import by_torchrun
+from hpcbench.launch.ranks.session import Topology
+from hpcbench.launch.verdicts.network_state import Seat
+from hpcbench.launch.workers.environment import worker_environment
+from hpcbench.launch.workers.worker_group import Rendezvous
+from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.measure.allocation import cgroup
 from hpcbench.measure.environment import machine
 from hpcbench.measure.hardware import described_hardware

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.launch.communicator import IDLE_PAUSE_S, Communicator, InlineComms
-from hpcbench.launch.crew import Crew, Guard, Hearing, NoAgreement
-from hpcbench.launch.inline import InlineWorker
 from hpcbench.launch.job import Job
-from hpcbench.launch.last_case import LastCase, give_up, guard
-from hpcbench.launch.pool import WorkerPool
 from hpcbench.launch.probe import Resolution
+from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms
 from hpcbench.launch.recording import canary_note, heard, record
-from hpcbench.launch.workers import WorkerHandle
+from hpcbench.launch.verdicts.final_case import LastCase, give_up, guard
+from hpcbench.launch.workers.inline_worker import InlineWorker
+from hpcbench.launch.workers.worker_group import Crew, Guard, Hearing, NoAgreement
+from hpcbench.launch.workers.worker_pool import WorkerPool
+from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.estimate import within_timeout_s
 from hpcbench.plan.history import History, RunKey

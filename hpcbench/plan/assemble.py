@@ -8,11 +8,11 @@ from typing import Any
 
 from hpcbench.config.blocks import Block
 from hpcbench.config.schema import Config, Hardware
+from hpcbench.kinds.primitive.plan.points import PrimitivePoint
+from hpcbench.kinds.training.plan.points import TrainingPoint
 from hpcbench.plan.case import Case, case_id
 from hpcbench.plan.points import Job, Point
-from hpcbench.plan.primitive_points import PrimitivePoint
 from hpcbench.plan.support import BACKEND_TRAITS, needs
-from hpcbench.plan.training.points import TrainingPoint
 from hpcbench.plan.workload import Workload
 
 AnyPoint = Point | PrimitivePoint | TrainingPoint

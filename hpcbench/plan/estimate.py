@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hpcbench.config.schema import Hardware
-from hpcbench.plan.primitive_demands import reference_flops
-from hpcbench.plan.training.predict import Prediction
+from hpcbench.kinds.primitive.plan.demands import reference_flops
+from hpcbench.kinds.training.plan.predict import Prediction
 from hpcbench.plan.workload import Collective, Primitive, Training, Workload
 
 CASE_S = 0.03

@@ -14,15 +14,15 @@ from hpcbench.config.blocks import AnyBlock, CollectiveBlock, TrainingBlock
 from hpcbench.config.names import unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.collective.plan.cases import collective_cases
+from hpcbench.kinds.primitive.plan.cases import primitive_cases
+from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
+from hpcbench.kinds.primitive.plan.shapes import joined_origins
+from hpcbench.kinds.training.plan.cases import training_cases
 from hpcbench.plan.case import Case, Plan
-from hpcbench.plan.collective_cases import collective_cases
 from hpcbench.plan.estimate import case_budget_s, setup_s, within_timeout_s
 from hpcbench.plan.order import ordered
 from hpcbench.plan.points import Job, refuse_huge
-from hpcbench.plan.primitive_cases import primitive_cases
-from hpcbench.plan.primitive_shapes import joined_origins
-from hpcbench.plan.primitives.registry import Registry, load_registry
-from hpcbench.plan.training_cases import training_cases
 from hpcbench.plan.workload import Primitive, Training
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpcbench.config.names import quote, unknown_name
-from hpcbench.plan.primitives.spec import Values
+from hpcbench.kinds.primitive.plan.spec import Values
 from hpcbench.plan.workload import Option
 
 

@@ -136,7 +136,7 @@ class Training:
     """One training strategy on one model: a sample is one optimizer step (docs/training.md).
 
     ``model`` names what the extents were taken from; ``shrunk`` says that some of them were not.
-    ``family`` is how blocks are built (`plan.training.models`). A ResNet (`plan.training.resnet`)
+    ``family`` is how blocks are built (`plan.models`). A ResNet (`plan.resnet`)
     has ``layers``, its blocks, and ``width``, ``classes`` and ``image_size``, which are 0 for
     transformers; ``hidden`` to ``seq_length`` are 0 for a ResNet. ``batch_size`` is
     the samples of one data-parallel replica in one step, in ``accumulation`` equal parts; there are

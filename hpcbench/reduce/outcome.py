@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hpcbench.kinds.training.derive.problems import contradictions
 from hpcbench.measure.library_log import LIBRARY, LibraryChoices, merged
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
@@ -21,7 +22,6 @@ from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import PassKey, stack_samples
 from hpcbench.reduce.stamps import timer_problem
 from hpcbench.reduce.timing import measured
-from hpcbench.reduce.training import contradictions
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.schema import Record
 from hpcbench.units import rank_list

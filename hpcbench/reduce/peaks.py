@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpcbench.analysis.bandwidth import Bandwidth, bandwidth
-from hpcbench.analysis.primitives import communication_rates, flop_rates
+from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates
+from hpcbench.operations.bandwidth import Bandwidth, bandwidth
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Collective, Primitive, Training
 from hpcbench.reduce.checks import Problem

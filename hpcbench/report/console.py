@@ -9,12 +9,14 @@ from pathlib import Path
 
 from rich.text import Text
 
-from hpcbench.analysis.partners import compare
-from hpcbench.analysis.scaling import scaling
+from hpcbench.kinds.primitive.derive.partners import compare
+from hpcbench.kinds.primitive.present.result_lines import primitive_lines
+from hpcbench.kinds.training.derive.scaling import scaling
+from hpcbench.kinds.training.present.result_lines import training_lines
+from hpcbench.kinds.training.present.scaling import scaling_lines
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.plan_lines import case_table, plan_header, skip_lines
-from hpcbench.report.primitive_lines import primitive_lines
 from hpcbench.report.quality_lines import quality_lines
 from hpcbench.report.result_lines import (
     block_lines,
@@ -23,9 +25,7 @@ from hpcbench.report.result_lines import (
     outcome_lines,
     run_lines,
 )
-from hpcbench.report.scaling_lines import scaling_lines
 from hpcbench.report.terminal import open_console
-from hpcbench.report.training_lines import training_lines
 
 
 def print_plan(plan: Plan) -> None:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from hpcbench.kinds.training.plan.predict import predict_stage
+from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.present.plan_table import calls_text, demand_lines
 from hpcbench.plan.case import Case, Plan
-from hpcbench.plan.training.predict import predict_stage
-from hpcbench.plan.training.stages import stages_of
 from hpcbench.report.terminal import open_console
-from hpcbench.report.training_plan import calls_text, demand_lines
 
 
 @dataclass(frozen=True, slots=True)

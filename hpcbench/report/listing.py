@@ -9,11 +9,11 @@ from typing import Any
 from rich.text import Text
 
 from hpcbench.config.names import BACKENDS, COLLECTIVES, DTYPE_BYTES, OPS, ORDERS, SPLITS
-from hpcbench.plan.primitives.registry import load_registry
-from hpcbench.report.primitive_listing import primitive_lines
+from hpcbench.kinds.primitive.plan.registry import load_registry
+from hpcbench.kinds.primitive.present.listing import primitive_lines
+from hpcbench.kinds.training.present.listing import training_lines
 from hpcbench.report.terminal import open_console
 from hpcbench.report.timing import MODES, USUAL_FOLDS
-from hpcbench.report.training_listing import training_lines
 
 NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from hpcbench.launch.variables import ALLOWED
+from hpcbench.kinds.primitive.present import plan_table as primitive_plan
+from hpcbench.kinds.training.present import plan_table as training_plan
+from hpcbench.launch.workers.environment import ALLOWED
 from hpcbench.plan.case import Case, Plan
-from hpcbench.report import primitive_plan, training_plan
 from hpcbench.report.text import (
     MISSING,
     Column,

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from rich.text import Text
 
-from hpcbench.analysis.bandwidth import bandwidth
+from hpcbench.kinds.primitive.present.result_lines import DEFINITIONS
+from hpcbench.kinds.training.present.result_lines import training_definitions
 from hpcbench.measure.library_log import UNKNOWN
+from hpcbench.operations.bandwidth import bandwidth
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
-from hpcbench.report.primitive_lines import DEFINITIONS
 from hpcbench.report.tables import STYLES, TABLED, wrong_cell
 from hpcbench.report.text import (
     MISSING,
@@ -42,7 +43,6 @@ from hpcbench.report.timing import (
     mode_and_fold,
     repeats_text,
 )
-from hpcbench.report.training_lines import training_definitions
 from hpcbench.units import format_seconds
 
 LABELS_SHOWN = 5

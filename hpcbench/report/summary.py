@@ -15,27 +15,27 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
-from hpcbench.analysis.exposed import UNPAIRED, Exposure, exposures
-from hpcbench.analysis.partners import NOTHING, Comparison, compare
-from hpcbench.analysis.scaling import scaling
-from hpcbench.plan.case import STATUSES, Plan
-from hpcbench.plan.workload import Collective, Primitive
-from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
-from hpcbench.reduce.timing import CI_LEVEL
-from hpcbench.report.primitive_summary import (
+from hpcbench.kinds.primitive.derive.partners import NOTHING, Comparison, compare
+from hpcbench.kinds.primitive.present.summary_fields import (
     PRIMITIVE_FIELDS,
     listed_primitives,
     primitive_fields,
 )
-from hpcbench.report.text import device_memory_how, env_text
-from hpcbench.report.timing import INTERVAL_TITLE, fold_of
-from hpcbench.report.training_summary import (
+from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures
+from hpcbench.kinds.training.derive.scaling import scaling
+from hpcbench.kinds.training.present.summary_fields import (
     TRAINING_FIELDS,
     scaling_fields,
     training_fields,
     training_results,
 )
+from hpcbench.operations.bandwidth import bandwidth, busbw_factor
+from hpcbench.plan.case import STATUSES, Plan
+from hpcbench.plan.workload import Collective, Primitive
+from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
+from hpcbench.reduce.timing import CI_LEVEL
+from hpcbench.report.text import device_memory_how, env_text
+from hpcbench.report.timing import INTERVAL_TITLE, fold_of
 from hpcbench.trace.files import whole_file
 from hpcbench.units import to_gb_per_s
 

@@ -8,7 +8,7 @@ from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
 from hpcbench.backends.gpu_places import visible_gpus
 from hpcbench.units import rank_list
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
-from hpcbench.validation.told import Job
+from hpcbench.validation.rank_report import Job
 
 
 def device_lines(job: Job) -> Iterator[Line]:

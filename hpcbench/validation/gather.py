@@ -11,18 +11,18 @@ from time import perf_counter_ns
 from typing import Any
 
 from hpcbench.errors import HpcbenchError, LaunchError
-from hpcbench.launch.address import choose_network
-from hpcbench.launch.clocks import synchronise
-from hpcbench.launch.patient import PatientCommunicator
+from hpcbench.launch.clocks.synchronization import synchronise
 from hpcbench.launch.probe import torch_facts
-from hpcbench.launch.session import Topology
+from hpcbench.launch.ranks.address import choose_network
+from hpcbench.launch.ranks.bounded_communicator import PatientCommunicator
+from hpcbench.launch.ranks.session import Topology
 from hpcbench.launch.setup import mpi_facts, versions
-from hpcbench.launch.variables import worker_environment
+from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.masking import masked
 from hpcbench.measure.clock import clock_identity
 from hpcbench.measure.environment import machine
 from hpcbench.validation import storage_probe
-from hpcbench.validation.told import Told
+from hpcbench.validation.rank_report import Told
 
 _STORAGE_TIMEOUT_S = 10.0
 _SHARE = 0.8

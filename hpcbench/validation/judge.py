@@ -12,11 +12,11 @@ from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.limits import limit_lines
 from hpcbench.validation.lines import Line, State
 from hpcbench.validation.network import network_lines
+from hpcbench.validation.rank_report import Job
 from hpcbench.validation.software import software_lines
 from hpcbench.validation.storage import storage_lines
 from hpcbench.validation.sweep import sweep_lines
 from hpcbench.validation.timing import clock_lines
-from hpcbench.validation.told import Job
 
 
 def judge(job: Job, plan: Plan | None) -> list[Line]:

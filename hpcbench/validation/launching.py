@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from hpcbench.launch.store_meeting import REMEDY
+from hpcbench.launch.ranks.store_rendezvous import REMEDY
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
-from hpcbench.validation.told import Job
+from hpcbench.validation.rank_report import Job
 
 _MEET = ("does torchrun run on every node, with the same --nnodes and a port that all reach? Is a "
          "process stopped? --timeout S waits longer")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from hpcbench.units import rank_list, round_bytes
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
-from hpcbench.validation.told import Job, Told
+from hpcbench.validation.rank_report import Job, Told
 
 _FEW_FILES, _TOO_FEW_FILES = 1024, 128
 """gloo keeps a socket to each other rank, and opens one more for each while they connect."""

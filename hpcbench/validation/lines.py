@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TypeVar
 
 from hpcbench.units import rank_list
-from hpcbench.validation.told import Told
+from hpcbench.validation.rank_report import Told
 
 Value = TypeVar("Value")
 

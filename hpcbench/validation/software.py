@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbench.units import rank_list
 from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
-from hpcbench.validation.told import Job, Told
+from hpcbench.validation.rank_report import Job, Told
 
 _NOT_ASKED = "no rank's torch could be asked"
 _INSTALL = "pip install 'hpcbench[run]' in the environment of every node"

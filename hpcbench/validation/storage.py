@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hpcbench.units import rank_list, round_bytes
 from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
-from hpcbench.validation.told import Job, Told
+from hpcbench.validation.rank_report import Job, Told
 
 _ELSEWHERE = "choose another folder with -o DIR (output.folder)"
 _SCARCE_BYTES = 2**30

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import FileError
-from hpcbench.launch.folder import RunFolder
-from hpcbench.launch.places import leave, own_place, sees
+from hpcbench.launch.folders.rank_folders import leave, own_place, sees
+from hpcbench.launch.folders.run_folder import RunFolder
 from hpcbench.trace.files import whole_file
 
 _NOTHING: Mapping[str, Any] = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from hpcbench.launch.probe import resolve
 from hpcbench.plan.case import Plan
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
-from hpcbench.validation.told import Job
+from hpcbench.validation.rank_report import Job
 
 
 def sweep_lines(job: Job, plan: Plan) -> Iterator[Line]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hpcbench.measure.clock import SyncRecord
 from hpcbench.units import format_seconds
 from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
-from hpcbench.validation.told import Job
+from hpcbench.validation.rank_report import Job
 
 _SLOW = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
 """Clock sources whose every reading takes a system call and about a microsecond, or which tick too

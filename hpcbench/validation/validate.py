@@ -14,13 +14,13 @@ from typing import Any
 from hpcbench.backends.tools import wanted_tools
 from hpcbench.config.load import load_config
 from hpcbench.errors import ExitCode, LaunchError, RankLostError
-from hpcbench.launch.agreement import AgreedError, on_root
-from hpcbench.launch.announced import announced_rank, announced_size, by_torchrun
-from hpcbench.launch.communicator import Communicator
-from hpcbench.launch.patient import PatientCommunicator
-from hpcbench.launch.session import Topology, fix_of_lonely, open_communicator
-from hpcbench.launch.solo_communicator import SoloCommunicator
-from hpcbench.launch.variables import worker_environment
+from hpcbench.launch.ranks.agreement import AgreedError, on_root
+from hpcbench.launch.ranks.bounded_communicator import PatientCommunicator
+from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, by_torchrun
+from hpcbench.launch.ranks.session import Topology, fix_of_lonely, open_communicator
+from hpcbench.launch.ranks.single_rank_communicator import SoloCommunicator
+from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.environment import node_identity
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
@@ -31,7 +31,7 @@ from hpcbench.validation.guard import guarded
 from hpcbench.validation.judge import exit_code, judge
 from hpcbench.validation.lines import Line, fail
 from hpcbench.validation.printed import rendered, show
-from hpcbench.validation.told import Job, Told
+from hpcbench.validation.rank_report import Job, Told
 
 _ROUNDS = 6
 """Waits that can follow one another, each of up to twice the time-out."""

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from hpcbench.errors import RankLostError
-from hpcbench.launch.clocks import Pace, synchronise
-from hpcbench.launch.communicator import Communicator
-from hpcbench.launch.session import open_session
+from hpcbench.launch.clocks.synchronization import Pace, synchronise
+from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.ranks.session import open_session
 from hpcbench.measure.clock import SyncRecord, bound_at, clock_identity, to_global
 
 SECOND = 10**9

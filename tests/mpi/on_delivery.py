@@ -12,9 +12,9 @@ import resource
 import sys
 from pathlib import Path
 
-from hpcbench.launch.delivery import deliver
-from hpcbench.launch.places import Place
-from hpcbench.launch.session import open_session
+from hpcbench.launch.folders.rank_folders import Place
+from hpcbench.launch.folders.trace_delivery import deliver
+from hpcbench.launch.ranks.session import open_session
 
 
 def main(folder: Path, mib: int) -> None:

@@ -6,9 +6,9 @@ import time
 
 from mpi4py import MPI
 
-from hpcbench.launch.communicator import MpiCommunicator
-from hpcbench.launch.consultation import agreed_verdict
-from hpcbench.launch.verdict import Evidence, Outcome, Verdict
+from hpcbench.launch.ranks.communicator import MpiCommunicator
+from hpcbench.launch.verdicts.consultation import agreed_verdict
+from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict
 
 EXCHANGE_S = 0.7
 STUCK = "process was stopped, gone or cut off, no answer in 2 s"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.plan.sizes import PART_BYTES
+from hpcbench.operations.sizes import PART_BYTES
 from launcher import MpiLauncher
 from mpi.reading import read, sweep
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import virtual_hosts
-from hpcbench.analysis.bandwidth import bandwidth
+from hpcbench.operations.bandwidth import bandwidth
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.trace.journal import journal_path
 from launcher import ROOT, Finished, MpiLauncher, Running

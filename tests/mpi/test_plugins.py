@@ -26,7 +26,7 @@ SWEEP = {
          "layer": "attention_out", "implementations": "torch"},
     ]}
 BRITTLE = """
-from hpcbench.plan.primitives.spec import ImplementationSpec
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
 SPECS = [
     ImplementationSpec("brittle", "no class", {"tp_columnwise": "brittle:NoSuchClass"}),
     ImplementationSpec("miscounted", "1 / 0", {"tp_columnwise": "brittle:NoSuchClass"},
@@ -51,7 +51,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 0.1\n")
     (facts / "entry_points.txt").write_text(
         "[hpcbench.primitives]\nbrittle = brittle:SPECS\nbroken = no_such_module:SPEC\n"
-        "thief = hpcbench.plan.primitives.tp_mlp:SPEC\nodd = os.path:sep\n")
+        "thief = hpcbench.kinds.primitive.plan.primitives.tp_mlp:SPEC\nodd = os.path:sep\n")
     return target
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpcbench.plan.primitives.registry import PRIMITIVES, load_registry
-from hpcbench.plan.primitives.spec import ImplementationSpec
+from hpcbench.kinds.primitive.plan.registry import PRIMITIVES, load_registry
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
 from launcher import MpiLauncher
 from mpi.reading import Outcome, read, sweep
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.analysis.exposed import exposures
+from hpcbench.kinds.training.derive.exposed import exposures
 from hpcbench.reduce.results import CaseResult
 from launcher import MpiLauncher
 from mpi.reading import Outcome, read, sweep

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.plan.training.predict import predict
+from hpcbench.kinds.training.plan.predict import predict
 from launcher import MpiLauncher
 from mpi.reading import read, sweep
 

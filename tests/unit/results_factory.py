@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.kinds.primitive.plan.build_workload import make_workload as plan_workload
+from hpcbench.kinds.primitive.plan.build_workload import options_of
+from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
+from hpcbench.kinds.primitive.plan.spec import Problem
 from hpcbench.plan.case import Case, Plan, case_id
-from hpcbench.plan.primitives.registry import Registry, load_registry
-from hpcbench.plan.primitives.spec import Problem
-from hpcbench.plan.primitives.workload import make_workload as plan_workload
-from hpcbench.plan.primitives.workload import options_of
 from hpcbench.plan.workload import Collective, Option, Primitive
 from hpcbench.reduce.results import (
     Canary,

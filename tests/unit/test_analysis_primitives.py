@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.analysis.partners import NOTHING, Comparison, compare
-from hpcbench.analysis.primitives import (
+from hpcbench.kinds.primitive.derive.partners import NOTHING, Comparison, compare
+from hpcbench.kinds.primitive.derive.rates import (
     OverPasses,
     communication_rates,
     exposed_communication_s,

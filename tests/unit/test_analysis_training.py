@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.analysis.training import (
+from hpcbench.kinds.training.derive.rates import (
     Record,
     hfu,
     mfu,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.analysis.bandwidth import bandwidth, busbw_factor
+from hpcbench.operations.bandwidth import bandwidth, busbw_factor
 from results_factory import make_workload
 
 GIB = 2**30

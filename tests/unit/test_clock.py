@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.launch.clocks import Clocks, parent_and_children, synchronise
-from hpcbench.launch.solo_communicator import SoloCommunicator
+from hpcbench.launch.clocks.synchronization import Clocks, parent_and_children, synchronise
+from hpcbench.launch.ranks.single_rank_communicator import SoloCommunicator
 from hpcbench.measure.clock import (
     ClockCheck,
     ClockModel,

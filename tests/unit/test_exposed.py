@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from figure_texts import texts_of
-from hpcbench.analysis.exposed import exposures, paired
-from hpcbench.analysis.pipeline import bubble_share
-from hpcbench.analysis.primitives import OverPasses
+from hpcbench.kinds.primitive.derive.rates import OverPasses
+from hpcbench.kinds.training.derive.exposed import exposures, paired
+from hpcbench.kinds.training.derive.pipeline import bubble_share
 from hpcbench.reduce.results import Arrival, CaseResult
 from hpcbench.report.console import print_results
 from hpcbench.report.plots.heatmap import most_telling

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hpcbench.config.load import check_config
+from hpcbench.kinds.training.plan.fits import advice, predicted
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.training.fits import advice, predicted
 from hpcbench.plan.workload import Training
 
 GPT2: dict[str, Any] = {"kind": "training", "model": "gpt2", "batch_size": 16,

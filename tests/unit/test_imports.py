@@ -13,7 +13,7 @@ import pytest
 
 from launcher import ROOT
 
-WITHOUT_TORCH_AND_MPI = ("config", "plan", "trace", "reduce", "statistics", "analysis", "report")
+WITHOUT_TORCH_AND_MPI = ("config", "plan", "trace", "reduce", "statistics", "report")
 BLOCK = """
 import sys
 class Blocked:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hpcbench.config.load import load_config, parse_assignment
+from hpcbench.kinds.training.plan.any_model import parameters_of, published
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.training.any_model import parameters_of, published
 from jobs import EXAMPLES, JOBS, RANKS, twin_words
 from launcher import ROOT
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import re
 
-from hpcbench.launch.kernel_kill import with_advice
-from hpcbench.launch.processes import KILLED_FOR_MEMORY
-from hpcbench.launch.verdict import Evidence, Outcome
-from hpcbench.launch.watch import Sighting
+from hpcbench.launch.verdicts.out_of_memory import with_advice
+from hpcbench.launch.verdicts.verdict import Evidence, Outcome
+from hpcbench.launch.workers.observation import Sighting
+from hpcbench.launch.workers.processes import KILLED_FOR_MEMORY
 from results_factory import make_case
 from training_cases import make_training, make_training_case
 

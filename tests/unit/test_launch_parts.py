@@ -16,17 +16,17 @@ from hpcbench.backends.availability import RankFacts, resolve_device, unavailabl
 from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.config.load import check_config
 from hpcbench.errors import LaunchError
-from hpcbench.launch import processes
-from hpcbench.launch.address import own_interface, rendezvous_address, socket_variables
-from hpcbench.launch.announced import announced_rank, announced_size, lonely_fix
-from hpcbench.launch.bell import Bell
-from hpcbench.launch.channel import Channel, socket_pair
 from hpcbench.launch.probe import resolve
-from hpcbench.launch.session import check_launch
+from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
+from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, lonely_fix
+from hpcbench.launch.ranks.session import check_launch
 from hpcbench.launch.setup import most_rows, version_mix
-from hpcbench.launch.variables import split_by_load_time, worker_environment
-from hpcbench.launch.watchdog import inline_evidence
-from hpcbench.launch.workers import WorkerHandle
+from hpcbench.launch.verdicts.watchdog import inline_evidence
+from hpcbench.launch.workers import processes
+from hpcbench.launch.workers.channel import Channel, socket_pair
+from hpcbench.launch.workers.environment import split_by_load_time, worker_environment
+from hpcbench.launch.workers.wakeup_signal import Bell
+from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.environment import recorded_variables
 from hpcbench.measure.hardware import described_hardware
 from hpcbench.measure.progress import Phase, SharedProgress
@@ -326,7 +326,7 @@ def test_a_call_astray_is_in_the_watchdogs_evidence() -> None:
 
 
 def test_a_process_dies_with_its_parent() -> None:
-    child = ("import os,time; from hpcbench.launch.processes import die_with_parent;"
+    child = ("import os,time; from hpcbench.launch.workers.processes import die_with_parent;"
              "die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(60)")
     parent = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess,sys; subprocess.run([sys.executable, '-c', "

@@ -9,11 +9,11 @@ import pytest
 from hpcbench.__main__ import main
 from hpcbench.backends.failures import one_line
 from hpcbench.errors import FileError
-from hpcbench.launch.agreement import AgreedError, on_all
-from hpcbench.launch.inline import InlineWorker
-from hpcbench.launch.solo_communicator import SoloCommunicator
-from hpcbench.launch.verdict import Outcome
-from hpcbench.launch.watchdog import inline_evidence
+from hpcbench.launch.ranks.agreement import AgreedError, on_all
+from hpcbench.launch.ranks.single_rank_communicator import SoloCommunicator
+from hpcbench.launch.verdicts.verdict import Outcome
+from hpcbench.launch.verdicts.watchdog import inline_evidence
+from hpcbench.launch.workers.inline_worker import InlineWorker
 from hpcbench.measure.progress import SharedProgress
 
 SECRET = "planted-s3cr3t-value"

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbench.launch.crew import Hearing
 from hpcbench.launch.recording import heard
-from hpcbench.launch.verdict import Evidence, Outcome, Verdict
-from hpcbench.launch.watch import Sighting
+from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict
+from hpcbench.launch.workers.observation import Sighting
+from hpcbench.launch.workers.worker_group import Hearing
 from hpcbench.plan.case import plan_from_json, plan_to_json
 from hpcbench.plan.order import Turn
 from hpcbench.reduce.reduce import reduce_folder

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbench.analysis.pipeline import bubble_share, replay
-from hpcbench.analysis.pipeline_orders import BACKWARD, FORWARD, Op, order
-from hpcbench.plan.training.schedules import SCHEDULES, schedule_of, stages_on, unscheduled
+from hpcbench.kinds.training.derive.pipeline import bubble_share, replay
+from hpcbench.kinds.training.derive.pipeline_orders import BACKWARD, FORWARD, Op, order
+from hpcbench.kinds.training.plan.schedules import SCHEDULES, schedule_of, stages_on, unscheduled
 
 WHOLE_BACKWARDS = ("GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS")
 PIPELINES = [(schedule.name, p, v, m) for schedule in SCHEDULES for p in (1, 2, 3, 4, 8)

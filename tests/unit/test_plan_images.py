@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from hpcbench.analysis.training import Record, rates, violations
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.training.derive.rates import Record, rates, violations
+from hpcbench.kinds.training.plan.any_model import model_of
+from hpcbench.kinds.training.plan.predict import predict, predict_stage
+from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_flops, shrink_resnet
+from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.present.listing import training_lines
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.training.any_model import model_of
-from hpcbench.plan.training.predict import predict, predict_stage
-from hpcbench.plan.training.resnet import RESNETS, resnet_flops, shrink_resnet
-from hpcbench.plan.training.stages import stages_of
 from hpcbench.report.console import print_plan, print_results
-from hpcbench.report.training_listing import training_lines
 from results_factory import make_results
 from training_results import trained
 

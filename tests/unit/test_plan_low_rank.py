@@ -9,11 +9,11 @@ import pytest
 from hpcbench.backends.availability import RankFacts
 from hpcbench.backends.tools import tool_facts, untooled, wanted_tools
 from hpcbench.config.load import check_config
+from hpcbench.kinds.training.plan.predict import hardware_flops, predict
+from hpcbench.kinds.training.present.plan_table import demand_lines
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.training.predict import hardware_flops, predict
 from hpcbench.plan.workload import Training, workload_from_json
-from hpcbench.report.training_plan import demand_lines
 
 MISTRAL: dict[str, Any] = {"kind": "training", "model": "mistral-7b", "seq_length": 512,
                            "dtype": "bf16", "checkpointing": "full", "strategies": "qlora"}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpcbench.analysis.pipeline import predicted_bubble
 from hpcbench.config.load import check_config
+from hpcbench.kinds.training.derive.pipeline import predicted_bubble
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 

@@ -10,16 +10,16 @@ from rich.console import Console
 
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.primitive.plan.registry import Plugin, Registry, load_registry
+from hpcbench.kinds.primitive.present.listing import primitive_lines
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.primitives.registry import Plugin, Registry, load_registry
-from hpcbench.report.primitive_listing import primitive_lines
 
 NUMBERS = count()
 HEAD = """
-from hpcbench.plan.primitives.spec import *
+from hpcbench.kinds.primitive.plan.spec import *
 from dataclasses import replace
-from hpcbench.plan.primitives.tp_mlp import SPEC as MLP
+from hpcbench.kinds.primitive.plan.primitives.tp_mlp import SPEC as MLP
 GOOD = ImplementationSpec("own", "good", {"tp_columnwise": "own:Columnwise"})
 def own(**fields): return replace(GOOD, **fields)
 def primitive(**fields): return replace(MLP, **{"name": "own_mlp", **fields})

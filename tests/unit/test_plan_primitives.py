@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from hpcbench.config.load import check_config
 from hpcbench.config.names import DTYPE_BYTES, FLOATING_DTYPES, SPLITS
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.primitive.plan.build_workload import make_workload
+from hpcbench.kinds.primitive.plan.model_shapes import LAYERS, layer_of, share_on, undivided
+from hpcbench.kinds.primitive.plan.primitives.ep_all_to_all import tokens_of_experts
+from hpcbench.kinds.primitive.plan.registry import load_registry
+from hpcbench.kinds.primitive.plan.spec import Problem, Work
+from hpcbench.kinds.training.plan.models import MODELS
+from hpcbench.operations.sizes import weights
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.model_shapes import LAYERS, layer_of, share_on, undivided
-from hpcbench.plan.primitives.ep_all_to_all import tokens_of_experts
-from hpcbench.plan.primitives.registry import load_registry
-from hpcbench.plan.primitives.spec import Problem, Work
-from hpcbench.plan.primitives.workload import make_workload
-from hpcbench.plan.sizes import weights
-from hpcbench.plan.training.models import MODELS
 from hpcbench.plan.workload import Primitive
 from hpcbench.report.plan_lines import plan_header
 

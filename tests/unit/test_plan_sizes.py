@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.config.names import COLLECTIVES, DTYPE_BYTES, DTYPES, SPLITS
-from hpcbench.plan.sizes import (
+from hpcbench.operations.sizes import (
     PART_BYTES,
     part_counts,
     rank_bytes,

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from figure_texts import texts_of
-from hpcbench.analysis.partners import compare
+from hpcbench.kinds.primitive.derive.partners import compare
+from hpcbench.kinds.primitive.present.problems import MOST_ROWS, problem_charts
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.plots import plot_results
 from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
-from hpcbench.report.plots.problems import MOST_ROWS, problem_charts
 from hpcbench.report.plots.roofline import BOUND, TOGETHER, draw_problem
 from results_factory import (
     MemorySamples,

@@ -8,10 +8,10 @@ import re
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.plan.model_shapes import LAYERS
-from hpcbench.plan.primitives.registry import load_registry
-from hpcbench.plan.training.models import MODELS
-from hpcbench.report.primitive_listing import cells, reasons
+from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
+from hpcbench.kinds.primitive.plan.registry import load_registry
+from hpcbench.kinds.primitive.present.listing import cells, reasons
+from hpcbench.kinds.training.plan.models import MODELS
 from launcher import ROOT
 
 DOC = (ROOT / "docs/primitives.md").read_text()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hpcbench.plan.training.flops import flops
-from hpcbench.plan.training.models import shape_of
+from hpcbench.kinds.training.plan.flops import flops
+from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.reduce.results import Results
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import write_summary

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.plan.expand import make_plan
-from hpcbench.plan.training.predict import predict
-from hpcbench.plan.training.shares import (
+from hpcbench.kinds.training.plan.predict import predict
+from hpcbench.kinds.training.plan.shares import (
     divide,
     even_shares,
     least_share,
     most_share,
     unlike_shares,
 )
+from hpcbench.plan.expand import make_plan
 from hpcbench.plan.workload import Training
 from training_cases import make_training
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.analysis.bandwidth import bandwidth
 from hpcbench.errors import FileError
+from hpcbench.kinds.primitive.present.summary_fields import PRIMITIVE_FIELDS
+from hpcbench.operations.bandwidth import bandwidth
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import Clocks
-from hpcbench.report.primitive_summary import PRIMITIVE_FIELDS
 from hpcbench.report.summary import FIELDS, LIBRARY_FIELDS, TIMING_FIELDS, case_row, write_summary
 from results_factory import (
     as_version_1,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hpcbench.errors import FileError
-from hpcbench.token_file import open_tokens, sidecar
+from hpcbench.operations.token_file import open_tokens, sidecar
 
 
 def gen_data(*words: str, limit_bytes: int | None = None) -> subprocess.CompletedProcess[str]:

@@ -8,13 +8,13 @@ import re
 import pytest
 
 from hpcbench.config.load import check_config
+from hpcbench.kinds.training.plan.flops import DEFINITIONS
+from hpcbench.kinds.training.plan.models import MODELS, parameters
+from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_parameters
+from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
+from hpcbench.kinds.training.plan.spec import StrategySpec
+from hpcbench.kinds.training.plan.strategies import STRATEGIES
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.training.flops import DEFINITIONS
-from hpcbench.plan.training.models import MODELS, parameters
-from hpcbench.plan.training.resnet import RESNETS, resnet_parameters
-from hpcbench.plan.training.schedules import SCHEDULE_NAMES
-from hpcbench.plan.training.spec import StrategySpec
-from hpcbench.plan.training.strategies import STRATEGIES
 from launcher import ROOT
 
 DOC = (ROOT / "docs/training.md").read_text()

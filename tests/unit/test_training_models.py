@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.plan.training.flops import DEFINITIONS, flops, recomputed
-from hpcbench.plan.training.models import (
+from hpcbench.kinds.training.plan.flops import DEFINITIONS, flops, recomputed
+from hpcbench.kinds.training.plan.models import (
     CHECKPOINTING,
     FAMILIES,
     MODELS,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.analysis.scaling import scaling
+from hpcbench.kinds.training.derive.scaling import scaling
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_results
 from hpcbench.report.summary import write_summary

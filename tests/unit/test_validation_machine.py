@@ -22,10 +22,10 @@ from hpcbench.validation.limits import limit_lines
 from hpcbench.validation.lines import Line, fail, ok, warn
 from hpcbench.validation.network import network_lines
 from hpcbench.validation.printed import rendered, show
+from hpcbench.validation.rank_report import Job, Told
 from hpcbench.validation.storage import storage_lines
 from hpcbench.validation.sweep import sweep_lines
 from hpcbench.validation.timing import clock_lines
-from hpcbench.validation.told import Job, Told
 from validation_facts import STORAGE, changed, job, line, states, sync_record, told
 
 Judged = Callable[[Job], Iterator[Line]]

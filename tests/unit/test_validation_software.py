@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from hpcbench.launch.store_meeting import REMEDY
+from hpcbench.launch.ranks.store_rendezvous import REMEDY
 from hpcbench.validation.devices import device_lines
 from hpcbench.validation.launching import launching_lines
+from hpcbench.validation.rank_report import Job, Told
 from hpcbench.validation.software import software_lines
-from hpcbench.validation.told import Job, Told
 from validation_facts import changed, job, line, states, told, with_gpus
 
 

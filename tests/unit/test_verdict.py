@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.launch.verdict import Evidence, Outcome, Verdict, judge
+from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict, judge
 
 
 def _seen(rank: int, outcome: Outcome, iteration: int = 5, **more: object) -> Evidence:

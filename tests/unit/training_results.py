@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hpcbench.kinds.training.plan.adapters import adapters_of
+from hpcbench.kinds.training.plan.flops import flops
+from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.plan.case import Case
-from hpcbench.plan.training.adapters import adapters_of
-from hpcbench.plan.training.flops import flops
-from hpcbench.plan.training.models import shape_of
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from results_factory import make_results, ok
 from training_cases import make_training, make_training_case

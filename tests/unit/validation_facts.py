@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench.measure.clock import ClockCheck, ClockModel, SyncRecord
 from hpcbench.validation.lines import Line
-from hpcbench.validation.told import Job, Told
+from hpcbench.validation.rank_report import Job, Told
 
 FACTS: Mapping[str, Any] = {
     "built": {"gloo": True, "nccl": True, "mpi": False, "ucc": False},

@@ -12,7 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from hpcbench.workloads.primitives.implementations.triton_kernel import multiply_tiles
+from hpcbench.kinds.primitive.run.implementations.triton_kernel import multiply_tiles
 
 HOPPER = GPUTarget("cuda", 90, 32)
 NUMBERS = ("chunks", "ranks", "part", "columns", "inner")

@@ -11,7 +11,7 @@ import json
 
 import torch
 
-from hpcbench.workloads.primitives.implementations.triton_kernel import (
+from hpcbench.kinds.primitive.run.implementations.triton_kernel import (
     Layout,
     multiply,
     raise_flag,

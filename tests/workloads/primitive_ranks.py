@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 
-from hpcbench.plan.primitives.registry import load_registry
-from hpcbench.plan.primitives.spec import Problem
-from hpcbench.plan.primitives.workload import make_workload, options_of
+from hpcbench.kinds.primitive.plan.build_workload import make_workload, options_of
+from hpcbench.kinds.primitive.plan.registry import load_registry
+from hpcbench.kinds.primitive.plan.spec import Problem
+from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients
+from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts
+from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise
+from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp
+from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise
+from hpcbench.operations.operation import Place
 from hpcbench.plan.workload import Primitive
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.primitives.inputs.dp_allreduce import Gradients
-from hpcbench.workloads.primitives.inputs.ep_all_to_all import Experts
-from hpcbench.workloads.primitives.inputs.tp_columnwise import Columnwise
-from hpcbench.workloads.primitives.inputs.tp_mlp import Mlp
-from hpcbench.workloads.primitives.inputs.tp_rowwise import Rowwise
 
 REGISTRY = load_registry()
 INPUTS = {"tp_columnwise": Columnwise, "tp_rowwise": Rowwise, "tp_mlp": Mlp,

@@ -18,17 +18,17 @@ from torch.utils._pytree import tree_leaves
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.config.names import LIBRARIES
-from hpcbench.plan.training.activations import Kept, recomputed_bytes
-from hpcbench.plan.training.layout import layout_of
-from hpcbench.plan.training.models import shape_of
-from hpcbench.plan.training.spec import Degrees
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.models.build import make_model
-from hpcbench.workloads.training.models.model import Model, mean_loss
-from hpcbench.workloads.training.parity import parity
-from hpcbench.workloads.training.strategies.low_rank import low_rank
-from hpcbench.workloads.training.strategies.single import Single
-from hpcbench.workloads.training.strategies.tensor import Tensor
+from hpcbench.kinds.training.plan.activations import Kept, recomputed_bytes
+from hpcbench.kinds.training.plan.layout import layout_of
+from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.spec import Degrees
+from hpcbench.kinds.training.run.models.build import make_model
+from hpcbench.kinds.training.run.models.model import Model, mean_loss
+from hpcbench.kinds.training.run.parity import parity
+from hpcbench.kinds.training.run.strategies.low_rank import low_rank
+from hpcbench.kinds.training.run.strategies.single import Single
+from hpcbench.kinds.training.run.strategies.tensor import Tensor
+from hpcbench.operations.operation import Place
 from workloads.training_cases import alone, training
 
 FAMILIES = ["gpt2", "mistral-7b", "bert-large"]

@@ -11,12 +11,12 @@ import torch.distributed as dist
 from torch.distributed import _symmetric_memory
 
 from hpcbench.errors import CaseError
-from hpcbench.plan.primitives.registry import load_registry
-from hpcbench.plan.primitives.spec import Problem
-from hpcbench.plan.primitives.workload import make_workload
+from hpcbench.kinds.primitive.plan.build_workload import make_workload
+from hpcbench.kinds.primitive.plan.registry import load_registry
+from hpcbench.kinds.primitive.plan.spec import Problem
+from hpcbench.kinds.primitive.run.operation import PrimitiveOperation
+from hpcbench.operations.operation import Place
 from hpcbench.plan.workload import Primitive
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.primitives.operation import PrimitiveOperation
 
 pytestmark = [pytest.mark.usefixtures("compiler"),
               pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # of torch, to itself

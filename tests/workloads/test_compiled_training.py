@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from hpcbench.plan.training.activations import Kept, block_bytes, recomputed_bytes
-from hpcbench.plan.training.models import shape_of
+from hpcbench.kinds.training.plan.activations import Kept, block_bytes, recomputed_bytes
+from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.run.compilation import forget, graphs
+from hpcbench.kinds.training.run.data import Loader
+from hpcbench.kinds.training.run.models import alteration
+from hpcbench.kinds.training.run.models.build import make_loss, make_model
+from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.operations.operation import Place
 from hpcbench.plan.workload import Training
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.compilation import forget, graphs
-from hpcbench.workloads.training.data import Loader
-from hpcbench.workloads.training.models import alteration
-from hpcbench.workloads.training.models.build import make_loss, make_model
-from hpcbench.workloads.training.operation import TrainingOperation
 from workloads.training_cases import SIZES, alone, training
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch, to itself

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.workloads.collectives.check import compare
-from hpcbench.workloads.collectives.data import PERIOD, contributed, moved, poison, reduced
-from hpcbench.workloads.collectives.operation import DTYPES
+from hpcbench.operations.check import compare
+from hpcbench.operations.data import PERIOD, contributed, moved, poison, reduced
+from hpcbench.operations.operation import DTYPES
 
 OPS = ("sum", "prod", "min", "max")
 dtypes = st.sampled_from(sorted(DTYPES))

@@ -13,10 +13,10 @@ import pytest
 from hpcbench.config.load import check_config
 from hpcbench.config.names import COLLECTIVES
 from hpcbench.dry_run import trials
+from hpcbench.kinds.primitive.plan.registry import PRIMITIVES
+from hpcbench.kinds.training.plan.strategies import STRATEGIES
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.primitives.registry import PRIMITIVES
-from hpcbench.plan.training.strategies import STRATEGIES
 from hpcbench.report.dry_run_lines import print_trials
 
 

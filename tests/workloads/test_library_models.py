@@ -12,18 +12,18 @@ import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpcbench.plan.training.flops import flops, recomputed
-from hpcbench.plan.training.models import MODELS, ModelShape, parameters, shape_of, shrink
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.data import SEED, Loader
-from hpcbench.workloads.training.models.build import make_model
-from hpcbench.workloads.training.models.library import LibraryModel
-from hpcbench.workloads.training.models.model import Model, init_weights, mean_loss
-from hpcbench.workloads.training.parity import parity
-from hpcbench.workloads.training.strategies.base import Strategy
-from hpcbench.workloads.training.strategies.data import Data
-from hpcbench.workloads.training.strategies.fsdp import Fsdp
-from hpcbench.workloads.training.strategies.single import Single
+from hpcbench.kinds.training.plan.flops import flops, recomputed
+from hpcbench.kinds.training.plan.models import MODELS, ModelShape, parameters, shape_of, shrink
+from hpcbench.kinds.training.run.data import SEED, Loader
+from hpcbench.kinds.training.run.models.build import make_model
+from hpcbench.kinds.training.run.models.library import LibraryModel
+from hpcbench.kinds.training.run.models.model import Model, init_weights, mean_loss
+from hpcbench.kinds.training.run.parity import parity
+from hpcbench.kinds.training.run.strategies.base import Strategy
+from hpcbench.kinds.training.run.strategies.data import Data
+from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
+from hpcbench.kinds.training.run.strategies.single import Single
+from hpcbench.operations.operation import Place
 from launcher import ROOT
 from workloads.training_cases import alone, training
 
@@ -179,5 +179,5 @@ def test_the_library_is_imported_only_where_it_is_asked_for() -> None:
         path.read_text().splitlines()) if re.search(
             r"import transformers|from transformers|models\.library import", line)]
     assert sorted(found) == [
-        ("build.py", "    from hpcbench.workloads.training.models.library import LibraryModel"),
+        ("build.py", "    from hpcbench.kinds.training.run.models.library import LibraryModel"),
         ("library.py", "import transformers")]

@@ -11,24 +11,24 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.config.names import LIBRARIES
-from hpcbench.plan.training.activations import (
+from hpcbench.kinds.training.plan.activations import (
     Kept,
     block_bytes,
     embedding_bytes,
     head_bytes,
 )
-from hpcbench.plan.training.adapters import adapters_of
-from hpcbench.plan.training.flops import EXACT, flops, recomputed
-from hpcbench.plan.training.models import shape_of
-from hpcbench.plan.training.spec import Degrees
+from hpcbench.kinds.training.plan.adapters import adapters_of
+from hpcbench.kinds.training.plan.flops import EXACT, flops, recomputed
+from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.spec import Degrees
+from hpcbench.kinds.training.run.models.adapted import draft, fill, is_adapter
+from hpcbench.kinds.training.run.models.model import Model, Part, mean_loss
+from hpcbench.kinds.training.run.parity import _Found, parity
+from hpcbench.kinds.training.run.phases import PhaseClock
+from hpcbench.kinds.training.run.strategies.base import Batch
+from hpcbench.kinds.training.run.strategies.low_rank import Alone, low_rank
+from hpcbench.operations.operation import Place
 from hpcbench.plan.workload import Training
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.models.adapted import draft, fill, is_adapter
-from hpcbench.workloads.training.models.model import Model, Part, mean_loss
-from hpcbench.workloads.training.parity import _Found, parity
-from hpcbench.workloads.training.phases import PhaseClock
-from hpcbench.workloads.training.strategies.base import Batch
-from hpcbench.workloads.training.strategies.low_rank import Alone, low_rank
 from workloads.training_cases import SIZES, alone, saved_bytes, training
 
 pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
@@ -173,7 +173,7 @@ def test_adapters_that_do_not_change_are_told_whatever_the_optimizer_should_do(
 ) -> None:
     """An expectation that is as wrong as what is tried does not hide it."""
     for what in ("_gradients", "_weights"):
-        monkeypatch.setattr(f"hpcbench.workloads.training.parity.{what}", lambda *_: [
+        monkeypatch.setattr(f"hpcbench.kinds.training.run.parity.{what}", lambda *_: [
             _Found("all", 0.0, 1.0, "", "")])
     found = parity(training("qlora", {"over": "single"}, optimizer="sgd"), place, kind).wrong
     assert found is not None
@@ -290,7 +290,7 @@ def test_weights_in_4_bits_are_what_the_paper_says(dtype: torch.dtype) -> None:
     """Dettmers et al., QLoRA, section 3 and appendix E: levels are normal quantiles."""
     from bitsandbytes.functional import dequantize_4bit
 
-    from hpcbench.workloads.training.models.nf4 import quantised, unpacked
+    from hpcbench.kinds.training.run.models.nf4 import quantised, unpacked
 
     weight = torch.empty(192, 320).normal_(0, 0.02, generator=torch.Generator().manual_seed(1))
     packed, state = quantised(weight.to(dtype))

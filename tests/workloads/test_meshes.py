@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.primitives.implementations.dtensor import Rowwise
-from hpcbench.workloads.training.strategies.mesh import row_of
+from hpcbench.kinds.primitive.run.implementations.dtensor import Rowwise
+from hpcbench.kinds.training.run.strategies.mesh import row_of
+from hpcbench.operations.operation import Place
 from workloads.primitive_ranks import Shape, ranks_of
 from workloads.training_cases import alone
 

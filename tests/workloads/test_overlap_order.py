@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.primitives.implementations import chunked_pipeline
-from hpcbench.workloads.primitives.operation import PrimitiveOperation
+from hpcbench.kinds.primitive.run.implementations import chunked_pipeline
+from hpcbench.kinds.primitive.run.operation import PrimitiveOperation
+from hpcbench.operations.operation import Place
 from workloads.primitive_ranks import ORDERS, Shape, workload_of
 
 RANKS = 4

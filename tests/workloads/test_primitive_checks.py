@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.backends.devices import add_in_fp32
-from hpcbench.plan.primitive_demands import is_exact
-from hpcbench.workloads.primitives.expected import Expected, compare
-from hpcbench.workloads.primitives.operands import DTYPES
-from hpcbench.workloads.primitives.operation import PrimitiveOperation
+from hpcbench.kinds.primitive.plan.demands import is_exact
+from hpcbench.kinds.primitive.run.expected import Expected, compare
+from hpcbench.kinds.primitive.run.operands import DTYPES
+from hpcbench.kinds.primitive.run.operation import PrimitiveOperation
 from workloads.primitive_ranks import (
     ORDERS,
     REGISTRY,

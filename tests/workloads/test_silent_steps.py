@@ -14,15 +14,15 @@ import torch.distributed as dist
 from hpcbench.backends.groups import open_lines
 from hpcbench.backends.ledger import Blank, Call, Ledger, Wait
 from hpcbench.backends.rehearsal import open_rehearsal
-from hpcbench.plan.training.predict import predict_stage
-from hpcbench.plan.training.spec import Degrees
-from hpcbench.plan.training.stages import stages_of
+from hpcbench.kinds.training.plan.predict import predict_stage
+from hpcbench.kinds.training.plan.spec import Degrees
+from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.replay import ReplayOperation, calls_of_step
+from hpcbench.kinds.training.run.strategies.arrivals import MOST, _spread
+from hpcbench.operations.operation import Place
 from hpcbench.plan.workload import Training
 from hpcbench.trace.schema import ARRIVAL
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.operation import TrainingOperation
-from hpcbench.workloads.training.replay import ReplayOperation, calls_of_step
-from hpcbench.workloads.training.strategies.arrivals import MOST, _spread
 from workloads.training_cases import training
 
 pytestmark = [pytest.mark.usefixtures("_left"),

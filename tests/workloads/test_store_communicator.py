@@ -14,10 +14,10 @@ import pytest
 import torch.distributed as dist
 
 from hpcbench.errors import LaunchError, RankLostError
-from hpcbench.launch.delivery import PIECE_BYTES, deliver
-from hpcbench.launch.places import Place
-from hpcbench.launch.store_communicator import StoreCommunicator, open_store_communicator
-from hpcbench.launch.store_meeting import meet
+from hpcbench.launch.folders.rank_folders import Place
+from hpcbench.launch.folders.trace_delivery import PIECE_BYTES, deliver
+from hpcbench.launch.ranks.store_communicator import StoreCommunicator, open_store_communicator
+from hpcbench.launch.ranks.store_rendezvous import meet
 
 RANKS = 3
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from hpcbench.errors import CaseError, FileError
-from hpcbench.plan.training.spec import Degrees
+from hpcbench.kinds.training.plan.spec import Degrees
+from hpcbench.kinds.training.run.data import Loader
+from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.operations.token_file import sidecar
 from hpcbench.plan.workload import Training
-from hpcbench.token_file import sidecar
-from hpcbench.workloads.training.data import Loader
-from hpcbench.workloads.training.operation import TrainingOperation
 from workloads.training_cases import alone, training
 
 CPU = torch.device("cpu")

@@ -11,23 +11,23 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.config.load import check_config
+from hpcbench.kinds.training.plan.predict import predict_stage
+from hpcbench.kinds.training.plan.resnet import ResNetShape
+from hpcbench.kinds.training.plan.resnet_parts import kept_bytes, running_bytes
+from hpcbench.kinds.training.plan.spec import Degrees
+from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.run.data import Loader
+from hpcbench.kinds.training.run.models.model import mean_loss
+from hpcbench.kinds.training.run.models.resnet import BatchNorm, ResNet
+from hpcbench.kinds.training.run.parity import Disparity, parity
+from hpcbench.kinds.training.run.parity_model import tried
+from hpcbench.kinds.training.run.phases import PhaseClock
+from hpcbench.kinds.training.run.strategies.base import Batch
+from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
+from hpcbench.kinds.training.run.strategies.single import Single
+from hpcbench.operations.operation import Place
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.training.predict import predict_stage
-from hpcbench.plan.training.resnet import ResNetShape
-from hpcbench.plan.training.resnet_parts import kept_bytes, running_bytes
-from hpcbench.plan.training.spec import Degrees
-from hpcbench.plan.training.stages import stages_of
 from hpcbench.plan.workload import Training
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.data import Loader
-from hpcbench.workloads.training.models.model import mean_loss
-from hpcbench.workloads.training.models.resnet import BatchNorm, ResNet
-from hpcbench.workloads.training.parity import Disparity, parity
-from hpcbench.workloads.training.phases import PhaseClock
-from hpcbench.workloads.training.strategies.base import Batch
-from hpcbench.workloads.training.strategies.fsdp import Fsdp
-from hpcbench.workloads.training.strategies.single import Single
-from hpcbench.workloads.training.twin import tried
 from workloads.test_training_predictions import rehearsed
 from workloads.training_cases import IMAGES, alone, training
 

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 import torch
 
-from hpcbench.plan.training.schedules import SCHEDULE_NAMES
-from hpcbench.plan.training.spec import Degrees, StrategySpec
-from hpcbench.plan.training.strategies import STRATEGIES
-from hpcbench.plan.training.validity import why_not
+from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
+from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
+from hpcbench.kinds.training.plan.strategies import STRATEGIES
+from hpcbench.kinds.training.plan.validity import why_not
+from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.kinds.training.run.parity import Parity, parity
+from hpcbench.kinds.training.run.parity_model import tried
+from hpcbench.kinds.training.run.phases import PhaseClock
+from hpcbench.kinds.training.run.strategies.base import Batch
+from hpcbench.kinds.training.run.strategies.data import Data
+from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
+from hpcbench.kinds.training.run.strategies.single import Single
+from hpcbench.operations.operation import Place
 from hpcbench.plan.workload import Training
 from hpcbench.trace.schema import ARRIVAL
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.operation import TrainingOperation
-from hpcbench.workloads.training.parity import Parity, parity
-from hpcbench.workloads.training.phases import PhaseClock
-from hpcbench.workloads.training.strategies.base import Batch
-from hpcbench.workloads.training.strategies.data import Data
-from hpcbench.workloads.training.strategies.fsdp import Fsdp
-from hpcbench.workloads.training.strategies.single import Single
-from hpcbench.workloads.training.twin import tried
 from workloads.training_cases import alone, training
 
 DTYPES = pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
@@ -184,7 +184,7 @@ def test_the_timed_strategy_must_begin_as_the_tried_one_did(
     place: Place, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     right = Parity("the model", 0.1, None, (4.5, 1e-4))
-    monkeypatch.setattr("hpcbench.workloads.training.operation.parity", lambda *_: right)
+    monkeypatch.setattr("hpcbench.kinds.training.run.operation.parity", lambda *_: right)
     operation = _operation(place, OtherWeights, monkeypatch)
     operation.prepare()
     operation.run()

@@ -14,23 +14,23 @@ from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.config.load import check_config
 from hpcbench.config.names import LIBRARIES
-from hpcbench.plan.expand import make_plan
-from hpcbench.plan.training.activations import (
+from hpcbench.kinds.training.plan.activations import (
     Kept,
     block_bytes,
     embedding_bytes,
     head_bytes,
     recomputed_bytes,
 )
-from hpcbench.plan.training.models import shape_of
-from hpcbench.plan.training.predict import predict_stage
-from hpcbench.plan.training.schedules import SCHEDULE_NAMES
-from hpcbench.plan.training.stages import stages_of
-from hpcbench.plan.training.strategies import STRATEGIES
+from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.predict import predict_stage
+from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
+from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.strategies import STRATEGIES
+from hpcbench.kinds.training.run.models.build import make_model
+from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.operations.operation import Place
+from hpcbench.plan.expand import make_plan
 from hpcbench.plan.workload import Training
-from hpcbench.workloads.collectives.operation import Place
-from hpcbench.workloads.training.models.build import make_model
-from hpcbench.workloads.training.operation import TrainingOperation
 from workloads.training_cases import saved_bytes, training
 
 SMALL: dict[str, Any] = {"kind": "training", "model": "gpt2", "layers": 4, "hidden": 192,

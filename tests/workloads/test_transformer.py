@@ -7,12 +7,12 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpcbench.plan.training.flops import flops, recomputed
-from hpcbench.plan.training.models import CHECKPOINTING, MODELS, ModelShape, parameters
-from hpcbench.workloads.training.models.alteration import alter
-from hpcbench.workloads.training.models.model import init_weights, mean_loss
-from hpcbench.workloads.training.models.rotary import Rotation
-from hpcbench.workloads.training.models.transformer import TIED, Transformer, plain_name
+from hpcbench.kinds.training.plan.flops import flops, recomputed
+from hpcbench.kinds.training.plan.models import CHECKPOINTING, MODELS, ModelShape, parameters
+from hpcbench.kinds.training.run.models.alteration import alter
+from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
+from hpcbench.kinds.training.run.models.rotary import Rotation
+from hpcbench.kinds.training.run.models.transformer import TIED, Transformer, plain_name
 
 SMALL = {
     "gpt": ModelShape("gpt", 3, 32, 4, 4, 128, 50, 16),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcbench.analysis.partners import compare
 from hpcbench.errors import FileError, UsageError
+from hpcbench.kinds.primitive.derive.partners import compare
+from hpcbench.kinds.primitive.present.problems import problem_charts
 from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.plots.canary import FEWEST_RUNS, draw_canary
 from hpcbench.report.plots.curves import draw_chart
 from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
-from hpcbench.report.plots.problems import problem_charts
 from hpcbench.report.plots.roofline import draw_problem
 from hpcbench.report.plots.series import charts
 from hpcbench.report.plots.steps import draw_steps, step_charts

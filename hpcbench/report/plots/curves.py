@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from hpcbench.analysis.bandwidth import bandwidth
+from hpcbench.operations.bandwidth import bandwidth
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.report.plots.series import Chart, Line
 from hpcbench.report.plots.style import (

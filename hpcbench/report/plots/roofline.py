@@ -15,15 +15,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from hpcbench.analysis.partners import (
+from hpcbench.kinds.primitive.derive.partners import (
     COMMUNICATE,
     COMPUTE,
     NOTHING,
     Comparison,
     does_both,
 )
+from hpcbench.kinds.primitive.present.problems import ProblemChart, Row, Section
+from hpcbench.kinds.primitive.present.result_lines import range_cell
 from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.report.plots.problems import ProblemChart, Row, Section
 from hpcbench.report.plots.style import (
     COLOURS,
     GREY,
@@ -33,7 +34,6 @@ from hpcbench.report.plots.style import (
     new_figure,
     timing_text,
 )
-from hpcbench.report.primitive_lines import range_cell
 from hpcbench.report.text import MISSING, format_us
 from hpcbench.units import to_us
 

@@ -11,10 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from hpcbench.analysis.exposed import UNPAIRED, Exposure, exposures
+from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures
+from hpcbench.kinds.training.derive.problems import shown_definition
+from hpcbench.kinds.training.present.options import telling_options
+from hpcbench.kinds.training.present.result_lines import SHORT, degrees_text
+from hpcbench.kinds.training.present.summary_fields import steps_of, training_fields
 from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.reduce.training import shown_definition
 from hpcbench.report.plots.style import (
     COLOURS,
     GREY,
@@ -34,9 +37,6 @@ from hpcbench.report.text import (
     plural,
 )
 from hpcbench.report.timing import mode_text
-from hpcbench.report.training_lines import SHORT, degrees_text
-from hpcbench.report.training_options import telling_options
-from hpcbench.report.training_summary import steps_of, training_fields
 
 MOST_ROWS = 30
 """More trainings than this are split over several figures."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.plan.primitives.spec import (
+from hpcbench.kinds.primitive.plan.spec import (
     ImplementationSpec,
     PrimitiveSpec,
     Problem,

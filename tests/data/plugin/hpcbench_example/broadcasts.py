@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcbench.workloads.primitives.implementations.base import Implementation
-from hpcbench.workloads.primitives.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
+from hpcbench.kinds.primitive.run.implementations.base import Implementation
+from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
 
 
 class Columnwise(Implementation[ColumnwiseInputs]):

@@ -1,1 +1,0 @@
-"""Pure functions of results: bandwidth now; skew, scaling and comparison later."""

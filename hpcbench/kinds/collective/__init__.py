@@ -1,0 +1,1 @@
+"""Kind ``collective``: one collective operation on one buffer."""

@@ -1,0 +1,1 @@
+"""Bandwidths of collectives."""

@@ -1,0 +1,1 @@
+"""Blocks of collectives become cases. No torch."""

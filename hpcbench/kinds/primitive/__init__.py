@@ -1,0 +1,1 @@
+"""Kind ``primitive``: matrix products with the communication that belongs to them."""

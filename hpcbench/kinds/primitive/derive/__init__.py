@@ -1,0 +1,1 @@
+"""Rates of primitives, and what they are compared with."""

@@ -1,0 +1,170 @@
+"""Which cases of a run a primitive's times are compared with: its parts alone, and torch.
+
+A case of one implementation has three partners that solve the same problem on the same machine:
+``compute_only`` (size ``sharded``), ``comm_only`` and ``torch``. Options of an implementation do
+not matter, those of the primitive do: ``comm_only`` and ``torch`` have no others, so whatever
+options a partner has (but ``size``) a case must have too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcbench.kinds.primitive.derive.rates import (
+    FlopRates,
+    OverPasses,
+    PassTimes,
+    communication_rates,
+    exposed_communication_s,
+    flop_rates,
+    overlap_efficiency,
+    speedup,
+    times_longest_part,
+)
+from hpcbench.operations.bandwidth import Bandwidth
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Option, Primitive
+from hpcbench.reduce.results import CaseResult
+
+COMPUTE, COMMUNICATE, BASE = "compute_only", "comm_only", "torch"
+PARTS = (COMPUTE, COMMUNICATE)
+SHARDED = ("size", "sharded")
+"""The option of ``compute_only`` that makes it a part; no other implementation has it."""
+_WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
+"""How partners may differ; of several the one that differs least is taken."""
+Key = tuple[object, ...]
+Options = frozenset[tuple[str, Option]]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is derived of one case of a primitive; None where there is no such number.
+
+    Attributes:
+        flops: rates of its products, from its median.
+        communication: rates of its communication, where it does nothing else.
+        compute_s, communicate_s: medians of its parts alone.
+        exposed_s, efficiency, times_longest: `kinds.primitive.derive.rates`, of what does both.
+        speedup: over torch, of what does both.
+        missing: why one of the last four is None; empty if none is, or the case is no such case.
+    """
+
+    flops: FlopRates | None = None
+    communication: Bandwidth | None = None
+    compute_s: float | None = None
+    communicate_s: float | None = None
+    exposed_s: OverPasses | None = None
+    efficiency: OverPasses | None = None
+    times_longest: OverPasses | None = None
+    speedup: OverPasses | None = None
+    missing: tuple[str, ...] = ()
+
+
+NOTHING = Comparison()
+
+
+def compare(items: Sequence[CaseResult]) -> Mapping[str, Comparison]:
+    """Return what is derived of each primitive's case with statistics, by its id."""
+    problems: dict[Key, list[CaseResult]] = defaultdict(list)
+    for item in items:
+        if isinstance(item.case.workload, Primitive):
+            problems[problem_key(item.case)].append(item)
+    return {item.case.case_id: _comparison(item, same) for same in problems.values()
+            for item in same if item.statistics is not None}
+
+
+def problem_key(case: Case) -> Key:
+    """Return what partners have in common, the primitive's own options apart.
+
+    The name of the model (``shape``) is left out: equal extents are the same problem.
+    """
+    work = case.primitive
+    return (work.primitive, work.order, work.dtype, work.m, work.n, work.k, case.backend,
+            case.device, case.world_size, case.env, case.mode, case.batch)
+
+
+def does_both(work: Primitive) -> bool:
+    """Return whether it computes and communicates."""
+    return bool(work.flops and work.size_bytes)
+
+
+def parts_first(item: CaseResult) -> tuple[int, int]:
+    """Return a sort key: the parts alone first, then as planned."""
+    name = item.case.primitive.implementation
+    return PARTS.index(name) if name in PARTS else len(PARTS), item.case.index
+
+
+def common_options(items: Iterable[CaseResult]) -> Options:
+    """Return the options that all of several cases have, there must be one; of one case none."""
+    found = [frozenset(item.case.primitive.options) for item in items]
+    return frozenset.intersection(*found) if len(found) > 1 else frozenset()
+
+
+def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResult | None:
+    """Return the case of another implementation that solves the same problem as ``item``.
+
+    ``same`` are cases of one `problem_key`.
+    """
+    own = set(item.case.primitive.options)
+    found = [other for other in same if other.case.primitive.implementation == name
+             and _own_options(other.case.primitive) <= own]
+    return min(found, default=None, key=lambda other: (
+        other.statistics is None,
+        sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
+        other.case.index))
+
+
+def _own_options(work: Primitive) -> set[tuple[str, object]]:
+    """Return the primitive's options; size ``unsharded`` stays, so that it is no partner."""
+    return {option for option in work.options if option != SHARDED}
+
+
+def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> Comparison:
+    work, stats = item.case.primitive, item.statistics
+    if stats is None:
+        return NOTHING
+    flops = flop_rates(work, stats.median_s)
+    if not does_both(work):
+        return Comparison(flops, communication_rates(work, stats.median_s))
+    partners = {name: partner(name, item, same) for name in (COMPUTE, COMMUNICATE, BASE)}
+    missing = {name: reason for name, found in partners.items()
+               if (reason := _unusable(name, item, found))}
+    compute, communicate, base = (
+        () if name in missing else _pass_medians_s(found) for name, found in partners.items())
+    own = _pass_medians_s(item)
+    efficiency = overlap_efficiency(own, compute, communicate)
+    if efficiency is None and not {COMPUTE, COMMUNICATE} & set(missing):
+        missing["both"] = (
+            f"there is no pass in which {COMPUTE} and {COMMUNICATE} were both run, too")
+    return Comparison(
+        flops=flops,
+        compute_s=None if COMPUTE in missing else _median_s(partners[COMPUTE]),
+        communicate_s=None if COMMUNICATE in missing else _median_s(partners[COMMUNICATE]),
+        exposed_s=exposed_communication_s(own, compute),
+        efficiency=efficiency,
+        times_longest=times_longest_part(own, compute, communicate),
+        speedup=speedup(own, base), missing=tuple(missing.values()))
+
+
+def _unusable(name: str, item: CaseResult, found: CaseResult | None) -> str:
+    """Return why a partner's times do not compare with the case's; nothing if they do."""
+    if found is None:
+        return f"{name} of the same problem is not in the sweep"
+    if found.statistics is None:
+        return f"{name} of the same problem is {found.status}"
+    folds = [found.timing.fold if found.timing else "", item.timing.fold if item.timing else ""]
+    if folds[0] != folds[1]:
+        return f"the time of {name} has fold {folds[0]}, not {folds[1]}"
+    if not any(map(all, zip(_pass_medians_s(item), _pass_medians_s(found), strict=False))):
+        return f"there is no pass in which {name} was run, too"
+    return ""
+
+
+def _pass_medians_s(item: CaseResult | None) -> PassTimes:
+    return item.timing.pass_medians_s if item is not None and item.timing is not None else ()
+
+
+def _median_s(item: CaseResult | None) -> float | None:
+    return item.statistics.median_s if item is not None and item.statistics is not None else None

@@ -1,0 +1,1 @@
+"""Blocks of primitives become cases: shapes, traffic, flops. No torch."""

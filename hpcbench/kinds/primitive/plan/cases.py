@@ -1,0 +1,103 @@
+"""The points of a block of primitives become cases, or skips with their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from hpcbench.config.blocks import PrimitiveBlock
+from hpcbench.kinds.primitive.plan.build_workload import absent_workload, make_workload
+from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes
+from hpcbench.kinds.primitive.plan.points import PrimitivePoint, primitive_points
+from hpcbench.kinds.primitive.plan.registry import Registry, is_ours
+from hpcbench.kinds.primitive.plan.shapes import Shape
+from hpcbench.kinds.primitive.plan.spec import Problem
+from hpcbench.plan.assemble import (
+    Draft,
+    assemble,
+    calls_of_sample,
+    sample_bounds,
+    too_large,
+)
+from hpcbench.plan.case import Case
+from hpcbench.plan.estimate import estimate_primitive_s
+from hpcbench.plan.points import Job
+from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+from hpcbench.plan.workload import Primitive
+
+
+def primitive_cases(
+    title: str, block: PrimitiveBlock, job: Job, registry: Registry,
+) -> Iterator[Case]:
+    """Yield the case of every point. Raises ConfigError that lists every unknown name."""
+    for point in primitive_points(title, block, job, registry):
+        yield assemble(title, block, job, point, _draft(point, job))
+
+
+def _draft(point: PrimitivePoint, job: Job) -> Draft:
+    work, reason = _workload(point)
+    device = resolve_device(point.backend, point.device)
+    memory = device_bytes(work, point.world_size)
+    host = host_bytes(work, point.world_size, validate=point.validate)
+    calls = (point.warmup + sample_bounds(point, job.config)[0]) * calls_of_sample(
+        point, job.config)
+    return Draft(
+        workload=work, device=device, validate=point.validate, memory_bytes=memory,
+        host_bytes=host,
+        skip=(_unfit_world(point, job.world_size) or reason
+              or _unsupported(point, work, device)
+              or too_large(memory, host, device, job.config.hardware)),
+        estimate_s=estimate_primitive_s(work, device, point.world_size, calls, point.validate,
+                                        job.config.hardware),
+        identity=_identity(work, point.shape))
+
+
+def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
+    shape, found = point.shape, point.implementation
+    problem = Problem(shape.m, shape.n, shape.k, point.dtype, point.world_size, point.order,
+                      dict(point.options))
+    if isinstance(found, str):
+        return absent_workload(point.primitive, found, problem, shape.origin, point.absent)
+    if shape.misfit:
+        return absent_workload(point.primitive, found.name, problem, shape.origin, shape.misfit)
+    try:
+        return make_workload(point.primitive, found, problem, shape.origin)
+    except Exception as error:  # a plug-in's formulas can raise anything; it costs only its cases
+        if is_ours(point.primitive) and is_ours(found):
+            raise
+        return absent_workload(point.primitive, found.name, problem, shape.origin,
+                               f"its plug-in cannot plan it: {type(error).__name__}: {error}")
+
+
+def _unfit_world(point: PrimitivePoint, job_size: int) -> str | None:
+    if point.world_size > job_size:
+        return f"world_size {point.world_size} is more than the job's {job_size} ranks"
+    if point.world_size < BACKEND_TRAITS[point.backend].min_world_size:
+        return f"{point.backend} makes no group of {point.world_size} rank"
+    return None
+
+
+def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | None:
+    """Return why the device or the backend cannot do what the implementation calls, or None."""
+    if device != "auto" and not isinstance(point.implementation, str) and (
+            device not in point.implementation.devices):
+        return (f"{work.implementation} runs on {' or '.join(point.implementation.devices)} only, "
+                f"not on {device}")
+    traits = BACKEND_TRAITS[point.backend]
+    if device not in traits.devices:
+        return f"{point.backend} does not run on {device}, only on {' or '.join(traits.devices)}"
+    reasons = (unsupported(point.backend, device, call.collective, call.dtype, call.op, None,
+                           call.split) for call in work.collectives())
+    return next((reason for reason in reasons if reason), None)
+
+
+def _identity(work: Primitive, shape: Shape) -> dict[str, Any]:
+    """Return what makes it this primitive; what follows from that is left out.
+
+    A misfit has no shape of its own: its origin keeps it from passing for a case that has one.
+    """
+    told = asdict(work)
+    kept = ("primitive", "implementation", "order", "dtype", "m", "n", "k")
+    return {"kind": "primitive", **{name: told[name] for name in kept},
+            "options": dict(work.options), **({"misfit": shape.origin} if shape.misfit else {})}

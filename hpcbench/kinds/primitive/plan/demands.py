@@ -1,0 +1,133 @@
+"""What a case of a primitive takes of memory, and what its check takes: upper estimates.
+
+They follow the inputs, the implementations and `kinds.primitive.run.expected`, which hold the
+tensors that are counted here. Of a plug-in's primitive only m, n, k are known, so it counts as one
+product of whole matrices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from hpcbench.config.names import DTYPE_BYTES
+from hpcbench.plan.workload import Primitive
+
+SIGNIFICAND_BITS = MappingProxyType({"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8})
+"""IEEE 754 binary64, 32, 16 and bfloat16, with the hidden bit."""
+_SUMMED = MappingProxyType({"dp_allreduce": ("m",), "tp_mlp": ("k", "n")})
+"""The extents that the sums of a primitive run over; k of every other."""
+_EXACT_BYTES, _BOUNDED_BYTES, _ACTIVATED_BYTES = 16, 40, 60
+"""Of an element of a reference while it is made: exact, with a bound, and through gelu."""
+_KEPT_BYTES = 12  # of an element with its bound
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Elements that one rank holds: on its device the first three, on the host the others.
+
+    ``operands`` of its own, what lies ``between`` operands and ``result``, whole operands as
+    ``drawn``, the ``factors`` of one product of the reference, its result as ``checked``, and what
+    enters the second product of an MLP, ``inner``.
+    """
+
+    operands: int
+    between: int
+    result: int
+    drawn: int
+    factors: int
+    checked: int
+    inner: int = 0
+
+
+def is_exact(work: Primitive) -> bool:
+    """Return whether there are operands whose results the dtype holds exactly."""
+    summed = math.prod(getattr(work, name) for name in _SUMMED.get(work.primitive, ("k",)))
+    gelu = dict(work.options).get("activation") == "gelu"
+    return not gelu and 2 * summed <= 2 ** SIGNIFICAND_BITS.get(work.dtype, 0)
+
+
+def device_bytes(work: Primitive, ranks: int) -> int:
+    """Return the bytes of operands and buffers; a result that is returned is there twice.
+
+    So is, in messages of chunks, what lies between: as it is sent, and as it arrives.
+    """
+    held = _elements(work, ranks)
+    between = held.between * (2 if work.implementation == "chunked_pipeline" else 1)
+    return DTYPE_BYTES[work.dtype] * (held.operands + between + 2 * held.result)
+
+
+def host_bytes(work: Primitive, ranks: int, *, validate: bool) -> int:
+    """Return the bytes of whole operands on the host, and of the reference while it is made."""
+    held = _elements(work, ranks)
+    element = _EXACT_BYTES if is_exact(work) else _BOUNDED_BYTES
+    reference = 8 * held.factors + element * held.checked
+    if held.inner:
+        reference += _KEPT_BYTES * held.inner + _ACTIVATED_BYTES * held.inner // ranks
+    drawing = 4 * held.drawn  # they are drawn as fp32 or int8
+    return DTYPE_BYTES[work.dtype] * held.drawn + max(drawing, reference if validate else 0)
+
+
+def reference_flops(work: Primitive, ranks: int) -> float:
+    """Return the fp64 flops of a rank's reference; with a bound one fp32 product is added, or two.
+
+    `comm_only` needs the reference of the product, too, but for a gathering before it.
+    """
+    products = 2 if work.primitive == "tp_mlp" else 1
+    whole = 2 * work.m * work.n * work.k * products * int(dict(work.options).get("layers", 1))
+    if work.size_bytes == 0:
+        flops = work.flops
+    elif work.flops == 0 and work.order == "AG_before":
+        return 0.0
+    else:
+        flops = whole // ranks if _is_divided(work) else whole
+    return flops * (1.0 if is_exact(work) else 2.0)
+
+
+def _is_divided(work: Primitive) -> bool:
+    """Return whether a rank ends with its part of the result."""
+    if work.primitive == "tp_columnwise":
+        return work.order == "AG_before" and dict(work.options).get("weight") == "sharded"
+    return work.order in ("RS_after", "sequence_parallel", "dispatch_combine")
+
+
+def _elements(work: Primitive, ranks: int) -> Elements:
+    m, n, k, d = work.m, work.n, work.k, ranks
+    share = d if _is_divided(work) else 1
+    alone = work.size_bytes == 0  # a product alone ends with other parts
+    whole = alone and dict(work.options).get("size") == "unsharded"
+    if work.primitive == "tp_columnwise":
+        width = n if whole else n // share
+        return Elements(m * k // d + k * width, m * max(k, width), m * width,
+                        (m + n) * k, (m + width) * k, m * width)
+    if work.primitive == "tp_rowwise":
+        parts, result = 1 if whole else d, m * n // (1 if alone else share)
+        return Elements((m + n) * k // parts, m * n, result, (m + n) * k,
+                        (m + n) * k // parts, result)
+    if work.primitive == "tp_mlp":
+        parts, rows = 1 if whole else d, m // (1 if alone else share)
+        gathered = m * k if share > 1 and not alone else 0
+        return Elements(rows * k + 2 * k * n // parts, 2 * m * k + m * n // parts, rows * k,
+                        (m + 2 * n) * k, (rows + n) * max(k, n) // parts + rows * k,
+                        rows * k + gathered, rows * n)
+    if work.primitive == "dp_allreduce":
+        layers, parts = int(dict(work.options).get("layers", 1)), 1 if whole else d
+        tokens = m // parts * (k + layers * n)
+        return Elements(tokens, layers * n * k, layers * n * k, m * (k + layers * n), tokens,
+                        layers * n * k)
+    if work.primitive == "ep_all_to_all":
+        return _experts(work, ranks, whole=whole, alone=alone)
+    return Elements((m + n) * k, m * (k + n), m * n, (m + n) * k, (m + n) * k, m * n)
+
+
+def _experts(work: Primitive, ranks: int, *, whole: bool, alone: bool) -> Elements:
+    """Every rank draws all experts, and may have to hold the tokens of all ranks."""
+    m, n, k = work.m, work.n, work.k
+    heaviest = m if whole else work.flops // (2 * n * k) if work.flops else m
+    own = m // ranks
+    held = k * n * (ranks if whole else 1)
+    ended = heaviest * n if alone else own * n
+    checked = ended if work.flops else ended + heaviest * k  # comm_only ends with tokens, too
+    return Elements(own * k + held, heaviest * (k + n), ended, m * k + ranks * k * n,
+                    heaviest * k + k * n, 2 * checked)

@@ -1,0 +1,1 @@
+"""The distributed primitives: one file each."""

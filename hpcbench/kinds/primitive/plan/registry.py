@@ -1,0 +1,174 @@
+"""Which primitives and implementations there are: ours, and those of plug-ins (docs/plugins.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from hpcbench.kinds.primitive.plan.implementations import ALIASES, ELSEWHERE, IMPLEMENTATIONS
+from hpcbench.kinds.primitive.plan.primitives import (
+    dp_allreduce,
+    ep_all_to_all,
+    tp_columnwise,
+    tp_mlp,
+    tp_rowwise,
+)
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Values
+from hpcbench.kinds.primitive.plan.usable import unusable
+
+NO_PLUGIN = "no plug-in that is installed here offers it: see docs/plugins.md"
+NOBODY = "nobody has written it"
+ENTRY_POINTS = "hpcbench.primitives"
+"""The group of entry points; each is a PrimitiveSpec, an ImplementationSpec, or a list of them."""
+PRIMITIVES = tuple(module.SPEC for module in (
+    tp_columnwise, tp_rowwise, tp_mlp, dp_allreduce, ep_all_to_all))
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One entry point: its name, its distribution and version, and what it offers, in words.
+
+    ``problem`` is why it offers nothing, or empty.
+    """
+
+    name: str
+    origin: str
+    offers: tuple[str, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Everything that can be named in a block of primitives, by name.
+
+    ``aliases`` are other tools' names of implementations, ``elsewhere`` the implementations with
+    their options that only a plug-in can bring.
+    """
+
+    primitives: Mapping[str, PrimitiveSpec]
+    implementations: Mapping[str, tuple[ImplementationSpec, ...]]
+    aliases: Mapping[str, str]
+    elsewhere: Mapping[str, Mapping[str, Values]]
+    plugins: tuple[Plugin, ...] = ()
+
+    def is_known(self, name: str) -> bool:
+        """Return whether somebody offers an implementation of this name, or another tool has it."""
+        return self.aliases.get(name, name) in self.implementations or name in self.elsewhere
+
+    def names(self) -> list[str]:
+        """Return the names of all implementations."""
+        return list(dict.fromkeys([*self.implementations, *self.aliases, *self.elsewhere]))
+
+    def broken_text(self) -> str:
+        """Return which plug-ins could not be loaded, for the end of a message; else nothing."""
+        said = [f"{item.name}: {item.problem}" for item in self.plugins if item.problem]
+        return f"; plug-ins that cannot be used: {'; '.join(said)}" if said else ""
+
+    def options(
+        self, name: str, primitives: Sequence[PrimitiveSpec],
+    ) -> dict[str, list[Values]]:
+        """Return what each option may be in one of the primitives."""
+        found: dict[str, list[Values]] = {}
+        for primitive in primitives:
+            spec = self.implementation(name, primitive.name)
+            own = spec.options if spec else self.elsewhere.get(name, {})
+            for option, values in {**primitive.options, **own}.items():
+                found.setdefault(option, []).append(values)
+        return found
+
+    def implementation(self, name: str, primitive: str) -> ImplementationSpec | None:
+        """Return what implements a primitive under a name: ours, else a plug-in's, else None."""
+        specs = self.implementations.get(self.aliases.get(name, name), ())
+        return next((spec for spec in specs if primitive in spec.runners), None)
+
+    def absent(self, name: str, primitive: str) -> str | None:
+        """Return why a known implementation has none of this primitive; None if it has one."""
+        if self.implementation(name, primitive):
+            return None
+        specs = self.implementations.get(self.aliases.get(name, name), ())
+        said = [spec.absent[primitive] for spec in specs if primitive in spec.absent]
+        return said[0] if said else NOBODY if specs else NO_PLUGIN
+
+
+def load_registry() -> Registry:
+    """Return our own and every plug-in's."""
+    table = _Table({}, {})
+    for spec in (*PRIMITIVES, *IMPLEMENTATIONS):
+        table.add(spec)
+    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value))
+    plugins = tuple(_load(point, table) for point in points)
+    return Registry(
+        table.primitives, {name: tuple(specs) for name, specs in table.implementations.items()},
+        ALIASES, ELSEWHERE, plugins)
+
+
+def is_ours(spec: PrimitiveSpec | ImplementationSpec) -> bool:
+    """Return whether a specification is of this package, not a plug-in's."""
+    return any(spec is own for own in (*PRIMITIVES, *IMPLEMENTATIONS))
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What there is so far; an implementation's name may stand for several primitives' specs."""
+
+    primitives: dict[str, PrimitiveSpec]
+    implementations: dict[str, list[ImplementationSpec]]
+
+    def copy(self) -> _Table:
+        """Return one that can be added to without changing this one."""
+        return _Table(dict(self.primitives),
+                      {name: list(specs) for name, specs in self.implementations.items()})
+
+    def add(self, spec: PrimitiveSpec | ImplementationSpec) -> None:
+        """Add a specification whose name is not `taken`."""
+        if isinstance(spec, PrimitiveSpec):
+            self.primitives[spec.name] = spec
+        else:
+            self.implementations.setdefault(spec.name, []).append(spec)
+
+    def taken(self, spec: PrimitiveSpec | ImplementationSpec) -> str | None:
+        """Return why its name cannot be used, or None."""
+        if isinstance(spec, PrimitiveSpec):
+            return (f"there is a primitive {spec.name} already" if spec.name in self.primitives
+                    else None)
+        if spec.name in ALIASES:
+            real = ALIASES[spec.name]
+            return f"{spec.name} is another name of {real}; offer it as {real}"
+        others = self.implementations.get(spec.name, [])
+        twice = sorted({name for other in others for name in other.runners} & set(spec.runners))
+        return f"there is a {spec.name} of {', '.join(twice)} already" if twice else None
+
+
+def _load(point: EntryPoint, table: _Table) -> Plugin:
+    """Put what a plug-in offers into the table: all of it, or nothing if any of it is wrong."""
+    origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+    try:
+        offered = point.load()
+        specs = tuple(offered) if isinstance(offered, (list, tuple)) else (offered,)
+        problem = _problem(specs, table)
+    except (Exception, SystemExit) as error:  # an import can raise anything; it costs only itself
+        return Plugin(point.name, origin, (), f"{type(error).__name__}: {error}")
+    if problem:
+        return Plugin(point.name, origin, (), problem)
+    for spec in specs:
+        table.add(spec)
+    return Plugin(point.name, origin, tuple(_offer(spec) for spec in specs))
+
+
+def _problem(specs: Sequence[Any], table: _Table) -> str:
+    """Return why one of several things cannot be added after those before it, or nothing."""
+    trial = table.copy()
+    for spec in specs:
+        problem = unusable(spec) or trial.taken(spec)
+        if problem:
+            return problem
+        trial.add(spec)
+    return ""
+
+
+def _offer(spec: PrimitiveSpec | ImplementationSpec) -> str:
+    if isinstance(spec, PrimitiveSpec):
+        return f"primitive {spec.name}"
+    return f"{spec.name} of {', '.join(spec.runners)}"

@@ -1,0 +1,168 @@
+"""What a primitive and an implementation of it tell a plan (docs/primitives.md, docs/plugins.md).
+
+Both are plain data with pure functions, importable without torch: a plan is made, and results are
+read, where torch is not installed. What runs is named by a string, ``module:class``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from hpcbench.config.names import DTYPE_BYTES
+from hpcbench.plan.workload import Option
+
+Part = Literal["both", "compute", "communicate"]
+NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What an option may be: one of ``allowed``, or, if there are none, a number from ``least``.
+
+    ``default`` is used where the sweep says nothing.
+    """
+
+    default: Option
+    allowed: tuple[Option, ...] = ()
+    least: int = 1
+
+    def allows(self, value: object) -> bool:
+        """Return whether the option may be this; true is not the number 1."""
+        if self.allowed:
+            return any(value == one and type(value) is type(one) for one in self.allowed)
+        return type(value) is int and value >= self.least
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One point of a sweep: the global problem, and how it is to be done on ``ranks`` ranks."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    ranks: int
+    order: str
+    options: Mapping[str, Option]
+
+    @property
+    def element_bytes(self) -> int:
+        """Return the bytes of one element."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def product_flops(self) -> int:
+        """Return the flops of one product, (m, k) by (k, n): 2 m n k."""
+        return 2 * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """One collective of a call; one that is called several times counts with all its bytes.
+
+    ``size_bytes`` is its size as nccl-tests counts it. ``wire_bytes`` is what it stands for on
+    the wire: size times the busbw factor (`operations.bandwidth.busbw_factor`).
+    """
+
+    collective: str
+    size_bytes: int
+    wire_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one call does: flops of the rank that has most, of all ranks, and what it sends.
+
+    A multiplication and an addition are two flops; activations and additions of partial results
+    are not counted.
+    """
+
+    flops: int
+    total_flops: int
+    traffic: tuple[Traffic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveSpec:
+    """A primitive: what is computed of what, and how it lies on the ranks.
+
+    Attributes:
+        name: as sweep files write it.
+        meaning: one line for people.
+        orders: what comes first, communication or product; the first is the default.
+        work: what one call does, by order and options.
+        unsharded: the same where every rank does all of the product and sends nothing; for
+            ``compute_only``, size ``unsharded``.
+        unfit: why a problem cannot be divided among its ranks, or None.
+        options: options that every implementation of it has.
+        inputs: ``module:class`` of the inputs on a rank (`kinds.primitive.run.inputs`).
+        layers: the kinds of layers of a model that it can take its shape from
+            (`kinds.primitive.plan.model_shapes.LAYERS`).
+        divides_layer: whether the ranks divide such a layer among themselves (tensor
+            parallelism); else each has all of it.
+        decided: order -> options of the primitive that the order leaves no choice of.
+    """
+
+    name: str
+    meaning: str
+    orders: tuple[str, ...]
+    work: Callable[[Problem], Work]
+    unsharded: Callable[[Problem], Work]
+    unfit: Callable[[Problem], str | None]
+    inputs: str
+    options: Mapping[str, Values] = field(default_factory=lambda: NO_OPTIONS)
+    layers: tuple[str, ...] = ()
+    divides_layer: bool = False
+    decided: Mapping[str, Mapping[str, Option]] = field(
+        default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class ImplementationSpec:
+    """One way to do one or several primitives.
+
+    Attributes:
+        name: as sweep files write it.
+        meaning: one line for people.
+        runners: primitive -> ``module:class`` that runs it.
+        absent: primitive -> why there is none.
+        part: what it does of the primitive.
+        options: options of its own.
+        orders: (primitive, order) pairs that it has; None: all of them.
+        calls: collectives that it calls instead of those of the primitive's traffic; None: those.
+        devices: where it runs.
+        modules: Python modules that it needs beside torch.
+        compiles: whether setting a case up generates code, which needs a compiler on every rank.
+        unfit: why a problem does not suit it, or None.
+        overlaps: whether communication and product are meant to run at the same time.
+    """
+
+    name: str
+    meaning: str
+    runners: Mapping[str, str]
+    absent: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    part: Part = "both"
+    options: Mapping[str, Values] = field(default_factory=lambda: NO_OPTIONS)
+    orders: frozenset[tuple[str, str]] | None = None
+    calls: tuple[str, ...] | None = None
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    modules: tuple[str, ...] = ()
+    compiles: bool = False
+    unfit: Callable[[str, Problem], str | None] = lambda _primitive, _problem: None
+    overlaps: bool = False
+
+
+def on_every_rank(flops: Callable[[Problem], int]) -> Callable[[Problem], Work]:
+    """Return the work where each rank does all of these flops and sends nothing."""
+    def work(problem: Problem) -> Work:
+        return Work(flops(problem), flops(problem) * problem.ranks, ())
+    return work
+
+
+def not_divided(ranks: int, **extents: int) -> str | None:
+    """Return why one of the extents cannot be divided evenly among the ranks, or None."""
+    bad = [f"{name}={extent}" for name, extent in extents.items() if extent % ranks]
+    return f"{', '.join(bad)} cannot be divided evenly among {ranks} ranks" if bad else None

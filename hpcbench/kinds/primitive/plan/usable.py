@@ -1,0 +1,134 @@
+"""Whether what a plug-in offers is what a plan can use, and whether its functions answer so.
+
+Plug-ins are other people's code, and Python checks no types: what is wrong must be told where it
+comes in, since later it would end the plan of everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import NamedTuple
+
+from hpcbench.config.names import quote, unknown_name
+from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Values, Work
+from hpcbench.plan.support import COLLECTIVE_TRAITS
+
+AXES_OF_POINTS = ("backend", "order")
+"""Keys of a set of options that are axes of every implementation; no option has such a name."""
+_DEVICES = ("cpu", "cuda")
+
+
+class _Wanted(NamedTuple):
+    """What a field must be, in words, and whether a value is."""
+
+    words: str
+    is_met: Callable[[object], bool]
+
+
+def unusable(spec: object) -> str | None:
+    """Return why what a plug-in offers cannot be used, or None."""
+    if not isinstance(spec, (PrimitiveSpec, ImplementationSpec)):
+        return f"offers a {type(spec).__name__}, no PrimitiveSpec or ImplementationSpec"
+    return next((f"{spec.name}: {problem}" for problem in _problems(spec)), None)
+
+
+def check_work(work: object) -> None:
+    """Raise TypeError or ValueError if this is no `Work` of known collectives and whole numbers."""
+    if not isinstance(work, Work):
+        raise TypeError(f"work returned {type(work).__name__}, no Work")
+    counts = [(name, getattr(work, name)) for name in ("flops", "total_flops")]
+    for traffic in work.traffic:
+        if traffic.collective not in COLLECTIVE_TRAITS:
+            raise ValueError(unknown_name(traffic.collective, COLLECTIVE_TRAITS))
+        counts += [(name, getattr(traffic, name)) for name in ("size_bytes", "wire_bytes")]
+    for name, count in counts:
+        if type(count) is not int or count < 0:
+            raise TypeError(f"{name} is {count!r}, no whole number from 0")
+
+
+def check_reason(reason: object) -> None:
+    """Raise TypeError if this is no answer of a function ``unfit``."""
+    if reason is not None and not isinstance(reason, str):
+        raise TypeError(f"unfit returned {reason!r}, neither text nor None")
+
+
+def _problems(spec: PrimitiveSpec | ImplementationSpec) -> Iterator[str]:
+    wanted = _OF_PRIMITIVES if isinstance(spec, PrimitiveSpec) else _OF_IMPLEMENTATIONS
+    for name in (field.name for field in fields(spec)):
+        if not wanted[name].is_met(getattr(spec, name)):
+            yield f"{name} must be {wanted[name].words}"
+    places = (("inputs", spec.inputs),) if isinstance(spec, PrimitiveSpec) else (
+        ("runners", place) for place in spec.runners.values())
+    yield from (f"{name}: {quote(place)} is not written as module:class" for name, place in places
+                if not isinstance(place, str) or not all(place.partition(":")))
+    yield from (f"an option cannot be named {name}: that is an axis of every implementation"
+                for name in AXES_OF_POINTS if name in spec.options)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_option(value: object) -> bool:
+    return type(value) in (str, int, bool)
+
+
+def _is_anything(value: object) -> bool:
+    return True
+
+
+def _is_values(value: object) -> bool:
+    return (isinstance(value, Values) and isinstance(value.allowed, tuple)
+            and type(value.least) is int and all(map(_is_option, value.allowed))
+            and value.allows(value.default))
+
+
+def _mapping(of: Callable[[object], bool]) -> Callable[[object], bool]:
+    """Return whether a value is a mapping of text to what ``of`` accepts."""
+    return lambda value: isinstance(value, Mapping) and all(
+        _is_text(key) and of(item) for key, item in value.items())
+
+
+def _tuple(of: Callable[[object], bool], least: int = 0) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, tuple) and len(value) >= least and all(map(of, value))
+
+
+def _one_of(names: tuple[str, ...]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, str) and value in names
+
+
+def _are_pairs(value: object) -> bool:
+    return value is None or isinstance(value, frozenset) and all(
+        isinstance(pair, tuple) and len(pair) == 2 and all(map(_is_text, pair)) for pair in value)
+
+
+def _are_calls(value: object) -> bool:
+    return value is None or _tuple(_one_of(tuple(COLLECTIVE_TRAITS)))(value)
+
+
+_TEXT = _Wanted("text, not empty", _is_text)
+_FUNCTION = _Wanted("a function", callable)
+_SWITCH = _Wanted("True or False", lambda value: isinstance(value, bool))
+_OPTIONS = _Wanted("a mapping of names to Values whose default is one of them",
+                   _mapping(_is_values))
+_COMMON = {"name": _TEXT, "meaning": _TEXT, "options": _OPTIONS, "unfit": _FUNCTION}
+_OF_PRIMITIVES: Mapping[str, _Wanted] = MappingProxyType({
+    **_COMMON, "work": _FUNCTION, "unsharded": _FUNCTION, "divides_layer": _SWITCH,
+    "orders": _Wanted("a tuple of text, not empty", _tuple(_is_text, least=1)),
+    "inputs": _Wanted("module:class", _is_anything),  # told by its own line
+    "layers": _Wanted(f"a tuple of {', '.join(LAYERS)}", _tuple(_one_of(LAYERS))),
+    "decided": _Wanted("a mapping of orders to options", _mapping(_mapping(_is_option))),
+})
+_OF_IMPLEMENTATIONS: Mapping[str, _Wanted] = MappingProxyType({
+    **_COMMON, "compiles": _SWITCH, "overlaps": _SWITCH,
+    "runners": _Wanted("a mapping of primitives to module:class", _mapping(_is_anything)),
+    "absent": _Wanted("a mapping of primitives to text", _mapping(_is_text)),
+    "part": _Wanted("both, compute or communicate", _one_of(("both", "compute", "communicate"))),
+    "orders": _Wanted("None or a frozenset of (primitive, order)", _are_pairs),
+    "calls": _Wanted(f"None or a tuple of {', '.join(COLLECTIVE_TRAITS)}", _are_calls),
+    "devices": _Wanted(f"a tuple of {', '.join(_DEVICES)}", _tuple(_one_of(_DEVICES), least=1)),
+    "modules": _Wanted("a tuple of text", _tuple(_is_text)),
+})

@@ -1,0 +1,1 @@
+"""The primitives as a worker runs them: inputs, expected results, implementations."""

@@ -1,0 +1,149 @@
+"""What a matrix product must be: one fp64 reference on the CPU, and how far a result may be off.
+
+Exact operands leave no tolerance. For others the bound is derived, element by element, from that
+right operands are normally distributed, so that the K terms of a sum have random signs:
+
+- The sum of any of the terms t is within LAMBDA ||t||, and so are the sums that are rounded on the
+  way: in fp32 (what torch does for fp32, fp16 and bf16, on a GPU as `backends.devices.add_in_fp32`
+  asks; in fp64 for fp64). K roundings of that
+  size, independent and of mean 0, add up to LAMBDA^2 sqrt(K) u ||t|| at most: Higham and Mary,
+  Sharper Probabilistic Backward Error Analysis for Basic Linear Algebra Kernels with Random Data,
+  SIAM J. Sci. Comput. 42 (2020). Hoeffding's inequality: each of them is exceeded with a
+  probability of 2 exp(-LAMBDA^2 / 2) = 3e-14.
+- An error e of the left operand becomes LAMBDA ||e w||, for the same reason.
+- Each partial sum is rounded to the dtype: u |P|.
+- The sum of d partial sums in any order is rounded to the dtype after each of d - 1 additions:
+  (d - 1) u (sum of |P|), with no terms of higher order: Jeannerod and Rump, Improved Error Bounds
+  for Inner Products in Floating-Point Arithmetic, SIAM J. Matrix Anal. Appl. 34 (2013).
+- Below the dtype's normal numbers a rounding is off by u times the smallest of them.
+
+u is the unit roundoff of the dtype concerned. Of the reference only the value is computed in fp64;
+the terms of the bound, none of them negative, are in fp32, and it is widened by what they can lose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from hpcbench.kinds.primitive.run.operands import (
+    DTYPES,
+    accumulated_roundoff,
+    unit_roundoff,
+)
+from hpcbench.operations.check import Mismatch
+
+LAMBDA = 8.0
+_FP32_STEPS = 16  # roundings of an element of the bound beside those of its sums
+_PIECE = 2**18  # elements compared at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """In the shape of the output, on the CPU: ``value`` in fp64, and ``bound`` in fp32.
+
+    ``bound`` is None where the output must be exact.
+    """
+
+    value: torch.Tensor
+    bound: torch.Tensor | None = None
+
+    def flat(self) -> Expected:
+        """Return the same in one dimension."""
+        bound = None if self.bound is None else self.bound.reshape(-1)
+        return Expected(self.value.reshape(-1), bound)
+
+
+def joined(items: Sequence[Expected]) -> Expected:
+    """Return several results, one after the other along the first dimension."""
+    value = torch.cat([item.value for item in items])
+    if all(item.bound is None for item in items):
+        return Expected(value)
+    return Expected(value, torch.cat([
+        torch.zeros_like(item.value, dtype=torch.float32) if item.bound is None else item.bound
+        for item in items]))
+
+
+def product(
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]], dtype: str, *, exact: bool,
+    errors: Sequence[torch.Tensor | None] | None = None,
+) -> Expected:
+    """Return the sum of the products of ``parts``, each formed on a rank and rounded there.
+
+    ``parts`` are (..., rows, inner) and (inner, columns). ``errors`` (..., rows, inner) are how far
+    the left operands may already be off.
+    """
+    if exact:
+        return Expected(_summed(left.double() @ right.double() for left, right in parts))
+    inner = parts[0][0].shape[-1]
+    value, absolute = _terms(parts)
+    spread, passed = _norms(parts, errors or [None] * len(parts))
+    # the reference's own sums are rounded, too
+    roundoff = accumulated_roundoff(dtype) + unit_roundoff("fp64")
+    spread *= LAMBDA**2 * math.sqrt(inner) * roundoff
+    passed *= LAMBDA
+    absolute += passed + torch.finfo(DTYPES[dtype]).smallest_normal
+    bound = absolute.mul_(len(parts) * unit_roundoff(dtype)).add_(spread).add_(passed)
+    return Expected(value, bound.mul_(1 + (inner + len(parts) + _FP32_STEPS) * 2.0**-23))
+
+
+def _terms(
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sum of the products in fp64, and the sum of their magnitudes in fp32."""
+    value = absolute = None
+    for left, right in parts:
+        term = left.double() @ right.double()
+        size = term.abs().float()
+        value = term if value is None else value.add_(term)
+        absolute = size if absolute is None else absolute.add_(size)
+    assert value is not None and absolute is not None
+    return value, absolute
+
+
+def _norms(
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]], errors: Sequence[torch.Tensor | None],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sum of ||t|| over the parts, and sqrt of the sum of ||e w||^2, in fp32."""
+    spread = passed = torch.zeros(())
+    for (left, right), error in zip(parts, errors, strict=True):
+        largest, squares = left.float().abs(), right.float().square()
+        if error is not None:
+            largest += error
+            passed = passed + error.square() @ squares
+        spread = spread + (largest.square_() @ squares).sqrt_()
+    return spread, passed.sqrt()
+
+
+def _summed(terms: Iterator[torch.Tensor]) -> torch.Tensor:
+    """Return the sum of at least one tensor, holding one more at a time; it takes the first."""
+    total = next(terms)
+    for term in terms:
+        total += term
+    return total
+
+
+def compare(got: torch.Tensor, expected: Expected) -> Mismatch | None:
+    """Return the mismatch of a whole output, or None if every element is within its bound.
+
+    NaN is never right, nor is an output of another shape.
+    """
+    if got.shape != expected.value.shape:
+        return Mismatch(got.numel(), expected.value.numel(), 0, f"shape {tuple(got.shape)}",
+                        f"shape {tuple(expected.value.shape)}")
+    ours, theirs = got.reshape(-1), expected.value.reshape(-1)
+    bounds = None if expected.bound is None else expected.bound.reshape(-1)
+    n_wrong, first = 0, -1
+    for start in range(0, len(ours), _PIECE):
+        piece = slice(start, start + _PIECE)
+        off = (ours[piece].cpu().double() - theirs[piece]).abs()
+        wrong = torch.nonzero(~(off <= (0.0 if bounds is None else bounds[piece])))
+        if first < 0 and len(wrong):
+            first = start + int(wrong[0])
+        n_wrong += len(wrong)
+    if not n_wrong:
+        return None
+    return Mismatch(n_wrong, len(ours), first, str(ours[first].item()), str(theirs[first].item()))

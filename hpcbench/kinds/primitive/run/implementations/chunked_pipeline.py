@@ -1,0 +1,274 @@
+"""Implementation ``chunked_pipeline``: one chunk is communicated while another is multiplied.
+
+Collectives are started with ``async_op=True``: gloo's run on its own threads, NCCL's on its own
+stream. Backend mpi's are complete when they are started (`backends.mpi_group`), so nothing
+overlaps there and chunks only cost. Where `by_messages` says so, the parts of a chunk are sent
+from each rank to each instead, and each adds what is summed up.
+
+A rank's rows are cut, so that a chunk of all ranks is one contiguous message and, where its
+results may lie together, one product. `chunked_experts` has the all_to_all of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
+from hpcbench.kinds.primitive.run.implementations.blocks import (
+    add_others,
+    multiply_blocks,
+    multiply_others,
+)
+from hpcbench.kinds.primitive.run.implementations.messages import Exchange, by_messages, finish
+from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients as GradientsInputs
+from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
+from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as MlpInputs
+from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as RowwiseInputs
+from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
+
+
+class Chunked(Implementation[AnyInputs]):
+    """What all have in common: the number of chunks, and whether messages carry them."""
+
+    def __init__(self, inputs: AnyInputs) -> None:
+        super().__init__(inputs)
+        self.chunks = int(inputs.spec.option("chunks"))
+        self.by_messages = by_messages(inputs.place)
+
+    def blocks(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return all ranks' rows one below the other as (chunks, ranks, rows, columns)."""
+        return rows.view(self.ranks, self.chunks, -1, rows.shape[1]).transpose(0, 1)
+
+    def to_all(self, chunks: torch.Tensor) -> torch.Tensor:
+        """Return chunks of which every rank gets the same as (chunks, ranks, ...)."""
+        return chunks.unsqueeze(1).expand(-1, self.ranks, *chunks.shape[1:])
+
+
+class Columnwise(Chunked[ColumnwiseInputs]):
+    """A chunk of A is gathered while another is multiplied, or one of C while another is made."""
+
+    def __init__(self, inputs: ColumnwiseInputs) -> None:
+        super().__init__(inputs)
+        columns, rows = inputs.weight.shape[1], inputs.rows.shape[0] // self.chunks
+        self._rows = inputs.rows.view(self.chunks, rows, -1)
+        self.output = self.empty(inputs.spec.m, columns)
+        self._placed = self.blocks(self.output)
+        if inputs.gather_first:
+            self._sent = self._rows
+            self._gathered = self.empty(self.chunks, self.ranks, rows, inputs.spec.k)
+        else:
+            self._sent = (self._placed[:, self.rank] if self.by_messages else
+                          self.empty(self.chunks, rows, columns))
+            self._gathered = self._placed
+        if self.by_messages:
+            self._exchange = Exchange(inputs.place, self.to_all(self._sent), self._gathered)
+
+    def run(self) -> None:
+        """Gather and multiply, in the order asked for."""
+        if self.inputs.gather_first:
+            self._gather_first()
+        elif self.by_messages:
+            self._multiply_and_send()
+        else:
+            self._multiply_first()
+
+    def _gather_first(self) -> None:
+        """Start to gather all chunks at once, and multiply the own rows under the first of them.
+
+        So none waits for a product to end. NCCL does them one after the other, and a pair of
+        ranks has one stream: the first chunk comes hardly later (docs/performance.md).
+        """
+        arriving, leaving = self._gather()
+        torch.mm(self.inputs.rows, self.inputs.weight,
+                 out=self.output.chunk(self.ranks)[self.rank])
+        for started, gathered, placed in zip(arriving, self._gathered, self._placed, strict=True):
+            finish(started)
+            multiply_others(gathered, self.inputs.weight, placed, self.rank)
+        finish(leaving)
+
+    def _gather(self) -> tuple[list[Sequence[Any]], Sequence[Any]]:
+        """Return what brings each chunk, and what else is to be awaited."""
+        if self.by_messages:
+            return self._exchange.receive(), self._exchange.send_all()
+        return [[all_gather_tensor(gathered.flatten(0, 1), rows, group=self.group, async_op=True)]
+                for gathered, rows in zip(self._gathered, self._rows, strict=True)], ()
+
+    def _multiply_and_send(self) -> None:
+        started = [*chain.from_iterable(self._exchange.receive())]
+        for chunk, (rows, own) in enumerate(zip(self._rows, self._sent, strict=True)):
+            torch.mm(rows, self.inputs.weight, out=own)
+            started.extend(self._exchange.send(chunk))
+        finish(started)
+
+    def _multiply_first(self) -> None:
+        """Gather into a list: the chunks of different ranks lie apart in C."""
+        leaving = []
+        for rows, own, gathered in zip(self._rows, self._sent, self._gathered, strict=True):
+            torch.mm(rows, self.inputs.weight, out=own)
+            leaving.append(dist.all_gather(list(gathered), own, group=self.group, async_op=True))
+        finish(leaving)
+
+
+class Rowwise(Chunked[RowwiseInputs]):
+    """A chunk of C, as many rows of every rank's part, is reduced while the next is multiplied.
+
+    By messages the sum is formed where it belongs, and the own rows are multiplied last, under
+    the last chunk's.
+    """
+
+    def __init__(self, inputs: RowwiseInputs) -> None:
+        super().__init__(inputs)
+        m, n, ranks = inputs.spec.m, inputs.spec.n, self.ranks
+        self.output = self.empty(m // ranks if inputs.scatter else m, n)
+        self._placed = self.output.view(self.chunks, -1, n)
+        if inputs.scatter:
+            self._columns = self.blocks(inputs.columns)
+            self._partial = self.empty(self.chunks, ranks, m // ranks // self.chunks, n)
+        if inputs.scatter and self.by_messages:
+            self._arrived = self.empty(*self._partial.shape)
+            self._exchange = Exchange(inputs.place, self._partial, self._arrived)
+
+    def run(self) -> None:
+        """Multiply, and reduce, in turn."""
+        if not self.inputs.scatter:
+            self._reduce()
+        elif self.by_messages:
+            self._send_and_add()
+        else:
+            self._scatter()
+
+    def _send_and_add(self) -> None:
+        leaving: list[Any] = []
+        arriving = self._exchange.receive()
+        for chunk, partial in enumerate(self._partial):
+            multiply_others(self._columns[chunk], self.inputs.weight, partial, self.rank)
+            leaving.extend(self._exchange.send(chunk))
+        torch.mm(self.inputs.columns.chunk(self.ranks)[self.rank], self.inputs.weight,
+                 out=self.output)
+        for placed, started, arrived in zip(self._placed, arriving, self._arrived, strict=True):
+            finish(started)
+            add_others(arrived, placed, self.rank)
+        finish(leaving)
+
+    def _scatter(self) -> None:
+        leaving: list[Any] = []
+        for columns, partial, placed in zip(self._columns, self._partial, self._placed,
+                                            strict=True):
+            multiply_blocks(columns, self.inputs.weight, partial)
+            leaving.append(reduce_scatter_tensor(placed, partial.flatten(0, 1), group=self.group,
+                                                 async_op=True))
+        finish(leaving)
+
+    def _reduce(self) -> None:
+        leaving = []
+        for columns, placed in zip(self.inputs.columns.chunk(self.chunks), self._placed,
+                                   strict=True):
+            torch.mm(columns, self.inputs.weight, out=placed)
+            leaving.append(dist.all_reduce(placed, group=self.group, async_op=True))
+        finish(leaving)
+
+
+class Mlp(Chunked[MlpInputs]):
+    """A chunk is gathered, and another one reduced, while one goes through both products.
+
+    By messages the own tokens are the first in the first product, while the first chunk comes, and
+    the last in the second one, while the last chunk's sums come.
+    """
+
+    def __init__(self, inputs: MlpInputs) -> None:
+        super().__init__(inputs)
+        m, k, rows = inputs.spec.m, inputs.spec.k, inputs.tokens.shape[0] // self.chunks
+        self.output = self.empty(*inputs.tokens.shape)
+        self._placed = self.output.view(self.chunks, -1, k)
+        self._tokens = inputs.tokens.view(self.chunks, -1, k)
+        self._hidden = self.empty(m // self.chunks, inputs.up.shape[1])
+        if inputs.sequence_parallel:
+            self._gathered = self.empty(self.chunks, self.ranks, rows, k)
+            self._partial = self.empty(self.chunks, self.ranks, rows, k)
+        if inputs.sequence_parallel and self.by_messages:
+            self._own_hidden = self.empty(inputs.tokens.shape[0], inputs.up.shape[1])
+            self._arrived = self.empty(*self._partial.shape)
+            self._tokens_exchange = Exchange(
+                inputs.place, self.to_all(self._tokens), self._gathered)
+            self._sums_exchange = Exchange(inputs.place, self._partial, self._arrived)
+
+    def run(self) -> None:
+        """Gather where tokens are divided, multiply twice, and reduce, in turn."""
+        if not self.inputs.sequence_parallel:
+            self._reduce()
+        elif self.by_messages:
+            self._exchange_and_add()
+        else:
+            self._gather_and_scatter()
+
+    def _exchange_and_add(self) -> None:
+        arriving, sums = self._tokens_exchange.receive(), self._sums_exchange.receive()
+        leaving = [*self._tokens_exchange.send_all()]
+        self._enter(self.inputs.tokens, self._own_hidden)
+        hidden = self._hidden.view(self.ranks, -1, self._hidden.shape[1])
+        for chunk, started in enumerate(arriving):
+            finish(started)
+            multiply_others(self._gathered[chunk], self.inputs.up, hidden, self.rank)
+            self.inputs.activate(self._hidden)
+            multiply_others(hidden, self.inputs.down, self._partial[chunk], self.rank)
+            leaving.extend(self._sums_exchange.send(chunk))
+        torch.mm(self._own_hidden, self.inputs.down, out=self.output)
+        for placed, started, arrived in zip(self._placed, sums, self._arrived, strict=True):
+            finish(started)
+            add_others(arrived, placed, self.rank)
+        finish(leaving)
+
+    def _gather_and_scatter(self) -> None:
+        arriving, leaving = self._gather(0), []
+        for chunk in range(self.chunks):
+            arriving.wait()
+            if chunk + 1 < self.chunks:
+                arriving = self._gather(chunk + 1)
+            partial = self._partial[chunk].flatten(0, 1)
+            self._multiply(self._gathered[chunk].flatten(0, 1), partial)
+            leaving.append(reduce_scatter_tensor(self._placed[chunk], partial, group=self.group,
+                                                 async_op=True))
+        finish(leaving)
+
+    def _gather(self, chunk: int) -> Any:
+        return all_gather_tensor(self._gathered[chunk].flatten(0, 1), self._tokens[chunk],
+                                 group=self.group, async_op=True)
+
+    def _reduce(self) -> None:
+        leaving = []
+        for tokens, placed in zip(self._tokens, self._placed, strict=True):
+            self._multiply(tokens, placed)
+            leaving.append(dist.all_reduce(placed, group=self.group, async_op=True))
+        finish(leaving)
+
+    def _multiply(self, tokens: torch.Tensor, partial: torch.Tensor) -> None:
+        self._enter(tokens, self._hidden)
+        torch.mm(self._hidden, self.inputs.down, out=partial)
+
+    def _enter(self, tokens: torch.Tensor, hidden: torch.Tensor) -> None:
+        torch.mm(tokens, self.inputs.up, out=hidden)
+        self.inputs.activate(hidden)
+
+
+class Gradients(Chunked[GradientsInputs]):
+    """A chunk is a bucket of layers, reduced while the next layers' gradients are made."""
+
+    def __init__(self, inputs: GradientsInputs) -> None:
+        super().__init__(inputs)
+        self.output = self.empty(inputs.layers, inputs.spec.n, inputs.spec.k)
+        self._buckets = self.output.chunk(self.chunks)
+        self._gradients = inputs.gradients.mT.chunk(self.chunks)
+
+    def run(self) -> None:
+        """Multiply, and reduce, bucket by bucket."""
+        leaving = []
+        for gradients, bucket in zip(self._gradients, self._buckets, strict=True):
+            for transposed, weight in zip(gradients, bucket, strict=True):
+                torch.mm(transposed, self.inputs.tokens, out=weight)
+            leaving.append(dist.all_reduce(bucket, group=self.group, async_op=True))
+        finish(leaving)

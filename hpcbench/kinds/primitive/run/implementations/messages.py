@@ -1,0 +1,73 @@
+"""Messages between ranks, where an implementation sends them itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hpcbench.operations.operation import Place
+
+
+def receiving(place: Place, rank: int, tensor: torch.Tensor) -> dist.P2POp:
+    """Return the message of a rank of the group, as it is received."""
+    return dist.P2POp(dist.irecv, tensor, place.global_rank(rank), place.group)
+
+
+def sending(place: Place, rank: int, tensor: torch.Tensor) -> dist.P2POp:
+    """Return the message to a rank of the group, as it is sent."""
+    return dist.P2POp(dist.isend, tensor, place.global_rank(rank), place.group)
+
+
+def start(messages: Sequence[dist.P2POp]) -> Sequence[Any]:
+    """Start messages that were made once; there may be none, which torch refuses."""
+    return dist.batch_isend_irecv(list(messages)) if messages else ()
+
+
+def finish(started: Iterable[Any]) -> None:
+    """Wait for collectives or messages that were started."""
+    for work in started:
+        work.wait()
+
+
+def by_messages(place: Place) -> bool:
+    """Return whether messages between all ranks serve better than collectives of chunks.
+
+    Of gloo they do: its all_gather sends before it posts what it receives, so that a link works
+    one way at a time, its reduce_scatter sends twice what is needed, and each call costs wake-ups
+    of two threads (docs/performance.md). Its messages are on the CPU only. Other backends keep
+    their collectives: NCCL's take ways through the network that messages do not.
+    """
+    return place.device.type == "cpu" and bool(dist.get_backend(place.group) == "gloo")
+
+
+class Exchange:
+    """Every rank sends every other one a part of each chunk; for backends as `by_messages` says.
+
+    ``sent`` and ``received`` are (chunks, ranks, ...); [c, r] is the part of chunk c for, and of,
+    rank r. The own ones are not looked at. A part must be contiguous.
+
+    A receive may be posted before anything is sent, which NCCL would wait for for ever. gloo needs
+    it: it tells its peer that it may send in the stream that carries its own data.
+    """
+
+    def __init__(self, place: Place, sent: torch.Tensor, received: torch.Tensor) -> None:
+        ranks = place.world_size
+        others = [(place.rank + distance) % ranks for distance in range(1, ranks)]
+        self._receives = [[receiving(place, rank, parts[rank]) for rank in reversed(others)]
+                          for parts in received]
+        self._sends = [[sending(place, rank, parts[rank]) for rank in others] for parts in sent]
+
+    def receive(self) -> list[Sequence[Any]]:
+        """Post all receives; return those of each chunk."""
+        return [start(messages) for messages in self._receives]
+
+    def send(self, chunk: int) -> Sequence[Any]:
+        """Start to send the parts of one chunk."""
+        return start(self._sends[chunk])
+
+    def send_all(self) -> list[Any]:
+        """Start to send all chunks, one after the other."""
+        return [work for chunk in range(len(self._sends)) for work in self.send(chunk)]

@@ -1,0 +1,1 @@
+"""Kind ``training``: optimizer steps of a model that is spread over the ranks."""

@@ -1,0 +1,1 @@
+"""Rates, exposure and scaling of training steps."""

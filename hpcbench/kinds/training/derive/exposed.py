@@ -1,0 +1,163 @@
+"""How much of a training's communication is exposed: its steps beside those without communication.
+
+A training has two partners in a run, the same in all but communication: ``off`` takes the same
+steps without any, ``only`` makes the calls of a step and nothing else. Numbers are made pass by
+pass, as those of primitives are (`primitive.derive.rates`): drift cancels. Nothing is clipped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hpcbench.kinds.primitive.derive.rates import (
+    OverPasses,
+    PassTimes,
+    exposed_communication_s,
+    over_passes,
+    overlap_efficiency,
+)
+from hpcbench.kinds.training.derive.pipeline import idle_shares, predicted_bubble
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Training
+from hpcbench.reduce.results import CaseResult
+
+OFF, ONLY = "off", "only"
+_WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
+"""How partners may differ; of several the one that differs least is taken."""
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """What a training's partners say of its communication; None where there is no such number.
+
+    Attributes:
+        off_s, only_s: medians of the partners.
+        exposed_s: t - t(off).
+        exposed_share: that as a share of t.
+        overhead: t / t(off) - 1.
+        efficiency: (t(off) + t(only) - t) / min(t(off), t(only)).
+        ranks: those of the next two.
+        own_s: each rank's own time of a step without communication: how fast it computes.
+        idle_share: 1 - own time / t of each rank of a pipeline: it waits, or communicates.
+        bubble: the share of a pipeline's time in which ranks wait, as its schedule predicts.
+        uneven_bubble: the same of each rank if the ranks compute as long as ``own_s`` says: what
+            of ``idle_share`` is more is communication.
+        missing: why there are no such numbers, where the run has partners of any training.
+    """
+
+    off_s: float | None = None
+    only_s: float | None = None
+    exposed_s: OverPasses | None = None
+    exposed_share: OverPasses | None = None
+    overhead: OverPasses | None = None
+    efficiency: OverPasses | None = None
+    ranks: tuple[int, ...] = ()
+    own_s: tuple[OverPasses, ...] = ()
+    idle_share: tuple[OverPasses, ...] = ()
+    bubble: float | None = None
+    uneven_bubble: tuple[float, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+UNPAIRED = Exposure()
+
+
+def exposures(items: Iterable[CaseResult]) -> Mapping[str, Exposure]:
+    """Return what is known of each training with statistics that has a partner, by its id."""
+    groups: dict[Key, list[CaseResult]] = defaultdict(list)
+    for item in items:
+        if isinstance(item.case.workload, Training):
+            groups[_key(item.case)].append(item)
+    return {item.case.case_id: _exposure(item, same) for same in groups.values()
+            for item in same if item.case.training.trains and item.statistics is not None
+            and any(not other.case.training.trains for other in same)}
+
+
+def paired(items: Iterable[CaseResult]) -> set[str]:
+    """Return the ids of those partners that are told of beside their training: ok, as it is."""
+    trained = {_key(item.case) for item in items
+               if item.case.kind == "training" and item.case.training.trains
+               and item.statistics is not None}
+    return {item.case.case_id for item in items
+            if item.case.kind == "training" and not item.case.training.trains
+            and item.statistics is not None and _key(item.case) in trained}
+
+
+def _key(case: Case) -> Key:
+    """Return what partners have in common."""
+    work = replace(case.training, communication="on", calls=())
+    return work, case.backend, case.device, case.world_size, case.env, case.mode, case.batch
+
+
+def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
+    partners = {name: _partner(name, item, same) for name in (OFF, ONLY)}
+    missing = {name: reason for name, found in partners.items()
+               if (reason := _unusable(name, item, found))}
+    off, only = (None if name in missing else found for name, found in partners.items())
+    own, without, alone = _pass_medians_s(item), _pass_medians_s(off), _pass_medians_s(only)
+    efficiency = overlap_efficiency(own, without, alone)
+    if efficiency is None and not missing:
+        missing["both"] = f"there is no pass in which {OFF} and {ONLY} were both run, too"
+    ranks, times_s = _by_rank(off)
+    own_s = _of_each(over_passes(lambda time: time, times) for times in times_s)
+    work = item.case.training
+    is_pipeline = work.pp > 1
+    return Exposure(
+        off_s=_median_s(off), only_s=_median_s(only),
+        exposed_s=exposed_communication_s(own, without),
+        exposed_share=over_passes(lambda on, off: (on - off) / on, own, without),
+        overhead=over_passes(lambda on, off: on / off - 1, own, without),
+        efficiency=efficiency, ranks=ranks,
+        own_s=own_s,
+        idle_share=_of_each(over_passes(lambda on, off: 1 - off / on, own, times)
+                            for times in times_s if is_pipeline),
+        bubble=predicted_bubble(work) if is_pipeline else None,
+        uneven_bubble=idle_shares(work, [own.median for own in own_s]) if (
+            is_pipeline and own_s) else (),
+        missing=tuple(f"communication {reason}" for reason in missing.values()))
+
+
+def _of_each(found: Iterable[OverPasses | None]) -> tuple[OverPasses, ...]:
+    return tuple(one for one in found if one is not None)
+
+
+def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[PassTimes]]:
+    """Return the ranks, and of each the median of its own time in every pass."""
+    steps = off.timing.steps if off is not None and off.timing else None
+    if steps is None or not any(steps.pass_step_s):
+        return (), []
+    return steps.ranks, [[times[row] if times else None for times in steps.pass_step_s]
+                         for row in range(len(steps.ranks))]
+
+
+def _partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResult | None:
+    found = [other for other in same if other.case.training.communication == name]
+    return min(found, default=None, key=lambda other: (
+        other.statistics is None,
+        sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
+        other.case.index))
+
+
+def _unusable(name: str, item: CaseResult, found: CaseResult | None) -> str:
+    """Return why a partner's times do not compare with the case's; nothing if they do."""
+    if found is None:
+        return f"{name} of the same training is not in the sweep"
+    if found.statistics is None:
+        return f"{name} of the same training is {found.status}"
+    folds = [one.timing.fold if one.timing else "" for one in (found, item)]
+    if folds[0] != folds[1]:
+        return f"{name} has a time with fold {folds[0]}, not {folds[1]}"
+    if not any(map(all, zip(_pass_medians_s(item), _pass_medians_s(found), strict=False))):
+        return f"{name} was run in no pass in which the training was"
+    return ""
+
+
+def _pass_medians_s(item: CaseResult | None) -> PassTimes:
+    return item.timing.pass_medians_s if item is not None and item.timing is not None else ()
+
+
+def _median_s(item: CaseResult | None) -> float | None:
+    return item.statistics.median_s if item is not None and item.statistics is not None else None

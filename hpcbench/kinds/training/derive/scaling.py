@@ -1,0 +1,105 @@
+"""How trainings that differ in nothing but their ranks scale: samples/s beside those of the fewest.
+
+With a batch for each replica more replicas train more samples in a step, at best in the same time
+(weak scaling: Gustafson, Reevaluating Amdahl's Law, Comm. ACM 31, 1988). Where ranks share one
+replica the step has the same samples, at best in a part of the time (strong scaling). The
+efficiency is the same quotient for both: samples/s of n ranks / (n / m x samples/s of m ranks).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from hpcbench.kinds.training.derive.rates import rates
+from hpcbench.kinds.training.plan.low_rank import what_is_trained
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Training
+from hpcbench.reduce.results import CaseResult
+
+ALONE = "single"
+"""The strategy of one rank, which any other may be compared with; also adapters over it, with
+which the same adapters over several ranks may be."""
+_LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls", "runner")
+"""What of a training says how it is laid out on its ranks, or follows from that."""
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """A case beside the one that it is compared with, which is of the same training.
+
+    ``kind`` is ``weak`` if each rank has as many samples in both, ``strong`` if all together have.
+    ``efficiency`` is 1 where samples/s grow as the ranks do; more is possible.
+    """
+
+    item: CaseResult
+    base: CaseResult
+    kind: str
+    efficiency: float
+
+
+def scaling(items: Iterable[CaseResult]) -> dict[str, Scaling]:
+    """Return how each training scales, by case id; those without anything to compare are left out.
+
+    A strategy is compared with itself on the fewest ranks that are there, or with ``single`` if
+    that is more than one rank, adapters with the same adapters over ``single``. Options of the
+    strategy are the same; blocks may differ.
+    """
+    groups: dict[Key, list[CaseResult]] = defaultdict(list)
+    for item in items:
+        if item.case.kind == "training" and item.case.training.trains and (
+                samples_per_s(item) is not None):
+            groups[_same(item.case)].append(item)
+    return {found.item.case.case_id: found for group in groups.values()
+            for found in _of_group(group)}
+
+
+def samples_per_s(item: CaseResult) -> float | None:
+    """Return what a training trains in a second, None where it was not timed."""
+    if item.statistics is None:
+        return None
+    found = rates(item.case.training, item.statistics.median_s)
+    return None if found is None else found.samples_per_s
+
+
+def _same(case: Case) -> Key:
+    """Return what must be equal: model, adapters, step, and where it runs."""
+    told: Mapping[str, object] = asdict(case.training)
+    return (case.backend, case.device, case.env, case.mode, what_is_trained(case.training),
+            *((name, value) for name, value in told.items() if name not in _LAID_OUT))
+
+
+def _of_group(group: Sequence[CaseResult]) -> Iterator[Scaling]:
+    alone = [item for item in group if alone_by(item.case.training)]
+    layouts: dict[Key, list[CaseResult]] = defaultdict(list)
+    for item in group:
+        layouts[item.case.training.strategy, item.case.training.options].append(item)
+    for members in layouts.values():
+        least = min(members, key=lambda item: item.case.world_size)
+        base = alone[0] if alone and least.case.world_size > 1 else least
+        for item in members:
+            if item.case.world_size > base.case.world_size and (
+                    kind := _kind(item.case.training, item.case.world_size,
+                                  base.case.training, base.case.world_size)):
+                yield Scaling(item, base, kind, _efficiency(item, base))
+
+
+def alone_by(work: Training) -> str:
+    """Return what makes a training one of one rank: ``single``, ``over=single``, or nothing."""
+    if work.strategy == ALONE:
+        return ALONE
+    return f"over={ALONE}" if dict(work.options).get("over") == ALONE else ""
+
+
+def _kind(work: Training, ranks: int, base: Training, base_ranks: int) -> str | None:
+    if work.global_batch * base_ranks == base.global_batch * ranks:
+        return "weak"
+    return "strong" if work.global_batch == base.global_batch else None
+
+
+def _efficiency(item: CaseResult, base: CaseResult) -> float:
+    ours, theirs = samples_per_s(item), samples_per_s(base)
+    assert ours is not None and theirs is not None  # noqa: S101  (only such are in a group)
+    return ours * base.case.world_size / (item.case.world_size * theirs)

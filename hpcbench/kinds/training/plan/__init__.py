@@ -1,0 +1,1 @@
+"""Blocks of trainings become cases: models, strategies, flops, memory. No torch."""

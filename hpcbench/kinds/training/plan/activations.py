@@ -1,0 +1,157 @@
+"""What a forward pass leaves in memory for the backward pass, in bytes for each token.
+
+The method is that of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
+Models" (arXiv 2205.05198), section 4: add up what each operation keeps. Their sum for a 16-bit
+block, s b h (34 + 5 a s / h), has 2 of 34 for dropout and the second term for an attention that
+keeps its probabilities; both are absent here (no dropout, a fused attention), so a block without
+gate keeps 32 bytes x hidden. Mixed precision by autocast keeps the sums of the residual in fp32
+and a copy of the input for each product. Compared with what torch 2.13 keeps on the CPU in a test.
+
+The blocks of library transformers keep other things in some places. GPT-2's has one product for
+queries, keys and values, and its GELU is made of single operations: pow, tanh, two products, of
+which backward needs three results more. Llama's norms keep what they return in its own dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpcbench.config.names import OWN_LIBRARY
+from hpcbench.kinds.training.plan.adapters import Adapters, block_adapters
+from hpcbench.kinds.training.plan.models import ModelShape
+
+_LOGSUMEXP = 4
+_STATISTIC = 4
+_TOKEN_ID = 8
+_WIDEST = 4
+_GELU_PARTS = 3
+"""Results of the inner extent that transformers' GELU of GPT-2 keeps beside its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """In what elements are kept, and how they are divided among tensor-parallel ranks.
+
+    Attributes:
+        element: bytes of an element of the products.
+        wide: bytes of an element of the residual and of the norms.
+        copies: whether each product casts its input for itself (autocast).
+        tp: ranks that heads and columns of the MLP are divided among.
+        by_tokens: whether these divide the tokens of the rest (sequence parallel).
+        by_words: whether these divide the logits (loss parallel).
+        adapters: what alone is trained; None where all is.
+    """
+
+    element: int = 4
+    wide: int = 4
+    copies: bool = False
+    tp: int = 1
+    by_tokens: bool = False
+    by_words: bool = False
+    adapters: Adapters | None = None
+
+    def of_tokens(self, elements: int, size: int) -> int:
+        """Return the bytes of what is divided with the tokens, if they are."""
+        return elements * size // (self.tp if self.by_tokens else 1)
+
+
+def block_bytes(shape: ModelShape, kept: Kept) -> int:
+    """Return what one block keeps of a token, if it is not computed again."""
+    if kept.adapters:
+        return _adapted_bytes(shape, kept, kept.adapters)
+    inputs = _attention_inputs(shape, kept) + (2 if kept.copies and shape.gated else 1)
+    attention = shape.hidden * (3 if _is_grouped(shape) else 2) + 2 * shape.kv_hidden
+    mlp = shape.inner * ((4 if shape.gated else 2) + _gelu_parts(shape))
+    divided = (attention + mlp) * kept.element + shape.heads * _LOGSUMEXP
+    return 2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element + divided // kept.tp
+
+
+def _adapted_bytes(shape: ModelShape, kept: Kept, adapters: Adapters) -> int:
+    """Return what a block keeps whose weights are frozen.
+
+    A frozen product keeps no input: its adapter's A does, and B what A returns. Under autocast A
+    has a copy of its own; and weights in 4 bits return what they are given, so that an MLP whose
+    input is fp32 is.
+    """
+    low_rank = adapters.rank * len(block_adapters(shape, adapters)) // 2
+    mlp_too = adapters.has("mlp.up.weight")
+    inputs = _attention_inputs(shape, kept) + mlp_too * (
+        2 if kept.copies and shape.gated else 1)
+    returned_twice = _is_grouped(shape) or kept.copies
+    attention = shape.hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
+    wide = kept.wide if kept.copies and adapters.packed else kept.element
+    mlp = shape.inner * (((3 if shape.gated else 1) + _gelu_parts(shape)) * wide
+                         + mlp_too * kept.element)
+    return (2 * _norm_bytes(shape, kept) + mlp + shape.heads * _LOGSUMEXP
+            + (inputs * shape.hidden + attention + low_rank) * kept.element)
+
+
+def _attention_inputs(shape: ModelShape, kept: Kept) -> int:
+    """Return how often the input of queries, keys and values is kept."""
+    together = shape.library != OWN_LIBRARY and shape.family == "gpt"
+    return 3 if kept.copies and not together else 1
+
+
+def _is_grouped(shape: ModelShape) -> bool:
+    """Return whether groups of queries share a key, and attention is told so."""
+    return shape.library == OWN_LIBRARY and shape.kv_heads != shape.heads
+
+
+def _gelu_parts(shape: ModelShape) -> int:
+    return _GELU_PARTS if shape.library != OWN_LIBRARY and shape.family == "gpt" else 0
+
+
+def recomputed_bytes(shape: ModelShape, kept: Kept, products: bool = False) -> int:
+    """Return what one block keeps of a token if it is computed again: its input.
+
+    With ``products`` it keeps the results of these, too, needed or not, and of attention. Those of
+    the last one of attention and MLP are sums that are not divided among tensor-parallel ranks.
+    """
+    own = kept.of_tokens(shape.hidden, kept.wide)
+    if not products:
+        return own
+    columns = shape.inner * (2 if shape.gated else 1)
+    divided = 2 * shape.hidden + 2 * shape.kv_hidden + columns
+    low_rank = sum(item.extents[0] for item in (
+        block_adapters(shape, kept.adapters) if kept.adapters else ()))
+    return (own + (2 * shape.hidden + low_rank) * kept.element
+            + (divided * kept.element + shape.heads * _LOGSUMEXP) // kept.tp)
+
+
+def embedding_bytes(shape: ModelShape, kept: Kept) -> int:
+    """Return what the embedding keeps of a token: nothing if it is frozen."""
+    if kept.adapters:
+        return 0
+    return _TOKEN_ID + (_norm_bytes(shape, kept) if shape.family == "bert" else 0)
+
+
+def head_bytes(shape: ModelShape, kept: Kept) -> int:
+    """Return what the head and the loss keep of a token."""
+    transform = 2 * shape.hidden * kept.element if shape.family == "bert" else 0
+    inputs = shape.hidden * kept.element
+    if kept.adapters:
+        transform, inputs = transform // 2, 0
+    return _norm_bytes(shape, kept) + transform + inputs + _words(shape, kept) * 4
+
+
+def loss_bytes(shape: ModelShape, kept: Kept) -> int:
+    """Return what of a token is there beside that while the loss is computed.
+
+    The logits, in fp32 too if they are not, and the gradient of the loss.
+    """
+    copies = 4 if kept.element == 4 else kept.element + 4
+    return _words(shape, kept) * (copies + 4)
+
+
+def _norm_bytes(shape: ModelShape, kept: Kept) -> int:
+    """Return what a norm keeps: its input and statistics; in llama its input and, if its weight is
+    trained, what it has normed, in fp32."""
+    if shape.family == "llama":
+        normed = _WIDEST if shape.library == OWN_LIBRARY else kept.wide
+        return kept.of_tokens(shape.hidden, _WIDEST + (0 if kept.adapters else normed)
+                              ) + _STATISTIC
+    return kept.of_tokens(shape.hidden, kept.wide) + 2 * _STATISTIC
+
+
+def _words(shape: ModelShape, kept: Kept) -> int:
+    return -(-shape.vocab // kept.tp) if kept.by_words else shape.vocab

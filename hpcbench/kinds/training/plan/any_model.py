@@ -1,0 +1,104 @@
+"""The models of both kinds, transformers and ResNets, where a plan need not tell them apart."""
+
+from __future__ import annotations
+
+from hpcbench.kinds.training.plan.adapters import Adapters, adapters_of
+from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
+from hpcbench.kinds.training.plan.models import MODELS, ModelShape, parameters, shape_of, shrink
+from hpcbench.kinds.training.plan.resnet import (
+    FAMILY,
+    RESNETS,
+    ResNetShape,
+    resnet_flops,
+    resnet_of,
+    resnet_parameters,
+    shrink_resnet,
+)
+from hpcbench.kinds.training.plan.resnet_parts import (
+    resnet_block_tensors,
+    resnet_head_tensors,
+    stem_tensors,
+)
+from hpcbench.kinds.training.plan.tensors import (
+    Tensor,
+    block_tensors,
+    embedding_tensors,
+    head_tensors,
+)
+from hpcbench.plan.workload import Training
+
+AnyShape = ModelShape | ResNetShape
+NAMES = (*MODELS, *RESNETS)
+"""All models that sweeps may name."""
+EXTENTS = {**dict.fromkeys(MODELS, ("layers", "hidden", "vocab", "seq_length")),
+           **dict.fromkeys(RESNETS, ("layers", "width", "classes", "image_size"))}
+"""Model -> the keys of a sweep that shrink it."""
+
+
+def model_of(work: Training) -> AnyShape:
+    """Return the shape of the model that a case trains."""
+    return resnet_of(work) if work.of_images else shape_of(work)
+
+
+def published(name: str) -> AnyShape:
+    """Return the shape of a model as published. Raises KeyError of unknown names."""
+    return RESNETS[name] if name in RESNETS else MODELS[name]
+
+
+def shrunk(name: str, **extents: int | None) -> AnyShape | str:
+    """Return the named model with smaller extents, or why there is none. Raises KeyError."""
+    return shrink_resnet(name, **extents) if name in RESNETS else shrink(name, **extents)
+
+
+def extents_of(shape: AnyShape) -> dict[str, str | int]:
+    """Return the fields of `Training` that a shape makes."""
+    if isinstance(shape, ResNetShape):
+        return {"family": FAMILY, "layers": shape.layers, "width": shape.width,
+                "classes": shape.classes, "image_size": shape.image,
+                **dict.fromkeys(("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length"),
+                                0)}
+    return {name: getattr(shape, name) for name in (
+        "family", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")}
+
+
+def parameters_of(shape: AnyShape) -> int:
+    """Return how many parameters the whole model has."""
+    return resnet_parameters(shape) if isinstance(shape, ResNetShape) else parameters(shape).total
+
+
+def flops_of(
+    shape: AnyShape, samples: int, adapters: Adapters | None = None,
+) -> tuple[tuple[str, int], ...]:
+    """Return the model's FLOPs of one training step, for each definition there is of its kind.
+
+    Of a ResNet what is executed is counted: the other definitions are of transformers.
+    """
+    if isinstance(shape, ResNetShape):
+        return ((EXECUTED, resnet_flops(shape, samples)),)
+    return flops(shape, samples, adapters)
+
+
+def flops_again(work: Training, definition: str) -> int:
+    """Return the FLOPs that checkpointing adds to a step, of which a ResNet has none."""
+    shape = model_of(work)
+    if isinstance(shape, ResNetShape):
+        return 0
+    return recomputed(shape, work.global_batch, work.checkpointing, definition,
+                      adapters_of(work))
+
+
+def part_tensors(shape: AnyShape, number: int) -> list[Tensor]:
+    """Return the parameters of a block, in the order of the model."""
+    if isinstance(shape, ResNetShape):
+        return resnet_block_tensors(shape, number)
+    return block_tensors(shape, number)
+
+
+def end_tensors(shape: AnyShape, *, alone: bool) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the parameters before the first block, and those behind the last one.
+
+    ``alone``: the latter are on another rank than the former, so that a tied weight is copied.
+    """
+    if isinstance(shape, ResNetShape):
+        return stem_tensors(shape), resnet_head_tensors(shape)
+    return embedding_tensors(shape), head_tensors(shape, alone=alone)

@@ -1,0 +1,72 @@
+"""A point of a sweep over trainings becomes a workload, or a reason to skip it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hpcbench.config.names import OWN_LIBRARY
+from hpcbench.kinds.training.plan.adapters import adapters_of, count
+from hpcbench.kinds.training.plan.any_model import (
+    extents_of,
+    flops_of,
+    model_of,
+    parameters_of,
+    published,
+    shrunk,
+)
+from hpcbench.kinds.training.plan.models import ModelShape
+from hpcbench.kinds.training.plan.points import Asked, TrainingPoint
+from hpcbench.kinds.training.plan.spec import Degrees
+from hpcbench.kinds.training.plan.validity import why_not
+from hpcbench.plan.options import in_order
+from hpcbench.plan.workload import Training
+
+
+def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
+    """Return the workload of a point, and why it can run nowhere, or None.
+
+    Ranks that cannot be divided have the degrees of one; a shape that is none keeps what was
+    asked for, and no parameters.
+    """
+    asked, spec = point.asked, point.strategy
+    shape = shrunk(asked.model, **dict(asked.extents))
+    degrees = spec.degrees(point.world_size, dict(point.options))
+    if isinstance(shape, str):
+        return _draft(point, _asked_for(asked), Degrees()), shape
+    if isinstance(degrees, str):
+        return _draft(point, extents_of(shape), Degrees()), degrees
+    work = counted(_draft(point, extents_of(shape), degrees))
+    work = replace(work, flops=flops_of(shape, work.global_batch, adapters_of(work)))
+    reason = spec.ineffective(dict(point.options)) or why_not(work, spec)
+    calls = () if work.communication == "off" else spec.calls(work)
+    return (work, reason) if reason else (replace(work, calls=calls), None)
+
+
+def counted(work: Training) -> Training:
+    """Return a training with its parameters counted, of the model and of adapters."""
+    shape, adapters = model_of(work), adapters_of(work)
+    return replace(work, parameters=parameters_of(shape), adapters=(
+        count(shape, adapters) if adapters and isinstance(shape, ModelShape) else 0))
+
+
+def _asked_for(asked: Asked) -> dict[str, Any]:
+    return {**extents_of(published(asked.model)), **dict(asked.extents)}
+
+
+def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -> Training:
+    """Return the workload without what is counted from it."""
+    return Training(
+        strategy=point.strategy.name,
+        options=in_order(point.strategy.without_idle(dict(point.options))),
+        model=point.asked.model,
+        shrunk=extents != extents_of(published(point.asked.model)), **extents,
+        **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
+        parameters=0, flops=(), calls=(), runner=point.strategy.runner,
+        modules=(*point.strategy.modules, *_of_library(point.setting.library)))
+
+
+def _of_library(library: str) -> tuple[str, ...]:
+    """Return the Python module that has the model, if that is not ours."""
+    return () if library == OWN_LIBRARY else (library,)

@@ -1,0 +1,149 @@
+"""How many FLOPs a training step has, under each definition that is in use.
+
+Work is counted, not time: one multiplication and one addition are 2. Every definition is 6 for
+each token and each weight that it counts (forward 2, the gradients of weights and of activations
+2 each), and none, half or all of the attention: products of queries with keys, and of what comes
+of them with values. MFU is no number without the name of its definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from hpcbench.kinds.training.plan.adapters import (
+    Adapters,
+    block_adapters,
+    count,
+    first_products,
+    low_rank_tensors,
+)
+from hpcbench.kinds.training.plan.models import (
+    ModelShape,
+    block_weights,
+    is_recomputed,
+    keeps_products,
+    parameters,
+)
+
+EXECUTED = "counted"
+"""The definition of FLOPs that counts what is executed."""
+
+
+class Definition(NamedTuple):
+    """What counts as the model's FLOPs.
+
+    ``weights`` returns the elements that each token is counted to be multiplied with,
+    ``halves`` how many halves of the attention count.
+    """
+
+    meaning: str
+    source: str
+    weights: Callable[[ModelShape], int]
+    halves: Callable[[ModelShape], int]
+
+
+def multiplied(shape: ModelShape) -> int:
+    """Return the weights that tokens are really multiplied with: blocks and head, no lookups."""
+    transform = shape.hidden * shape.hidden if shape.family == "bert" else 0
+    return shape.layers * block_weights(shape) + shape.vocab * shape.hidden + transform
+
+
+def _all(shape: ModelShape) -> int:
+    return parameters(shape).total
+
+
+def _without_lookups(shape: ModelShape) -> int:
+    """Return all parameters but tables that are only looked up; a tied one is the head's, too."""
+    tables = 0 if shape.tied else shape.vocab * shape.hidden
+    positions = 0 if shape.family == "llama" else shape.seq_length * shape.hidden
+    kinds = 2 * shape.hidden if shape.family == "bert" else 0
+    return _all(shape) - tables - positions - kinds
+
+
+DEFINITIONS: Mapping[str, Definition] = MappingProxyType({
+    "6n": Definition(
+        "6 x parameters x tokens, no attention",
+        "Kaplan et al., arXiv:2001.08361 (2020), section 2.1; here N has the embedding, too",
+        _all, lambda shape: 0),
+    "palm": Definition(
+        "6 x parameters x tokens, and attention over all pairs of tokens",
+        "Chowdhery et al., PaLM, arXiv:2204.02311 (2022), appendix B; llm-foundry, picotron",
+        _all, lambda shape: 2),
+    "torchtitan": Definition(
+        "as palm, without embedding tables unless the head shares them",
+        "torchtitan 01c01c8 (2026), torchtitan/models/utils.py",
+        _without_lookups, lambda shape: 2),
+    "megatron": Definition(
+        "products with weights only, and attention over the pairs that a causal mask leaves",
+        "Megatron-LM d98e8a6 (2026), num_floating_point_operations; vocabularies unpadded",
+        multiplied, lambda shape: 1 if shape.causal else 2),
+    "counted": Definition(
+        "what torch counts when it runs the model: products with weights, attention over all pairs",
+        "torch.utils.flop_counter.FlopCounterMode with SDPBackend.MATH",
+        multiplied, lambda shape: 2),
+})
+
+
+EXACT = ("megatron", "counted")
+"""Definitions that count products one by one, and so can leave out what frozen weights save."""
+
+
+def flops(
+    shape: ModelShape, samples: int, adapters: Adapters | None = None,
+) -> tuple[tuple[str, int], ...]:
+    """Return the model's FLOPs of one training step on ``samples``, for each definition.
+
+    With adapters only for those that are `EXACT`: 6 for each parameter is no estimate there.
+    """
+    if adapters:
+        return tuple((name, samples * _with_adapters(DEFINITIONS[name], shape, adapters))
+                     for name in EXACT)
+    return tuple((name, samples * _of_sample(definition, shape))
+                 for name, definition in DEFINITIONS.items())
+
+
+def recomputed(
+    shape: ModelShape, samples: int, checkpointing: str, definition: str,
+    adapters: Adapters | None = None,
+) -> int:
+    """Return the FLOPs that activation checkpointing adds to a step: HFU counts them, MFU not.
+
+    A block is run again, but for its last product where nothing after it is kept for backward:
+    torch stops there. Attention counts as in ``definition``. Raises KeyError of unknown names.
+    """
+    if keeps_products(checkpointing):
+        return 0
+    blocks = sum(is_recomputed(checkpointing, block) for block in range(shape.layers))
+    low_rank = block_adapters(shape, adapters) if adapters else []
+    weights = block_weights(shape) + sum(item.elements for item in low_rank)
+    # BERT's last norm keeps what the last product returns, so there all of the block is run again.
+    last = 0 if shape.family == "bert" else shape.hidden * shape.inner
+    if last and low_rank and ".mlp." in low_rank[-1].name:
+        last = low_rank[-1].elements
+    products = 2 * shape.seq_length * (weights - last)
+    return samples * blocks * (products + _attention(DEFINITIONS[definition], shape))
+
+
+def _of_sample(definition: Definition, shape: ModelShape) -> int:
+    products = 6 * shape.seq_length * definition.weights(shape)
+    return products + 3 * shape.layers * _attention(definition, shape)
+
+
+def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters) -> int:
+    """Return the FLOPs on one sample where adapters alone are trained.
+
+    A frozen weight has a forward product and one for the gradient of its input, none for its own:
+    4 for each token and weight instead of 6. Before the first adapter is nothing that is trained,
+    so the first products of the first block have no gradient of their input, nor has their A.
+    """
+    idle = sum(item.elements + low_rank_tensors(item, adapters.rank)[0].elements
+               for item in first_products(shape))
+    weights = 4 * multiplied(shape) + 6 * count(shape, adapters) - 2 * idle
+    return shape.seq_length * weights + 3 * shape.layers * _attention(definition, shape)
+
+
+def _attention(definition: Definition, shape: ModelShape) -> int:
+    """Return what counts of one block's forward attention on one sample: two products."""
+    return 2 * shape.seq_length * shape.seq_length * shape.hidden * definition.halves(shape)

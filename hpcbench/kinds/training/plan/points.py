@@ -1,0 +1,148 @@
+"""The points of a block of trainings: models, sizes, strategies and options, multiplied out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+from hpcbench.config.blocks import TrainingBlock
+from hpcbench.config.implementations import OptionAxes
+from hpcbench.config.names import BACKENDS, unknown_name
+from hpcbench.errors import ConfigError
+from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES
+from hpcbench.kinds.training.plan.spec import StrategySpec
+from hpcbench.kinds.training.plan.strategies import STRATEGIES, strategy
+from hpcbench.plan.options import in_order, wanted
+from hpcbench.plan.points import Job
+from hpcbench.plan.workload import Option
+
+
+class Asked(NamedTuple):
+    """A model, and by its keys what the sweep gives instead of the model's own extents."""
+
+    model: str
+    extents: tuple[tuple[str, int], ...]
+
+
+class Setting(NamedTuple):
+    """How a step is taken, whatever the strategy: fields of `TrainingBlock` and of `Training`."""
+
+    batch_size: int
+    accumulation: int
+    dtype: str
+    optimizer: str
+    checkpointing: str
+    communication: str
+    data: str
+    library: str
+    compile: bool
+
+
+class TrainingPoint(NamedTuple):
+    """One value of every axis."""
+
+    asked: Asked
+    setting: Setting
+    device: str
+    env: tuple[tuple[str, str], ...]
+    world_size: int
+    strategy: StrategySpec
+    options: tuple[tuple[str, Option], ...]
+    backend: str
+    mode: str
+    warmup: int
+    iterations: int | str
+    validate: bool
+    wakeup_s: float
+
+
+class _Choice(NamedTuple):
+    """A strategy with one value for each option; without a ``backend`` the block's hold."""
+
+    strategy: StrategySpec
+    options: tuple[tuple[str, Option], ...]
+    backend: str | None
+
+
+def training_points(title: str, block: TrainingBlock, job: Job) -> Iterator[TrainingPoint]:
+    """Return the points of a block. Raises ConfigError that lists every unknown name or value."""
+    problems = dict.fromkeys(_problems(block))
+    if problems:
+        raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
+    return _points(block, job)
+
+
+def _points(block: TrainingBlock, job: Job) -> Iterator[TrainingPoint]:
+    config, choices = job.config, tuple(_choices(block))
+    variables = tuple(product(*([(name, value) for value in block.env[name]]
+                                for name in sorted(block.env))))
+    inner = tuple(product(
+        block.mode or (config.measure.mode,), block.warmup or (config.measure.warmup,),
+        block.iterations or (config.measure.iterations,), block.check or (config.measure.check,),
+        block.wakeup_s or (config.launch.wakeup_s,)))
+    for asked, setting, device, env, size in product(
+            _models(block), _settings(block), block.device, variables, block.world_size):
+        for choice in choices:
+            every = choice.strategy.ranks(dict(choice.options)) or job.world_size
+            ranks = every if size == "all" else int(size)
+            backends = block.backend if choice.backend is None else (choice.backend,)
+            for backend, measured in product(backends, inner):
+                yield TrainingPoint(asked, setting, device, env, ranks, choice.strategy,
+                                    choice.options, backend, *measured)
+
+
+def _models(block: TrainingBlock) -> Iterator[Asked]:
+    """Yield each model with the extents that are of its kind: others are no axes of it."""
+    for model in block.model:
+        given = {key: values for key in EXTENTS[model] if (values := getattr(block, key))}
+        for extents in product(*given.values()):
+            yield Asked(model, tuple(zip(given, extents, strict=True)))
+
+
+def _settings(block: TrainingBlock) -> Iterator[Setting]:
+    for values in product(*(getattr(block, name) for name in Setting._fields)):
+        yield Setting(*values)
+
+
+def _choices(block: TrainingBlock) -> Iterator[_Choice]:
+    for name, sets in block.strategies.items():
+        spec = strategy(name)
+        assert spec is not None  # noqa: S101  (an unknown name has been refused)
+        for axes in sets:
+            own = {key: axes.get(key, (values.default,)) for key, values in spec.options.items()}
+            for backend, values in product(axes.get("backend", (None,)), product(*own.values())):
+                yield _Choice(spec, in_order(dict(zip(own, values, strict=True))),
+                              None if backend is None else str(backend))
+
+
+def _problems(block: TrainingBlock) -> Iterator[str]:
+    """Yield what names nothing: models, strategies, options, values."""
+    yield from (f"model: {unknown_name(name, NAMES)}" for name in block.model
+                if name not in EXTENTS)
+    taken = {key for name in block.model for key in EXTENTS.get(name, ())}
+    all_keys = dict.fromkeys(key for keys in EXTENTS.values() for key in keys)
+    yield from (f"{key}: {' and '.join(block.model)} has no such extent; take away {key}, or name "
+                f"a model that has it" for key in all_keys
+                if key not in taken and getattr(block, key) and set(block.model) <= set(EXTENTS))
+    for name, sets in block.strategies.items():
+        spec = strategy(name)
+        if spec is None:
+            known = [spec.name for spec in STRATEGIES]
+            yield f"strategies.{name}: {unknown_name(name, known)}"
+            continue
+        for axes in sets:
+            yield from _bad_options(f"strategies.{name}", axes, spec)
+
+
+def _bad_options(where: str, axes: OptionAxes, spec: StrategySpec) -> Iterator[str]:
+    for option, values in axes.items():
+        if option == "backend":
+            yield from (f"{where}.backend: {unknown_name(value, BACKENDS)}"
+                        for value in values if value not in BACKENDS)
+        elif option not in spec.options:
+            yield f"{where}: {unknown_name(option, [*spec.options, 'backend'])}"
+        else:
+            allowed = spec.options[option]
+            yield from (f"{where}.{option}: {wanted(value, [allowed])}"
+                        for value in values if not allowed.allows(value))

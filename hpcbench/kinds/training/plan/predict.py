@@ -1,0 +1,127 @@
+"""What a training will need, before it runs: memory, flops and traffic of a rank. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from hpcbench.kinds.training.plan.adapters import adapters_of, laid_out
+from hpcbench.kinds.training.plan.any_model import flops_again, model_of, part_tensors
+from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
+from hpcbench.kinds.training.plan.layout import divided, layout_of
+from hpcbench.kinds.training.plan.memory import Memory, memory_of
+from hpcbench.kinds.training.plan.models import ModelShape, is_recomputed
+from hpcbench.kinds.training.plan.pipeline_traffic import pipeline_calls
+from hpcbench.kinds.training.plan.resnet import ResNetShape, stage_flops
+from hpcbench.kinds.training.plan.shares import SPEED_BYTES, is_dynamic
+from hpcbench.kinds.training.plan.stages import Stage, stages_of
+from hpcbench.kinds.training.plan.tensor_traffic import tensor_calls
+from hpcbench.kinds.training.plan.tensors import Tensor, trained
+from hpcbench.kinds.training.plan.traffic import (
+    Calls,
+    calls,
+    ddp_calls,
+    fsdp_calls,
+    together,
+    zero1_calls,
+)
+from hpcbench.plan.workload import Training
+
+_OVERFLOWED = 4
+"""Bytes in which ranks with parts of a model tell each other whether fp16 gradients overflowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What one step needs of a rank.
+
+    ``hardware_flops`` are what it executes, recomputation included, ``calls`` its collectives.
+    """
+
+    memory: Memory = field(default_factory=Memory)
+    hardware_flops: int = 0
+    calls: tuple[Calls, ...] = ()
+
+    @property
+    def wire_bytes(self) -> int:
+        """Return sizes of all collectives times their busbw factors."""
+        return sum(item.wire_bytes for item in self.calls)
+
+    @property
+    def collectives(self) -> int:
+        """Return how many collectives the rank calls."""
+        return sum(item.count for item in self.calls)
+
+
+def hardware_flops(work: Training, definition: str = EXECUTED) -> int:
+    """Return the FLOPs of a step on all ranks with those that checkpointing adds.
+
+    ``definition`` says how attention counts. Raises KeyError of unknown names.
+    """
+    return dict(work.flops)[definition] + flops_again(work, definition)
+
+
+def predict(work: Training) -> Prediction:
+    """Return the prediction for the rank that needs most memory."""
+    return max((predict_stage(work, stage) for stage in stages_of(work)),
+               key=lambda found: found.memory.total)
+
+
+def predict_stage(work: Training, stage: Stage) -> Prediction:
+    """Return the prediction for a rank with these parts of the model."""
+    return Prediction(memory_of(work, stage), _flops(work, stage),
+                      together(_calls(work, stage)))
+
+
+def _flops(work: Training, stage: Stage) -> int:
+    """Return the FLOPs of a rank: those of its blocks, and of the ends that it has."""
+    if work.communication == "only":
+        return 0
+    shape = model_of(work)
+    if isinstance(shape, ResNetShape):
+        return stage_flops(shape, stage.blocks, work.batch_size)
+    if adapters_of(work):  # which no strategy divides among stages
+        return hardware_flops(work) // work.dp
+    one, two = (dict(flops(replace(shape, layers=layers), work.batch_size))[EXECUTED]
+                for layers in (1, 2))
+    again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
+    of_recomputed = recomputed(replace(shape, layers=1), work.batch_size, work.checkpointing,
+                               EXECUTED)
+    head = (one - (two - one)) * stage.last
+    return (len(stage.blocks) * (two - one) + again * of_recomputed + head) // work.tp
+
+
+def _calls(work: Training, stage: Stage) -> list[Calls]:
+    if work.communication == "off":
+        return []
+    layout, shape = layout_of(work), model_of(work)
+    local = laid_out(work, divided(stage.tensors(shape), work.tp))
+    found: list[Calls] = []
+    if layout.groups:
+        blocks = [laid_out(work, divided(part_tensors(shape, number), work.tp))
+                  for number in stage.blocks]
+        found += fsdp_calls(blocks, _roots(local, stage), layout.groups)
+    elif layout.bucket_mb is not None and work.dp > 1:
+        found += ddp_calls(trained(local), work.dp, layout.bucket_mb, layout.hook)
+        found += [zero1_calls(local, work.dp)] if layout.state_ranks > 1 else []
+        if is_dynamic(work):
+            found.append(calls("all_gather", work.dp, [SPEED_BYTES * work.dp]))
+    if work.tp > 1:
+        assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)
+        again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
+        found += tensor_calls(shape, stage, layout, again)
+    if work.pp > 1:
+        found.append(pipeline_calls(work, shape, stage, layout))
+    if work.dtype == "fp16" and work.tp * work.pp > 1:
+        found.append(calls("all_reduce", work.dp * work.tp * work.pp, [_OVERFLOWED]))
+    elif work.dtype == "fp16" and layout.shards > 1:
+        found.append(calls("all_reduce", layout.shards, [_OVERFLOWED]))
+    return found
+
+
+def _roots(local: Sequence[Tensor], stage: Stage) -> list[list[Tensor]]:
+    """Return what is no block, as it is gathered: at once, or with the stage that it is of."""
+    ends = [[item for item in local if item.name.startswith(end)]
+            for end in (("embedding.", "stem."), "head.")]
+    together = ends if stage.alone else [ends[0] + ends[1]]
+    return [items for items in together if items]

@@ -1,0 +1,86 @@
+"""What tensor-parallel ranks exchange in a step: hidden states, and with them their gradients.
+
+Shoeybi et al., Megatron-LM (arXiv 1909.08053), section 3: each of the two halves of a block sums
+its results in forward and the gradients of its input in backward. Korthikanti et al. (arXiv
+2205.05198), section 4.2.2: with sequence parallelism each sum is a reduce-scatter, with an
+all-gather on the other side, of the same bytes on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpcbench.kinds.training.plan.activations import Kept
+from hpcbench.kinds.training.plan.layout import Layout
+from hpcbench.kinds.training.plan.models import ModelShape
+from hpcbench.kinds.training.plan.stages import Stage
+from hpcbench.kinds.training.plan.traffic import Calls, calls
+
+_GRADIENT = 4
+_LOSS_SUMS = 3
+"""Of a loss of divided logits: the largest logit, the sum of exponentials, the target's logit."""
+
+
+def tensor_calls(
+    shape: ModelShape, stage: Stage, layout: Layout, recomputed: int,
+) -> Iterator[Calls]:
+    """Yield the calls of a step of a rank with these parts; ``recomputed`` counts its blocks."""
+    kept, parts, tokens = layout.kept, layout.parts, layout.tokens
+    hidden = tokens * shape.hidden
+    sums = _sums(stage, shape, hidden, kept, recomputed)
+    head = [hidden * (kept.element if shape.family == "bert" else kept.wide)] * stage.last
+    if not kept.by_tokens:
+        yield calls("all_reduce", kept.tp, (sums + head) * parts)
+    else:
+        # BERT's head has a product of its own, before which it gathers all tokens
+        bert = shape.family == "bert"
+        yield calls("reduce_scatter", kept.tp, (sums if bert else sums + head) * parts)
+        yield calls("all_gather", kept.tp,
+                    _gathers(shape, stage, hidden, kept, recomputed) * parts)
+        yield calls("all_reduce", kept.tp,
+                    [*_norms(shape, stage, layout), *(head * bert * parts)])
+    if stage.last and kept.by_words:
+        yield calls("all_reduce", kept.tp, [tokens * _GRADIENT] * _LOSS_SUMS * parts)
+    elif stage.last:
+        padded = -(-shape.vocab // kept.tp) * kept.tp
+        yield calls("all_gather", kept.tp, [tokens * padded * kept.element] * parts)
+
+
+def _sums(
+    stage: Stage, shape: ModelShape, hidden: int, kept: Kept, recomputed: int,
+) -> list[int]:
+    """Return the sizes of the sums of one micro-batch but for the head's, which is in backward.
+
+    Of the embedding in forward, of each half of a block in both. What is computed again sums again,
+    but for a last product whose result nothing needs.
+    """
+    again = recomputed * (2 if shape.family == "bert" else 1)
+    halves = 2 * len(stage.blocks)
+    return ([hidden * kept.wide] * (stage.first + halves)
+            + [hidden * kept.element] * (halves + again))
+
+
+def _gathers(
+    shape: ModelShape, stage: Stage, hidden: int, kept: Kept, recomputed: int,
+) -> list[int]:
+    """Return the sizes of what is gathered in one micro-batch under sequence parallelism."""
+    tables = stage.first * {"gpt": 1, "llama": 0, "bert": 2}[shape.family]
+    halves = 2 * len(stage.blocks)
+    ends = stage.first + stage.last
+    return ([hidden * kept.wide] * (ends + halves + 2 * recomputed)
+            + [hidden * kept.element] * halves
+            + [shape.seq_length * shape.hidden * kept.wide] * tables)
+
+
+def _norms(shape: ModelShape, stage: Stage, layout: Layout) -> list[int]:
+    """Return the sizes of the gradients of norms, of which each rank has seen some tokens.
+
+    They are summed when gradients are exchanged: those of one micro-batch as they are, those of
+    several in fp32, in which they were added up.
+    """
+    exchanges = layout.groups.exchanges if layout.groups else 1
+    size = layout.kept.wide if layout.parts == exchanges else _GRADIENT
+    named = [item for item in stage.tensors(shape) if "norm." in item.name]
+    if shape.family == "bert":  # its head gathers tokens before it
+        named = [item for item in named if not item.name.startswith("head.")]
+    return [item.elements * size for item in named] * exchanges

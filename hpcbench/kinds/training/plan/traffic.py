@@ -1,0 +1,159 @@
+"""What the ranks of a data-parallel group exchange in a step, counted from the parameters.
+
+Sizes are those of nccl-tests; bytes on the wire are sizes times busbw factors
+(`operations.bandwidth.busbw_factor`). What is counted is what torch 2.13 calls: a test compares it
+with the calls that a step makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hpcbench.kinds.training.plan.tensors import Tensor, trained
+
+_WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+"""Times (n - 1) / n: the busbw factor on n ranks."""
+_COMPRESSED = {"none": 4, "bf16": 2, "fp16": 2}
+"""Bytes of a gradient's element under a comm hook of DDP."""
+_WORTH = 2
+"""PowerSGD compresses a matrix if that saves more than this factor (its min_compression_rate)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of one collective in one step: how many, their sizes together, and on the wire."""
+
+    collective: str
+    count: int
+    size_bytes: int
+    wire_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """How parameters that are handled block by block are spread.
+
+    Attributes:
+        shards: ranks that each is divided among.
+        copies: groups of shards that have the same.
+        element_bytes: bytes of an element that is gathered.
+        reshard: whether blocks give up what they gathered between forward and backward.
+        reshard_root: whether what is no block does.
+        rounds: how often in a step all that is needed is gathered.
+        exchanges: how often in a step gradients are exchanged.
+    """
+
+    shards: int = 1
+    copies: int = 1
+    element_bytes: int = 4
+    reshard: bool = False
+    reshard_root: bool = False
+    rounds: int = 1
+    exchanges: int = 1
+
+
+def calls(collective: str, ranks: int, sizes: Sequence[int]) -> Calls:
+    """Return the calls of a collective on so many ranks; one without ranks to talk to is none."""
+    size = sum(sizes)
+    if collective in _WIRE:
+        wire = _WIRE[collective] * size * (ranks - 1) // ranks
+    else:
+        wire = size if ranks > 1 else 0
+    return Calls(collective, len(sizes), size, wire)
+
+
+def together(parts: Iterable[Calls]) -> tuple[Calls, ...]:
+    """Return the calls of each collective added up, in the order of first appearance."""
+    found: dict[str, Calls] = {}
+    for part in parts:
+        was = found.get(part.collective, Calls(part.collective, 0, 0, 0))
+        found[part.collective] = Calls(
+            part.collective, was.count + part.count, was.size_bytes + part.size_bytes,
+            was.wire_bytes + part.wire_bytes)
+    return tuple(part for part in found.values() if part.count)
+
+
+def ddp_calls(
+    parameters: Sequence[Tensor], ranks: int, bucket_mb: int, hook: str = "none",
+) -> list[Calls]:
+    """Return what DDP calls: an all_reduce of each bucket of fp32 gradients.
+
+    The hooks ``bf16`` and ``fp16`` halve them. ``powersgd`` of rank 1 (Vogels et al., arXiv
+    1905.13727) has three of each bucket: what is not worth to be compressed, and the two vectors
+    that stand for each matrix of the rest.
+    """
+    filled = buckets(parameters, bucket_mb)
+    if hook != "powersgd":
+        sizes = [sum(item.elements for item in bucket) * _COMPRESSED[hook] for bucket in filled]
+        return [calls("all_reduce", ranks, sizes)]
+    return [calls("all_reduce", ranks, [4 * part for bucket in filled
+                                        for part in _powersgd(bucket)])]
+
+
+def buckets(parameters: Sequence[Tensor], bucket_mb: int) -> list[list[Tensor]]:
+    """Return the buckets of DDP: gradients in the order in which backward gives them.
+
+    A bucket is full as soon as it has ``bucket_mb`` MiB (compute_bucket_assignment_by_size).
+    """
+    filled: list[list[Tensor]] = []
+    space = 0
+    for parameter in reversed(parameters):
+        if space <= 0:
+            filled.append([])
+            space = bucket_mb * 2**20
+        filled[-1].append(parameter)
+        space -= parameter.held_bytes
+    return filled
+
+
+def _powersgd(bucket: Sequence[Tensor]) -> tuple[int, int, int]:
+    """Return the elements that travel as they are, those of all P, and those of all Q."""
+    shapes = [(item.extents[0], item.elements // item.extents[0]) for item in bucket]
+    worth = [(rows, columns) for rows, columns in shapes
+             if (rows + columns) * _WORTH < rows * columns]
+    rest = sum(rows * columns for rows, columns in shapes if (rows, columns) not in worth)
+    return rest, sum(rows for rows, _ in worth), sum(columns for _, columns in worth)
+
+
+def zero1_calls(parameters: Sequence[Tensor], ranks: int) -> Calls:
+    """Return how ZeRO stage 1 shares what it has updated: a broadcast of each parameter."""
+    return calls("broadcast", ranks, [4 * item.elements for item in parameters])
+
+
+def sharded_bytes(group: Sequence[Tensor], shards: int, element_bytes: int) -> int:
+    """Return the size of a group of parameters that FSDP gathers at once.
+
+    Each is divided by its first extent, padded to equal shards.
+    """
+    return sum(-(-item.extents[0] // shards) * shards * (item.elements // item.extents[0])
+               * travelling_bytes(item, element_bytes) for item in group)
+
+
+def travelling_bytes(item: Tensor, element_bytes: int) -> int:
+    """Return the bytes of an element of a parameter when it is gathered: packed ones stay so."""
+    return 1 if item.element_bytes == 1 else element_bytes
+
+
+def fsdp_calls(
+    blocks: Sequence[Sequence[Tensor]], roots: Sequence[Sequence[Tensor]], groups: Groups,
+) -> list[Calls]:
+    """Return what FSDP calls for blocks, and for what else is gathered together.
+
+    Each is gathered in forward and, if ``reshard``, again in backward; gradients of what is trained
+    are scattered in fp32, and averaged over ``copies`` of the shards (Rajbhandari et al., ZeRO,
+    arXiv 1910.02054, section 7). Without shards there are copies alone, and nothing to gather.
+    """
+    again = [*blocks] * groups.reshard + [*roots] * groups.reshard_root
+    gathered = [sharded_bytes(group, groups.shards, groups.element_bytes)
+                for group in (*blocks, *roots, *again)]
+    scattered = [sharded_bytes(gradients, groups.shards, 4)
+                 for gradients in map(trained, (*blocks, *roots)) if gradients]
+    averaged = [size // groups.shards for size in scattered] * groups.exchanges
+    found = []
+    if groups.shards > 1:
+        found = [calls("all_gather", groups.shards, gathered * groups.rounds),
+                 calls("reduce_scatter", groups.shards, scattered * groups.exchanges)]
+    if groups.copies > 1:
+        found.append(calls("all_reduce", groups.copies, averaged))
+    return found

@@ -1,0 +1,1 @@
+"""Training steps as a worker runs them: models, strategies, data, phases, parity."""

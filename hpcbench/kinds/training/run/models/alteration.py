@@ -1,0 +1,83 @@
+"""How blocks are run other than as they are written: computed again in backward, and compiled.
+
+A block gets a class of its own with another ``forward``. That stands inside of what strategies hook
+to the block, such as gathering its weights, which is then neither compiled nor done again. An
+attribute of the block would hold the block itself, whose memory would outlive its last user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
+
+_PRODUCTS = {
+    "aten": ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention",
+             "_scaled_dot_product_flash_attention_for_cpu",
+             "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+             "_scaled_dot_product_fused_attention_overrideable"),
+    "bitsandbytes": ("gemm_4bit",)}
+"""What products of matrices and attention become, whichever kernel torch chooses, and products with
+weights in 4 bits, where bitsandbytes was imported."""
+BACKEND = "inductor"
+"""Of torch.compile."""
+Forward = Callable[..., Any]
+
+
+def alter(blocks: Mapping[int, nn.Module], checkpointing: str, compiles: bool) -> None:
+    """Let blocks, by their numbers in the whole model, be run as a training says."""
+    kinds: dict[tuple[type[nn.Module], bool], type[nn.Module]] = {}
+    for number, block in blocks.items():
+        again = is_recomputed(checkpointing, number)
+        if again or compiles:
+            key = type(block), again
+            kinds[key] = kinds.get(key) or _kind(
+                type(block), _rerun(checkpointing) if again else None, compiles)
+            block.__class__ = kinds[key]
+
+
+def products() -> list[Any]:
+    """Return the operators whose results are kept by ``checkpointing: operators``."""
+    return [getattr(operators, name).default for library, names in _PRODUCTS.items()
+            for operators in (getattr(torch.ops, library),) for name in names
+            if hasattr(operators, name)]
+
+
+def compiled(function: Forward) -> Forward:
+    """Return a function that is compiled for each shape it is called with, as one graph.
+
+    One thread compiles: torch would keep a pool of processes beside a worker that measures.
+    """
+    options = {"compile_threads": 1} if BACKEND == "inductor" else None
+    found: Forward = torch.compile(
+        function, fullgraph=True, dynamic=False, backend=BACKEND, options=options)
+    return found
+
+
+def _kind(kind: type[nn.Module], rerun: Forward | None, compiles: bool) -> type[nn.Module]:
+    """Return a class whose forward is another. It is set later: transformers changes new ones."""
+    plain = kind.forward
+
+    def forward(self: nn.Module, *arguments: Any, **named: Any) -> Any:
+        if rerun is None or not torch.is_grad_enabled():
+            return plain(self, *arguments, **named)
+        return rerun(partial(plain, self), *arguments, **named)
+
+    found: Any = type(kind.__name__, (kind,), {})
+    found.forward = compiled(forward) if compiles else forward
+    altered: type[nn.Module] = found
+    return altered
+
+
+def _rerun(checkpointing: str) -> Forward:
+    """Return what calls a function, and calls it again in backward."""
+    rerun = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+    if not keeps_products(checkpointing):
+        return rerun
+    return partial(rerun, context_fn=partial(create_selective_checkpoint_contexts, products()))

@@ -1,0 +1,50 @@
+"""The model of a training and its loss, of whichever kind, and run as the training says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from hpcbench.config.names import OWN_LIBRARY
+from hpcbench.kinds.training.plan.any_model import model_of
+from hpcbench.kinds.training.plan.resnet import ResNetShape
+from hpcbench.kinds.training.run.models.alteration import alter, compiled
+from hpcbench.kinds.training.run.models.model import Model, mean_loss
+from hpcbench.kinds.training.run.models.resnet import ResNet
+from hpcbench.kinds.training.run.models.transformer import Transformer
+from hpcbench.plan.workload import Training
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def make_model(work: Training, blocks: range | None = None) -> Model:
+    """Return the model of a training, or the stage of it that has ``blocks``; weights are not set.
+
+    Only ours have stages.
+    """
+    model = _as_written(work, blocks)
+    alter({part.number: part.module for part in model.parts() if part.number is not None},
+          work.checkpointing, work.compile)
+    return model
+
+
+def make_loss(work: Training) -> Loss:
+    """Return what computes the loss of logits and targets, compiled if blocks are.
+
+    Not where ranks have parts of the logits or gather them: torch compiles no graph that begins
+    with a tensor that is still being communicated.
+    """
+    return compiled(mean_loss) if work.compile and work.tp == 1 else mean_loss
+
+
+def _as_written(work: Training, blocks: range | None) -> Model:
+    shape = model_of(work)
+    if isinstance(shape, ResNetShape):
+        return ResNet(shape, blocks)
+    if work.library == OWN_LIBRARY:
+        return Transformer(shape, blocks)
+    # Importing the library takes seconds, and not everyone has it.
+    from hpcbench.kinds.training.run.models.library import LibraryModel
+
+    return LibraryModel(shape, work.model)

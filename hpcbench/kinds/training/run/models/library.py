@@ -1,0 +1,126 @@
+"""The same models as library ``transformers`` has them, with random weights: nothing is loaded.
+
+Only configurations are made here, with the published extents or smaller ones. The blocks' dropout
+is 0 and attention is torch's ``scaled_dot_product_attention``. Mistral's window of 4096 tokens is
+left out: up to that length it is the causal attention, for which torch needs no mask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from torch import nn
+
+from hpcbench.kinds.training.plan.models import ModelShape
+from hpcbench.kinds.training.run.models.model import Model, Part
+from hpcbench.kinds.training.run.models.weights import of_transformer
+
+
+class _Recipe(NamedTuple):
+    """A class, what makes its configuration, and where its blocks and other parts are."""
+
+    kind: type[nn.Module]
+    configuration: Callable[[ModelShape], Any]
+    before: tuple[str, ...]
+    blocks: str
+    behind: tuple[str, ...]
+
+
+def _gpt(shape: ModelShape) -> Any:
+    return transformers.GPT2Config(
+        vocab_size=shape.vocab, n_positions=shape.seq_length, n_embd=shape.hidden,
+        n_layer=shape.layers, n_head=shape.heads, n_inner=shape.inner, resid_pdrop=0.0,
+        embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None,
+        attn_implementation="sdpa")
+
+
+def _bert(shape: ModelShape) -> Any:
+    return transformers.BertConfig(
+        vocab_size=shape.vocab, max_position_embeddings=shape.seq_length,
+        hidden_size=shape.hidden, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, intermediate_size=shape.inner, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, attn_implementation="sdpa")
+
+
+def _llama(shape: ModelShape) -> Any:
+    return transformers.LlamaConfig(**_rotary(shape))
+
+
+def _mistral(shape: ModelShape) -> Any:
+    return transformers.MistralConfig(sliding_window=None, **_rotary(shape))
+
+
+def _rotary(shape: ModelShape) -> dict[str, Any]:
+    return {
+        "vocab_size": shape.vocab, "max_position_embeddings": shape.seq_length,
+        "hidden_size": shape.hidden, "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
+        "intermediate_size": shape.inner, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rotary_base},
+        "bos_token_id": None, "eos_token_id": None, "attn_implementation": "sdpa"}
+
+
+_ROTARY_PARTS = (("model.embed_tokens",), "model.layers",
+                 ("model.norm", "model.rotary_emb", "lm_head"))
+_RECIPES: Mapping[str, _Recipe] = MappingProxyType({
+    "gpt": _Recipe(transformers.GPT2LMHeadModel, _gpt, ("transformer.wte", "transformer.wpe"),
+                   "transformer.h", ("transformer.ln_f", "lm_head")),
+    "bert": _Recipe(transformers.BertForMaskedLM, _bert, ("bert.embeddings",),
+                    "bert.encoder.layer", ("cls",)),
+    "mistral": _Recipe(transformers.MistralForCausalLM, _mistral, *_ROTARY_PARTS),
+    "llama": _Recipe(transformers.LlamaForCausalLM, _llama, *_ROTARY_PARTS),
+})
+_NAME = "library"
+"""What the names of all parameters begin with: that of the attribute below."""
+_INTO_RESIDUAL = re.compile(r"library\..*\.(c_proj|o_proj|down_proj|output\.dense)\.weight")
+
+
+class LibraryModel(Model):
+    """A model of the library; its names are the library's, behind ``library.``."""
+
+    def __init__(self, shape: ModelShape, name: str) -> None:
+        """``name`` is the model's: Mistral's class is another than Llama's."""
+        super().__init__()
+        self._recipe = _RECIPES["mistral" if name.startswith("mistral") else shape.family]
+        self.shape = shape
+        self.library = self._recipe.kind(self._recipe.configuration(shape)).train()
+
+    def parts(self) -> Iterator[Part]:
+        """Yield embeddings, the library's layers, norm and head, and what turns queries."""
+        recipe = self._recipe
+        yield from map(self._end, recipe.before)
+        for number, block in enumerate(self.library.get_submodule(recipe.blocks)):
+            yield Part(f"{_NAME}.{recipe.blocks}.{number}.", block, number)
+        yield from map(self._end, recipe.behind)
+
+    def _end(self, name: str) -> Part:
+        return Part(f"{_NAME}.{name}.", self.library.get_submodule(name), None)
+
+    def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
+        """Return the first value of a whole parameter, fp32 on the CPU."""
+        return of_transformer(name, extents, seed, self.shape.layers if (
+            _INTO_RESIDUAL.fullmatch(name)) else 0)
+
+    def complete(self, device: torch.device) -> None:
+        """Tie what is tied, and make the tables of positions and angles."""
+        if self.shape.tied:
+            head = self.library.get_output_embeddings()
+            head.weight = self.library.get_input_embeddings().weight
+        if self.shape.family == "bert":
+            predictions, embeddings = self.library.cls.predictions, self.library.bert.embeddings
+            predictions.decoder.bias = predictions.bias
+            positions = torch.arange(self.shape.seq_length, device=device)[None]
+            embeddings.position_ids = positions
+            embeddings.token_type_ids = torch.zeros_like(positions)
+        elif self.shape.family == "llama":
+            rotary = type(self.library.model.rotary_emb)
+            self.library.model.rotary_emb = rotary(self.library.config).to(device)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits (samples, tokens, vocab)."""
+        return self.library(input_ids=tokens, use_cache=False).logits

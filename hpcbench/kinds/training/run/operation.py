@@ -1,0 +1,165 @@
+"""A training step as the measuring loop sees it: prepare, run, check."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hpcbench.backends.ledger import Ledger
+from hpcbench.backends.rehearsal import open_silent
+from hpcbench.errors import CaseError
+from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.run.compilation import SETTLING, forget, graphs
+from hpcbench.kinds.training.run.data import Loader
+from hpcbench.kinds.training.run.memory import Peak
+from hpcbench.kinds.training.run.parity import Disparity, Parity, parity
+from hpcbench.kinds.training.run.phases import PHASES, phase_clock
+from hpcbench.kinds.training.run.strategies.base import Strategy
+from hpcbench.operations.operation import Place
+from hpcbench.plan.workload import Training
+from hpcbench.trace.schema import ARRIVAL
+
+
+class TrainingOperation:
+    """One strategy on one model; a call is one optimizer step on new data.
+
+    If ``validate``, `parity` is proved first, on a strategy of its own; this one then begins with
+    the weights of the seed. Without communication there is none to prove: only losses are checked.
+    """
+
+    def __init__(self, spec: Training, place: Place, *, validate: bool) -> None:
+        self.name = spec.name
+        self.place = place
+        self._silent: Place | None = None
+        if spec.communication == "off":
+            self._silent = place = silent(place, Ledger(counts=False))
+            validate = False
+        make = _named(spec.runner)
+        self._spec = spec
+        self._loader = Loader(spec, place.device)
+        self._forget()
+        self._parity: Parity | None = parity(spec, place, make) if validate else None
+        self._unreported = self._parity.wrong if self._parity else None
+        self._forget()
+        self._peak = Peak(place.device)
+        self._strategy: Strategy = make(spec, place)
+        self._phases = phase_clock(place.device, time.perf_counter_ns)
+        self._rows: list[int] = []
+        self._step = 0
+        self._loss = torch.zeros(())
+        self._settle()
+        self._graphs = graphs() if spec.compile else 0
+
+    def _forget(self) -> None:
+        if self._spec.compile:
+            forget()
+
+    def _settle(self) -> None:
+        """Exchange gradients until that is done as ever after; the weights stay the seed's.
+
+        What is to be compiled is compiled by then.
+        """
+        phases = phase_clock(self.place.device, time.perf_counter_ns)
+        for _ in range(max(self._strategy.settling, SETTLING if self._spec.compile else 0)):
+            phases.begin()
+            batch = self._loader.batch(0, *self._strategy.share)
+            self._strategy.forward_backward(batch, phases)
+            self._strategy.discard()
+
+    def prepare(self) -> None:
+        """Begin a row of phases: the steps from here on are its."""
+        self._phases.settle()
+        self._rows.append(len(self._phases.steps))
+
+    def run(self) -> None:
+        """Take one step."""
+        phases, strategy = self._phases, self._strategy
+        phases.begin()
+        batch = self._loader.batch(self._step, *strategy.share)
+        phases.end("data")
+        self._loss = strategy.forward_backward(batch, phases)
+        strategy.update(phases)
+        strategy.rebalance(phases)
+        self._step += 1
+
+    def drag(self, seconds: float) -> None:
+        """Make this rank slow, for tests of what is done about it: each sample takes longer."""
+        self._strategy.drag(seconds)
+
+    def spoil(self) -> None:
+        """Make the loss wrong, for tests of the check."""
+        self._loss = torch.full((), math.nan)
+
+    def check(self) -> Disparity | None:
+        """Return what parity found, the first time; then whether the last step was a sound one."""
+        found, self._unreported = self._unreported, None
+        if found is not None:
+            return found
+        loss = float(self._loss)
+        if self._step == 1 and self._parity and (wrong := self._parity.loss_wrong(loss)):
+            return wrong
+        if self._strategy.holds_loss and not math.isfinite(loss):
+            return Disparity(1, 1, "losses", "loss", str(loss), "a finite number")
+        if self._spec.compile and (anew := graphs() - self._graphs):
+            return Disparity(anew, anew, "graphs", "graph", "compiled within a step",
+                             "compiled before the first one")
+        if self._strategy.updates_skipped():
+            return Disparity(1, 1, "updates", "update", "skipped: fp16 gradients overflowed",
+                             "a step of the optimizer")
+        return None
+
+    def answer(self) -> dict[str, Any]:
+        """Return what is told of the rows that were taken: phases in ns, memory in bytes, parity.
+
+        ``phases`` has a list of ``ns`` for each name, with an entry for every row of the trace: the
+        sum over the steps of that row. ``balance``: this replica's samples of a next step;
+        ``data``: how many samples a file has, and how many steps were taken.
+        """
+        held = self._strategy.held()
+        told: dict[str, Any] = {"phases": self._phase_rows(), "memory": {
+            "parameters": held.parameters, "gradients": held.gradients,
+            "optimizer_state": held.optimizer, **self._peak.read()}}
+        if self._parity:
+            told["parity"] = {"on": self._parity.on, "share": self._parity.share}
+        if is_dynamic(self._spec):
+            told["balance"] = {"samples": self._strategy.share[1]}
+        if self._loader.source.n_samples is not None:
+            told["data"] = {"samples": self._loader.source.n_samples, "steps": self._step}
+        return told
+
+    def _phase_rows(self) -> dict[str, Any]:
+        self._phases.settle()
+        steps = self._phases.steps
+        found = dict.fromkeys(name for step in steps for name in step)
+        names = [*(name for name in PHASES if name in found),
+                 *(name for name in found if name.startswith(ARRIVAL))]
+        bounds = [*self._rows, len(steps)]
+        rows = [steps[since:until] for since, until in zip(bounds, bounds[1:], strict=False)]
+        return {"names": names, "ns": [
+            [sum(step.get(name, 0) for step in row) for row in rows] for name in names]}
+
+    def close(self) -> None:
+        """Close what the strategy opened. All ranks call it."""
+        self._strategy.close()
+        if self._silent is not None:
+            dist.destroy_process_group(self._silent.group)
+
+
+def silent(place: Place, ledger: Ledger) -> Place:
+    """Return the place on a new group of the same ranks that communicates nothing."""
+    return replace(place, group=open_silent(place.numbers, ledger))
+
+
+def _named(place: str) -> Any:
+    """Return the class at ``module:class``."""
+    module, _, name = place.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise CaseError(f"{place} cannot be loaded: {error}") from error

@@ -1,0 +1,274 @@
+"""Parity before speed: a strategy must compute what a single process computes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import torch
+
+from hpcbench.kinds.training.plan.adapters import adapters_of
+from hpcbench.kinds.training.plan.shares import is_dynamic, unlike_shares
+from hpcbench.kinds.training.run.bounds import (
+    UNIT,
+    UPDATE_ROUNDINGS,
+    Bound,
+    arithmetic_bound,
+    gradient_bound,
+)
+from hpcbench.kinds.training.run.data import Loader
+from hpcbench.kinds.training.run.models.resnet import MOMENTUM
+from hpcbench.kinds.training.run.parity_model import tried, twin_words
+from hpcbench.kinds.training.run.phases import phase_clock
+from hpcbench.kinds.training.run.reference import Reference, reference_of
+from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy
+from hpcbench.operations.operation import Place
+from hpcbench.plan.workload import Training
+
+Tensors = Mapping[str, torch.Tensor]
+_LEAST = 0.01
+"""Of a parameter's share of the norm of all gradients. Gradients of keys' biases are exactly 0,
+since softmax does not see what all keys have in common: what is computed is rounding errors of
+larger numbers (seen: up to 3e-5 of the share in bf16). All others are larger than this."""
+_LEAST_OF_IMAGES = 1.0
+"""Of a ResNet's. A batch norm does not see what is added to a whole channel before it, so gradients
+of the biases of the norm before it are the few elements that a ReLU has cut, or exactly 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disparity:
+    """What differs from a single process: how many of how many, and the first of them."""
+
+    n_wrong: int
+    n_compared: int
+    what: str
+    first: str
+    got: str
+    expected: str
+
+    @property
+    def words(self) -> str:
+        """Return it for people."""
+        return (f"{self.n_wrong} of {self.n_compared} {self.what} are not those of a single "
+                f"process, first {self.first}: got {self.got}, expected {self.expected}")
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """What the comparison came to on this rank.
+
+    ``on`` says what was compared: the model, or a twin. ``share`` is the largest error found as a
+    share of what is allowed; above 1 there is a ``wrong``. ``loss`` is what the first step's is to
+    be, (expected, allowed error); None if a twin was compared, or if this rank knows no loss.
+    """
+
+    on: str
+    share: float
+    wrong: Disparity | None
+    loss: tuple[float, float] | None = None
+
+    def loss_wrong(self, loss: float) -> Disparity | None:
+        """Return what is wrong with the loss of the first step of another strategy so made."""
+        if self.loss is None:
+            return None
+        return _disparity("losses of the first step", [_loss(loss, *self.loss)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One comparison: error and what is allowed, and how to tell of it."""
+
+    name: str
+    error: float
+    allowed: float
+    got: str
+    expected: str
+
+    @property
+    def share(self) -> float:
+        """Return the error as a share of what is allowed; of what is no number, infinity."""
+        if not math.isfinite(self.error):
+            return math.inf
+        return self.error / self.allowed if self.error else 0.0
+
+
+def parity(
+    spec: Training, place: Place, make: Callable[[Training, Place], Strategy],
+) -> Parity:
+    """Compare one step of a fresh strategy with the reference, outside of all time.
+
+    Where replicas may get unlike shares of the global batch, they have such in the last comparison.
+    Compared are the loss of this rank's replica, all gradients, the running statistics of batch
+    norms, and the weights after a step of the optimizer with the strategy's own gradients. All
+    ranks call it. The strategy is closed then: what is timed is made anew from the seed.
+    """
+    work = tried(spec)
+    reference = reference_of(work, place.device)
+    with closing(make(work, place)) as strategy:
+        worst, wrong, loss = 0.0, None, None
+        if strategy.holds_loss and work is spec:
+            expected = reference.loss(*strategy.share)
+            loss = expected, arithmetic_bound(work) * abs(expected)
+        for what, found in _comparisons(work, strategy, reference):
+            worst = max(worst, *(item.share for item in found))
+            wrong = wrong or _disparity(what, found)
+    return Parity("the model" if work is spec else twin_words(work), worst, wrong, loss)
+
+
+def _comparisons(
+    work: Training, strategy: Strategy, reference: Reference,
+) -> Iterator[tuple[str, list[_Found]]]:
+    device = strategy.place.device
+    phases = phase_clock(device, time.perf_counter_ns)
+    loader = Loader(work, device)
+    frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
+    got: dict[str, torch.Tensor] = {}
+    for call in range(strategy.settling + 1):
+        if call == strategy.settling and is_dynamic(work):
+            strategy.divide(unlike_shares(work))
+        strategy.discard()
+        phases.begin()
+        loss = strategy.forward_backward(loader.batch(0, *strategy.share), phases)
+        if strategy.holds_loss:
+            expected = reference.loss(*strategy.share)
+            yield "losses", [_loss(float(loss), expected, arithmetic_bound(work) * abs(expected))]
+        if call == 0 and work.of_images:
+            yield "running statistics", list(_statistics(work, strategy, reference))
+        got = strategy.full_gradients()
+        yield "gradients", list(_gradients(
+            work, _exchange(strategy, call), got, reference.gradients))
+    strategy.update(phases)
+    weights = strategy.full_weights()
+    if got.keys() == reference.gradients.keys():
+        yield "updated weights", list(_weights(
+            weights, reference.weights, reference.updated(got)))
+    if adapters_of(work):
+        yield "norms of all gradients of adapters", [_norm_of_all(got)]
+        yield "adapters after a step", list(_changed(before, weights))
+        yield "frozen weights after a step", list(_unchanged(frozen, strategy.frozen()))
+
+
+def _exchange(strategy: Strategy, call: int) -> Exchange:
+    """Return what the exchange loses: those that project do not until the strategy is settled."""
+    early = strategy.exchange.projects and call < strategy.settling
+    return Exchange() if early else strategy.exchange
+
+
+def _loss(got: float, expected: float, allowed: float) -> _Found:
+    return _Found("loss", abs(got - expected), allowed, f"{got:.8g}", f"{expected:.8g}")
+
+
+def _gradients(
+    work: Training, exchange: Exchange, got: Tensors, expected: Tensors,
+) -> Iterator[_Found]:
+    """Compare every gradient with the reference's, in the norm.
+
+    An error is relative to the parameter's own gradient, or to `_LEAST` of its share of all
+    gradients where that is less.
+    """
+    bound = gradient_bound(work, exchange)
+    compare = _projected if exchange.projects else _equal
+    least = _LEAST_OF_IMAGES if work.of_images else _LEAST
+    whole = math.sqrt(sum(float(item.norm()) ** 2 for item in expected.values()))
+    count = sum(item.numel() for item in expected.values())
+    for name, theirs in expected.items():
+        share = whole * math.sqrt(theirs.numel() / count)
+        norm = max(float(theirs.norm()), least * share)
+        yield compare(name, got.get(name), theirs, bound, norm)
+    for name in got.keys() - expected.keys():
+        yield _Found(name, math.inf, 1.0, "a gradient", "no such parameter")
+
+
+def _statistics(
+    work: Training, strategy: Strategy, reference: Reference,
+) -> Iterator[_Found]:
+    """Compare running statistics of the rank's parts with those of its replica in the reference.
+
+    They are mixed with those at the start; an error is relative to what came in since.
+    """
+    expected, start = reference.buffers[strategy.replica], reference.start
+    for name, got in strategy.buffers().items():
+        theirs = expected[name].to(torch.float64)
+        kept = (1 - MOMENTUM) ** reference.parts if theirs.dim() else 0
+        came = theirs - kept * start[name]
+        yield _equal(name, got, theirs, Bound(arithmetic_bound(work)), float(came.norm()))
+
+
+def _equal(name: str, got: torch.Tensor | None, expected: torch.Tensor, bound: Bound,
+           norm: float) -> _Found:
+    if got is None or got.shape != expected.shape:
+        return _missing(name, got, expected)
+    ours = got.to(torch.float64)
+    allowed = bound.relative * norm + bound.floor * math.sqrt(expected.numel())
+    error = float((ours - expected).norm())
+    return _Found(name, error, allowed, f"norm {float(ours.norm()):.6g}, off by {error:.2g}",
+                  f"norm {float(expected.norm()):.6g}, off by {allowed:.2g} at most")
+
+
+def _projected(name: str, got: torch.Tensor | None, expected: torch.Tensor, bound: Bound,
+               norm: float) -> _Found:
+    """Compare a gradient p that may be a projection of g: then <p, g> = <p, p>, and p is not 0.
+
+    PowerSGD's approximation in its first step is P P^T G, P orthonormal (Vogels et al.,
+    arXiv:1905.13727, 2019, algorithm 1); what it does not compress is G itself.
+    """
+    if got is None or got.shape != expected.shape:
+        return _missing(name, got, expected)
+    ours = got.to(torch.float64)
+    product, square = float((ours * expected).sum()), float((ours * ours).sum())
+    error = abs(product - square) if square else math.inf
+    return _Found(name, error, bound.relative * norm * norm, f"<p, p> = {square:.6g}",
+                  f"<p, g> = {product:.6g} of a projection p of the gradient g")
+
+
+def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Found]:
+    """Compare every weight after the step: an optimizer's arithmetic is element by element."""
+    for name, theirs in expected.items():
+        if name not in got or got[name].shape != theirs.shape:
+            yield _missing(name, got.get(name), theirs)
+            continue
+        errors = (got[name].to(torch.float64) - theirs).abs()
+        allowed = UPDATE_ROUNDINGS * UNIT["fp32"] * (
+            theirs.abs() + before[name].abs() + (theirs - before[name]).abs())
+        at = int((errors / allowed.clamp_min(1e-300)).argmax())
+        yield _Found(name, float(errors.flatten()[at]), float(allowed.flatten()[at]),
+                     f"{float(got[name].flatten()[at]):.9g} (element {at})",
+                     f"{float(theirs.flatten()[at]):.9g}")
+
+
+def _norm_of_all(gradients: Tensors) -> _Found:
+    """See that there is something to learn: a chain of packed weights may give no gradient."""
+    norm = math.sqrt(sum(float(item.norm()) ** 2 for item in gradients.values()))
+    return _Found("norm", 0.0 if norm > 0 else math.inf, 1.0, f"{norm:.6g}", "more than 0")
+
+
+def _changed(before: Tensors, after: Tensors) -> Iterator[_Found]:
+    """See that each adapter is another one after a step."""
+    for name, weight in before.items():
+        same = name in after and torch.equal(weight, after[name])
+        yield _Found(name, math.inf if same else 0.0, 1.0, "the same", "others")
+
+
+def _unchanged(before: Tensors, after: Tensors) -> Iterator[_Found]:
+    """See that this rank's part of each frozen weight is the same to the last bit."""
+    for name, weight in before.items():
+        same = name in after and torch.equal(weight, after[name])
+        yield _Found(name, 0.0 if same else math.inf, 1.0, "others", "the same")
+    if not before:
+        yield _Found("weights", math.inf, 1.0, "none", "those of the model")
+
+
+def _missing(name: str, got: torch.Tensor | None, expected: torch.Tensor) -> _Found:
+    found = "none" if got is None else f"shape {tuple(got.shape)}"
+    return _Found(name, math.inf, 1.0, found, f"shape {tuple(expected.shape)}")
+
+
+def _disparity(what: str, found: list[_Found]) -> Disparity | None:
+    wrong = [item for item in found if not item.share <= 1]
+    if not wrong:
+        return None
+    first = wrong[0]
+    return Disparity(len(wrong), len(found), what, first.name, first.got, first.expected)

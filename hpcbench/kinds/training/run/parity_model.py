@@ -1,0 +1,86 @@
+"""What parity is tried on: the model itself, or a small one of the same kind where it is large."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from hpcbench.kinds.training.plan.adapters import NF4_BLOCK, adapters_of
+from hpcbench.kinds.training.plan.build_workload import counted
+from hpcbench.kinds.training.plan.layout import layout_of
+from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_of
+from hpcbench.kinds.training.plan.strategies import strategy
+from hpcbench.kinds.training.plan.validity import why_not
+from hpcbench.plan.workload import SYNTHETIC, Training
+
+MOST_PARAMETERS = 20_000_000
+"""Of a model that is tried itself: the reference takes 16 bytes for each, in fp64."""
+MOST_FLOPS = 2e10
+"""Of its reference, 6 for a parameter and token: seconds of one core in fp64."""
+_HEAD_DIM = 8
+_TOKENS = 16
+_VOCAB = 128
+_CLASSES = 128
+_WIDTH = 8
+_VALUES = 16
+"""The least that each batch norm of a twin has of a channel: of very few, statistics are noise."""
+_HALVINGS = 32
+"""Pixels of an image for each behind the last block."""
+
+
+def tried(spec: Training) -> Training:
+    """Return the training that parity is tried on, ``spec`` itself if it is small enough.
+
+    A twin has all that makes the layout: degrees, options, batch and accumulation, and extents
+    that are divisible as the model's are. Its layers are the fewest that the strategy takes.
+    """
+    if spec.of_images:
+        return _tried_images(spec)
+    assert spec.tokens is not None  # noqa: S101  (it has no images)
+    if (spec.parameters <= MOST_PARAMETERS
+            and 6.0 * spec.parameters * spec.tokens <= MOST_FLOPS):
+        return spec
+    kv_heads = spec.tp * min(2, spec.kv_heads // spec.tp)
+    heads = kv_heads * min(2, spec.heads // spec.kv_heads)
+    adapters = adapters_of(spec)
+    hidden = NF4_BLOCK if adapters and adapters.packed else _HEAD_DIM * heads
+    twin = replace(
+        spec, data=SYNTHETIC, shrunk=True, hidden=hidden, heads=heads, kv_heads=kv_heads,
+        inner=2 * hidden, vocab=min(spec.vocab, _VOCAB * spec.tp),
+        seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp)))
+    return counted(_shallow(twin, least=2 * spec.pp))
+
+
+def twin_words(spec: Training) -> str:
+    """Return what a twin is, for people."""
+    layers = "1 layer" if spec.layers == 1 else f"{spec.layers} layers"
+    if spec.of_images:
+        return f"a twin of {layers}, width {spec.width}, images of {spec.image_size} pixels"
+    return (f"a twin of {layers}, hidden {spec.hidden}, {spec.heads} heads, "
+            f"{spec.seq_length} tokens")
+
+
+def _tried_images(spec: Training) -> Training:
+    """Return what a ResNet is tried on: itself if it is no larger than a twin, and narrow.
+
+    Errors grow with the layers, and a wide one's ReLUs cut half of all values (`bounds`).
+    """
+    pixels = math.isqrt(-(-_VALUES // layout_of(spec).samples) - 1) + 1
+    twin = _shallow(replace(spec, shrunk=True, width=min(spec.width, _WIDTH),
+                            classes=min(spec.classes, _CLASSES), image_size=_HALVINGS * pixels),
+                    least=len(RESNETS[spec.model].blocks))
+    fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == twin.layers
+            and twin.image_size <= spec.image_size <= 2 * twin.image_size)
+    return spec if fits else counted(twin)
+
+
+def _shallow(twin: Training, least: int) -> Training:
+    """Return the twin with the fewest layers that its strategy takes, from ``least`` on."""
+    known = strategy(twin.strategy)
+    layers = least
+    while known and layers < twin.layers:
+        shallow = replace(twin, layers=layers)
+        if why_not(shallow, known) is None:
+            return shallow
+        layers *= 2
+    return twin

@@ -1,0 +1,63 @@
+"""When each bucket of DistributedDataParallel has its gradients on this rank.
+
+Backward lasts as long on every rank, since all wait for the last: who is late is told by when its
+own gradients were there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from torch import nn
+
+from hpcbench.kinds.training.plan.tensors import Tensor
+from hpcbench.kinds.training.plan.traffic import buckets
+from hpcbench.trace.schema import ARRIVAL
+
+MOST = 32
+"""Of more buckets so many are watched, from the first to the last."""
+
+
+class BucketWatch:
+    """Tells a callback the name of each bucket that has its last gradient.
+
+    torch fills buckets in the order in which the first backward gave gradients; until that order
+    is known (`settle`) nothing is told.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], bucket_mb: int) -> None:
+        """Watch the first backward."""
+        self._bucket_mb = bucket_mb
+        self._parameters = [one for one in parameters if one.requires_grad]
+        self._order: list[nn.Parameter] = []
+        self._handles = [one.register_post_accumulate_grad_hook(self._order.append)
+                         for one in self._parameters]
+        self.tell: Callable[[str], None] = _nobody
+
+    def settle(self) -> None:
+        """Watch buckets, now that the first backward has been."""
+        if not self._handles:
+            return
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        order = self._order[:len(self._parameters)]  # an accumulation begins again
+        given = [Tensor(str(at), tuple(one.shape)) for at, one in enumerate(order)]
+        found = buckets(given[::-1], self._bucket_mb)
+        for number in _spread(len(found)):
+            last = order[int(found[number][-1].name)]
+            last.register_post_accumulate_grad_hook(self._telling(f"{ARRIVAL}{number + 1}"))
+
+    def _telling(self, name: str) -> Callable[[nn.Parameter], None]:
+        return lambda _: self.tell(name)
+
+
+def _spread(count: int) -> list[int]:
+    """Return up to MOST of so many numbers from 0, the first and the last among them."""
+    if count <= MOST:
+        return list(range(count))
+    return [number * (count - 1) // (MOST - 1) for number in range(MOST)]
+
+
+def _nobody(_: str) -> None:
+    """Tell nobody."""

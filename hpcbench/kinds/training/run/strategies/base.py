@@ -1,0 +1,118 @@
+"""What every strategy is to the training step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from hpcbench.kinds.training.run.memory import Held
+from hpcbench.kinds.training.run.phases import PhaseClock
+from hpcbench.operations.operation import Place
+from hpcbench.plan.workload import Training
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Of one replica: tokens and those to predict, both (samples, seq_length) int64; or images
+(samples, 3, height, width) fp32 and their classes (samples,) int64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What the exchange of gradients loses, beyond the rounding of the arithmetic.
+
+    ``unit`` is the unit roundoff of the dtype in which gradients travel, ``floor`` the largest
+    absolute error of one that is too small for it; both 0 where they travel in fp32. If it
+    ``projects``, gradients are replaced by their projections (PowerSGD).
+    """
+
+    unit: float = 0.0
+    floor: float = 0.0
+    projects: bool = False
+
+
+class Strategy:
+    """A model that is spread over the ranks of a group, its optimizer, and one step of both.
+
+    The weights at the start are those of a single process with the same seed, on every layout.
+    """
+
+    holds_loss = True
+    """Whether this rank knows the loss: of a pipeline, only that with the last stage does."""
+    settling = 0
+    """How many calls of `forward_backward` pass before gradients are exchanged as ever after."""
+    exchange = Exchange()
+
+    def __init__(self, spec: Training, place: Place) -> None:
+        self.spec = spec
+        self.place = place
+
+    @property
+    def replica(self) -> int:
+        """Return which data-parallel replica this rank belongs to: they are consecutive ranks."""
+        return self.place.rank // (self.spec.tp * self.spec.pp)
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Return which samples of the next global batch are this replica's: first and count."""
+        return self.replica * self.spec.batch_size, self.spec.batch_size
+
+    def divide(self, shares: Sequence[int]) -> None:
+        """Give each replica so many samples from now on; only where `is_dynamic`."""
+        raise NotImplementedError
+
+    def rebalance(self, phases: PhaseClock) -> None:
+        """Agree at the end of a step on the shares of the next. All ranks call it."""
+
+    def drag(self, seconds: float) -> None:
+        """Let each sample take so much longer from now on, for tests of what is done about it."""
+        raise NotImplementedError
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        """Return the mean loss of this replica's samples, and leave gradients of the global mean.
+
+        Gradients are those of the mean over all samples of all replicas, accumulation included.
+        What is returned where not `holds_loss` is not looked at.
+        """
+        raise NotImplementedError
+
+    def update(self, phases: PhaseClock) -> None:
+        """Let the optimizer step, and clear the gradients."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Clear the gradients without a step."""
+        raise NotImplementedError
+
+    def full_gradients(self) -> dict[str, torch.Tensor]:
+        """Return every gradient whole, fp32 on the CPU, by the name in the plain model.
+
+        All ranks call it; ranks that hold none of a parameter return it too.
+        """
+        raise NotImplementedError
+
+    def full_weights(self) -> dict[str, torch.Tensor]:
+        """Return every weight whole, as `full_gradients` does gradients."""
+        raise NotImplementedError
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return what this rank's parts of the model hold beside parameters: running statistics.
+
+        By the name in the plain model, on the CPU, as they are: those of the replica's own samples.
+        """
+        raise NotImplementedError
+
+    def frozen(self) -> dict[str, torch.Tensor]:
+        """Return a copy of what this rank holds of each weight that is not trained, by its name."""
+        return {}
+
+    def held(self) -> Held:
+        """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
+        raise NotImplementedError
+
+    def updates_skipped(self) -> bool:
+        """Return whether a step was none, because fp16 gradients overflowed."""
+        return False
+
+    def close(self) -> None:
+        """Close the groups that the strategy opened. All ranks call it."""

@@ -1,0 +1,213 @@
+"""Pipeline parallelism: each rank has some of the blocks, and micro-batches pass through them.
+
+torch.distributed.pipelining. Each stage may be divided further (`tensor`, `sharding`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
+
+from hpcbench.backends.rehearsal import NAME as REHEARSAL
+from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of
+from hpcbench.kinds.training.plan.schedules import pipelining
+from hpcbench.kinds.training.run.data import SEED
+from hpcbench.kinds.training.run.memory import Held, held, local
+from hpcbench.kinds.training.run.models.build import make_loss, make_model
+from hpcbench.kinds.training.run.models.model import Model, fill_part
+from hpcbench.kinds.training.run.models.transformer import TIED
+from hpcbench.kinds.training.run.phases import PhaseClock
+from hpcbench.kinds.training.run.precision import INITIAL_SCALE, AgreedScaler, Autocast, is_mixed
+from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
+from hpcbench.kinds.training.run.strategies.mesh import grid_of
+from hpcbench.kinds.training.run.strategies.parts import build, grouped_optimizer, settle
+from hpcbench.kinds.training.run.strategies.replica import whole
+from hpcbench.kinds.training.run.strategies.sharding import Sharder
+from hpcbench.kinds.training.run.strategies.stages import Stages, Whole
+from hpcbench.kinds.training.run.strategies.tensor import Divider
+from hpcbench.operations.operation import DTYPES, Place
+from hpcbench.plan.workload import Training
+
+
+class Pipeline(Strategy):
+    """One of torch's schedules over the stages of a model, of which a rank may have several."""
+
+    def __init__(self, spec: Training, place: Place) -> None:
+        super().__init__(spec, place)
+        self._grid = grid_of(spec, place)
+        self._group = self._grid.group("pp")
+        self._divider = Divider(self._grid.row("tp"), spec)
+        self._sharder = Sharder(self._grid.row("dp"), spec)
+        self._stages = Stages(spec)
+        self._own = {stage: self._build(self._stages.blocks(stage))
+                     for stage in self._stages.on(dist.get_rank(self._group))}
+        self.holds_loss = self._stages.last in self._own
+        self._parameters = [parameter for model in self._own.values()
+                            for parameter in model.parameters()]
+        self._optimizer = grouped_optimizer(spec.optimizer, self._parameters)
+        self._scaler = AgreedScaler(spec.dtype, place.device, place.group)
+        self._mean_loss = make_loss(spec)
+        self._schedule = self._open_schedule()
+
+    def _build(self, blocks: range) -> Model:
+        """Return the stage that has these blocks."""
+        with torch.device("meta"):
+            draft = make_model(self.spec, blocks)
+        device = self.place.device
+        return build(draft, device, lambda model, part: fill_part(model, part, device, SEED),
+                     self._divider.divide, self._sharder.shard)
+
+    def _open_schedule(self) -> Any:
+        """Return the schedule over this rank's stages.
+
+        It leaves the scale of gradients alone: that of torch divides what earlier parts of an
+        accumulation have left by the number of micro-batches again. The loss is divided instead.
+        """
+        kind = get_schedule_class(pipelining(self.spec).schedule.name)
+        stages = [PipelineStage(self._called(model), stage, self._stages.count, self.place.device,
+                                group=self._group, **self._examples(stage))
+                  for stage, model in self._own.items()]
+        several = issubclass(kind, PipelineScheduleMulti)
+        return kind(stages if several else stages[0], self._stages.microbatches,
+                    loss_fn=self._loss, scale_grads=False)
+
+    def _examples(self, stage: int) -> dict[str, torch.Tensor]:
+        """Return what goes into a stage and comes out of it, which neighbours tell torch else.
+
+        In a rehearsal there are none. To tell, a stage computes something of its neighbour's form,
+        which batch norms would take into their running statistics.
+        """
+        spec = self.spec
+        samples = spec.batch_size // spec.accumulation // self._stages.microbatches
+        if spec.of_images:
+            return self._images(stage, samples)
+        if dist.get_backend(self._group) != REHEARSAL:
+            return {}
+        tokens = torch.empty((samples, spec.seq_length), dtype=torch.int64, device="meta")
+        by_tokens = dict(spec.options).get("sequence_parallel", False)
+        width = spec.seq_length // (spec.tp if by_tokens else 1)
+        cast = is_mixed(spec.dtype) and isinstance(self._own[stage], FSDPModule)
+        hidden = torch.empty((samples, width, spec.hidden), device="meta", requires_grad=True,
+                             dtype=DTYPES[spec.dtype] if cast else torch.float32)
+        logits = torch.empty((samples, spec.seq_length, spec.vocab), device="meta")
+        return {"input_args": tokens if stage == 0 else hidden,
+                "output_args": logits if stage == self._stages.last else hidden}
+
+    def _images(self, stage: int, samples: int) -> dict[str, torch.Tensor]:
+        """Return the same of a stage of a ResNet: what blocks return is of the dtype of all."""
+        shape, first = resnet_of(self.spec), stage == 0
+        blocks = self._stages.blocks(stage)
+
+        def made(*extents: int, **kind: Any) -> torch.Tensor:
+            return torch.empty((samples, *extents), device="meta", **kind)
+
+        def passed(number: int) -> torch.Tensor:
+            block = bottlenecks(shape)[number]
+            return made(block.outputs, block.extent_behind, block.extent_behind,
+                        dtype=DTYPES[self.spec.dtype], requires_grad=True)
+
+        last = stage == self._stages.last
+        return {"input_args": made(COLOURS, shape.image, shape.image) if first else
+                passed(blocks.start - 1),
+                "output_args": made(shape.classes, dtype=DTYPES[self.spec.dtype]) if last else
+                passed(blocks.stop - 1)}
+
+    def _called(self, model: Model) -> nn.Module:
+        """Return what a stage calls: the model in autocast, or what casts by its own policy."""
+        if is_mixed(self.spec.dtype) and not isinstance(model, FSDPModule):
+            return Autocast(model, self.spec.dtype, self.place.device)
+        return model
+
+    def _loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return a micro-batch's part of the mean loss, scaled."""
+        parts = self._stages.microbatches * self.spec.accumulation
+        return self._scaler.scale(self._mean_loss(logits, targets) / parts)
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        """See `Strategy`."""
+        losses: list[torch.Tensor] = []
+        for inputs, targets in zip(*(half.chunk(self.spec.accumulation) for half in batch),
+                                   strict=True):
+            found: list[torch.Tensor] = []
+            with self._divider.loss():
+                self._schedule.step(
+                    *([inputs] if 0 in self._own else []), return_outputs=False,
+                    **({"target": targets, "losses": found} if self.holds_loss else {}))
+            losses += (local(loss.detach()) for loss in found)
+        settle(self._parameters)
+        self._add_tied()
+        phases.end("forward_backward")
+        total = sum(losses, torch.zeros((), device=self.place.device))
+        return total / self._scaler.get_scale()
+
+    def _add_tied(self) -> None:
+        """Add the gradients of the first and the last stage's copies of a tied weight.
+
+        Both have the sum then, so that their optimizers keep them the same.
+        """
+        if not self._stages.tied:
+            return
+        gradients = [local(self._own[stage].get_parameter(name).grad) for stage, name in (
+            (0, TIED[1]), (self._stages.last, TIED[0])) if stage in self._own]
+        if len(gradients) == 2:
+            gradients[0].add_(gradients[1])
+            gradients[1].copy_(gradients[0])
+        elif gradients:
+            other = self._stages.rank_of(self._stages.last if 0 in self._own else 0)
+            gradients[0].add_(self._exchanged(gradients[0], other))
+
+    def _exchanged(self, tensor: torch.Tensor, other: int) -> torch.Tensor:
+        """Return what another rank of the pipeline sends while it gets a tensor of that shape."""
+        received, peer = torch.empty_like(tensor), dist.get_global_rank(self._group, other)
+        for work in dist.batch_isend_irecv([
+                dist.P2POp(dist.isend, tensor, peer, self._group),
+                dist.P2POp(dist.irecv, received, peer, self._group)]):
+            work.wait()
+        return received
+
+    def update(self, phases: PhaseClock) -> None:
+        """Let the optimizer step, and clear the gradients."""
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self.discard()
+        phases.end("optimizer")
+
+    def discard(self) -> None:
+        """Clear the gradients without a step."""
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def full_gradients(self) -> dict[str, torch.Tensor]:
+        """Return every gradient whole, fp32 on the CPU, without the scale of the loss."""
+        scale = self._scaler.get_scale()
+        found = self._gathered(lambda parameter: whole(parameter.grad))
+        return {name: gradient / scale for name, gradient in found.items()}
+
+    def full_weights(self) -> dict[str, torch.Tensor]:
+        """Return every weight whole, fp32 on the CPU."""
+        return self._gathered(whole)
+
+    def _gathered(self, pick: Whole) -> dict[str, torch.Tensor]:
+        return self._stages.gather(self._own, pick, self._group, self.place.device)
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return the buffers of this rank's stages on the CPU, by the name in the plain model."""
+        return {name: buffer.to("cpu", copy=True) for model in self._own.values()
+                for name, buffer in model.named_buffers()}
+
+    def held(self) -> Held:
+        """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
+        return held(self._parameters, self._optimizer)
+
+    def updates_skipped(self) -> bool:
+        """Return whether fp16 gradients overflowed: the scale is then lowered, else it grows."""
+        return bool(self._scaler.is_enabled() and self._scaler.get_scale() < INITIAL_SCALE)
+
+    def close(self) -> None:
+        """Close the groups of the grid. All ranks call it."""
+        self._grid.close()

@@ -1,0 +1,154 @@
+"""A step of a rank that runs the whole model: micro-batches forward and backward, in turn."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+from torch.autograd import Variable
+from torch.distributed.tensor import DTensor
+
+from hpcbench.kinds.training.run.data import SEED
+from hpcbench.kinds.training.run.memory import Held, held, local
+from hpcbench.kinds.training.run.models.build import make_loss, make_model
+from hpcbench.kinds.training.run.models.model import Model, Part, fill_part
+from hpcbench.kinds.training.run.optimizers import make_optimizer
+from hpcbench.kinds.training.run.phases import PhaseClock
+from hpcbench.kinds.training.run.precision import INITIAL_SCALE, autocast, loss_scaler
+from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
+from hpcbench.kinds.training.run.strategies.parts import as_it_is, build
+from hpcbench.operations.operation import Place
+from hpcbench.plan.workload import Training
+
+
+class Replica(Strategy):
+    """A strategy that is a module around the whole model: subclasses wrap it.
+
+    ``plain`` is the model, ``model`` what is called.
+    """
+
+    model: nn.Module
+
+    def __init__(self, spec: Training, place: Place) -> None:
+        super().__init__(spec, place)
+        self.plain = self.build()
+        self.model = self.wrap(self.plain)
+        self.optimizer = self.make_optimizer()
+        self._scaler = self.make_scaler()
+        self._loss = make_loss(spec)
+
+    def build(self) -> Model:
+        """Return the model on the device, with the weights of the seed."""
+        return build(self.draft(), self.place.device, self.fill, as_it_is, as_it_is)
+
+    def draft(self) -> Model:
+        """Return the model without memory."""
+        with torch.device("meta"):
+            return make_model(self.spec)
+
+    def fill(self, model: Model, part: Part) -> None:
+        """Give a part of it memory and the weights of the seed."""
+        fill_part(model, part, self.place.device, SEED)
+
+    def wrap(self, model: Model) -> nn.Module:
+        """Return what is called instead of the model."""
+        raise NotImplementedError
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimizer of the wrapped model's parameters."""
+        return make_optimizer(self.spec.optimizer, self.plain.parameters())
+
+    def make_scaler(self) -> torch.amp.GradScaler:
+        """Return what scales the loss of fp16; gradients are the same on all ranks, or DTensors."""
+        return loss_scaler(self.spec.dtype, self.place.device)
+
+    def communicating(self, last: bool) -> AbstractContextManager[object]:
+        """Return the context of a micro-batch: only the last one's gradients are exchanged."""
+        return nullcontext()
+
+    def arithmetic(self) -> AbstractContextManager[object]:
+        """Return the context of a forward pass."""
+        return autocast(self.spec.dtype, self.place.device)
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        """See `Strategy`.
+
+        Gradients of replicas are averaged as if all had the same number of samples: the loss of a
+        micro-batch counts as its share of those. So gradients are of the mean over all samples
+        of all replicas, however many each has.
+        """
+        parts, even = self.spec.accumulation, self.spec.batch_size
+        total = torch.zeros((), device=self.place.device)
+        micro_batches = zip(*(half.tensor_split(parts) for half in batch), strict=True)
+        for number, (tokens, targets) in enumerate(micro_batches, start=1):
+            with self.communicating(last=number == parts):
+                with self.arithmetic():
+                    loss = self._loss(self.model(tokens), targets) / (even / len(tokens))
+                phases.end("forward")
+                _backward(self._scaler.scale(loss), phases,
+                          exchanges=self.spec.dp > 1 and number == parts)
+            total += local(loss.detach())  # a DTensor where ranks share the logits
+        return total * (even / len(batch[0]))
+
+    def drag(self, seconds: float) -> None:
+        """Let each sample take so much longer from now on."""
+        self.model.register_forward_pre_hook(
+            lambda _model, inputs: time.sleep(seconds * len(inputs[0])))
+
+    def update(self, phases: PhaseClock) -> None:
+        """Let the optimizer step, and clear the gradients."""
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+        self.discard()
+        phases.end("optimizer")
+
+    def discard(self) -> None:
+        """Clear the gradients without a step."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def full_gradients(self) -> dict[str, torch.Tensor]:
+        """Return every gradient whole, fp32 on the CPU, without the scale of the loss."""
+        scale = self._scaler.get_scale()
+        return {name: whole(parameter.grad) / scale
+                for name, parameter in self.plain.named_parameters() if parameter.grad is not None}
+
+    def full_weights(self) -> dict[str, torch.Tensor]:
+        """Return every weight whole, fp32 on the CPU."""
+        return {name: whole(parameter) for name, parameter in self.plain.named_parameters()}
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return this rank's buffers on the CPU, by the name in the plain model."""
+        return {name: buffer.to("cpu", copy=True) for name, buffer in self.plain.named_buffers()}
+
+    def held(self) -> Held:
+        """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
+        return held(self.plain.parameters(), self.optimizer)
+
+    def updates_skipped(self) -> bool:
+        """Return whether fp16 gradients overflowed: the scale is then lowered, else it grows."""
+        return bool(self._scaler.is_enabled() and self._scaler.get_scale() < INITIAL_SCALE)
+
+
+def _backward(loss: torch.Tensor, phases: PhaseClock, *, exchanges: bool) -> None:
+    """Run backward; if it ``exchanges`` gradients, what is left of that is a phase of its own.
+
+    What waits for the exchange (DDP, FSDP) is called by autograd when its graph has been run.
+    What was queued before it, when backward began, is called first.
+    """
+    if not exchanges:
+        loss.backward()
+        phases.end("backward")
+        return
+    queue = Variable._execution_engine.queue_callback
+    loss.register_hook(lambda _: queue(lambda: phases.end("backward")))
+    loss.backward()
+    phases.end("exchange")
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor, of a sharded one all of it."""
+    with torch.no_grad():
+        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        return full.detach().to("cpu", torch.float32, copy=True)

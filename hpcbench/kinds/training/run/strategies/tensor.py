@@ -1,0 +1,165 @@
+"""Tensor parallelism: each rank has some heads, some columns of the MLP, some words of the logits.
+
+Shoeybi et al., Megatron-LM, arXiv:1909.08053 (2019): the first product of attention and MLP is
+divided by columns, the second by rows, and one all-reduce follows. With ``sequence_parallel``
+(Korthikanti et al., arXiv:2205.05198, 2022) ranks divide the tokens between those: the all-reduce
+becomes a reduce-scatter before and an all-gather behind what each then does for its tokens only.
+With ``loss_parallel`` the logits stay divided and the loss is computed of the parts.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    PrepareModuleOutput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.distributed.tensor.parallel.style import ParallelStyle
+
+from hpcbench.kinds.training.run.models.blocks import Block
+from hpcbench.kinds.training.run.models.model import Model
+from hpcbench.kinds.training.run.models.transformer import Embedding
+from hpcbench.kinds.training.run.phases import PhaseClock
+from hpcbench.kinds.training.run.precision import AgreedScaler
+from hpcbench.kinds.training.run.strategies.base import Batch
+from hpcbench.kinds.training.run.strategies.mesh import grid_of
+from hpcbench.kinds.training.run.strategies.parts import build, grouped_optimizer, settle
+from hpcbench.kinds.training.run.strategies.replica import Replica
+from hpcbench.kinds.training.run.strategies.sharding import Sharder
+from hpcbench.plan.workload import Training
+
+Styles = dict[str, ParallelStyle]
+
+
+class Divider:
+    """How parts of a model are divided among the ranks of a mesh of one dimension."""
+
+    def __init__(self, mesh: DeviceMesh | None, spec: Training) -> None:
+        """``mesh`` None: nothing is divided."""
+        self._mesh = mesh
+        self._by_tokens = mesh is not None and bool(spec.option("sequence_parallel"))
+        self._compiles = spec.compile
+        self._by_words = mesh is not None and bool(spec.option("loss_parallel"))
+
+    def divide(self, part: nn.Module) -> None:
+        """Divide the parameters of an embedding, a block or a head."""
+        if self._mesh is None:
+            return
+        if isinstance(part, Embedding):
+            styles = self._embedding()
+        elif isinstance(part, Block):
+            styles = self._block(part)
+        else:
+            styles = self._head(part)
+        present = {name: style for name, style in styles.items()
+                   if getattr(part, name.partition(".")[0]) is not None}
+        # Each rank has computed the whole weights from the seed: none is to be sent.
+        parallelize_module(part, self._mesh, present, src_data_rank=None)
+        if self._compiles and isinstance(part, Embedding):
+            # What a compiled block is given must be there: of a tensor that is still being
+            # communicated torch 2.13 sends the gradient past what made it.
+            part.register_forward_hook(lambda _part, _given, found: found.clone())
+
+    def loss(self) -> AbstractContextManager[object]:
+        """Return the context of loss and backward."""
+        return loss_parallel() if self._by_words else nullcontext()
+
+    def _embedding(self) -> Styles:
+        """By words: a rank looks up those it has, and the results are added."""
+        if not self._by_tokens:
+            return {"tokens": RowwiseParallel(input_layouts=Replicate())}
+        own = {name: PrepareModuleOutput(
+            output_layouts=Replicate(), desired_output_layouts=Shard(0)) for name in (
+            "positions", "types")}
+        return {"tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+                "norm": _of_tokens(), **own}
+
+    def _block(self, block: Block) -> Styles:
+        """Heads and columns. q, k and v share one gathered input, and add its gradients once."""
+        outside = Shard(1) if self._by_tokens else Replicate()
+        styles: Styles = {}
+        for name, first, last in (("attention", ("q", "k", "v"), "o"),
+                                  ("mlp", ("gate", "up"), "down")):
+            others = (None,) if name == "attention" else ()
+            styles[name] = PrepareModuleInput(
+                input_layouts=(outside, *others), desired_input_layouts=(Replicate(), *others))
+            present = (child for child in first if hasattr(getattr(block, name), child))
+            styles |= {f"{name}.{child}": ColwiseParallel() for child in present}
+            styles[f"{name}.{last}"] = RowwiseParallel(output_layouts=outside)
+            if self._by_tokens:
+                styles[f"{name}_norm"] = _of_tokens()
+        return styles
+
+    def _head(self, head: nn.Module) -> Styles:
+        """By words. BERT's product before the logits is not divided: tokens are gathered first."""
+        outside = Shard(1) if self._by_tokens else Replicate()
+        logits = ColwiseParallel(
+            output_layouts=Shard(-1) if self._by_words else Replicate(),
+            use_local_output=not self._by_words)
+        if not self._by_tokens:
+            return {"logits": logits}
+        if head.transform is not None:
+            return {"transform": PrepareModuleInput(
+                input_layouts=outside, desired_input_layouts=Replicate(), use_local_output=True),
+                "logits": logits}
+        logits.input_layouts = (outside,)
+        return {"norm": _of_tokens(), "logits": logits}
+
+
+def _of_tokens() -> ParallelStyle:
+    """Return the style of a norm over some of the tokens: its parameters are everywhere."""
+    return SequenceParallel(use_local_output=True)
+
+
+class Tensor(Replica):
+    """A whole model whose parts are divided, and then spread over replicas if there are several."""
+
+    def build(self) -> Model:
+        """Return this rank's part of the model."""
+        self._grid = grid_of(self.spec, self.place)
+        self._divider = Divider(self._grid.row("tp"), self.spec)
+        self._sharder = Sharder(self._grid.row("dp"), self.spec)
+        return build(self.draft(), self.place.device, self.fill, self._divider.divide,
+                     self._sharder.shard)
+
+    def wrap(self, model: Model) -> nn.Module:
+        """Return the model, which was divided when it was built."""
+        return model
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimizer of this rank's parts."""
+        return grouped_optimizer(self.spec.optimizer, self.plain.parameters())
+
+    def make_scaler(self) -> torch.amp.GradScaler:
+        """Return a scaler for gradients of which each rank has others."""
+        return AgreedScaler(self.spec.dtype, self.place.device, self.place.group)
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        """See `Strategy`."""
+        loss = super().forward_backward(batch, phases)
+        settle(self.plain.parameters())
+        phases.end("backward")
+        return loss
+
+    def arithmetic(self) -> AbstractContextManager[object]:
+        """Return the context of a forward pass."""
+        return self._sharder.arithmetic(self.place.device)
+
+    def communicating(self, last: bool) -> AbstractContextManager[object]:
+        """Return the context of a micro-batch: only the last one's gradients are exchanged."""
+        self._sharder.synchronize(self.plain, last)
+        return self._divider.loss()
+
+    def close(self) -> None:
+        """Close the groups of the grid. All ranks call it."""
+        self._grid.close()

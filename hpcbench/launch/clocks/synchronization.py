@@ -1,0 +1,247 @@
+"""Supervisors compare their clocks over MPI: a tree of pairs of ranks, one for each clock.
+
+HCA3 (Hunold and Carpen-Amarie, CLUSTER 2018): a parent has learnt the global time before its
+children ask it, so nothing has to be merged. Its answers are raw stamps and the child applies the
+parent's model: arithmetic between a stamp and its sending would make the way back the longer one.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hpcbench.launch.clocks.mpi_pair import Pair
+from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.measure.clock import ClockCheck, ClockModel, SyncRecord, clock_identity
+from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
+
+Now = Callable[[], int]
+Trip = tuple[int, int, int]
+_GO_ON, _END = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How thoroughly two clocks are compared.
+
+    A fit has ``points`` points of ``pings`` ping-pongs each; it spans at least points * gap_s,
+    since the rate's error falls with the span, hardly with the number of points. On cores that are
+    overloaded a point can take 100 ms: after ``limit_s`` a fit makes do with ``min_points``.
+    ``timeout_s`` is the longest that a rank may be silent in its turn.
+    """
+
+    points: int = 100
+    min_points: int = 20
+    pings: int = 20
+    gap_s: float = 0.0055
+    limit_s: float = 2.0
+    check_pings: int = 10
+    timeout_s: float = 30.0
+
+
+class Clocks:
+    """This rank's clock against rank 0's: all comparisons so far, and when the next is due.
+
+    The first is made before the first case, then one every ``every_s`` between cases, one at the
+    end, so that each stamp can be corrected from both sides (`hpcbench.measure.clock.to_global`).
+    """
+
+    def __init__(
+        self, now_ns: Now, every_s: float, note: Callable[[str, Mapping[str, Any]], None], *,
+        identity: str | None = None, pace: Pace | None = None,
+    ) -> None:
+        """``note`` puts a record on disk, under ``clock``; tests give ``identity`` and ``pace``."""
+        self._now_ns = now_ns
+        self._every_s = every_s
+        self._note = note
+        self._identity = clock_identity() if identity is None else identity
+        self._pace = pace or Pace()
+        self.records: list[SyncRecord] = []
+        self._compared: list[tuple[int, int]] = []
+
+    @property
+    def model(self) -> ClockModel:
+        """Return the newest model, for times that cannot wait for the next synchronisation."""
+        return self.records[-1].model
+
+    @property
+    def models(self) -> list[ClockModel]:
+        """Return all models, in order of time."""
+        return [record.model for record in self.records]
+
+    def sync(self, comm: Communicator) -> ClockModel:
+        """Compare the clocks of all ranks of ``comm``, rank 0 being the job's; collective."""
+        record = synchronise(comm, self._now_ns, self._identity, self._pace)
+        self.keep(record, comm.size)
+        return record.model
+
+    def keep(self, record: SyncRecord, ranks: int) -> None:
+        """Put down what a comparison of the first ``ranks`` ranks left on this one."""
+        self.records.append(record)
+        self._compared.append((ranks, record.local_ns))
+        self._note("clock", record.to_json())
+
+    def due(self, size: int) -> bool:
+        """Return whether it is time to compare the clocks of the first ``size`` ranks.
+
+        Ranks differ by moments, so one of them has to decide. Never while all ranks have been
+        found to share one clock. A comparison of fewer ranks leaves those of the others as old as
+        they were.
+        """
+        if all(record.n_clocks == 1 for record in self.records):
+            return not self.records
+        last_ns = max((at_ns for ranks, at_ns in self._compared if ranks >= size), default=None)
+        return last_ns is None or self._now_ns() - last_ns >= self._every_s * 1e9
+
+
+def synchronise(
+    comm: Communicator, now_ns: Now, identity: str, pace: Pace | None = None,
+) -> SyncRecord:
+    """Compare the clocks of all ranks and check the result; collective.
+
+    Ranks with the same ``identity`` share a physical clock: the lowest of them compares it, the
+    others take over its model. If there is one clock only, this is one allgather.
+    Raises RankLostError if a rank is silent for too long.
+    """
+    pace = pace or Pace()
+    identities = comm.allgather(identity, pace.timeout_s)
+    leaders = [identities.index(known) for known in dict.fromkeys(identities)]
+    leader = identities.index(identity)
+    found = SyncRecord(identity, len(leaders), ClockModel.identity(now_ns()), None,
+                       *_two_clocks(now_ns))
+    if len(leaders) == 1:
+        return found
+    patience_s = pace.timeout_s * (len(leaders).bit_length() + 2)
+    if comm.rank == leader:
+        found = _Leader(comm, now_ns, pace, leaders, patience_s).compared(found)
+    told = comm.allgather(found.to_json() if comm.rank == leader else None, patience_s)
+    theirs = SyncRecord.from_json(told[leader])
+    local_ns, realtime_ns = _two_clocks(now_ns)
+    return replace(theirs, local_ns=local_ns, realtime_ns=realtime_ns)
+
+
+def _two_clocks(now_ns: Now) -> tuple[int, int]:
+    """Return (local, real) time at the same moment."""
+    before_ns, realtime_ns, after_ns = now_ns(), time.time_ns(), now_ns()
+    return (before_ns + after_ns) // 2, realtime_ns
+
+
+def parent_and_children(place: int, count: int) -> tuple[int | None, list[int]]:
+    """Return a place's parent and children, in order of their turns, in a tree of ``count``.
+
+    All are reached in ceil(log2(count)) rounds; the nearest places are paired in the last one.
+    """
+    reach = place & -place or 1 << (count - 1).bit_length()
+    strides = [1 << bit for bit in reversed(range(reach.bit_length() - 1))]
+    children = [place + stride for stride in strides if place + stride < count]
+    return (place - reach if place else None), children
+
+
+@dataclass(frozen=True, slots=True)
+class _Leader:
+    """The lowest rank of those that share a clock, among the others like it."""
+
+    comm: Communicator
+    now_ns: Now
+    pace: Pace
+    leaders: list[int]
+    patience_s: float
+
+    def compared(self, record: SyncRecord) -> SyncRecord:
+        """Return the record with what was learnt from the parent, and checked against rank 0."""
+        parent, children = parent_and_children(
+            self.leaders.index(self.comm.rank), len(self.leaders))
+        model = record.model if parent is None else self._learn(self.leaders[parent])
+        for child in children:
+            self._teach(self.leaders[child], model)
+        if parent is not None:
+            model, check = self._checked(model)
+            return replace(record, model=model, check=check)
+        for other in self.leaders[1:]:
+            with self.comm.pair(other, self.pace.timeout_s) as pair:
+                pair.send(_GO_ON)
+                pair.wait(self.patience_s)  # that rank may still have children
+                _answer(pair, self.now_ns, self.pace.check_pings)
+        return record
+
+    def _learn(self, parent: int) -> ClockModel:
+        """Return this rank's model, from a parent who begins when its turn has come."""
+        points: list[OffsetInterval] = []
+        with self.comm.pair(parent, self.pace.timeout_s) as pair:
+            theirs = _received_model(pair, self.patience_s)
+            until = time.monotonic() + self.pace.limit_s
+            while len(points) < self.pace.min_points or (
+                    len(points) < self.pace.points and time.monotonic() < until):
+                trips = _ping(pair, self.now_ns, self.pace.pings)
+                points.append(offset_interval([
+                    (sent, theirs.to_global(stamp), received) for sent, stamp, received in trips]))
+                time.sleep(self.pace.gap_s)
+            pair.send(_END)
+        return fit(points, parent=parent, parent_bound_ns=theirs.bound_at(trips[-1][1]),
+                   parent_slope_bound=theirs.slope_bound)
+
+    def _teach(self, child: int, model: ClockModel) -> None:
+        with self.comm.pair(child, self.pace.timeout_s) as pair:
+            _send_model(pair, model, self.pace.timeout_s)
+            while pair.wait(self.pace.timeout_s) != _END:
+                _answer(pair, self.now_ns, self.pace.pings)
+
+    def _checked(self, model: ClockModel) -> tuple[ClockModel, ClockCheck]:
+        """Return the model and its distance from rank 0's clock, when that rank has time."""
+        with self.comm.pair(self.leaders[0], self.pace.timeout_s) as pair:
+            pair.wait(self.patience_s)
+            return check_model(model, offset_interval(
+                _ping(pair, self.now_ns, self.pace.check_pings)))
+
+
+def _ping(pair: Pair, now_ns: Now, pings: int) -> list[Trip]:
+    """Return (sent, answer, received) of some ping-pongs, after one that wakes the other side."""
+    pair.send(_GO_ON)
+    pair.receive()
+    trips = []
+    for _ in range(pings):
+        sent_ns = now_ns()
+        pair.send(_GO_ON)
+        answer = pair.receive()
+        trips.append((sent_ns, answer, now_ns()))
+    return trips
+
+
+def _answer(pair: Pair, now_ns: Now, pings: int) -> None:
+    """Answer `_ping` with the time, once its first message is there."""
+    pair.send(_GO_ON)
+    for _ in range(pings):
+        pair.receive()
+        pair.send(now_ns())
+
+
+def _send_model(pair: Pair, model: ClockModel, timeout_s: float) -> None:
+    """Send what a child needs of its parent's model."""
+    values = (model.t_ref_ns, model.offset_ns, _bits(model.slope), _bits(model.bound_ns),
+              _bits(model.slope_bound))
+    for value in values:
+        pair.send(value)
+        pair.wait(timeout_s)
+
+
+def _received_model(pair: Pair, patience_s: float) -> ClockModel:
+    """Return what `_send_model` sends, in its turn."""
+    values = []
+    for _ in range(5):
+        values.append(pair.wait(patience_s))
+        pair.send(_GO_ON)
+    t_ref_ns, offset_ns, *floats = values
+    slope, bound_ns, slope_bound = (_from_bits(value) for value in floats)
+    return replace(ClockModel.identity(t_ref_ns), offset_ns=offset_ns, slope=slope,
+                   bound_ns=bound_ns, slope_bound=slope_bound)
+
+
+def _bits(value: float) -> int:
+    return int(struct.unpack("q", struct.pack("d", value))[0])
+
+
+def _from_bits(bits: int) -> float:
+    return float(struct.unpack("d", struct.pack("q", bits))[0])

@@ -1,0 +1,1 @@
+"""Where ranks write, and how traces reach rank 0."""

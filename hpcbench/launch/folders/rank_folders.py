@@ -1,0 +1,162 @@
+"""Where each rank writes: in rank 0's folder, or in one of its own if it does not see that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from hpcbench.errors import FileError
+from hpcbench.launch.folders.run_folder import RunFolder
+from hpcbench.launch.ranks.agreement import on_all, on_root
+from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.ranks.session import Topology
+from hpcbench.trace.attempts import attempt_folder
+from hpcbench.trace.journal import journal_path
+from hpcbench.trace.sealed import trace_path
+from hpcbench.units import rank_list
+
+PATIENCE_S = 2.0
+"""How long a rank looks for what rank 0 has written: NFS clients may be late to see it."""
+APART = ".on-"
+"""Stands between the name of rank 0's folder and the host's in the name of a rank's own."""
+_LONGEST_PAUSE_S = 0.2
+_MOST_LINES = 8
+
+
+class Place(NamedTuple):
+    """A folder of a rank that does not see rank 0's."""
+
+    host: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """``folder`` is rank 0's, ``own`` where this rank writes; ``apart`` has the ranks, by number,
+    that do not see ``folder``, and where they write."""
+
+    folder: RunFolder
+    own: RunFolder
+    apart: Mapping[int, Place]
+
+
+def find_places(comm: Communicator, topology: Topology, folder: RunFolder) -> Places:
+    """Return where each rank writes its trace; collective.
+
+    Rank 0 leaves a file with a name that was never there before, and the others look for it.
+    Raises AgreedError if a rank can write nowhere.
+    """
+    token = folder.path / on_root(comm, lambda: _leave_token(folder.path))
+    try:
+        told = on_all(comm, "finding a place for the trace", lambda: (
+            None if sees(token) else _own_place(folder, topology)))
+    finally:
+        if comm.rank == 0:
+            with contextlib.suppress(OSError):
+                token.unlink()
+    apart = {rank: Place(*place) for rank, place in enumerate(told) if place}
+    mine = apart.get(comm.rank)
+    own = RunFolder(Path(mine.path), folder.run_id, folder.attempt) if mine else folder
+    return Places(folder, own, apart)
+
+
+def _leave_token(path: Path) -> str:
+    token = path / f".seen-{secrets.token_hex(8)}"
+    try:
+        token.touch(exist_ok=False)
+    except OSError as error:
+        raise FileError(f"{token}: cannot be written: {error.strerror}") from error
+    return token.name
+
+
+def sees(token: Path, patience_s: float = PATIENCE_S) -> bool:
+    """Return whether the file is there, after looking for a while.
+
+    To open its folders makes an NFS client ask the server anew; to look for a name alone need not.
+    """
+    deadline, pause_s = time.monotonic() + patience_s, 0.01
+    while True:
+        for folder in (token.parent.parent, token.parent):
+            with contextlib.suppress(OSError):
+                os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        if os.path.exists(token):  # noqa: PTH110  (Path.exists raises where a rank may not look)
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def own_folders(folder: RunFolder, hostname: str) -> Iterator[Path]:
+    """Yield where a rank may write that does not see ``folder``: beside its path, or for a while.
+
+    Never the path itself: should the rank see it after all, only later, nothing could come of it.
+    Beside it only where no more than its parent is missing: a longer path is that of another
+    machine, or of what is not mounted.
+    """
+    if os.path.isdir(folder.path.parent.parent):  # noqa: PTH112  (Path.is_dir raises, too)
+        yield folder.path.with_name(f"{folder.path.name}{APART}{hostname}")
+    yield place_for_a_while(folder.run_id)
+
+
+def place_for_a_while(run_id: str) -> Path:
+    """Return the folder of a run in the one for temporary files (TMPDIR)."""
+    return Path(tempfile.gettempdir()) / f"hpcbench-{run_id}"
+
+
+def _own_place(folder: RunFolder, topology: Topology) -> list[str]:
+    path, tried = own_place(folder, topology.hostname, topology.rank)
+    if path is not None:
+        return [topology.hostname, str(path)]
+    raise FileError(f"{topology.hostname} does not see {folder.path} of rank 0, and has no place "
+                    f"of its own ({'; '.join(tried)}): give a folder that all nodes see with "
+                    "-o DIR (output.folder), or set TMPDIR to one that can be written")
+
+
+def own_place(folder: RunFolder, hostname: str, rank: int) -> tuple[Path | None, list[str]]:
+    """Return the first of `own_folders` that the rank can write to, or None, and why not to others.
+
+    It is made, with the folder of the attempt's traces.
+    """
+    tried: list[str] = []
+    for path in own_folders(folder, hostname):
+        traces = attempt_folder(path / "traces", folder.attempt)
+        try:
+            traces.mkdir(parents=True, exist_ok=True)
+            if not os.access(traces, os.W_OK):
+                raise PermissionError(0, "cannot be written")
+            if journal_path(traces, rank).exists() or trace_path(traces, rank).exists():
+                raise FileExistsError(0, "holds a trace of this rank")
+        except OSError as error:
+            tried.append(f"{traces}: {error.strerror}")
+        else:
+            return path, tried
+    return None, tried
+
+
+def told_apart(places: Places) -> list[str]:
+    """Return the lines that say which ranks do not see the folder, and where they write."""
+    by_place: dict[Place, list[int]] = defaultdict(list)
+    for rank, place in places.apart.items():
+        by_place[place].append(rank)
+    lines = [f"  rank {rank_list(ranks)} on {place.host}: {place.path}"
+             for place, ranks in by_place.items()]
+    shown = lines[:_MOST_LINES] + ([f"  and on {len(lines) - _MOST_LINES} more hosts"]
+                                   if len(lines) > _MOST_LINES else [])
+    return [f"{len(places.apart)} of the ranks do not see this folder: they write to disks of "
+            "their own, and send rank 0 their traces at the end", *shown] if lines else []
+
+
+def leave(own: RunFolder) -> None:
+    """Remove the folders of a rank apart that are empty."""
+    for path in (own.traces, own.path / "traces", own.path):
+        with contextlib.suppress(OSError):
+            path.rmdir()

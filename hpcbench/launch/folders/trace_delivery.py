@@ -1,0 +1,136 @@
+"""Traces of ranks that do not see rank 0's folder, sent there: one rank at a time, in pieces.
+
+Neither side holds more than one piece. A file that did not arrive whole stays where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hpcbench.errors import FileError, RankLostError
+from hpcbench.launch.folders.rank_folders import Place
+from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.trace.files import whole_file
+
+PIECE_BYTES = 4 << 20
+_ANSWER_S = 120.0
+_CONTENT = ("bytes", "crc32")
+
+
+def deliver(
+    comm: Communicator, files: Mapping[str, Path], apart: Mapping[int, Place], traces: Path,
+) -> list[str]:
+    """Send the ``files`` of every rank in ``apart`` to rank 0; return there what did not arrive.
+
+    They get their names, the keys, in ``traces``, and the sender's are deleted. Collective.
+    """
+    if comm.rank == 0:
+        return [problem for rank, place in apart.items()
+                for problem in _receive_all(comm, rank, place, traces)]
+    if comm.rank in apart:
+        _send_all(comm, files)
+    return []
+
+
+def _send_all(comm: Communicator, files: Mapping[str, Path]) -> None:
+    """Wait for rank 0's word, which may take as long as all other ranks, then send."""
+    comm.receive(0)
+    for name, path in files.items():
+        if _send(comm, name, path):
+            with contextlib.suppress(OSError):
+                path.unlink()
+    comm.send(_json({}), 0, _ANSWER_S)
+
+
+def _send(comm: Communicator, name: str, path: Path) -> bool:
+    """Send one file; return whether rank 0 has it."""
+    header = {"name": name, "path": str(path), **_described(path)}
+    comm.send(_json(header), 0, _ANSWER_S)
+    for piece in _content(path, header.get("bytes", 0)):
+        comm.send(piece, 0, _ANSWER_S)
+    return bool(json.loads(comm.receive(0, _ANSWER_S)))
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """Return length and CRC-32 of a file, or why it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            length, crc = _measured(iter(lambda: stream.read(PIECE_BYTES), b""))
+    except OSError as error:
+        return {"error": error.strerror or str(error)}
+    return {"bytes": length, "crc32": crc}
+
+
+def _measured(pieces: Iterable[bytes]) -> tuple[int, int]:
+    length = crc = 0
+    for piece in pieces:
+        length, crc = length + len(piece), zlib.crc32(piece, crc)
+    return length, crc
+
+
+def _content(path: Path, length: int) -> Iterator[bytes]:
+    """Yield so many bytes of a file in pieces; an empty piece, at last, where it cannot be read."""
+    left = length
+    with contextlib.suppress(OSError), path.open("rb") as stream:
+        while left and (piece := stream.read(min(PIECE_BYTES, left))):
+            left -= len(piece)
+            yield piece
+    if left:
+        yield b""
+
+
+def _receive_all(comm: Communicator, rank: int, place: Place, traces: Path) -> Iterator[str]:
+    """Take what one rank has to send; yield what is wrong with it."""
+    try:
+        comm.send(b"", rank, _ANSWER_S)
+        while header := json.loads(comm.receive(rank, _ANSWER_S)):
+            problem = _received(comm, rank, header, traces / header["name"])
+            comm.send(_json(not problem), rank, _ANSWER_S)
+            if problem:
+                yield (f"rank {rank}: {header['name']} is left on {place.host} as "
+                       f"{header['path']}: {problem}")
+    except RankLostError as error:
+        raise RankLostError(f"{error}; its trace is on {place.host} in {place.path}") from error
+
+
+def _received(
+    comm: Communicator, rank: int, header: Mapping[str, Any], target: Path,
+) -> str:
+    """Write one file, whole or not at all; return what is wrong, or ""."""
+    if "error" in header:
+        return str(header["error"])
+    pieces = _incoming(comm, rank, header["bytes"])
+    try:
+        if target.exists() and _described(target) != {name: header[name] for name in _CONTENT}:
+            raise FileError(f"{target}: is there already, with other contents")
+        with whole_file(target, make_folder=True) as part, part.open("wb") as stream:
+            if _measured(_written(stream, pieces)) != (header["bytes"], header["crc32"]):
+                raise FileError(f"{target}: it did not arrive as it was sent")
+    except FileError as error:
+        for _ in pieces:  # the sender cannot know, and has to get rid of the rest
+            pass
+        return str(error)
+    return ""
+
+
+def _incoming(comm: Communicator, rank: int, length: int) -> Iterator[bytes]:
+    """Yield the pieces of one file until there are so many bytes, or the sender has no more."""
+    left = length
+    while left and (piece := comm.receive(rank, _ANSWER_S)):
+        left -= len(piece)
+        yield piece
+
+
+def _written(stream: BinaryIO, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        stream.write(piece)
+        yield piece
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()

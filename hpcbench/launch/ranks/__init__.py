@@ -1,0 +1,1 @@
+"""How ranks find out who they are, talk to each other and agree."""

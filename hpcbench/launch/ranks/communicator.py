@@ -1,0 +1,268 @@
+"""The supervisors' communicator: a few quiet operations, with MPI as the implementation.
+
+Waiting must not spin: a rank that spins in MPI takes a core from what is being timed. So every
+operation is non-blocking underneath, tested now and then with growing pauses.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from hpcbench.launch.clocks.mpi_pair import Pair, open_pair
+from hpcbench.launch.ranks.waiting import FIRST_PAUSE_S, LONGEST_PAUSE_S, wait_quietly
+from hpcbench.launch.workers.wakeup_signal import Bell
+
+_SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
+_NOTICE_TAG = 77
+_POST_TAG = 78
+_BYTES_TAG = 80
+_ARRIVAL_S = 0.02  # a ring may overtake the notice it announces
+IDLE_PAUSE_S = 0.2
+
+
+class Communicator(Protocol):
+    """What supervisors need of each other. Payloads are JSON values."""
+
+    rank: int
+    size: int
+
+    @property
+    def bell(self) -> int | None:
+        """Return the descriptor that is readable when there may be a notice, if there is one."""
+
+    def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
+        """Return every rank's value, by rank."""
+
+    def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
+        """Return rank 0's value on every rank."""
+
+    def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
+        """Return when every rank has called; look only every ``pause_s`` seconds at the end."""
+
+    def first(self, count: int) -> Communicator | None:
+        """Return the communicator of ranks 0..count-1, or None on the others. Collective."""
+
+    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
+        """Give quick messages to and from another rank, which has to open the same pair.
+
+        ``timeout_s`` limits how long a wait for the other rank lasts.
+        """
+
+    def notify(self, number: int) -> None:
+        """Tell the other ranks, by way of rank 0, that case ``number`` has failed here."""
+
+    def noticed(self, number: int) -> bool:
+        """Return whether another rank said that case ``number`` has failed."""
+
+    def post(self, value: Any, rank: int) -> None:
+        """Send a value to another rank; returns at once."""
+
+    def posted(self) -> list[tuple[int, Any]]:
+        """Return what other ranks have posted since the last call, with who did."""
+
+    def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
+        """Send bytes to a rank that calls `receive`; returns when they need no memory here."""
+
+    def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
+        """Return what ``rank`` sends to this one next."""
+
+    def abort(self, code: int) -> None:
+        """End every rank of the job now."""
+
+    def inline_comms(self) -> InlineComms | None:
+        """Return new communicators of the same ranks, or None where there is no MPI. Collective."""
+
+
+@dataclass(frozen=True, slots=True)
+class InlineComms:
+    """mpi4py communicators for cases that run in the MPI process, apart from the supervisors'.
+
+    ``tested`` is what is measured, ``control`` lines the ranks up before it.
+    """
+
+    tested: Any
+    control: Any
+    watchdog: Communicator
+
+
+class MpiCommunicator:
+    """The operations over an mpi4py intracommunicator."""
+
+    def __init__(
+        self, comm: Any, while_waiting: Callable[[], None], bell: Bell | None = None,
+        neighbours: Mapping[int, str] | None = None,
+    ) -> None:
+        """``while_waiting`` is called at every test; it may end the process (launcher gone).
+
+        ``neighbours`` maps the other ranks of this node to the addresses of their bells.
+        """
+        self._comm = comm
+        self._while_waiting = while_waiting
+        self._bell = bell
+        self._neighbours = neighbours or {}
+        self._notices: set[int] = set()
+        self._sent: list[Any] = []
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+
+    def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
+        """Return every rank's value, by rank: one MPI operation if all are short."""
+        data = json.dumps(value).encode()
+        slot = np.zeros(_SLOT_BYTES, dtype=np.uint8)
+        slot[:8] = np.frombuffer(np.int64(len(data)).tobytes(), dtype=np.uint8)
+        short = data[:_SLOT_BYTES - 8]
+        slot[8:8 + len(short)] = np.frombuffer(short, dtype=np.uint8)
+        slots = np.empty((self.size, _SLOT_BYTES), dtype=np.uint8)
+        self._wait(self._comm.Iallgather(slot, slots), timeout_s=timeout_s)
+        lengths = slots[:, :8].copy().view(np.int64).reshape(-1)
+        if int(lengths.max()) > _SLOT_BYTES - 8:
+            return self._allgather_long(data, lengths, timeout_s)
+        return [json.loads(slots[rank, 8:8 + lengths[rank]].tobytes()) for rank in range(self.size)]
+
+    def _allgather_long(
+        self, data: bytes, lengths: np.ndarray[Any, Any], timeout_s: float | None,
+    ) -> list[Any]:
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        everything = np.empty(int(offsets[-1]), dtype=np.uint8)
+        mine = np.frombuffer(data, dtype=np.uint8)
+        self._wait(self._comm.Iallgatherv(mine, (everything, lengths)), timeout_s=timeout_s)
+        return [json.loads(everything[offsets[rank]:offsets[rank + 1]].tobytes())
+                for rank in range(self.size)]
+
+    def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
+        """Return rank 0's value on every rank."""
+        data = json.dumps(value).encode() if self.rank == 0 else b""
+        length = np.array([len(data)], dtype=np.int64)
+        self._wait(self._comm.Ibcast(length), pause_s)
+        buffer = (np.frombuffer(data, dtype=np.uint8).copy() if self.rank == 0
+                  else np.empty(int(length[0]), dtype=np.uint8))
+        self._wait(self._comm.Ibcast(buffer), pause_s)
+        return json.loads(buffer.tobytes())
+
+    def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
+        """Return when every rank has called."""
+        self._wait(self._comm.Ibarrier(), pause_s, timeout_s)
+
+    def first(self, count: int) -> Communicator | None:
+        """Return the communicator of ranks 0..count-1, or None on the others. Collective."""
+        member = self.rank < count
+        comm = self._comm.Split(0 if member else 1, self.rank)
+        if not member:
+            return None
+        return MpiCommunicator(comm, self._while_waiting, self._bell, self._neighbours)
+
+    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
+        """Give quick messages to and from another rank, which has to open the same pair."""
+        return open_pair(self._comm, rank, timeout_s, self._while_waiting)
+
+    def with_bells(self, node: str, bell: Bell) -> MpiCommunicator:
+        """Return this communicator with notices that wake the ranks of one node. Collective."""
+        told = self.allgather([node, bell.address])
+        neighbours = {rank: address for rank, (other, address) in enumerate(told)
+                      if other == node and rank != self.rank}
+        return MpiCommunicator(self._comm, self._while_waiting, bell, neighbours)
+
+    @property
+    def bell(self) -> int | None:
+        """Return the descriptor that is readable when there may be a notice."""
+        return self._bell.fd if self._bell else None
+
+    def notify(self, number: int) -> None:
+        """Send the notice to rank 0, which passes it on: O(ranks) messages, not O(ranks^2)."""
+        if self.rank == 0:
+            self._pass_on(number)
+        elif number not in self._notices:
+            self._send(number, 0)
+
+    def noticed(self, number: int) -> bool:
+        """Take in all notices; rank 0 passes on the first of each case."""
+        self._while_waiting()
+        deadline = time.monotonic() + _ARRIVAL_S if self._bell and self._bell.take() else 0.0
+        self._take_notices()
+        while number not in self._notices and time.monotonic() < deadline:
+            time.sleep(FIRST_PAUSE_S)
+            self._take_notices()
+        return number in self._notices
+
+    def _take_notices(self) -> None:
+        # a matched probe: between nodes MPICH 5.0.2's Iprobe finds a message that the Recv after it
+        # then waits for in vain
+        while (message := self._comm.Improbe(tag=_NOTICE_TAG)) is not None:
+            notice = np.empty(1, dtype=np.int64)
+            message.Recv(notice)
+            if self.rank == 0:
+                self._pass_on(int(notice[0]))
+            self._notices.add(int(notice[0]))
+
+    def post(self, value: Any, rank: int) -> None:
+        """Send a value; MPI makes progress with it whenever this communicator is used."""
+        self._keep(self._comm.isend((self.rank, value), rank, tag=_POST_TAG), None)
+
+    def posted(self) -> list[tuple[int, Any]]:
+        """Take in what has arrived."""
+        self._while_waiting()
+        found = []
+        while (message := self._comm.improbe(tag=_POST_TAG)) is not None:
+            found.append(message.recv())
+        return found
+
+    def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
+        """Send the length, then the bytes: their receiver has to make room first."""
+        for part in (np.array([len(data)], dtype=np.int64), np.frombuffer(data, dtype=np.uint8)):
+            self._wait(self._comm.Isend(part, rank, tag=_BYTES_TAG), timeout_s=timeout_s,
+                       lost=f"rank {rank}")
+
+    def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
+        """Wait for the length, then for as many bytes."""
+        length = np.empty(1, dtype=np.int64)
+        self._receive(length, rank, timeout_s)
+        data = np.empty(int(length[0]), dtype=np.uint8)
+        self._receive(data, rank, timeout_s)
+        return data.tobytes()
+
+    def _receive(
+        self, buffer: np.ndarray[Any, Any], rank: int, timeout_s: float | None,
+    ) -> None:
+        self._wait(self._comm.Irecv(buffer, rank, tag=_BYTES_TAG), timeout_s=timeout_s,
+                   lost=f"rank {rank}")
+
+    def abort(self, code: int) -> None:
+        """MPI_Abort: end every rank of the job now."""
+        self._comm.Abort(code)
+
+    def inline_comms(self) -> InlineComms | None:
+        """Duplicate the communicator for each use."""
+        return InlineComms(self._comm.Dup(), self._comm.Dup(),
+                           MpiCommunicator(self._comm.Dup(), self._while_waiting))
+
+    def _pass_on(self, number: int) -> None:
+        if number not in self._notices:
+            self._notices.add(number)
+            for rank in range(1, self.size):
+                self._send(number, rank)
+
+    def _send(self, number: int, rank: int) -> None:
+        notice = np.array([number], dtype=np.int64)
+        self._keep(self._comm.Isend(notice, rank, tag=_NOTICE_TAG), notice)
+        if self._bell and rank in self._neighbours:
+            self._bell.ring(self._neighbours[rank])
+
+    def _keep(self, request: Any, buffer: Any) -> None:
+        """Hold on to a send, and to what it reads, until it is complete."""
+        self._sent.append((request, buffer))
+        self._sent = [(kept, read) for kept, read in self._sent if not kept.Test()]
+
+    def _wait(
+        self, request: Any, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None,
+        lost: str = "another rank",
+    ) -> None:
+        """Test ``request`` with pauses that grow to ``pause_s``. Raises RankLostError when late."""
+        wait_quietly(request, self._while_waiting, timeout_s, lost=lost,
+                     longest_pause_s=pause_s)

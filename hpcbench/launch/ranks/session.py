@@ -1,0 +1,131 @@
+"""How a rank finds out who it is: MPI decides; launcher variables may only contradict it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench.errors import LaunchError
+from hpcbench.launch.ranks.communicator import Communicator, MpiCommunicator
+from hpcbench.launch.ranks.launcher_variables import announced_size, by_torchrun, lonely_fix
+from hpcbench.launch.ranks.single_rank_communicator import SoloCommunicator
+from hpcbench.launch.workers.wakeup_signal import Bell
+from hpcbench.measure.environment import node_identity
+
+_MEETING_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Who this rank is. ``node`` is the same for ranks that share one machine."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_size: int
+    hostname: str
+    node: str
+    nodes: tuple[str, ...]
+    mpi: str
+
+
+@contextlib.contextmanager
+def open_session(environ: Mapping[str, str]) -> Iterator[tuple[Communicator, Topology]]:
+    """Give the communicator of all ranks and this rank's place; MPI ends with the process.
+
+    Raises LaunchError for a launch that MPI does not see as one job.
+    """
+    with Bell() as bell:
+        comm, library = open_communicator(environ)
+        check_launch(comm.size, library, environ)
+        if isinstance(comm, MpiCommunicator):
+            comm = comm.with_bells(node_identity(), bell)
+        yield comm, find_topology(comm, library)
+
+
+def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> None:
+    """Refuse N lonely ranks: the silent result of a launcher that this MPI does not know.
+
+    ``library`` is what the MPI says of itself. Raises LaunchError with the fix.
+    """
+    announced = announced_size(environ)
+    if announced is None or announced[0] == world_size:
+        return
+    size, launcher = announced
+    raise LaunchError(f"{launcher} started {size} ranks, but MPI sees {world_size} ({library}): "
+                      f"{fix_of_lonely(launcher, library)}; see docs/launching.md")
+
+
+def fix_of_lonely(launcher: str, library: str) -> str:
+    """Return what to do where that launcher started ranks that this MPI does not see."""
+    return lonely_fix(launcher, library, f"{Path(sys.executable).parent}/mpirun")
+
+
+def open_communicator(
+    environ: Mapping[str, str], meeting_timeout_s: float = _MEETING_TIMEOUT_S,
+) -> tuple[Communicator, str]:
+    """Return the world communicator and the MPI library's name; no MPI is one rank.
+
+    Under torchrun the ranks know one another by its store, and MPI is left alone; not to find the
+    store, and not to find all ranks there, may take ``meeting_timeout_s`` each.
+    Whoever waits in it ends when the launcher is gone.
+    Raises LaunchError if several ranks were announced and there is no MPI, or under torchrun if
+    they do not meet.
+    """
+    while_waiting = _end_with(os.getppid())
+    if by_torchrun(environ):
+        from hpcbench.launch.ranks.store_communicator import open_store_communicator
+
+        return open_store_communicator(while_waiting, meeting_timeout_s), "none"
+    mpi = _import_mpi(environ)
+    if mpi is None:
+        return SoloCommunicator(), "none"
+    said = mpi.Get_library_version().splitlines()[0].strip("\x00")
+    library = " ".join(said.partition(",")[0].split())
+    comm = mpi.COMM_WORLD.Dup()
+    comm.Set_errhandler(mpi.ERRORS_RETURN)
+    return MpiCommunicator(comm, while_waiting), library
+
+
+def _end_with(launcher: int) -> Callable[[], None]:
+    """Return what ends this process if its parent is no longer ``launcher``."""
+    def end_if_launcher_is_gone() -> None:
+        if os.getppid() != launcher:
+            os._exit(4)
+
+    return end_if_launcher_is_gone
+
+
+def _import_mpi(environ: Mapping[str, str]) -> Any:
+    """Import mpi4py.MPI; None if it cannot be had and nothing announced several ranks."""
+    announced = announced_size(environ)
+    problem = "mpi4py is not installed: pip install 'hpcbench[run]'"
+    if importlib.util.find_spec("mpi4py") is not None:
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            problem = f"mpi4py finds no MPI library: {str(error).splitlines()[0]}"
+        else:
+            return MPI
+    if announced is not None and announced[0] > 1:
+        raise LaunchError(f"{announced[1]} started {announced[0]} ranks, but {problem}")
+    return None
+
+
+def find_topology(comm: Communicator, library: str) -> Topology:
+    """Return the place of this rank; collective. ``library`` is what the MPI calls itself."""
+    node = node_identity()
+    nodes = comm.allgather(node)
+    same = [rank for rank, other in enumerate(nodes) if other == node]
+    return Topology(
+        rank=comm.rank, world_size=comm.size, local_rank=same.index(comm.rank),
+        local_size=len(same), hostname=socket.gethostname(), node=node,
+        nodes=tuple(dict.fromkeys(nodes)), mpi=library,
+    )

@@ -1,0 +1,219 @@
+"""The supervisors' communicator where torchrun started the ranks: over its store, without MPI.
+
+torch is imported into this process. Under torchrun that is no loss: workers run inline anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from hpcbench.launch.clocks.mpi_pair import Pair
+from hpcbench.launch.clocks.socket_pair import open_socket_pair
+from hpcbench.launch.ranks.address import own_address_towards
+from hpcbench.launch.ranks.communicator import Communicator, InlineComms
+from hpcbench.launch.ranks.store_rendezvous import meet, open_store
+from hpcbench.launch.ranks.waiting import LONGEST_PAUSE_S, wait_quietly
+
+
+def open_store_communicator(
+    while_waiting: Callable[[], None], timeout_s: float,
+) -> StoreCommunicator:
+    """Return the communicator of all ranks that torchrun started; collective.
+
+    Raises LaunchError if there is no way to its store in ``timeout_s``, or if not every rank comes
+    there once in as much time again.
+    """
+    from torch.distributed import PrefixStore
+
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    # the store may outlive the job's attempts: --max-restarts
+    store = PrefixStore(f"hpcbench/{os.environ['TORCHELASTIC_RUN_ID']}/{attempt}",
+                        open_store(os.environ, rank, timeout_s))
+    meet(store, rank, size, while_waiting, timeout_s)
+    return StoreCommunicator(store, "all", rank, size, while_waiting,
+                             own_address_towards(os.environ["MASTER_ADDR"]))
+
+
+class StoreCommunicator:
+    """The operations over a torch.distributed store. Keys are deleted once all have read them."""
+
+    bell: int | None = None
+
+    def __init__(
+        self, store: Any, name: str, rank: int, size: int, while_waiting: Callable[[], None],
+        address: str,
+    ) -> None:
+        """``name`` is the same on these ranks and no others'; ``while_waiting`` as for MPI.
+
+        ``address`` is where other ranks reach this one.
+        """
+        self._store = store
+        self._name = name
+        self._while_waiting = while_waiting
+        self._address = address
+        self._calls = 0
+        self._read: list[str] = []
+        self._posts = 0
+        self._letters: Counter[tuple[int, int]] = Counter()
+        self.rank = rank
+        self.size = size
+
+    def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
+        """Return every rank's value, by rank."""
+        name = self._next("gather")
+        keys = [f"{name}/{rank}" for rank in range(self.size)]
+        self._store.set(keys[self.rank], json.dumps(value))
+        self._meet(name, timeout_s=timeout_s)
+        values = [json.loads(data) for data in self._store.multi_get(keys)]
+        self._forget(keys[self.rank])
+        return values
+
+    def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
+        """Return rank 0's value on every rank."""
+        key = self._next("bcast")
+        if self.rank == 0:
+            self._store.set(key, json.dumps(value))
+            self._read.append(key)
+        else:
+            self._await(key, pause_s, None)
+        return json.loads(self._store.get(key))
+
+    def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
+        """Return when every rank has called."""
+        self._meet(self._next("barrier"), pause_s, timeout_s)
+        self._forget()
+
+    def first(self, count: int) -> Communicator | None:
+        """Return the communicator of ranks 0..count-1, or None on the others. Collective."""
+        name = self._next("first")
+        if self.rank >= count:
+            return None
+        return StoreCommunicator(self._store, name, self.rank, count, self._while_waiting,
+                                 self._address)
+
+    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
+        """Give quick messages to and from another rank, which has to open the same pair."""
+        return self._open_pair(rank, timeout_s)
+
+    @contextlib.contextmanager
+    def _open_pair(self, rank: int, timeout_s: float) -> Iterator[Pair]:
+        low, high = sorted((self.rank, rank))
+        key = f"{self._name}/pair/{low}/{high}"
+        with open_socket_pair(
+                address=self._address if self.rank == low else None,
+                publish=lambda told: self._store.set(key, told),
+                learn=lambda: self._learn(key, timeout_s), lost=f"rank {rank}",
+                timeout_s=timeout_s, while_waiting=self._while_waiting) as pair:
+            yield pair
+
+    def _learn(self, key: str, timeout_s: float) -> str:
+        """Return what another rank has put there for this one, and take it away."""
+        self._await(key, LONGEST_PAUSE_S, timeout_s)
+        told = self._store.get(key).decode()
+        self._store.delete_key(key)
+        return str(told)
+
+    def notify(self, number: int) -> None:
+        """Leave a note that all ranks find."""
+        self._store.set(self._notice(number), "")
+
+    def noticed(self, number: int) -> bool:
+        """Return whether another rank said that case ``number`` has failed."""
+        self._while_waiting()
+        return bool(self._store.check([self._notice(number)]))
+
+    def _notice(self, number: int) -> str:
+        return f"{self._name}/failed/{number}"
+
+    def post(self, value: Any, rank: int) -> None:
+        """Send a value to another rank; returns at once."""
+        number = self._store.add(f"{self._name}/posted/{rank}", 1)
+        self._store.set(f"{self._name}/post/{rank}/{number}", json.dumps([self.rank, value]))
+
+    def posted(self) -> list[tuple[int, Any]]:
+        """Return what other ranks have posted since the last call, with who did."""
+        self._while_waiting()
+        found: list[tuple[int, Any]] = []
+        while self._store.check([key := f"{self._name}/post/{self.rank}/{self._posts + 1}"]):
+            sender, value = json.loads(self._store.get(key))
+            self._store.delete_key(key)
+            found.append((sender, value))
+            self._posts += 1
+        return found
+
+    def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
+        """Leave the bytes in the store until the other rank has taken them."""
+        key = self._letter(self.rank, rank)
+        self._store.set(key, data)
+        wait_quietly(_Key(self._store, key, there=False), self._while_waiting, timeout_s,
+                     lost=f"rank {rank}")
+
+    def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
+        """Take the bytes out of the store."""
+        key = self._letter(rank, self.rank)
+        wait_quietly(_Key(self._store, key), self._while_waiting, timeout_s, lost=f"rank {rank}")
+        data: bytes = self._store.get(key)
+        self._store.delete_key(key)
+        return data
+
+    def _letter(self, sender: int, receiver: int) -> str:
+        self._letters[sender, receiver] += 1
+        return f"{self._name}/bytes/{sender}/{receiver}/{self._letters[sender, receiver]}"
+
+    def abort(self, code: int) -> None:
+        """End this process; torchrun ends the others."""
+        os._exit(code)
+
+    def inline_comms(self) -> InlineComms | None:
+        """Return None: there is no MPI."""
+        return None
+
+    def _next(self, operation: str) -> str:
+        """Return a name for one collective call, the same on all ranks."""
+        self._calls += 1
+        return f"{self._name}/{operation}/{self._calls}"
+
+    def _meet(
+        self, name: str, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None,
+    ) -> None:
+        """Return when every rank is here; the last one says so."""
+        if self._store.add(f"{name}/arrived", 1) == self.size:
+            self._store.set(f"{name}/complete", "")
+        self._await(f"{name}/complete", pause_s, timeout_s)
+        if self.rank == 0:
+            self._read += [f"{name}/arrived", f"{name}/complete"]
+
+    def _forget(self, *keys: str) -> None:
+        """Delete what was used before the meeting that is just over; note what it used itself.
+
+        Who is in a later meeting has read all of an earlier one. The keys of this one are among
+        the last two that rank 0 noted.
+        """
+        own = self._read[-2:] if self.rank == 0 else []
+        for key in self._read[:len(self._read) - len(own)]:
+            self._store.delete_key(key)
+        self._read = [*own, *keys]
+
+    def _await(self, key: str, pause_s: float, timeout_s: float | None) -> None:
+        wait_quietly(_Key(self._store, key), self._while_waiting, timeout_s, lost="another rank",
+                     longest_pause_s=pause_s)
+
+
+class _Key:
+    """A key that another rank sets, or deletes, in the form that is waited for."""
+
+    def __init__(self, store: Any, key: str, *, there: bool = True) -> None:
+        self._store = store
+        self._key = key
+        self._there = there
+
+    def Test(self) -> bool:  # noqa: N802  (mpi4py's name)
+        """Return whether the key is there, or no longer there."""
+        return bool(self._store.check([self._key])) == self._there

@@ -1,0 +1,1 @@
+"""Who is to blame when a case goes wrong."""

@@ -1,0 +1,109 @@
+"""One verdict of all watchdogs, also when some do not answer: one rank hears the others and judges.
+
+O(ranks) messages: each sends its evidence to the collector, rank 0, which waits for it a limited
+time and sends the verdict back to those it has heard. If that does not come, the collector is
+silent itself, and the next rank takes its place. All messages are point-to-point, because a
+collective operation in which one rank is missing tells nobody who.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict, judge
+
+EXCHANGE_S = 3.0
+_COLLECTORS = 2
+_PAUSE_S = 2e-3
+_NOBODY = -1
+_SILENT = "process was stopped, gone or cut off"
+
+
+class Agreed(NamedTuple):
+    """The verdict, and the rank that tells the user of it, or -1."""
+
+    verdict: Verdict
+    speaker: int
+
+
+def agreed_verdict(
+    comm: Communicator, evidence: Evidence, timeout_s: float, late_s: float,
+    exchange_s: float = EXCHANGE_S, hosts: Sequence[str] = (),
+) -> Agreed:
+    """Return the one verdict of the watchdogs of all ranks that answer within ``exchange_s``.
+
+    ``comm`` is the watchdogs' own: the main threads are inside calls on others. ``timeout_s`` is
+    the case's, ``late_s`` how long after it this rank asks, ``hosts`` each rank's as messages name
+    it. Takes up to 2 ``exchange_s`` for each
+    collector that is silent and ``exchange_s`` more. If all collectors are silent they are
+    blamed, on the own evidence alone.
+    """
+    if late_s > exchange_s:  # stopped and continued, as Open MPI does to end a job: one of the
+        return Agreed(_verdict([], [comm.rank], timeout_s, hosts), _NOBODY)  # silent ones itself
+    mail = _Mail(comm)
+    collectors = range(min(_COLLECTORS, comm.size))
+    for collector in collectors:
+        if comm.rank == collector:
+            return _collect(comm, mail, evidence, timeout_s, exchange_s, hosts)
+        comm.post(evidence.to_json(), collector)
+        # the collector may have begun to wait later, and takes exchange_s if a rank is silent
+        if answer := mail.wait_for([collector], 2 * exchange_s):
+            return Agreed(Verdict(**answer[collector]), collector)
+    return Agreed(_verdict([evidence], collectors, timeout_s, hosts), comm.rank)
+
+
+def _collect(
+    comm: Communicator, mail: _Mail, evidence: Evidence, timeout_s: float, exchange_s: float,
+    hosts: Sequence[str],
+) -> Agreed:
+    """Hear the ranks above this one, judge, and tell those that were heard.
+
+    The ranks below have been asked in vain.
+    """
+    heard = mail.wait_for(range(comm.rank + 1, comm.size), exchange_s)
+    answered = {comm.rank: evidence, **{rank: Evidence.from_json(said)
+                                        for rank, said in heard.items()}}
+    silent = [rank for rank in range(comm.size) if rank not in answered]
+    verdict = _verdict(answered.values(), silent, timeout_s, hosts)
+    for rank in heard:
+        comm.post(asdict(verdict), rank)
+    return Agreed(verdict, comm.rank)
+
+
+def _verdict(
+    answered: Iterable[Evidence], silent: Iterable[int], timeout_s: float, hosts: Sequence[str],
+) -> Verdict:
+    """Return the verdict on all ranks' evidence; that of a silent rank is its silence."""
+    missing = [Evidence(rank, Outcome.STOPPED, _SILENT, expired=True,
+                        host=hosts[rank] if hosts else "") for rank in silent]
+    every = sorted([*answered, *missing], key=lambda item: item.rank)
+    verdict = judge(every, timeout_s)
+    if verdict.status in ("ok", "wrong"):
+        return Verdict("timeout", f"the ranks were done, but had not agreed in {timeout_s:g} s", -1)
+    if missing and verdict.blamed_rank not in silent:
+        names = ", ".join(str(item.rank) for item in missing)
+        return Verdict(verdict.status, f"{verdict.reason}; no answer from rank {names}",
+                       verdict.blamed_rank)
+    return verdict
+
+
+class _Mail:
+    """What other ranks have sent: the collectors their verdict, the ranks above it evidence."""
+
+    def __init__(self, comm: Communicator) -> None:
+        self._comm = comm
+        self._received: dict[int, Any] = {}
+
+    def wait_for(self, ranks: Collection[int], limit_s: float) -> Mapping[int, Any]:
+        """Return by rank what these ranks have sent, once all have or the time is up."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            self._received.update(self._comm.posted())
+            found = {rank: self._received[rank] for rank in ranks if rank in self._received}
+            if len(found) == len(ranks) or time.monotonic() >= deadline:
+                return found
+            time.sleep(_PAUSE_S)

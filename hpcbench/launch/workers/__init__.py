@@ -1,0 +1,1 @@
+"""How a supervisor starts workers, watches them and ends them."""

@@ -1,0 +1,117 @@
+"""Waiting for a worker without disturbing it, and taking evidence when it does not answer.
+
+Supervisors are quiet while a case runs: they sleep on the worker's socket and the bell that a rank
+of the same node rings when it has failed, and wake only every ``wakeup_s`` to look at the deadline,
+other nodes' notices and stop requests.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.ranks.stop_requests import StopRequests
+from hpcbench.launch.verdicts.verdict import Evidence, Outcome
+from hpcbench.launch.workers.channel import Message
+from hpcbench.launch.workers.worker_process import WorkerHandle
+from hpcbench.masking import masked
+
+_GRACE_S = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How long to wait for an answer, and who else may end the wait."""
+
+    comm: Communicator
+    number: int
+    timeout_s: float
+    wakeup_s: float
+    stop: StopRequests
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """This rank's evidence, the worker's answer if it gave one, and what to keep for the reader."""
+
+    evidence: Evidence
+    answer: Message = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def watch(worker: WorkerHandle, how: Watch) -> Sighting:
+    """Return what became of the request that ``worker`` was just sent."""
+    deadline = time.monotonic() + how.timeout_s
+    while not how.stop.now:
+        remaining = deadline - time.monotonic()
+        if worker.wait(min(how.wakeup_s, remaining), how.comm.bell):
+            return _answered(worker, how)
+        if how.comm.noticed(how.number):
+            return _after_notice(worker, how)
+        if time.monotonic() >= deadline:
+            how.comm.notify(how.number)
+            return _silent(worker, how, expired=True)
+    how.comm.notify(how.number)
+    return _without_answer(worker, how, Outcome.HALTED, f"stopped by {how.stop.now}")
+
+
+def _answered(worker: WorkerHandle, how: Watch) -> Sighting:
+    """Turn an answer, or the end of the worker, into evidence."""
+    answer = worker.receive()
+    if answer is None:
+        how.comm.notify(how.number)
+        return _without_answer(worker, how, Outcome.DIED, worker.how_it_ended())
+    outcome = Outcome(answer["outcome"])
+    if outcome is Outcome.OK:
+        evidence = Evidence(
+            how.comm.rank, outcome, n_wrong=answer.get("n_wrong", -1),
+            wrong=answer.get("wrong", ""), device=answer.get("device", ""), stop=how.stop.any,
+            stray=worker.progress.stray_operation,
+            stray_iteration=worker.progress.stray_iteration)
+        return Sighting(evidence, answer)
+    how.comm.notify(how.number)
+    return _without_answer(worker, how, outcome, masked(answer["cause"], os.environ))
+
+
+def _after_notice(worker: WorkerHandle, how: Watch) -> Sighting:
+    """Another rank has failed: give the own worker a moment to say what it saw of it."""
+    if worker.wait(_GRACE_S):
+        return _answered(worker, how)
+    return _silent(worker, how, expired=False)
+
+
+def _silent(worker: WorkerHandle, how: Watch, *, expired: bool) -> Sighting:
+    """Take the stacks of a worker that does not answer; a stopped one cannot give any."""
+    where = _position(worker)
+    if worker.is_stopped():
+        return _without_answer(worker, how, Outcome.STOPPED, f"process is stopped, {where}",
+                               expired=expired)
+    return _without_answer(worker, how, Outcome.STUCK, where, {"stacks": worker.stacks()},
+                           expired=expired)
+
+
+def _without_answer(
+    worker: WorkerHandle, how: Watch, outcome: Outcome, cause: str,
+    detail: Mapping[str, Any] | None = None, *, expired: bool = False,
+) -> Sighting:
+    evidence = Evidence(
+        how.comm.rank, outcome, cause, worker.progress.iteration, int(worker.progress.phase),
+        expired=expired, stop=how.stop.any, stray=worker.progress.stray_operation,
+        stray_iteration=worker.progress.stray_iteration)
+    place = f"{_position(worker)}, case number {worker.progress.case_number}"
+    kept = {"evidence": outcome.value, "cause": cause, "position": place,
+            "output": worker.last_output(), **(detail or {})}
+    return Sighting(evidence, {}, kept)
+
+
+def _position(worker: WorkerHandle) -> str:
+    """Say where the worker's progress word last stood."""
+    progress = worker.progress
+    stray = progress.stray_operation
+    called = f", called {stray} in iteration {progress.stray_iteration}" if stray else ""
+    return (f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
+            f"{called}")

@@ -1,0 +1,226 @@
+"""The workers of one generation: one per member rank, started together, replaced together."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from hpcbench.errors import LaunchError, RankLostError
+from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.ranks.stop_requests import StopRequests
+from hpcbench.launch.verdicts.network_state import Seat
+from hpcbench.launch.verdicts.out_of_memory import with_advice
+from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict, judge
+from hpcbench.launch.workers.observation import Sighting, Watch, watch
+from hpcbench.launch.workers.worker_process import WorkerHandle
+from hpcbench.masking import masked, masked_json
+from hpcbench.measure.library_log import LIBRARY, LibraryChoices, read_choices
+from hpcbench.plan.case import Case, case_to_json
+from hpcbench.trace.schema import Samples, no_samples
+
+_LEAVE_TIMEOUT_S = 5.0
+_ASSEMBLY_GRACE_S = 60.0
+_AGREEMENT_GRACE_S = 30.0
+"""So long after a case's timeout its ranks are waited for: long, since a rank that is missed then
+ends the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """How the workers of a job meet; times in seconds, ``ports`` tried in order.
+
+    ``local_rank`` is this rank's of ``local_size`` on its node. ``gpu`` is this rank's among those
+    it sees, None if it has none of its own. ``seat`` is what its evidence says of where it is.
+    """
+
+    address: str
+    ports: tuple[int, ...]
+    local_rank: int
+    local_size: int
+    gpu: int | None
+    init_timeout_s: float
+    group_timeout_s: float
+    seat: Seat = Seat()
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """The agreed verdict of one case, this rank's own sighting, and any rank's wish to stop.
+
+    ``due`` is what rank 0 finds it is time for: names of things to do between two cases.
+    """
+
+    verdict: Verdict
+    own: Sighting
+    stop: str
+    due: tuple[str, ...] = ()
+
+
+class NoAgreement(RankLostError):
+    """The ranks could not tell one another how a case ended; ``evidence`` is this rank's."""
+
+    def __init__(self, message: str, evidence: Evidence) -> None:
+        super().__init__(message)
+        self.evidence = evidence
+
+
+class Hiring(Protocol):
+    """Starts one worker of this rank."""
+
+    def __call__(self) -> WorkerHandle:
+        """Return a new worker. Raises LaunchError."""
+
+
+Guard = Callable[[WorkerHandle, Case], AbstractContextManager[None]]
+
+
+class Crew:
+    """The worker of this rank and the agreement with the other members' supervisors."""
+
+    def __init__(
+        self, comm: Communicator, hire: Hiring, rendezvous: Rendezvous, stop: StopRequests,
+        *, guard: Guard, due: Callable[[], tuple[str, ...]], patient: bool = False,
+    ) -> None:
+        """``comm`` holds the member ranks only; ``patient``: a debugger may hold a rank.
+
+        ``guard`` is entered with the worker and the case while that runs; ``due`` is asked after
+        each case, and rank 0's answer holds for all.
+        """
+        self._due = due
+        self._guard = guard
+        self._patient = patient
+        self._comm = comm
+        self._hire = hire
+        self._rendezvous = rendezvous
+        self._stop = stop
+        self._worker: WorkerHandle | None = None
+        self._rows = no_samples()
+        self._choices: dict[tuple[str, int], LibraryChoices] = {}
+
+    def run(
+        self, case: Case, number: int, terms: Mapping[str, Any],
+    ) -> Hearing:
+        """Run one case on all members and agree on its verdict; failed workers are replaced.
+
+        Raises NoAgreement if a member's supervisor does not answer.
+
+        ``terms`` are what the worker needs beside the case: device, faults, clock, precision and
+        budget.
+        """
+        if self._worker is None:
+            hearing = self._assemble(number, case)
+            if hearing is not None:
+                return hearing
+        assert self._worker is not None
+        self._worker.progress.begin(number)
+        self._worker.mark_output()
+        deadline = time.monotonic() + case.timeout_s + _AGREEMENT_GRACE_S
+        with self._guard(self._worker, case):
+            self._worker.send({"do": "case", "case": case_to_json(case), "number": number,
+                               **terms})
+            sighting = with_advice(
+                watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s)),
+                case, self._rendezvous.local_size)
+            return self._agree(self._with_choices(case, self._worker, sighting), case.timeout_s,
+                               deadline, case.workload.name)
+
+    def close(self) -> str:
+        """Have healthy workers leave their process group together.
+
+        Returns how this rank's ended if it crashed then, else "".
+        """
+        if self._worker is None:
+            return ""
+        ended = self._worker.leave(_LEAVE_TIMEOUT_S)
+        self._worker = None
+        return ended
+
+    def dismiss(self) -> None:
+        """Kill this rank's worker."""
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+    def rows(self) -> Samples:
+        """Return the samples of the last case, int64 (row, 4), also of a worker that is gone."""
+        return self._rows
+
+    def _with_choices(self, case: Case, worker: WorkerHandle, sighting: Sighting) -> Sighting:
+        """Add what libraries printed of how they carried the case out, if they did."""
+        group, text = (case.backend, case.workload.groups), worker.output_since_mark()
+        if not text and group not in self._choices:
+            return sighting
+        choices = read_choices(text, self._choices.get(group))
+        if choices == LibraryChoices():
+            return sighting
+        self._choices[group] = choices
+        return replace(sighting, detail={
+            **sighting.detail, LIBRARY: masked_json(choices.to_json(), os.environ)})
+
+    def _assemble(self, number: int, case: Case) -> Hearing | None:
+        """Start this rank's worker and have all join; a hearing is returned only on failure."""
+        how = self._watch(number, self._rendezvous.init_timeout_s, case.wakeup_s)
+        sighting = self._start(number)
+        if self._comm.rank == 0 and sighting.evidence.outcome is Outcome.OK:
+            sighting = self._ask(how, {
+                "do": "listen", "ports": list(self._rendezvous.ports),
+                "timeout_s": self._rendezvous.init_timeout_s})
+        port = self._comm.bcast(sighting.answer.get("port"))
+        if port is not None and sighting.evidence.outcome is Outcome.OK:
+            sighting = self._ask(how, self._joining(port))
+        limit_s = self._rendezvous.init_timeout_s
+        hearing = self._agree(sighting, limit_s, time.monotonic() + limit_s + _ASSEMBLY_GRACE_S)
+        return None if hearing.verdict.status == "ok" else hearing
+
+    def _start(self, number: int) -> Sighting:
+        """Hire a worker; a template that cannot fork is evidence, not the end of the job."""
+        try:
+            self._worker = self._hire()
+        except (LaunchError, OSError) as error:
+            self._comm.notify(number)
+            return Sighting(Evidence(self._comm.rank, Outcome.DIED,
+                                     masked(str(error), os.environ)))
+        self._choices.clear()  # new groups, new connections
+        self._worker.progress.begin(number)
+        return Sighting(Evidence(self._comm.rank, Outcome.OK))
+
+    def _joining(self, port: int) -> Mapping[str, Any]:
+        return {
+            "do": "join", "address": self._rendezvous.address, "port": port,
+            "rank": self._comm.rank, "world_size": self._comm.size,
+            "local_rank": self._rendezvous.local_rank,
+            "local_size": self._rendezvous.local_size, "gpu": self._rendezvous.gpu,
+            "timeout_s": self._rendezvous.group_timeout_s,
+        }
+
+    def _ask(self, how: Watch, message: Mapping[str, Any]) -> Sighting:
+        assert self._worker is not None
+        self._worker.send(dict(message))
+        return watch(self._worker, how)
+
+    def _watch(self, number: int, timeout_s: float, wakeup_s: float) -> Watch:
+        return Watch(self._comm, number, timeout_s, wakeup_s, self._stop)
+
+    def _agree(
+        self, sighting: Sighting, timeout_s: float, deadline: float, planned: str = "",
+    ) -> Hearing:
+        """Exchange evidence; every member reaches the same verdict and acts on it."""
+        sighting = replace(sighting, evidence=self._rendezvous.seat.sign(sighting.evidence))
+        # before the exchange: a case on which there is no agreement is recorded with them, too
+        self._rows = self._worker.progress.rows() if self._worker else no_samples()
+        try:
+            answers = self._comm.allgather(
+                [sighting.evidence.to_json(), self._due()],
+                timeout_s=None if self._patient else max(deadline - time.monotonic(), 0.0))
+        except RankLostError as error:
+            raise NoAgreement(str(error), sighting.evidence) from error
+        evidence = [Evidence.from_json(answer) for answer, _ in answers]
+        verdict = judge(evidence, timeout_s, planned)
+        if verdict.status not in ("ok", "wrong"):
+            self.dismiss()
+        stop = next((item.stop for item in evidence if item.stop), "")
+        return Hearing(verdict, sighting, stop, tuple(answers[0][1]))

@@ -1,0 +1,88 @@
+"""Where a rank's workers come from: one template process at a time, or the MPI process itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from hpcbench.errors import LaunchError
+from hpcbench.launch.workers.environment import split_by_load_time
+from hpcbench.launch.workers.worker_process import Template, WorkerHandle, WorkerSettings
+from hpcbench.masking import masked
+from hpcbench.measure.progress import SharedProgress
+
+Variables = tuple[tuple[str, str], ...]
+
+
+class WorkerPool:
+    """A context manager that gives workers of any environment; ends them and their template.
+
+    Variables that torch reads when it loads need a template of their own, all others are set in
+    the forked worker.
+    """
+
+    def __init__(
+        self, env: Mapping[str, str], progress: SharedProgress, *, kinds: Sequence[str],
+        memory_limit_bytes: int, ready_timeout_s: float,
+    ) -> None:
+        """Start the template for ``env`` in the background; cases are of these ``kinds``."""
+        self.progress = progress
+        self._env = dict(env)
+        self._kinds = tuple(kinds)
+        self._memory_limit_bytes = memory_limit_bytes
+        self._ready_timeout_s = ready_timeout_s
+        self._template = self._start(self._env)
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._template.close()
+        self.progress.close()
+
+    def _start(self, env: Mapping[str, str]) -> Template:
+        return Template(env, self._ready_timeout_s, self._kinds)
+
+    def hire(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
+        """Return a new worker with these variables on top. Raises LaunchError."""
+        early, late = split_by_load_time(variables)
+        wanted = {**self._env, **early}
+        if self._template.env != wanted or not self._template.is_alive():
+            self._template.close()
+            self._template = self._start(wanted)
+        limit = self._memory_limit_bytes if limited else 0
+        return self._template.fork(WorkerSettings(late, limit), self.progress)
+
+    def renew(self) -> None:
+        """Have later workers come from a new template process: an independent launch."""
+        self._template.close()
+        self._template = self._start(self._env)
+
+    def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
+        """Return what this machine has, asked in a process that ends afterwards."""
+        return ask_facts(lambda: self.hire((), limited=False), self._ready_timeout_s, tools)
+
+
+def ask_facts(
+    hire: Callable[[], WorkerHandle], timeout_s: float, tools: Sequence[str],
+) -> Mapping[str, Any]:
+    """Return `backends.facts.gather_facts` of a new worker. Raises LaunchError with the reason."""
+    worker = hire()
+    try:
+        worker.send({"do": "facts", "tools": list(tools)})
+        late: dict[str, Any] = {"cause": "no answer in time"}
+        answer = worker.receive() if worker.wait(timeout_s) else late
+        if answer is None:
+            raise LaunchError(f"the probe of this machine failed: {worker.how_it_ended()}")
+        if "facts" not in answer:
+            cause = masked(answer["cause"], os.environ)
+            raise LaunchError(f"the probe of this machine failed: {cause}")
+        facts: Mapping[str, Any] = answer["facts"]
+        return facts
+    finally:
+        worker.kill()

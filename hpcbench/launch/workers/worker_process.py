@@ -1,0 +1,300 @@
+"""The supervisor's side of a worker: the template that forks it, its channel, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hpcbench.errors import LaunchError
+from hpcbench.launch.workers import processes
+from hpcbench.launch.workers.channel import Channel, Message, socket_pair
+from hpcbench.launch.workers.worker_output import WorkerOutput
+from hpcbench.masking import masked
+from hpcbench.measure.progress import SharedProgress
+
+_MESSAGE_BYTES = 256 * 1024
+_STDERR_BYTES = 16 * 1024
+_STACK_WAIT_S = 0.3
+
+
+class WorkerHandle(Protocol):
+    """What a supervisor can do with its worker, whether a process of its own or inline."""
+
+    progress: SharedProgress
+
+    def send(self, message: Message) -> None:
+        """Hand over one request."""
+
+    def wait(self, timeout_s: float, bell: int | None = None) -> bool:
+        """Sleep until the worker has answered or ended; False if not yet.
+
+        Also returns when the descriptor ``bell`` is readable.
+        """
+
+    def receive(self) -> Message | None:
+        """Return the answer, or None if the worker has ended."""
+
+    def how_it_ended(self) -> str:
+        """Return the signal or exit code in words."""
+
+    def is_stopped(self) -> bool:
+        """Return whether the kernel has stopped the process."""
+
+    def stacks(self) -> str:
+        """Return the stacks of its threads, "" if it cannot answer."""
+
+    def last_output(self) -> str:
+        """Return the last lines the worker printed."""
+
+    def mark_output(self) -> None:
+        """Have `output_since_mark` return what is printed from now on."""
+
+    def output_since_mark(self) -> str:
+        """Return what was printed since (`launch.workers.worker_output`), secrets not masked."""
+
+    def leave(self, timeout_s: float) -> str:
+        """Have it leave the process group and end; return how it ended instead, or ""."""
+
+    def kill(self) -> None:
+        """End it now and wait until it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker starts with: variables set after the fork, and its memory limit or 0."""
+
+    env: Mapping[str, str]
+    memory_limit_bytes: int
+
+
+class Template:
+    """The template process of this rank, as a context manager; its end ends its workers."""
+
+    def __init__(
+        self, env: Mapping[str, str], ready_timeout_s: float, kinds: Sequence[str] = (),
+    ) -> None:
+        """Start it; `wait_ready` waits for it, so that other work can go on meanwhile.
+
+        It imports what cases of these ``kinds`` need, so that its workers need not.
+        """
+        self.env = dict(env)
+        self._ready_timeout_s = ready_timeout_s
+        self._ended: dict[int, int] = {}
+        self._forked: list[int] = []
+        self._ready = False
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = ours
+        self._output_fd = os.memfd_create("hpcbench-template-stderr")
+        with theirs, processes.requests_held():
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
+                 str(os.getpid()), *kinds],
+                env=self.env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+                stdout=self._output_fd, stderr=self._output_fd, start_new_session=True)
+
+    def __enter__(self) -> Template:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the template and its workers; closing twice does nothing."""
+        if self._control.fileno() >= 0:
+            self._control.close()
+            self._process.kill()
+            self._process.wait()
+            os.close(self._output_fd)
+
+    def wait_ready(self) -> None:
+        """Return when torch is imported. Raises LaunchError with the reason if it cannot be."""
+        deadline = time.monotonic() + self._ready_timeout_s
+        while not self._ready:
+            if not self._take_message(deadline - time.monotonic()):
+                raise LaunchError(f"the worker template did not start: {self._why_not_ready()}")
+
+    def _why_not_ready(self) -> str:
+        """Return the error it printed, else how it ended, else that it is late."""
+        printed = read_tail(self._output_fd, _STDERR_BYTES).strip().splitlines()
+        errors = [line.strip() for line in printed if "Error" in line]
+        if errors and "No module named 'torch'" in errors[-1]:
+            return f"{errors[-1]}: pip install 'hpcbench[run]'"
+        if errors:
+            return errors[-1]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return f"it {ending(self._process.wait(1.0))}"
+        return f"no answer in {self._ready_timeout_s:g} s (launch.init_timeout_s)"
+
+    def fork(self, settings: WorkerSettings, progress: SharedProgress) -> WorkerProcess:
+        """Return a new worker, connected and waiting for requests."""
+        self.wait_ready()
+        ours, theirs = socket_pair()
+        output = WorkerOutput()
+        request = {"env": dict(settings.env), "capacity": progress.capacity,
+                   "memory_limit_bytes": settings.memory_limit_bytes}
+        try:
+            socket.send_fds(self._control, [json.dumps(request).encode()],
+                            [theirs, progress.fd, output.fd])
+            while not self._forked:
+                if not self._take_message(self._ready_timeout_s):
+                    raise BrokenPipeError("it does not answer")
+        except OSError as error:
+            os.close(ours)
+            output.close()
+            self.close()  # a late answer of it would be taken for another worker's
+            raise LaunchError(f"the worker template could not fork a worker: {error}") from error
+        finally:
+            os.close(theirs)
+        return WorkerProcess(self, self._forked.pop(), Channel(ours), output, progress)
+
+    def is_alive(self) -> bool:
+        """Return whether the template still runs."""
+        return self._control.fileno() >= 0 and self._process.poll() is None
+
+    def exit_code(self, pid: int, timeout_s: float) -> int | None:
+        """Return the exit code (negative: signal) of a worker that has ended, None if unknown."""
+        deadline = time.monotonic() + timeout_s
+        while pid not in self._ended:
+            if self._control.fileno() < 0:
+                return None
+            if not self._take_message(deadline - time.monotonic()):
+                return None
+        return self._ended[pid]
+
+    def _take_message(self, timeout_s: float) -> bool:
+        """Take in one message; False if there is none in time or the template is gone."""
+        readable, _, _ = select.select([self._control], [], [], max(timeout_s, 0.0))
+        data = self._control.recv(_MESSAGE_BYTES) if readable else b""
+        if not data:
+            return False
+        message = json.loads(data)
+        if message["event"] == "ready":
+            self._ready = True
+        elif message["event"] == "forked":
+            self._forked.append(message["pid"])
+        else:
+            self._ended[message["pid"]] = message["code"]
+        return True
+
+
+class WorkerProcess:
+    """One forked worker."""
+
+    def __init__(
+        self, template: Template, pid: int, channel: Channel, output: WorkerOutput,
+        progress: SharedProgress,
+    ) -> None:
+        self.progress = progress
+        self._template = template
+        self._pid = pid
+        self._channel = channel
+        self._output = output
+        self._oom_kills = processes.oom_kills()
+
+    def send(self, message: Message) -> None:
+        """Hand over one request; a worker that is gone shows when the answer is awaited."""
+        with contextlib.suppress(OSError):
+            self._channel.send(message)
+
+    def wait(self, timeout_s: float, bell: int | None = None) -> bool:
+        """Sleep until the worker has answered or ended, or the bell was rung."""
+        self._output.tidy()
+        return self._channel.wait(timeout_s, bell)
+
+    def receive(self) -> Message | None:
+        """Return the answer, or None if the worker has ended."""
+        try:
+            return self._channel.receive()
+        except (EOFError, OSError):
+            return None
+
+    def how_it_ended(self) -> str:
+        """Return the signal or exit code in words."""
+        code = self._template.exit_code(self._pid, 5.0)
+        if code is None:
+            gone = "" if self._template.is_alive() else " together with its template process"
+            return f"worker ended{gone}, exit status unknown"
+        return f"worker {ending(code)}{self._oom(code)}"
+
+    def _oom(self, code: int) -> str:
+        now = processes.oom_kills()
+        if code == -signal.SIGKILL and None not in (now, self._oom_kills) and (
+                int(now or 0) > int(self._oom_kills or 0)):
+            return f", {processes.KILLED_FOR_MEMORY} (cgroup oom_kill)"
+        return ""
+
+    def is_stopped(self) -> bool:
+        """Return whether the kernel has stopped the process (SIGSTOP, debugger)."""
+        return processes.state(self._pid) in ("T", "t")
+
+    def stacks(self) -> str:
+        """Ask for the stacks of all threads and return them, "" if none come."""
+        before = self._output.size()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGUSR1)
+        deadline = time.monotonic() + _STACK_WAIT_S
+        while time.monotonic() < deadline and self._output.size() == before:
+            time.sleep(0.01)
+        time.sleep(0.01)  # the dump is several writes
+        return _text(os.pread(self._output.fd, _STDERR_BYTES, before))
+
+    def last_output(self) -> str:
+        """Return the last lines the worker printed."""
+        return read_tail(self._output.fd, 4096)
+
+    def mark_output(self) -> None:
+        """Have `output_since_mark` return what is printed from now on."""
+        self._output.mark()
+
+    def output_since_mark(self) -> str:
+        """Return what was printed since, secrets not masked."""
+        return self._output.since_mark().decode(errors="replace")
+
+    def leave(self, timeout_s: float) -> str:
+        """Have it leave the process group and end; kill it if that takes too long.
+
+        Returns how it ended if it did so by itself and without an answer, else "".
+        """
+        self.send({"do": "leave"})
+        crashed = self.wait(timeout_s) and self.receive() is None
+        ended = self.how_it_ended() if crashed else ""
+        self.kill()
+        return ended
+
+    def kill(self) -> None:
+        """End it now, wait until it is gone, and close what belongs to it."""
+        if self._template.exit_code(self._pid, 0.0) is None:  # else the pid may be another's
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            self._template.exit_code(self._pid, 5.0)
+        self._channel.close()
+        self._output.close()
+
+
+def ending(code: int) -> str:
+    """Return an exit code (negative: a signal) in words."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"ended by signal {-code} ({signal.Signals(-code).name})"
+
+
+def read_tail(fd: int, size_bytes: int) -> str:
+    """Return the end of an output file from its first whole line, secrets masked."""
+    length = os.fstat(fd).st_size
+    text = _text(os.pread(fd, size_bytes, max(0, length - size_bytes)))
+    return text if length <= size_bytes else text.partition("\n")[2]
+
+
+def _text(output: bytes) -> str:
+    """Return what a worker printed, without the secrets that it may have from this environment."""
+    return masked(output.decode(errors="replace"), os.environ)

@@ -1,1 +1,0 @@
-"""The distributed primitives as plans know them: shapes, traffic, flops. No torch."""

@@ -1,1 +1,0 @@
-"""Training as plans know it: models, strategies, flops, memory. No torch."""

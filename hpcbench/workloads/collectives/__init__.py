@@ -1,1 +1,0 @@
-"""The collectives: one file each, the data they move, and how the result is checked."""

@@ -1,1 +1,0 @@
-"""The distributed primitives: inputs and expected results, and the implementations that run."""
