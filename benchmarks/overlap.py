@@ -7,8 +7,8 @@ extent that only the product depends on is chosen so that product and communicat
 long: a first run times both alone. Then every implementation of the primitive takes turns, pass by
 pass, and numbers are formed within a pass (kinds/primitive/derive/rates.py); shown are medians
 over passes and, in brackets, least and greatest. Goals: the best overlapping implementation is at
-least 1.25 times as fast as ``torch`` of the same order, and takes at most 1.15 times the longer of product and
-communication. The same shapes on one host, over loopback: none is more than 10 % slower than torch.
+least 1.25 times as fast as ``torch`` of the same order, and takes at most 1.15 times the longer
+of product and communication. The same shapes on one host, over loopback: none is more than 10 % slower than torch.
 """
 
 from __future__ import annotations
