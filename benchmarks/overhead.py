@@ -31,13 +31,13 @@ import torch.distributed as dist
 from hpcbench.backends.control import GlooControl
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.backends.groups import Division, open_groups
+from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.collective.run.table import make_operation
 from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.measure.start import after_barrier
 from hpcbench.measure.stop import FixedCount
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Collective
+from hpcbench.operations.place import Place
 
 GOAL_SMALL, GOAL_LARGE, LARGE_BYTES = 1.15, 1.03, 65536
 RANKS = 2

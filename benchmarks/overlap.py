@@ -8,7 +8,8 @@ long: a first run times both alone. Then every implementation of the primitive t
 pass, and numbers are formed within a pass (kinds/primitive/derive/rates.py); shown are medians
 over passes and, in brackets, least and greatest. Goals: the best overlapping implementation is at
 least 1.25 times as fast as ``torch`` of the same order, and takes at most 1.15 times the longer
-of product and communication. The same shapes on one host, over loopback: none is more than 10 % slower than torch.
+of product and communication. The same shapes on one host, over loopback: none is more than 10 %
+slower than torch.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from link import measured_link  # noqa: E402
 
 from hpcbench.kinds.primitive.derive.partners import Comparison, compare  # noqa: E402
+from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.reduce.results import CaseResult  # noqa: E402
 from hpcbench.reduce.results_file import open_results  # noqa: E402
 from virtual_hosts import inside, one_rank_each  # noqa: E402
@@ -175,7 +177,7 @@ def table(cases: Sequence[CaseResult]) -> dict[str, Comparison]:
         stats = item.statistics
         if stats is None:
             sys.exit(f"{item.case.label} is {item.status}: {item.reason}")
-        work, one = item.case.primitive, found[item.case.case_id]
+        work, one = primitive_of(item.case), found[item.case.case_id]
         chunks = dict(work.options).get("chunks")
         label = work.implementation + (f" chunks={chunks}" if chunks else "")
         if work.implementation in OVERLAPPING:
@@ -200,7 +202,7 @@ def value(number: Any) -> float:
 def median_s(cases: Sequence[CaseResult], implementation: str) -> float:
     """Return the median of the one case of an implementation."""
     return next(item.statistics.median_s for item in cases if item.statistics is not None
-                and item.case.primitive.implementation == implementation)
+                and primitive_of(item.case).implementation == implementation)
 
 
 if __name__ == "__main__":

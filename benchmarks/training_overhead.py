@@ -37,6 +37,7 @@ from hpcbench.backends.devices import CpuDevice
 from hpcbench.backends.groups import Division, open_groups
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.models.transformer import Transformer
@@ -46,9 +47,8 @@ from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.measure.start import after_barrier
 from hpcbench.measure.stop import FixedCount
-from hpcbench.operations.operation import Place
+from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import Training
 
 GOAL = 1.01
 RANKS = {"single": 1, "data": 2}
@@ -117,7 +117,7 @@ def training(strategy: str) -> Training:
     block = {"kind": "training", "model": "transformer-tiny", "layers": 4, "batch_size": 4,
              "strategies": {strategy: options}}
     (case,) = make_plan(check_config({"benchmarks": [block]}, "here"), RANKS[strategy]).cases
-    return case.training
+    return training_of(case)
 
 
 def through_hpcbench(work: Training, place: Place, most: int) -> Loop:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from hpcbench.backends.tools import tool_facts
+from hpcbench.backends.tools import COMPILER, tool_facts
 from hpcbench.config.load import load_config
 from hpcbench.errors import ExitCode
 from hpcbench.launch.workers.environment import worker_environment
@@ -24,7 +24,6 @@ from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan, case_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import Primitive, Training
 from hpcbench.report.dry_run_lines import Trial, print_trials
 
 
@@ -57,11 +56,11 @@ def _not_tried(case: Case) -> Trial | None:
     if case.skip:
         return Trial(case, "skipped", case.skip)
     work = case.workload
-    if isinstance(work, Primitive) and "cpu" not in work.devices:
-        return Trial(case, "not tried", f"{work.implementation} runs on "
-                                        f"{' or '.join(work.devices)} only")
-    if isinstance(work, Training) and (missing := [*filter(None, tool_facts(
-            work.modules).values())]):
+    if work.only_on() and "cpu" not in work.only_on():
+        return Trial(case, "not tried", f"{work.implementer} runs on "
+                                        f"{' or '.join(work.only_on())} only")
+    rehearsed = work.rehearsed()
+    if missing := [*filter(None, tool_facts(set(rehearsed.needs()) - {COMPILER}).values())]:
         return Trial(case, "not tried", missing[0])
     available = psutil.virtual_memory().available
     needed = case.host_needs("cpu")
@@ -69,13 +68,6 @@ def _not_tried(case: Case) -> Trial | None:
         return Trial(case, "not tried", f"rank 0 needs {needed} bytes, {available} "
                                         "are available here")
     return None
-
-
-def _uncompiled(case: Case) -> Case:
-    """Return a training as it is written: compiled or not it calls the same."""
-    if not isinstance(case.workload, Training):
-        return case
-    return replace(case, workload=replace(case.workload, compile=False))
 
 
 class _Rehearsal:
@@ -99,7 +91,8 @@ class _Rehearsal:
     def trial(self, case: Case) -> Trial:
         """Have the case set up and called once."""
         self._worker = worker = self._worker or self._hire()
-        worker.send({"do": "rehearse", "case": case_to_json(_uncompiled(case))})
+        worker.send({"do": "rehearse", "case": case_to_json(
+            replace(case, workload=case.workload.rehearsed()))})
         in_time = worker.wait(case.timeout_s)
         answer = worker.receive() if in_time else None
         if answer and answer["outcome"] == "ok":

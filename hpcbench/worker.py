@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,19 +20,13 @@ import torch.distributed as dist
 from hpcbench.backends.control import GlooControl, MpiControl
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
-from hpcbench.backends.failures import classify, one_line, out_of_memory
+from hpcbench.backends.failures import classify, one_line
 from hpcbench.backends.groups import Division, device_memory, open_groups
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.errors import CaseError
-from hpcbench.kinds.collective.run.table import other_operation
-from hpcbench.kinds.open_operation import (
-    AnyOperation,
-    Draggable,
-    Telling,
-    Wrong,
-    open_operation,
-)
+from hpcbench.kinds.kind import Runner
+from hpcbench.kinds.registry import kinds
 from hpcbench.launch.ranks.communicator import InlineComms
 from hpcbench.launch.workers.channel import Channel, Message
 from hpcbench.masking import print_traceback
@@ -43,10 +37,10 @@ from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
-from hpcbench.operations.operation import Place
+from hpcbench.operations.operation import AnyOperation, Draggable, Telling, Wrong
+from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case, case_from_json
 from hpcbench.plan.order import INLINE_BACKENDS
-from hpcbench.plan.workload import Training
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.schema import NO_COMMUNICATOR
 
@@ -75,6 +69,7 @@ class Worker:
         self._groups: dict[tuple[str, int, str], Any] = {}
         self._slack_ns = 0
         self._devices: dict[str, CpuDevice | CudaDevice] = {}
+        self._runners: dict[str, Runner] = {}
 
     def answer(self, message: Message) -> Message:
         """Carry out one request; an exception becomes an answer that says what and where."""
@@ -105,8 +100,9 @@ class Worker:
         ledger = Ledger()
         world = open_rehearsal(case.world_size, ledger)
         place = Place(0, case.world_size, world, torch.device("cpu"))
-        operation = open_operation(case.workload, place, validate=False)  # nothing is exchanged
-        for _ in range(2 if case.kind == "training" else 1):
+        operation = self._runner(case).open(
+            case.workload, place, validate=False)  # nothing is exchanged
+        for _ in range(case.workload.rehearsal_calls()):
             operation.prepare()
             ledger.tally.clear()
             operation.run()
@@ -154,9 +150,10 @@ class Worker:
         self._progress.mark(Phase.SETUP)
         device = self._device(message["device"])
         communicator_ns = self._open_group(case)
-        with self._room_for(case, device):
-            operation = open_operation(case.workload, self._place(case, device),
-                                       validate=case.validate)
+        runner = self._runner(case)
+        with runner.around(case.workload, device.torch_device, self._local_size()):
+            operation = runner.open(case.workload, self._place(case, device),
+                                    validate=case.validate)
             schedule = Schedule(case.warmup, case.batch, case.validate)
             measured = measure(operation, device, self._progress, schedule,
                                self._surroundings(case, operation, message))
@@ -168,22 +165,15 @@ class Worker:
                 "communicator_ns": communicator_ns, **_told(operation),
                 **_wrong_elements(case, measured.wrong)}
 
-    @contextlib.contextmanager
-    def _room_for(self, case: Case, device: CpuDevice | CudaDevice) -> Iterator[None]:
-        """Say of a training that runs out of memory what of it would have fitted."""
-        assert self._membership is not None
-        if not isinstance(case.workload, Training):
-            yield
-            return
-        from hpcbench.kinds.training.run.shortage import Room  # not for jobs without trainings
+    def _runner(self, case: Case) -> Runner:
+        """Return the runner of the case's kind."""
+        if case.kind not in self._runners:
+            self._runners[case.kind] = kinds()[case.kind].runner()
+        return self._runners[case.kind]
 
-        room = Room(device.torch_device, self._membership.local_size)
-        try:
-            yield
-        except Exception as error:
-            if out_of_memory(error):
-                raise room.shortage(case.workload) from error
-            raise
+    def _local_size(self) -> int:
+        assert self._membership is not None
+        return self._membership.local_size
 
     def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:
         assert self._membership is not None
@@ -228,7 +218,7 @@ class Worker:
             start=start, stopping=self._stopping(case, message, fold, control),
             finish=control.barrier, now_ns=now_ns, faults=before_call(faults, drag),
             spoilers=after_call(faults, operation.spoil),
-            strays=strays(faults, lambda: other_operation(case.workload, operation.place)))
+            strays=strays(faults, lambda: _stray(case, operation.place)))
 
     def _stopping(
         self, case: Case, message: Message, fold: Fold, control: Control,
@@ -262,8 +252,17 @@ class Worker:
         self._groups.clear()
 
 
+def _stray(case: Case, place: Place) -> AnyOperation:
+    """Return a collective that is not the planned one, of the first kind that offers one."""
+    offered = (spec.runner().stray(case.workload, place) for spec in kinds().values())
+    found = next((operation for operation in offered if operation is not None), None)
+    if found is None:
+        raise CaseError("no kind of case that is installed offers another collective")
+    return found
+
+
 def _undraggable(seconds: float) -> None:
-    raise CaseError("only trainings have samples that can take longer")
+    raise CaseError("this kind of case has no samples that can take longer")
 
 
 def _told(operation: AnyOperation) -> Message:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.case import Case, case_id
-from hpcbench.plan.workload import Option, Training
+from hpcbench.plan.options import Option
 
 
 def make_training(strategy: str = "data", **changes: Any) -> Training:

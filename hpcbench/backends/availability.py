@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.backends.gpu_places import gpu_places, visible_gpus
+from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Collective
 
 _DIVIDES_FIRST = "UCC_TL_UCP_REDUCE_AVG_PRE_OP"
 _UCS_FALSE = ("n", "no", "off", "0")  # ucs_config_sscanf_bool of UCX's parser.c
@@ -83,25 +83,25 @@ def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     """Return why the ucc of some rank cannot do this collective, op or dtype, or None."""
     if case.backend.partition("/")[0] != "ucc":
         return None
-    reasons = (_lacks(case, work, device, ranks) for work in case.workload.collectives())
+    reasons = (_lacks(case, call, device, ranks) for call in case.workload.collective_calls())
     return next((reason for reason in reasons if reason), None)
 
 
-def _lacks(case: Case, work: Collective, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    asked = [work.collective, work.op]
-    asked += [f"uneven {work.collective}"] if work.split != "even" else []
+def _lacks(case: Case, call: Call, device: str, ranks: Sequence[RankFacts]) -> str | None:
+    asked = [call.collective, call.op]
+    asked += [f"uneven {call.collective}"] if call.split != "even" else []
     for rank in ranks:
         ucc, torch_version = rank.facts["ucc"], rank.facts["versions"]["torch"]
-        if (work.collective == "send_recv" and ucc["source"] == "torch_ucc"
+        if (call.collective == "send_recv" and ucc["source"] == "torch_ucc"
                 and case.backend in ("ucc/tl/cuda", "ucc/tl/nccl")):
             return f"torch_ucc sends and receives with UCX, never with {case.backend}"
         for name in asked:
             if said := ucc["lacks"].get(name):
                 return f"{ucc['source']} has no {name} that torch {torch_version} can call: {said}"
-    return _lacking_among_ranks(case, work, device)
+    return _lacking_among_ranks(case, call, device)
 
 
-def _lacking_among_ranks(case: Case, work: Collective, device: str) -> str | None:
+def _lacking_among_ranks(case: Case, call: Call, device: str) -> str | None:
     """Return what UCC lacks as soon as there are 2 ranks, which the probe's one cannot tell.
 
     Sources, of UCC 1.10; both were run with 2 and 4 ranks. ec_cpu_reduce.c has no float16, and
@@ -110,12 +110,12 @@ def _lacking_among_ranks(case: Case, work: Collective, device: str) -> str | Non
     reduce_scatter_ring.c, the only algorithm that layer ucp takes, refuses avg unless it may
     divide last.
     """
-    if case.group_size == 1 or not work.op:
+    if case.group_size == 1 or not call.op:
         return None
-    if work.dtype == "fp16" and device == "cpu":
+    if call.dtype == "fp16" and device == "cpu":
         return ("ucc has no reduction of fp16 on cpu: it would leave the data unreduced, or abort "
                 "the process")
-    if (work.op == "avg" and work.collective == "reduce_scatter"
+    if (call.op == "avg" and call.collective == "reduce_scatter"
             and (device == "cpu" or case.backend == "ucc/tl/ucp")
             and dict(case.env).get(_DIVIDES_FIRST, "y").lower() not in _UCS_FALSE):
         return f"UCC's layer ucp has no reduce_scatter of avg, but with {_DIVIDES_FIRST}=n in env"

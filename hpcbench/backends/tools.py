@@ -16,10 +16,9 @@ from typing import Any
 
 from hpcbench.backends.availability import RankFacts, first_reason
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Primitive
 
 COMPILER = "compiler"
-"""The need of implementations that compile; every other need is a module (`Primitive.needs`)."""
+"""The need of implementations that compile; every other need is a module (`Workload.needs`)."""
 _EXTRAS = {name: "hpcbench[models]" for name in ("peft", "bitsandbytes", "transformers")}
 """Module -> what of ours to install for it, with the versions that go together."""
 _TRIAL_TIMEOUT_S = 60.0
@@ -43,13 +42,12 @@ def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
 def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     """Return why what is measured cannot run on ``device`` on these ranks, or None if it can."""
     work = case.workload
-    name = work.implementation if isinstance(work, Primitive) else work.name
-    if isinstance(work, Primitive) and device not in work.devices:
-        return f"{name} runs on {' or '.join(work.devices)} only, not on {device}"
+    if work.only_on() and device not in work.only_on():
+        return f"{work.implementer} runs on {' or '.join(work.only_on())} only, not on {device}"
     for need in work.needs():
         reasons = [_said(rank.facts["tools"], need, device) for rank in ranks]
         if reason := first_reason(ranks, reasons):
-            return f"{name}: {reason}"
+            return f"{work.implementer}: {reason}"
     return None
 
 

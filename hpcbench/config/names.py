@@ -10,10 +10,6 @@ import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-KINDS = ("collective", "primitive", "training")
-KIND_ALIASES: Mapping[str, str] = MappingProxyType({
-    "comm": "collective", "primitives": "primitive", "train": "training"})
-
 COLLECTIVES = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather",
     "scatter", "send_recv", "barrier",

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from hpcbench.config.blocks import BLOCKS
+from hpcbench.config.blocks import block_classes
 from hpcbench.config.dialects.ddlb import DdlbBenchmark, DdlbFile
 from hpcbench.config.names import nearest, quote
 from hpcbench.config.schema import (
@@ -113,7 +113,7 @@ def _section(location: Location, root: type[BaseModel]) -> type[BaseModel]:
     if root is DdlbFile:
         return DdlbBenchmark
     if location[0] == "benchmarks" and len(location) > 2:
-        return BLOCKS[str(location[2])]
+        return block_classes()[str(location[2])]
     return _SECTIONS[str(location[0])]
 
 
@@ -122,7 +122,7 @@ def _unknown_key(location: Location, root: type[BaseModel]) -> str:
     if root is DdlbFile:
         return f"unknown key of a file of DDLB;{_guess(key, allowed)} allowed: {', '.join(allowed)}"
     homes = [name for name, model in _SECTIONS.items() if key in keys_of(model)]
-    kinds = [kind for kind, model in BLOCKS.items() if key in keys_of(model)]
+    kinds = [kind for kind, model in block_classes().items() if key in keys_of(model)]
     if kinds:
         homes.append("benchmarks" if _block(location) is None else
                      f"blocks of kind {' or '.join(kinds)}")

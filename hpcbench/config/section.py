@@ -8,21 +8,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hpcbench.config import names
 from hpcbench.config.axes import named
+from hpcbench.kinds.registry import kind_aliases, kinds
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
-Kind = Annotated[str, named(names.KINDS, names.KIND_ALIASES)]
+Kind = Annotated[str, named(kinds(), kind_aliases())]
 CollectiveName = Annotated[str, named(names.COLLECTIVES, names.COLLECTIVE_ALIASES)]
 Backend = Annotated[str, named(names.BACKENDS)]
 Device = Annotated[str, named(names.DEVICES)]
 DeviceType = Annotated[str, named(names.DEVICE_TYPES, {"metal": "mps"})]
 Dtype = Annotated[str, named(names.DTYPES, names.DTYPE_ALIASES)]
-TrainingDtype = Annotated[str, named(names.TRAINING_DTYPES, {
-    alias: name for alias, name in names.DTYPE_ALIASES.items() if name in names.TRAINING_DTYPES})]
-Optimizer = Annotated[str, named(names.OPTIMIZERS)]
-Checkpointing = Annotated[str, named(names.CHECKPOINTINGS)]
-Communication = Annotated[str, named(names.COMMUNICATIONS)]
-Library = Annotated[str, named(names.LIBRARIES)]
 Op = Annotated[str, named(names.OPS)]
 Split = Annotated[str, named(names.SPLITS)]
 Mode = Annotated[str, named(names.MODES)]

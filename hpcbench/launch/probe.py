@@ -24,13 +24,13 @@ from hpcbench.backends.availability import (
 from hpcbench.backends.mpi_facts import no_mpi
 from hpcbench.backends.tools import untooled, wanted_tools
 from hpcbench.errors import LaunchError
-from hpcbench.kinds.training.plan.fits import advice
+from hpcbench.kinds.registry import planner_of
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.launch.workers.worker_pool import ask_facts
 from hpcbench.launch.workers.worker_process import Template, WorkerSettings
 from hpcbench.measure.progress import SharedProgress
+from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case, Plan
-from hpcbench.plan.workload import Collective, Training
 
 _READY_TIMEOUT_S = 120.0
 
@@ -95,19 +95,19 @@ def probe_here() -> dict[str, Any]:
 
 def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
     """Return a reason if a rank's torch is too old, or its MPI too poor, for the case."""
-    reasons = (_lacks(case, work, ranks) for work in case.workload.collectives())
+    reasons = (_lacks(case, call, ranks) for call in case.workload.collective_calls())
     return next((reason for reason in reasons if reason), None)
 
 
-def _lacks(case: Case, work: Collective, ranks: Sequence[RankFacts]) -> str | None:
-    if case.backend == "mpi" and work.op:
+def _lacks(case: Case, call: Call, ranks: Sequence[RankFacts]) -> str | None:
+    if case.backend == "mpi" and call.op:
         for rank in ranks:
-            if reason := rank.facts["mpi"]["lacks"].get(work.dtype):
+            if reason := rank.facts["mpi"]["lacks"].get(call.dtype):
                 return f"mpi: {reason}"
     if case.backend != "gloo":
         return None
-    uneven = work.collective == "reduce_scatter" and work.split != "even"
-    asked = (["gloo_without_avg"] if work.op == "avg" else []) + (
+    uneven = call.collective == "reduce_scatter" and call.split != "even"
+    asked = (["gloo_without_avg"] if call.op == "avg" else []) + (
         ["gloo_without_reduce_scatter"] if uneven else [])
     for rank in ranks:
         for name in asked:
@@ -134,8 +134,8 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
 
 
 def _advice(case: Case, available: int) -> str:
-    work = case.workload
-    return f"; {advice(work, available)}" if isinstance(work, Training) else ""
+    advice = planner_of(case).advice(case.workload, available)
+    return f"; {advice}" if advice else ""
 
 
 def _facts_here(tools: Sequence[str]) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ from hpcbench.measure.hardware import described_hardware
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import SINGLE_CALLS
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.plan.canary import canary_case
+from hpcbench.plan.canary import planned_canary
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.estimate import case_budget_s
 from hpcbench.trace.schema import Header
@@ -57,7 +57,8 @@ def _init_timeout_s(plan: Plan, topology: Topology) -> float:
 
 def most_rows(plan: Plan) -> int:
     """Return how many rows a worker stamps in the longest case; the canary may be that."""
-    cases = (*plan.cases, canary_case(plan.world_size, timeout_s=0.0, wakeup_s=0.0))
+    canary = planned_canary(plan.world_size)
+    cases: list[Case] = [*plan.cases, *([canary] if canary else [])]
     return max(case.warmup + case.iterations for case in cases) + SINGLE_CALLS
 
 
@@ -92,10 +93,10 @@ def run_budget_s(plan: Plan, runnable: int) -> float:
 def job_canary(plan: Plan, ranks: Sequence[RankFacts]) -> Case | None:
     """Return the canary, or None if it is not wanted or this machine cannot run it."""
     launch = plan.config["launch"]
-    canary = canary_case(plan.world_size, launch["timeout_s"], launch["wakeup_s"])
-    alone = replace(plan, cases=(canary,))
-    wanted = plan.config["measure"]["canary"] and not resolve(alone, ranks).skips
-    return canary if wanted else None
+    canary = planned_canary(plan.world_size, launch["timeout_s"], launch["wakeup_s"])
+    if canary is None or not plan.config["measure"]["canary"]:
+        return None
+    return None if resolve(replace(plan, cases=(canary,)), ranks).skips else canary
 
 
 def socket_env(network: Network) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbench.plan.workload import Collective
+from hpcbench.kinds.collective.plan.workload import Collective
 
 
 @dataclass(frozen=True, slots=True)

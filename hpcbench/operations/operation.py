@@ -1,99 +1,58 @@
-"""What every collective is to the measuring loop: prepare, run, check."""
+"""What an operation of any kind is to the measuring loop."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-import torch
-import torch.distributed as dist
-
-from hpcbench.operations.check import AVG_ULPS, Mismatch, compare
-from hpcbench.operations.data import poison
-from hpcbench.plan.workload import Collective
-
-DTYPES = {
-    "fp32": torch.float32, "fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16,
-    "int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8,
-}
+from hpcbench.operations.place import Place
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a collective runs: rank and size in the group under test, the group, the device.
+class AnyOperation(Protocol):
+    """A workload on this rank, ready to be called."""
 
-    ``first`` is the global rank of the group's rank 0: groups are consecutive ranks. Data depend
-    on global ranks, so that what another group sent is wrong here.
-    """
-
-    rank: int
-    world_size: int
-    group: Any
-    device: torch.device
-    first: int = 0
-
-    @property
-    def number(self) -> int:
-        """Return this rank's global rank."""
-        return self.first + self.rank
-
-    @property
-    def numbers(self) -> range:
-        """Return the global ranks of the group."""
-        return range(self.first, self.first + self.world_size)
-
-    def global_rank(self, rank: int) -> int:
-        """Return the global rank of a rank of the group, as torch wants roots and peers."""
-        return self.first + rank
-
-
-class Operation:
-    """One collective on its own buffers; subclasses allocate in ``__init__`` and define ``run``.
-
-    ``source`` is what this rank starts from, ``buffer`` what an in-place form restores from it,
-    ``output`` what is checked against ``expected``.
-    """
-
-    source: torch.Tensor
-    output: torch.Tensor
-    expected: torch.Tensor
-
-    def __init__(self, spec: Collective, place: Place) -> None:
-        self.spec = spec
-        self.place = place
-        self.dtype = DTYPES[spec.dtype]
-        self.poison = poison(self.dtype)
-        self.name = spec.collective
+    name: str
+    place: Place
 
     def prepare(self) -> None:
-        """Make the next call start from the same inputs and an output that is not yet right."""
-        self.output.fill_(self.poison)
+        """Restore inputs and wipe outputs."""
 
     def run(self) -> None:
-        """Issue the collective; on return it is complete, or ordered on the current stream."""
-        raise NotImplementedError
+        """Do the work once."""
 
     def spoil(self) -> None:
-        """Make one element of the output wrong, for tests of the check."""
-        if self.output.numel():
-            self.output.reshape(-1)[-1] = self.poison
+        """Make the result wrong, for tests of the check."""
 
-    def check(self) -> Mismatch | None:
-        """Compare the buffer that was just timed with the expected result."""
-        return compare(self.output, self.expected, ulps=AVG_ULPS if self.spec.op == "avg" else 0)
-
-    def empty(self, count: int) -> torch.Tensor:
-        """Return an uninitialised buffer of ``count`` elements on the device."""
-        return torch.empty(count, dtype=self.dtype, device=self.place.device)
-
-    def on_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return ``tensor`` on the device of this place."""
-        return tensor.to(self.place.device)
+    def check(self) -> object | None:
+        """Return what is wrong with the last result, or None."""
 
 
-def reduce_op(name: str | None) -> dist.ReduceOp:
-    """Return torch's reduction for sum, prod, min, max or avg."""
-    return {
-        "sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN,
-        "max": dist.ReduceOp.MAX, "avg": dist.ReduceOp.AVG,
-    }[str(name)]
+@runtime_checkable
+class Telling(Protocol):
+    """An operation that tells more than rows, and holds what must be closed."""
+
+    def answer(self) -> dict[str, Any]:
+        """Return what is told beside the rows, as plain JSON values."""
+
+    def close(self) -> None:
+        """Close what was opened. All ranks call it."""
+
+
+@runtime_checkable
+class Wrong(Protocol):
+    """What is wrong with a result: how many elements, and the first of them in words."""
+
+    @property
+    def n_wrong(self) -> int:
+        """Return the number of wrong elements."""
+
+    @property
+    def words(self) -> str:
+        """Return it for people."""
+
+
+@runtime_checkable
+class Draggable(Protocol):
+    """An operation whose samples can be made to take longer, for tests."""
+
+    def drag(self, seconds: float) -> None:
+        """Make each sample of this rank take this much longer."""

@@ -6,16 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.config.blocks import Block
+from hpcbench.config.block import Block
 from hpcbench.config.schema import Config, Hardware
-from hpcbench.kinds.primitive.plan.points import PrimitivePoint
-from hpcbench.kinds.training.plan.points import TrainingPoint
 from hpcbench.plan.case import Case, case_id
 from hpcbench.plan.points import Job, Point
 from hpcbench.plan.support import BACKEND_TRAITS, needs
 from hpcbench.plan.workload import Workload
-
-AnyPoint = Point | PrimitivePoint | TrainingPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +32,7 @@ class Draft:
 
 
 def assemble(
-    title: str, block: Block, job: Job, point: AnyPoint, draft: Draft,
+    title: str, block: Block, job: Job, point: Point, draft: Draft,
 ) -> Case:
     """Return the case of a point."""
     config = job.config
@@ -55,14 +51,14 @@ def assemble(
         host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config))
 
 
-def sample_bounds(point: AnyPoint, config: Config) -> tuple[int, int]:
+def sample_bounds(point: Point, config: Config) -> tuple[int, int]:
     """Return the least and the most timed samples of a pass; they are equal if fixed."""
     if isinstance(point.iterations, str):
         return config.measure.min_iterations, config.measure.max_iterations
     return point.iterations, point.iterations
 
 
-def calls_of_sample(point: AnyPoint, config: Config) -> int:
+def calls_of_sample(point: Point, config: Config) -> int:
     """Return how many calls one sample is."""
     return config.measure.batch if point.mode == "pipelined" else 1
 
@@ -82,7 +78,7 @@ def too_large(
             f"hardware.memory_per_device_gb {limit:g}")
 
 
-def _contradiction(point: AnyPoint) -> str | None:
+def _contradiction(point: Point) -> str | None:
     """Return why the point's environment selects something else than its backend, or None."""
     selected = dict(BACKEND_TRAITS[point.backend].env)
     for name, value in point.env:
@@ -92,7 +88,7 @@ def _contradiction(point: AnyPoint) -> str | None:
 
 
 def _identity(
-    point: AnyPoint, draft: Draft, env: tuple[tuple[str, str], ...], config: Config,
+    point: Point, draft: Draft, env: tuple[tuple[str, str], ...], config: Config,
 ) -> dict[str, Any]:
     """Return what makes a case this case; limits and labels do not."""
     identity: dict[str, Any] = {

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
+from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Collective
-
-CANARY_ID = "canary"
-_BYTES = 64 * 1024
-_WARMUP, _ITERATIONS = 3, 20
 
 
-def canary_case(world_size: int, timeout_s: float, wakeup_s: float) -> Case:
-    """Return an all_reduce of 64 KiB on gloo over all ranks: what every worker can do.
+def planned_canary(world_size: int, timeout_s: float = 0.0, wakeup_s: float = 0.0) -> Case | None:
+    """Return the canary of the first kind that offers one, None if none does.
 
     It is no case of the plan: it has a fixed count of its own, takes part in no pass and in no
     total, and is recorded as notes.
     """
-    work = Collective(
-        collective="all_reduce", dtype="fp32", op="sum", root=None, in_place=True,
-        requested_bytes=_BYTES, size_bytes=_BYTES, count=_BYTES // 4)
-    return Case(
-        case_id=CANARY_ID, index=-1, block=CANARY_ID, kind="collective", backend="gloo",
-        device="cpu", world_size=world_size, env=(), mode="barrier_start", warmup=_WARMUP,
-        iterations=_ITERATIONS, validate=True, timeout_s=timeout_s, wakeup_s=wakeup_s,
-        workload=work, skip=None, needs=(), estimate_s=0.0, memory_bytes=3 * _BYTES,
-        min_iterations=_ITERATIONS)
+    offered = (spec.planner().canary(world_size, timeout_s, wakeup_s) for spec in kinds().values())
+    return next((case for case in offered if case is not None), None)

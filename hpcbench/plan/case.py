@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from hpcbench.plan.workload import Collective, Primitive, Training, Workload, workload_from_json
+from hpcbench.kinds.registry import kinds
+from hpcbench.plan.workload import UnknownWorkload, Workload
 
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
+CANARY_ID = "canary"
+"""The id of the case that shows drift of the machine; it is no case of the plan."""
 DEFAULT_MODE = "isolated"
 """The timing mode that labels do not name."""
 
@@ -74,27 +77,6 @@ class Case:
         parts += [f"{key}={value}" for key, value in self.env]
         return " ".join(parts)
 
-    @property
-    def collective(self) -> Collective:
-        """Return the workload of a collective. Raises TypeError of another kind."""
-        if not isinstance(self.workload, Collective):
-            raise TypeError(f"{self.label} is no collective")
-        return self.workload
-
-    @property
-    def primitive(self) -> Primitive:
-        """Return the workload of a primitive. Raises TypeError of another kind."""
-        if not isinstance(self.workload, Primitive):
-            raise TypeError(f"{self.label} is no primitive")
-        return self.workload
-
-    @property
-    def training(self) -> Training:
-        """Return the workload of a training. Raises TypeError of another kind."""
-        if not isinstance(self.workload, Training):
-            raise TypeError(f"{self.label} is no training")
-        return self.workload
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -127,7 +109,8 @@ def case_id(parameters: Mapping[str, Any]) -> str:
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
     """Return plain JSON values; `plan_from_json` is the inverse."""
-    return asdict(plan)
+    plain = {item.name: getattr(plan, item.name) for item in fields(plan)}
+    return {**plain, "cases": [case_to_json(case) for case in plan.cases]}
 
 
 def plan_from_json(data: Mapping[str, Any]) -> Plan:
@@ -138,11 +121,14 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
 
 def case_to_json(case: Case) -> dict[str, Any]:
     """Return one case as plain JSON values; `case_from_json` is the inverse."""
-    return asdict(case)
+    plain = {item.name: getattr(case, item.name) for item in fields(case)}
+    return {**plain, "workload": case.workload.to_json()}
 
 
 def case_from_json(data: Mapping[str, Any]) -> Case:
-    """Rebuild one `Case`."""
+    """Rebuild one `Case`; of a kind that is not installed its workload stays as it is stored."""
     env = tuple((str(key), str(value)) for key, value in data["env"])
-    return Case(**{**data, "env": env, "needs": tuple(data["needs"]),
-                   "workload": workload_from_json(data["workload"])})
+    spec = kinds().get(data["kind"])
+    work = (UnknownWorkload(data["workload"]) if spec is None else
+            spec.planner().workload_from_json(data["workload"]))
+    return Case(**{**data, "env": env, "needs": tuple(data["needs"]), "workload": work})

@@ -5,25 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hpcbench.config.blocks import AnyBlock, CollectiveBlock, TrainingBlock
+from hpcbench.config.block import Block
 from hpcbench.config.names import unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.collective.plan.cases import collective_cases
-from hpcbench.kinds.primitive.plan.cases import primitive_cases
-from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
-from hpcbench.kinds.primitive.plan.shapes import joined_origins
-from hpcbench.kinds.training.plan.cases import training_cases
+from hpcbench.kinds.kind import Planner
+from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.estimate import case_budget_s, setup_s, within_timeout_s
 from hpcbench.plan.order import ordered
 from hpcbench.plan.points import Job, refuse_huge
-from hpcbench.plan.workload import Primitive, Training
 
 
 def make_plan(config: Config, world_size: int) -> Plan:
@@ -34,12 +30,12 @@ def make_plan(config: Config, world_size: int) -> Plan:
     if no case uses a required backend, or if a fault can never happen.
     """
     blocks = _chosen_blocks(config)
-    refuse_huge([block for _, block in blocks], config)
-    registry = load_registry()
+    planners = {kind: kinds()[kind].planner() for kind in {block.kind for _, block in blocks}}
+    refuse_huge([(planners[block.kind], block) for _, block in blocks], config)
     every = [case for title, block in blocks
-             for case in _block_cases(title, block, Job(config, world_size), registry)]
-    distinct = _distinct(every)
-    kept = ordered(_matching(_named(distinct, config), config.only))
+             for case in planners[block.kind].cases(title, block, Job(config, world_size))]
+    distinct = _distinct(every, planners)
+    kept = ordered(_matching(_selected(distinct, config), config.only))
     cases = tuple(replace(case, index=index)
                   for index, case in enumerate(_with_budget(kept, config)))
     _refuse_idle(config, cases)
@@ -50,20 +46,17 @@ def make_plan(config: Config, world_size: int) -> Plan:
         plan_hash=_plan_hash(plain, cases, world_size), launches=config.measure.launches)
 
 
-def _distinct(every: Sequence[Case]) -> list[Case]:
-    """Return the first case of each id; one that several models lead to is named after them all."""
+def _distinct(every: Sequence[Case], planners: Mapping[str, Planner]) -> list[Case]:
+    """Return one case of each id; its planner says what stands for several points."""
     found: dict[str, list[Case]] = defaultdict(list)
     for case in every:
         found[case.case_id].append(case)
-    return [_named_after_all(same) for same in found.values()]
+    return [_merged(same, planners[same[0].kind]) for same in found.values()]
 
 
-def _named_after_all(same: Sequence[Case]) -> Case:
-    first = same[0]
-    if not isinstance(first.workload, Primitive):
-        return first
-    shape = joined_origins(case.primitive.shape for case in same)
-    return replace(first, workload=replace(first.workload, shape=shape))
+def _merged(same: Sequence[Case], planner: Planner) -> Case:
+    work = planner.merged([case.workload for case in same])
+    return replace(same[0], workload=work)
 
 
 def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:
@@ -78,7 +71,7 @@ def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:
             for case in cases]
 
 
-def _chosen_blocks(config: Config) -> list[tuple[str, AnyBlock]]:
+def _chosen_blocks(config: Config) -> list[tuple[str, Block]]:
     """Return (title, block) of the blocks to run; a block without a name gets its number."""
     titled = [(block.name or f"{block.kind}-{number}", block)
               for number, block in enumerate(config.benchmarks, start=1)]
@@ -99,7 +92,7 @@ def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
         meant = [case for case in cases if fault.rank < case.world_size
                  and fault.iteration < case.warmup + (case.min_iterations or case.iterations)
                  and (fault.case == case.case_id or fnmatchcase(case.label, fault.case))
-                 and (fault.kind != "slow_samples" or _has_whole_samples(case))]
+                 and (fault.kind != "slow_samples" or case.workload.has_whole_samples)]
         if not meant:
             lines.append(f'fault[{number}]: no case "{fault.case}" has a rank {fault.rank} and an '
                          f"iteration {fault.iteration}; the fault could never happen")
@@ -107,23 +100,18 @@ def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
         raise ConfigError("\n".join(lines))
 
 
-def _has_whole_samples(case: Case) -> bool:
-    """Return whether a rank sees samples from end to end, which can be made to take longer."""
-    return isinstance(case.workload, Training) and case.workload.pp == 1
-
-
-def _named(cases: Sequence[Case], config: Config) -> Sequence[Case]:
-    """Return the trainings of ``model`` with ``strategy``; all cases where neither is given."""
+def _selected(cases: Sequence[Case], config: Config) -> Sequence[Case]:
+    """Return the cases with ``model`` and ``strategy`` as wanted; all where neither is given."""
     for key, wanted in (("model", config.model), ("strategy", config.strategy)):
         if not wanted:
             continue
-        cases = [case for case in cases if isinstance(case.workload, Training)]
-        known = dict.fromkeys(getattr(case.training, key) for case in cases)
+        cases = [case for case in cases if key in case.workload.selectors()]
+        known = dict.fromkeys(case.workload.selectors()[key] for case in cases)
         for name in wanted:
             if name not in known:
                 raise ConfigError(f"{key}: {unknown_name(name, known)}" if known else
-                                  f"{key}: the sweep has no training")
-        cases = [case for case in cases if getattr(case.training, key) in wanted]
+                                  f"{key}: no case of the sweep has a {key} to select it by")
+        cases = [case for case in cases if case.workload.selectors()[key] in wanted]
     return cases
 
 
@@ -135,16 +123,6 @@ def _matching(cases: Sequence[Case], pattern: str | None) -> Sequence[Case]:
         raise ConfigError(f'only: "{pattern}" matches none of {len(cases)} cases; it must match '
                           f'a whole label, such as "{cases[0].label}"')
     return kept
-
-
-def _block_cases(
-    title: str, block: AnyBlock, job: Job, registry: Registry,
-) -> Iterator[Case]:
-    if isinstance(block, CollectiveBlock):
-        return collective_cases(title, block, job)
-    if isinstance(block, TrainingBlock):
-        return training_cases(title, block, job)
-    return primitive_cases(title, block, job, registry)
 
 
 def _plan_hash(plain: dict[str, Any], cases: Sequence[Case], world_size: int) -> str:

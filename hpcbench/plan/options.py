@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from hpcbench.config.names import quote, unknown_name
-from hpcbench.kinds.primitive.plan.spec import Values
-from hpcbench.plan.workload import Option
+
+Option = str | int | bool
+NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What an option may be: one of ``allowed``, or, if there are none, a number from ``least``.
+
+    ``default`` is used where the sweep says nothing.
+    """
+
+    default: Option
+    allowed: tuple[Option, ...] = ()
+    least: int = 1
+
+    def allows(self, value: object) -> bool:
+        """Return whether the option may be this; true is not the number 1."""
+        if self.allowed:
+            return any(value == one and type(value) is type(one) for one in self.allowed)
+        return type(value) is int and value >= self.least
 
 
 def wanted(value: Option, several: Sequence[Values]) -> str:

@@ -1,26 +1,118 @@
-"""What a case runs: one collective, one distributed primitive, or the steps of one training."""
+"""What a case runs, as far as every kind of case has it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from hpcbench.kinds.collective.plan.workload import Collective
-from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.kinds.training.plan.workload import Training
-
-Workload = Collective | Primitive | Training
+from hpcbench.operations.call import Call
 
 
-def workload_from_json(data: Mapping[str, Any]) -> Workload:
-    """Rebuild a workload from the values of `dataclasses.asdict`."""
-    if "collective" in data:
-        return Collective(**data)
-    options = tuple((str(name), value) for name, value in data["options"])
-    if "strategy" in data:
-        flops = tuple((str(name), int(count)) for name, count in data["flops"])
-        return Training(**{**data, "options": options, "flops": flops,
-                           "calls": tuple(data["calls"]),
-                           "modules": tuple(data.get("modules", ()))})
-    several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
-    return Primitive(**{**data, **several, "options": options})
+class Workload(ABC):
+    """Base of the workloads of all kinds: a frozen dataclass that says what a case runs.
+
+    Its fields are plain JSON values or tuples of them. ``dtype`` is the element type, ``groups``
+    how many equal groups of consecutive ranks run it at the same time. A trait that a kind does
+    not have keeps the answer given here.
+    """
+
+    __slots__ = ()
+
+    dtype: str
+    groups: int
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Return what is run, in one word: ``all_reduce``."""
+
+    @abstractmethod
+    def words(self, world_size: int) -> list[str]:
+        """Return what tells it from others, for labels; backend and device follow the first."""
+
+    @property
+    def implementer(self) -> str:
+        """Return who does it, for messages about what is missing; by default the name."""
+        return self.name
+
+    def collective_calls(self) -> tuple[Call, ...]:
+        """Return the collectives that it asks of the backend."""
+        return ()
+
+    def needs(self) -> tuple[str, ...]:
+        """Return what it needs of a machine beside backend and device: modules, a compiler."""
+        return ()
+
+    def only_on(self) -> tuple[str, ...]:
+        """Return the devices that it runs on; none named: on all that the backend has."""
+        return ()
+
+    def selectors(self) -> Mapping[str, str]:
+        """Return the values by which keys of the sweep file, such as ``model``, select it."""
+        return {}
+
+    def compiled_graphs(self) -> int:
+        """Return how many graphs torch.compile makes when it is set up."""
+        return 0
+
+    @property
+    def has_whole_samples(self) -> bool:
+        """Return whether each rank sees samples from end to end, so that one can take longer."""
+        return False
+
+    @property
+    def needs_all_ranks(self) -> bool:
+        """Return whether no rank can end a call before all ranks have begun it."""
+        return False
+
+    @property
+    def has_phases(self) -> bool:
+        """Return whether durations of phases are recorded beside each sample."""
+        return False
+
+    def rehearsed(self) -> Workload:
+        """Return the form that a dry run tries."""
+        return self
+
+    def rehearsal_calls(self) -> int:
+        """Return how often a dry run calls it; the last call is counted."""
+        return 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields as plain JSON values."""
+        return asdict(self)  # type: ignore[call-overload,no-any-return]
+
+
+@dataclass(frozen=True)
+class UnknownWorkload(Workload):
+    """A workload of a kind that is not installed: kept as it was stored, and named as it was."""
+
+    data: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Return the kind's own word for it where there is one."""
+        return str(self.data.get("name", "unknown"))
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        """Return the stored dtype, or nothing."""
+        return str(self.data.get("dtype", ""))
+
+    @property
+    def groups(self) -> int:  # type: ignore[override]
+        """Return the stored number of groups, or 1."""
+        groups = self.data.get("groups", 1)
+        return groups if isinstance(groups, int) else 1
+
+    def words(self, world_size: int) -> list[str]:
+        """Return its fields that are text or numbers."""
+        plain = [f"{key}={value}" for key, value in self.data.items()
+                 if isinstance(value, (str, int, float)) and key != "name"]
+        return [self.name, *plain, f"ranks={world_size}"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was stored."""
+        return dict(self.data)

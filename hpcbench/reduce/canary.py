@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpcbench.plan.canary import canary_case
+from hpcbench.plan.canary import planned_canary
+from hpcbench.plan.case import CANARY_ID
 from hpcbench.reduce.results import Canary, CanaryRun, Finding
 from hpcbench.reduce.timing import summarise
 from hpcbench.trace.container import expected_content
@@ -52,7 +53,8 @@ def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | N
     whole = {place: runs for place, runs in sorted(found.items()) if _is_ok(runs, world_size)}
     series = [*_series(whole)]
     drift = series[-1].median_s / series[0].median_s - 1 if len(series) > 1 else None
-    return Canary(canary_case(world_size, 0.0, 0.0).label, tuple(series),
+    canary = planned_canary(world_size)
+    return Canary(canary.label if canary else CANARY_ID, tuple(series),
                   len(found) - len(series), drift,
                   ("drifting",) if drift is not None and _drifted(series, drift) else ())
 

@@ -10,13 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.kinds.training.derive.problems import contradictions
+from hpcbench.kinds.registry import kinds
 from hpcbench.measure.library_log import LIBRARY, LibraryChoices, merged
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.derived import joined
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
-from hpcbench.reduce.peaks import peak_problems
 from hpcbench.reduce.phases import MEMORY, most_memory
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import PassKey, stack_samples
@@ -106,14 +105,20 @@ def _with_numbers(
     timed = statistics.n + timing.n_ramp + timing.n_surplus
     planned = (case.min_iterations or case.iterations) * len(ran)
     notes = [timer_problem(samples, context.clock_resolution_ns),
-             *peak_problems(case, statistics.median_s, context.newest.nodes, context.hardware),
-             *contradictions(case, statistics.median_s, context.hardware)]
+             *_kind_problems(case, statistics.median_s, context)]
     if timed < planned:
         notes.append(Problem("HB134", f"{timed} timed iterations of {planned} planned: the case "
                              "stopped early; raise its time limit for all of them",
                              rejects=False))
     result = replace(result, statistics=statistics, timing=timing)
     return result, [note for note in notes if note is not None]
+
+
+def _kind_problems(case: Case, time_s: float, context: Context) -> Iterable[Problem]:
+    """Return what the case's kind finds wrong with its time; nothing of a kind not installed."""
+    spec = kinds().get(case.kind)
+    return () if spec is None else spec.deriver().problems(
+        case, time_s, context.newest.nodes, context.hardware)
 
 
 def _without_numbers(result: CaseResult, problems: Iterable[Problem]) -> CaseResult:

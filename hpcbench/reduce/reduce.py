@@ -170,7 +170,7 @@ def case_groups(
     group_bytes = 0
     for case in plan.cases:
         records_bytes = _RECORD_BYTES * plan.passes * plan.launches
-        row_bytes = 8 * len(SAMPLE_COLUMNS) * (2 if case.kind == "training" else 1)  # and phases
+        row_bytes = 8 * len(SAMPLE_COLUMNS) * (1 + case.workload.has_phases)
         rows_bytes = counts.get(case.case_id, 0) * row_bytes
         size_bytes = (rows_bytes + records_bytes) * case.world_size
         if group and group_bytes + size_bytes > limit_bytes:

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Collective
 from hpcbench.reduce.checks import AGAIN, Problem
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
 from hpcbench.reduce.derived import Edges, folded_waits_ns, overtaken_ns, waits_ns
@@ -21,7 +20,6 @@ EVENT_NS = 1000
 """Twice the resolution of CUDA events, 0.5 us (CUDA runtime, cudaEventElapsedTime)."""
 RATE = 1e-3
 """More than any two clocks of a machine run apart."""
-_ALL_NEED_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 
 
 def check_stamps(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
@@ -125,9 +123,7 @@ def overtaking_ns(case: Case, found: Edges) -> npt.NDArray[np.float64]:
     another: rooted ones, send_recv, and those of which a rank's part is empty. Nor of primitives:
     a rank that only computes needs no other, and what an implementation calls is its own affair.
     """
-    work = case.workload
-    known = isinstance(work, Collective) and (
-        work.collective in _ALL_NEED_ALL and work.split != "zero")
+    known = case.workload.needs_all_ranks
     return np.asarray(overtaken_ns(found) - (found.bound_ns if known else np.inf))
 
 

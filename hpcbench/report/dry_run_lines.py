@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.plan_table import calls_text, demand_lines
 from hpcbench.plan.case import Case, Plan
 from hpcbench.report.terminal import open_console
@@ -53,7 +54,7 @@ def _of_training(trial: Trial) -> Iterator[str]:
     """Yield what a training's step called, and what each of its ranks will need."""
     if trial.case.kind != "training" or trial.outcome not in ("accepted", "not tried"):
         return
-    work = trial.case.training
+    work = training_of(trial.case)
     if trial.outcome == "accepted":
         expected = {(one.collective, one.count, one.size_bytes)
                     for one in predict_stage(work, stages_of(work)[0]).calls}

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.kinds.primitive.present import plan_table as primitive_plan
 from hpcbench.kinds.training.present import plan_table as training_plan
 from hpcbench.launch.workers.environment import ALLOWED
@@ -152,7 +153,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator
 
 
 def _case_row(case: Case) -> list[str]:
-    work = case.collective
+    work = collective_of(case)
     return [
         str(case.index), _collective(case), _backend(case), case.device,
         str(case.world_size), type_cell(case), work.op or MISSING,
@@ -172,7 +173,7 @@ def _group_rows(cases: Sequence[Case]) -> list[list[str]]:
     return [
         [str(len(group)), collective, backend, device, str(ranks),
          distinct(type_cell(case) for case in group),
-         distinct(case.collective.op for case in group) or MISSING, size_range(group),
+         distinct(collective_of(case).op for case in group) or MISSING, size_range(group),
          f"{samples_text(group)} {mode}", ",".join(needs) or MISSING,
          format_seconds(sum(case.estimate_s for case in group) or 0.0)]
         for (collective, backend, device, ranks, mode, needs), group in groups.items()
@@ -181,7 +182,7 @@ def _group_rows(cases: Sequence[Case]) -> list[list[str]]:
 
 def _collective(case: Case) -> str:
     form = form_text(case)
-    return f"{case.collective.collective} ({form})" if form else case.collective.collective
+    return f"{collective_of(case).collective} ({form})" if form else collective_of(case).collective
 
 
 def _backend(case: Case) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.kinds.primitive.present.result_lines import DEFINITIONS
 from hpcbench.kinds.training.present.result_lines import training_definitions
 from hpcbench.measure.library_log import UNKNOWN
@@ -147,20 +148,20 @@ def block_lines(name: str, items: Sequence[CaseResult]) -> Iterator[Text]:
 
 def _group_title(item: CaseResult) -> str:
     case = item.case
-    parts = (case.collective.collective, f"{case.backend} ({device_type(item)})",
+    parts = (collective_of(case).collective, f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}",
              form_text(case), device_memory_text(item), env_text(case))
     return "  ".join(part for part in parts if part)
 
 
 def _row_order(item: CaseResult) -> tuple[str, str, int, bool, int, int]:
-    work = item.case.collective
+    work = collective_of(item.case)
     return (work.dtype, work.op or "", work.root or 0, bool(work.in_place), work.size_bytes,
             item.case.index)
 
 
 def _row(item: CaseResult) -> list[str]:
-    case, work, stats = item.case, item.case.collective, item.statistics
+    case, work, stats = item.case, collective_of(item.case), item.statistics
     rates = bandwidth(work, case.world_size, stats.median_s) if stats else None
     return [
         str(work.size_bytes), str(work.count), type_cell(case), work.op or MISSING,

@@ -15,7 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.primitive.derive.partners import NOTHING, Comparison, compare
+from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.present.summary_fields import (
     PRIMITIVE_FIELDS,
     listed_primitives,
@@ -23,6 +25,7 @@ from hpcbench.kinds.primitive.present.summary_fields import (
 )
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures
 from hpcbench.kinds.training.derive.scaling import scaling
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present.summary_fields import (
     TRAINING_FIELDS,
     scaling_fields,
@@ -31,7 +34,6 @@ from hpcbench.kinds.training.present.summary_fields import (
 )
 from hpcbench.operations.bandwidth import bandwidth, busbw_factor
 from hpcbench.plan.case import STATUSES, Plan
-from hpcbench.plan.workload import Collective, Primitive
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.text import device_memory_how, env_text
@@ -128,7 +130,7 @@ def case_row(
         row |= _collective_fields(work, case.world_size, stats)
     elif isinstance(work, Primitive):
         row |= primitive_fields(work, told)
-    else:
+    elif isinstance(work, Training):
         row |= training_fields(item, work, hardware, exposure)
     return {name: row[name] for name in FIELDS}
 

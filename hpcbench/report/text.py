@@ -6,8 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hpcbench.kinds.collective.plan.workload import Collective, collective_of
+from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Collective, Option, Primitive, Training
+from hpcbench.plan.options import Option
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import format_bytes
 
@@ -78,7 +81,7 @@ def type_cell(case: Case) -> str:
 
 def in_place_cell(case: Case) -> str:
     """Return ``in``, ``out`` or MISSING: whether it sends from the receive buffer."""
-    return {None: MISSING, True: "in", False: "out"}[case.collective.in_place]
+    return {None: MISSING, True: "in", False: "out"}[collective_of(case).in_place]
 
 
 def form_text(case: Case) -> str:

@@ -150,7 +150,7 @@ def check_types(item: Header | Record | Note | Case | Workload) -> None:
 
     What is read from JSON can be anything, and a checksum only says that it was written so.
     """
-    for one in fields(item):
+    for one in fields(item):  # type: ignore[arg-type]  # every workload is a dataclass
         value, kind = getattr(item, one.name), str(one.type)
         right = (isinstance(value, int) and -2**63 <= value < 2**63 if kind == "int" else
                  isinstance(value, str) if kind == "str" else

@@ -7,6 +7,7 @@ import json
 import pytest
 from reading import read
 
+from hpcbench.kinds.primitive.plan.workload import primitive_of
 from launcher import ROOT, MpiLauncher
 
 GLOO = "benchmarks.0.implementations.pytorch.0.backend"
@@ -22,7 +23,8 @@ def test_it_runs_unchanged_but_for_what_the_command_line_says(mpirun: MpiLaunche
         words += ["--set", f"{key}={value}"]
     job = mpirun.run(2, *words, config=config).check()
     outcome = read(job.folder)
-    assert {(item.case.primitive.implementation, item.case.primitive.order, item.case.backend):
+    assert {(primitive_of(item.case).implementation, primitive_of(item.case).order,
+             item.case.backend):
             item.status for item in outcome.results.cases if item.case.backend == "gloo"} == {
         ("compute_only", "AG_after", "gloo"): "ok", ("torch", "AG_before", "gloo"): "ok",
         ("torch", "AG_after", "gloo"): "ok"}

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import virtual_hosts
+from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.operations.bandwidth import bandwidth
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.trace.journal import journal_path
@@ -69,7 +70,7 @@ def _fastest_bytes_per_s(done: Finished) -> dict[int, float]:
     found = {}
     for item in read(done.folder).results.cases:
         assert item.status == "ok" and item.statistics is not None, str(done)
-        fastest = bandwidth(item.case.collective, item.case.world_size, item.statistics.min_s)
+        fastest = bandwidth(collective_of(item.case), item.case.world_size, item.statistics.min_s)
         assert fastest is not None
         found[item.case.world_size] = fastest.busbw_bytes_per_s
     return found

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from reading import ONCE, read
 
+from hpcbench.kinds.primitive.plan.workload import primitive_of
 from launcher import ROOT, MpiLauncher
 
 SOURCE = ROOT / "tests/data/plugin"
@@ -26,6 +27,7 @@ SWEEP = {
          "layer": "attention_out", "implementations": "torch"},
     ]}
 BRITTLE = """
+from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
 SPECS = [
     ImplementationSpec("brittle", "no class", {"tp_columnwise": "brittle:NoSuchClass"}),
@@ -86,12 +88,12 @@ def test_they_are_planned_run_and_validated(mpirun: MpiLauncher, installed: Path
     planned = hpcbench(installed, "plan", job.command[-3], "--world-size", "2")
     assert "8 cases" in planned and "nobody has written it" in planned
     outcome = read(job.folder)
-    found = {(item.case.primitive.primitive, item.case.primitive.implementation,
-              item.case.primitive.k, dict(item.case.primitive.options).get("ahead")):
+    found = {(primitive_of(item.case).primitive, primitive_of(item.case).implementation,
+              primitive_of(item.case).k, dict(primitive_of(item.case).options).get("ahead")):
              (item.status, item.reason) for item in outcome.results.cases}
     absent = ("skipped", "no broadcasts of fsdp_forward: nobody has written it")
     (brittle,) = [item for item in outcome.results.cases
-                  if item.case.primitive.implementation == "brittle"]
+                  if primitive_of(item.case).implementation == "brittle"]
     assert brittle.status == "failed"
     assert "brittle:NoSuchClass cannot be loaded: module 'brittle' has no" in brittle.reason
     assert found == {

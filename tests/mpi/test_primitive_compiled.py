@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from reading import ONCE, read
 
+from hpcbench.kinds.primitive.plan.workload import primitive_of
 from launcher import MpiLauncher
 
 pytestmark = pytest.mark.mpi
@@ -39,7 +40,7 @@ def test_every_primitive_is_right_in_every_order(mpirun: MpiLauncher) -> None:
     mpirun.assert_no_orphans()  # of compilers and their pools, too
     found: dict[str, dict[tuple[str, str], Any]] = {}
     for item in read(job.check().folder).results.cases:
-        work = item.case.primitive
+        work = primitive_of(item.case)
         found.setdefault(work.implementation, {})[work.primitive, work.order] = item
     every = {(name, order) for name, orders in ORDERS.items() for order in orders}
     assert {pair for pair, item in found["compiled"].items() if item.status == "ok"} == every

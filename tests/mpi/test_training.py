@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.schema import ARRIVAL
 from launcher import MpiLauncher
@@ -55,8 +56,8 @@ def _is_told_whole(outcome: Outcome, item: CaseResult) -> None:
     durations = {name: values for name, values in samples.phases.items()
                  if not name.startswith(ARRIVAL)}
     assert list(durations) == ["data", "forward", "backward", *(
-        ["exchange"] if item.case.training.dp > 1 else []), "optimizer"]
-    by_buckets = item.case.training.strategy in ("data", "zero1")
+        ["exchange"] if training_of(item.case).dp > 1 else []), "optimizer"]
+    by_buckets = training_of(item.case).strategy in ("data", "zero1")
     assert (len(samples.phases) > len(durations)) == by_buckets
     steps_ns = samples.end_ns - samples.start_ns
     spent_ns = sum(durations.values())
@@ -71,8 +72,8 @@ def _sharding_saves_memory(outcome: Outcome) -> None:
     """See that two ranks halve what a strategy shards, as sums of what is there."""
     held = {item.case.workload.name: item.memory["0"] for item in outcome.results.cases
             if item.memory and item.case.block == "exact"
-            and dict(item.case.training.options).get("replicas", 1) == 1}
-    whole = 4 * outcome.results.cases[0].case.training.parameters
+            and dict(training_of(item.case).options).get("replicas", 1) == 1}
+    whole = 4 * training_of(outcome.results.cases[0].case).parameters
     for name, parts in (("data", 1), ("zero1", 1), ("fsdp", 2), ("hsdp", 2)):
         assert held[name]["parameters"] == held[name]["gradients"] == whole // parts, name
     states = {name: sizes["optimizer_state"] for name, sizes in held.items()}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hpcbench.kinds.training.derive.exposed import exposures
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import CaseResult
 from launcher import MpiLauncher
 from mpi.reading import Outcome, read, sweep
@@ -52,9 +53,9 @@ def test_what_is_exposed_and_who_is_late(mpirun: MpiLauncher) -> None:
 def _every_training_is_paired(outcome: Outcome) -> None:
     found = exposures(outcome.results.cases)
     asked = [item for item in outcome.results.cases if item.case.block in ("paired", "mixed")]
-    assert {item.case.case_id for item in asked if item.case.training.trains} == set(found)
+    assert {item.case.case_id for item in asked if training_of(item.case).trains} == set(found)
     for item in asked:
-        work = item.case.training
+        work = training_of(item.case)
         assert item.status == "ok", item.reason
         if not work.trains:
             assert item.n_wrong == (None if work.communication == "only" else 0)

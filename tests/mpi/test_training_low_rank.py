@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hpcbench.kinds.training.plan.predict import predict
+from hpcbench.kinds.training.plan.workload import training_of
 from launcher import MpiLauncher
 from mpi.reading import read, sweep
 
@@ -33,7 +34,7 @@ def test_adapters_of_copies_and_of_shards_are_what_one_process_makes(mpirun: Mpi
         for told in item.detail.values():
             assert told["parity"]["on"] == "the model"
             assert 0 < told["parity"]["share"] <= 1
-        memory, held = predict(item.case.training).memory, (item.memory or {})["0"]
+        memory, held = predict(training_of(item.case)).memory, (item.memory or {})["0"]
         assert held["parameters"] == memory.parameters, item.case.label
         assert held["gradients"] == memory.gradients < memory.parameters
         assert held["optimizer_state"] == memory.optimizer

@@ -13,7 +13,7 @@ from hpcbench.kinds.training.derive.rates import (
     rates,
     violations,
 )
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 WORK = Training(
     strategy="data", options=(), model="transformer-tiny", shrunk=False, family="gpt", layers=2,

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.config.blocks import CollectiveBlock, PrimitiveBlock, TrainingBlock
 from hpcbench.config.load import PACKAGED, check_config, json_schema, load_config
 from hpcbench.config.problems import keys_of
 from hpcbench.config.schema import Config, Fault, Hardware, Launch, Measure, Output
 from hpcbench.config.section import Section
+from hpcbench.kinds.collective.plan.block import CollectiveBlock
+from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
+from hpcbench.kinds.training.plan.block import TrainingBlock
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs/config.md").read_text()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from hpcbench.cli import app
 from hpcbench.config.load import load_config
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 
@@ -41,14 +42,14 @@ def refusal(folder: Path, **keys: Any) -> str:
 
 def test_the_golden_file_is_every_combination_on_its_backends() -> None:
     plan = make_plan(load_config(GOLDEN), 4)
-    found = {(c.primitive.implementation, c.primitive.order, c.backend) for c in plan.cases}
+    found = {(primitive_of(c).implementation, primitive_of(c).order, c.backend) for c in plan.cases}
     assert found == {("compute_only", "AG_after", "nccl")} | {
         ("torch", order, backend) for order in ("AG_before", "AG_after")
         for backend in ("nccl", "ucc/tl/nccl", "ucc/tl/cuda")}
     assert len(plan.cases) == 7 and plan.duplicates == 0
-    assert {(c.primitive.m, c.primitive.n, c.primitive.k, c.primitive.dtype) for c in plan.cases} \
+    assert {(work.m, work.n, work.k, work.dtype) for work in map(primitive_of, plan.cases)} \
         == {(65536, 1024, 1024, "fp32")}
-    assert {c.primitive.option("weight") for c in plan.cases} == {"replicated"}
+    assert {primitive_of(c).option("weight") for c in plan.cases} == {"replicated"}
     assert {(c.mode, c.warmup, c.iterations, c.is_fixed, c.validate) for c in plan.cases} == {
         ("barrier_start", 5, 50, True, True)}
     assert plan.name == "ddlb" and plan.passes == 3 and plan.config["notes"] == []
@@ -59,16 +60,16 @@ def test_flops_are_those_that_ddlb_computes() -> None:
     """Each rank of AG_before computes all of C; of AG_after its rows; unsharded: all of C."""
     plan = make_plan(load_config(GOLDEN), 4)
     whole = 2 * 65536 * 1024 * 1024
-    by_order = {c.primitive.order: c.primitive.flops for c in plan.cases
-                if c.primitive.implementation == "torch"}
+    by_order = {primitive_of(c).order: primitive_of(c).flops for c in plan.cases
+                if primitive_of(c).implementation == "torch"}
     assert by_order == {"AG_before": whole, "AG_after": whole // 4}
-    assert [c.primitive.flops for c in plan.cases
-            if c.primitive.implementation == "compute_only"] == [whole]
+    assert [primitive_of(c).flops for c in plan.cases
+            if primitive_of(c).implementation == "compute_only"] == [whole]
 
 
 def test_compute_only_sharded_is_the_rows_of_a_rank_times_the_whole_weight(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, implementations={"compute_only": [{"size": ["sharded", "unsharded"]}]})
-    assert [(c.primitive.order, c.primitive.flops) for c in plan.cases] == [
+    assert [(primitive_of(c).order, primitive_of(c).flops) for c in plan.cases] == [
         ("AG_after", 2 * 16 * 32 * 16), ("AG_after", 2 * 64 * 32 * 16)]
 
 
@@ -78,7 +79,7 @@ def test_the_command_line_wins_over_the_translated_file(tmp_path: Path) -> None:
         ("measure.passes", 1), ("benchmark", "primitive"), ("benchmarks.0.m", [32, 64]),
         ("benchmarks.0.implementations.pytorch.0.backend", "gloo")]
     plan = plan_of(tmp_path, overrides)
-    assert [(c.primitive.m, c.backend, c.warmup, c.iterations, c.mode) for c in plan.cases] == [
+    assert [(primitive_of(c).m, c.backend, c.warmup, c.iterations, c.mode) for c in plan.cases] == [
         (32, "gloo", 1, 3, "isolated"), (64, "gloo", 1, 3, "isolated")]
     assert plan.passes == 1
 
@@ -108,8 +109,8 @@ def test_implementations_that_only_plug_ins_have_are_skips(tmp_path: Path) -> No
         "fuser": [{"algorithm": ["default"], "backend": ["nccl", "cuda"]},
                   {"algorithm": ["coll_pipeline"], "s": [2, 8], "backend": ["ucc/tl/nccl"]}],
         "transformer_engine": [{}], "jax": [{}]})
-    assert [(c.primitive.implementation, c.backend, dict(c.primitive.options).get("communicator"))
-            for c in plan.cases] == [
+    assert [(primitive_of(c).implementation, c.backend,
+             dict(primitive_of(c).options).get("communicator")) for c in plan.cases] == [
         ("fuser", "nccl", "group"), ("fuser", "nccl", "cuda"),
         ("transformer_engine", "nccl", None), ("jax", "nccl", None),
         ("fuser", "ucc/tl/nccl", "group"), ("fuser", "ucc/tl/nccl", "group")]
@@ -119,7 +120,7 @@ def test_implementations_that_only_plug_ins_have_are_skips(tmp_path: Path) -> No
 def test_implementations_of_ours_can_be_named(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, primitive="tp_rowwise", m=[64, 128], implementations={
         "pytorch": [{"backend": "nccl"}], "chunked_pipeline": [{"chunks": [2, 4]}]})
-    assert len(plan.cases) == 6 and {c.primitive.order for c in plan.cases} == {"RS_after"}
+    assert len(plan.cases) == 6 and {primitive_of(c).order for c in plan.cases} == {"RS_after"}
 
 
 @pytest.mark.parametrize(("keys", "message"), [

@@ -15,6 +15,7 @@ from figure_texts import texts_of
 from hpcbench.kinds.primitive.derive.rates import OverPasses
 from hpcbench.kinds.training.derive.exposed import exposures, paired
 from hpcbench.kinds.training.derive.pipeline import bubble_share
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import Arrival, CaseResult
 from hpcbench.report.console import print_results
 from hpcbench.report.plots.heatmap import most_telling
@@ -181,7 +182,7 @@ def test_figures_show_where_the_step_would_end() -> None:
     items = trio()
     results = make_results(items)
     (chart,) = step_charts(items)
-    assert [item.case.training.communication for _, item in chart.rows] == ["on"]
+    assert [training_of(item.case).communication for _, item in chart.rows] == ["on"]
     words = texts_of(draw_steps(chart, results)).split()
     assert "what is right of it is exposed" in " ".join(words)
     assert most_telling(items) is items[0]

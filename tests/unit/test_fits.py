@@ -10,8 +10,8 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.fits import advice, predicted
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import Training
 
 GPT2: dict[str, Any] = {"kind": "training", "model": "gpt2", "batch_size": 16,
                         "strategies": "data"}
@@ -19,7 +19,7 @@ GPT2: dict[str, Any] = {"kind": "training", "model": "gpt2", "batch_size": 16,
 
 def work_of(**block: Any) -> Training:
     (case,) = make_plan(check_config({"benchmarks": [GPT2 | block]}, "c.json"), 4).cases
-    return case.training
+    return training_of(case)
 
 
 def settings(words: str) -> list[dict[str, Any]]:

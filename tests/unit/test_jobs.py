@@ -9,6 +9,7 @@ import pytest
 
 from hpcbench.config.load import load_config, parse_assignment
 from hpcbench.kinds.training.plan.any_model import parameters_of, published
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from jobs import EXAMPLES, JOBS, RANKS, twin_words
@@ -31,7 +32,7 @@ def test_a_job_plans_at_its_real_size_within_the_memory_of_its_devices(job: Path
     for case in plan.cases:
         assert case.skip is None, case.skip
         assert 0 < case.memory_bytes < limit
-        work = case.training  # a shorter sequence is no smaller model
+        work = training_of(case)  # a shorter sequence is no smaller model
         assert work.parameters == parameters_of(published(work.model))
 
 
@@ -42,8 +43,8 @@ def test_the_twin_of_a_job_has_its_strategies_small_on_cpus(job: Path) -> None:
     assert set(words[::2]) == {"--set"}
     real, twin = planned(job, RANKS[job.name]), planned(job, 4, words)
     assert not [case.skip for case in twin.cases if case.skip]
-    assert {(case.training.strategy, case.training.model) for case in twin.cases} == {
-        (case.training.strategy, case.training.model) for case in real.cases}
+    assert {(training_of(case).strategy, training_of(case).model) for case in twin.cases} == {
+        (training_of(case).strategy, training_of(case).model) for case in real.cases}
     assert {case.device for case in twin.cases} == {"cpu"}
     assert max(case.memory_bytes for case in twin.cases) < 100e6
 

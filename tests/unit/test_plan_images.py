@@ -15,6 +15,7 @@ from hpcbench.kinds.training.plan.any_model import model_of
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_flops, shrink_resnet
 from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.listing import training_lines
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
@@ -32,7 +33,7 @@ def plan_of(*blocks: dict[str, Any], ranks: int = 4) -> Plan:
 
 
 def test_a_resnet_is_named_and_shrunk() -> None:
-    whole, small = (case.training for case in plan_of(
+    whole, small = (training_of(case) for case in plan_of(
         {}, {"layers": 5, "width": 16, "classes": 10, "image_size": 64}).cases)
     assert model_of(whole) == RESNETS["resnet50"]
     assert (whole.parameters, whole.shrunk, whole.tokens) == (25_557_032, False, None)
@@ -54,7 +55,7 @@ def test_stages_lose_blocks_evenly(layers: int, blocks: tuple[int, ...]) -> None
 def test_extents_of_one_kind_are_no_axes_of_the_other() -> None:
     cases = plan_of({"model": ["resnet50", "bert-large"], "seq_length": [64, 128, 256],
                      "image_size": [64, 96], "batch_size": 2}).cases
-    assert [(case.training.model, case.training.image_size or case.training.seq_length)
+    assert [(training_of(case).model, training_of(case).image_size or training_of(case).seq_length)
             for case in cases] == [("resnet50", 64), ("resnet50", 96), ("bert-large", 64),
                                    ("bert-large", 128), ("bert-large", 256)]
     with pytest.raises(ConfigError, match="seq_length: resnet50 has no such extent; take away"):
@@ -90,7 +91,8 @@ def test_plans_of_images_survive_json_and_old_ones_load() -> None:
 
 
 def test_memory_by_hand() -> None:
-    work = plan_of({"batch_size": 64, "world_size": 1, "strategies": "single"}).cases[0].training
+    work = training_of(
+        plan_of({"batch_size": 64, "world_size": 1, "strategies": "single"}).cases[0])
     memory = predict(work).memory
     count = 25_557_032
     assert (memory.parameters, memory.gradients) == (4 * count, 4 * count)
@@ -105,8 +107,8 @@ def test_memory_by_hand() -> None:
 
 
 def test_stages_have_all_of_it() -> None:
-    work = plan_of({"batch_size": 16, "strategies": {"pipeline": {"microbatches": 8}}},
-                   ).cases[0].training
+    work = training_of(plan_of({"batch_size": 16, "strategies": {"pipeline": {"microbatches": 8}}},
+                   ).cases[0])
     stages = stages_of(work)
     shape = model_of(work)
     names = [item.name for stage in stages for item in stage.tensors(shape)]
@@ -122,7 +124,7 @@ def test_stages_have_all_of_it() -> None:
 
 def test_images_have_no_tokens(tmp_path: Any, capsys: Capture) -> None:
     case = plan_of({"layers": 4, "width": 8, "image_size": 64, "world_size": 2}).cases[0]
-    found = rates(case.training, 0.5)
+    found = rates(training_of(case), 0.5)
     assert found is not None
     assert (found.samples_per_s, found.tokens_per_s) == (32, None)
     assert violations(Record(0.5, 32, None, 16, 0)) == ()

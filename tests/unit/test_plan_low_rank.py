@@ -9,11 +9,12 @@ import pytest
 from hpcbench.backends.availability import RankFacts
 from hpcbench.backends.tools import tool_facts, untooled, wanted_tools
 from hpcbench.config.load import check_config
+from hpcbench.kinds.training.plan.planner import TrainingPlanner
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present.plan_table import demand_lines
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import Training, workload_from_json
 
 MISTRAL: dict[str, Any] = {"kind": "training", "model": "mistral-7b", "seq_length": 512,
                            "dtype": "bf16", "checkpointing": "full", "strategies": "qlora"}
@@ -31,7 +32,7 @@ def plan_of(ranks: int = 4, **block: Any) -> Plan:
 def work_of(ranks: int = 4, **block: Any) -> Training:
     (case,) = plan_of(ranks, **block).cases
     assert case.skip is None, case.skip
-    return case.training
+    return training_of(case)
 
 
 def told(strategy: str, ranks: int = 4, **options: Any) -> Training:
@@ -100,7 +101,7 @@ def test_what_has_no_effect_is_a_skip_and_is_not_told() -> None:
 
 def test_adapters_over_single_are_on_one_rank_where_all_are_asked_for() -> None:
     plan = plan_of(strategies={"lora": {"over": ["single", "data"]}}, world_size=["all", 4])
-    found = {(case.training.option("over"), case.world_size): case.skip for case in plan.cases}
+    found = {(training_of(case).option("over"), case.world_size): case.skip for case in plan.cases}
     assert found == {
         ("single", 1): None, ("data", 4): None,
         ("single", 4): "over=single trains on one rank, not on 4: give world_size 1"}
@@ -134,7 +135,7 @@ def test_trainings_of_older_results_are_read() -> None:
 
     data = asdict(work_of(strategies="data"))
     del data["adapters"], data["modules"]
-    assert workload_from_json(data) == work_of(strategies="data")
+    assert TrainingPlanner().workload_from_json(data) == work_of(strategies="data")
 
 
 def test_ids_change_with_what_makes_adapters() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.derive.pipeline import predicted_bubble
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 
@@ -32,7 +33,7 @@ def _case(ranks: int, strategies: Any, **options: Any) -> Case:
 ])
 def test_ranks_are_divided(ranks: int, strategies: Any, degrees: tuple[int, int, int]) -> None:
     case = _case(ranks, strategies)
-    work = case.training
+    work = training_of(case)
     assert (case.skip, work.dp, work.tp, work.pp) == (None, *degrees)
     assert (work.global_batch, work.tokens) == (8 * work.dp, 8 * work.dp * 128)
 
@@ -65,18 +66,18 @@ def test_what_does_not_fit_has_a_reason(
 
 
 def test_calls_are_those_of_the_dimensions() -> None:
-    assert _case(4, ["tensor"]).training.calls == ("all_reduce", "all_gather")
+    assert training_of(_case(4, ["tensor"])).calls == ("all_reduce", "all_gather")
     together = {"sequence_parallel": True, "loss_parallel": True}
-    assert _case(4, {"tensor": together}).training.calls == (
+    assert training_of(_case(4, {"tensor": together})).calls == (
         "all_reduce", "reduce_scatter", "all_gather")
-    assert _case(4, ["model"]).training.calls == ("send_recv",)
-    assert _case(8, {"hybrid": {"tp": 2, "pp": 2}}).training.calls == (
+    assert training_of(_case(4, ["model"])).calls == ("send_recv",)
+    assert training_of(_case(8, {"hybrid": {"tp": 2, "pp": 2}})).calls == (
         "all_reduce", "all_gather", "send_recv")
 
 
 def test_the_bubble_is_known_before_anything_runs() -> None:
-    assert predicted_bubble(_case(4, ["tensor"]).training) is None
-    assert predicted_bubble(_case(4, ["model"]).training) == pytest.approx(3 / 4)
-    assert predicted_bubble(_case(4, ["pipeline"]).training) == pytest.approx(3 / 7)
+    assert predicted_bubble(training_of(_case(4, ["tensor"]))) is None
+    assert predicted_bubble(training_of(_case(4, ["model"]))) == pytest.approx(3 / 4)
+    assert predicted_bubble(training_of(_case(4, ["pipeline"]))) == pytest.approx(3 / 7)
     zero = {"hybrid": {"pp": 2, "schedule": "ZBVZeroBubble", "microbatches": 8}}
-    assert predicted_bubble(_case(4, zero).training) == pytest.approx(1 / 49)
+    assert predicted_bubble(training_of(_case(4, zero))) == pytest.approx(1 / 49)

@@ -17,11 +17,11 @@ from hpcbench.kinds.primitive.plan.model_shapes import LAYERS, layer_of, share_o
 from hpcbench.kinds.primitive.plan.primitives.ep_all_to_all import tokens_of_experts
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import Problem, Work
+from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.kinds.training.plan.models import MODELS
 from hpcbench.operations.sizes import weights
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import Primitive
 from hpcbench.report.plan_lines import plan_header
 
 REGISTRY = load_registry()
@@ -36,7 +36,7 @@ def plan_of(*blocks: dict[str, Any], ranks: int = 4, **top: Any) -> Plan:
 
 
 def works(*blocks: dict[str, Any], ranks: int = 4) -> list[Primitive]:
-    return [case.primitive for case in plan_of(*blocks, ranks=ranks).cases]
+    return [primitive_of(case) for case in plan_of(*blocks, ranks=ranks).cases]
 
 
 def refusal(block: dict[str, Any]) -> str:
@@ -65,7 +65,7 @@ def test_options_of_a_set_win_over_those_of_the_block_and_those_over_defaults() 
 def test_an_option_that_the_order_decides_is_no_axis() -> None:
     plan = plan_of(GIVEN | {"order": ["AG_before", "AG_after"],
                             "options": {"weight": ["sharded", "replicated"]}})
-    assert [(c.primitive.order, c.primitive.option("weight")) for c in plan.cases] == [
+    assert [(primitive_of(c).order, primitive_of(c).option("weight")) for c in plan.cases] == [
         ("AG_before", "sharded"), ("AG_before", "replicated"), ("AG_after", "replicated")]
     assert plan.duplicates == 1
     (work,) = works(GIVEN | {"order": "AG_after", "options": {"weight": ["sharded", "replicated"]}})
@@ -82,14 +82,14 @@ def test_a_declared_network_is_that_of_the_estimate() -> None:
 
 def test_another_tools_name_is_the_same_implementation() -> None:
     plan = plan_of(GIVEN | {"implementations": ["torch", "pytorch"]})
-    assert [case.primitive.implementation for case in plan.cases] == ["torch"]
+    assert [primitive_of(case).implementation for case in plan.cases] == ["torch"]
     assert plan.duplicates == 1
 
 
 def test_a_backend_of_a_set_replaces_those_of_the_block() -> None:
     plan = plan_of(GIVEN | {"backend": ["gloo", "mpi"], "implementations": {
         "torch": {}, "functional": {"backend": "nccl"}}})
-    assert {(c.primitive.implementation, c.backend) for c in plan.cases} == {
+    assert {(primitive_of(c).implementation, c.backend) for c in plan.cases} == {
         ("torch", "gloo"), ("torch", "mpi"), ("functional", "nccl")}
 
 
@@ -99,20 +99,20 @@ def test_the_same_problem_given_and_derived_is_one_case() -> None:
     plan = plan_of(given, derived)
     assert len(plan.cases) == 1 and plan.duplicates == 1
     for both in (plan, plan_of(derived, given)):
-        assert [case.primitive.shape for case in both.cases] == ["gpt2 attention_qkv tp=4"]
+        assert [primitive_of(case).shape for case in both.cases] == ["gpt2 attention_qkv tp=4"]
 
 
 def test_models_of_equal_extents_are_one_case_that_names_them_all() -> None:
     block = {"tokens": 64, "primitive": "tp_mlp",
              "model": ["gpt2-medium", "bert-large", "transformer-medium"]}
     plan = plan_of(block, block)
-    assert [case.primitive.shape for case in plan.cases] == [
+    assert [primitive_of(case).shape for case in plan.cases] == [
         "gpt2-medium, bert-large, transformer-medium mlp tp=4"] and plan.duplicates == 5
     whole = {"model": "gpt2", "tokens": 64, "primitive": "dp_allreduce"}
     plan = plan_of(whole | {"layer": "mlp_up"},
                    whole | {"layer": "mlp_up", "degree": 1, "model": "transformer-small"},
                    GIVEN | {"primitive": "dp_allreduce", "n": 3072, "k": 768})
-    assert [case.primitive.shape for case in plan.cases] == [
+    assert [primitive_of(case).shape for case in plan.cases] == [
         "gpt2, transformer-small mlp_up tp=1"]
 
 
@@ -147,7 +147,7 @@ def test_what_can_run_nowhere_is_a_skip_with_its_reason(block: dict[str, Any], r
 
 def test_a_shape_that_does_not_fit_is_no_duplicate_of_one_that_does() -> None:
     plan = plan_of({"model": "gpt2", "layer": "attention_qkv", "tokens": 64, "degree": [4, 8]})
-    assert [(case.primitive.shape, case.skip is None) for case in plan.cases] == [
+    assert [(primitive_of(case).shape, case.skip is None) for case in plan.cases] == [
         ("gpt2 attention_qkv tp=4", True), ("gpt2 attention_qkv tp=8", False)]
 
 

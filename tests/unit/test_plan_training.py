@@ -13,10 +13,10 @@ from hpcbench.kinds.training.plan.predict import hardware_flops, predict, predic
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.strategies import STRATEGIES
 from hpcbench.kinds.training.plan.tensors import tensors
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.support import COLLECTIVE_TRAITS
-from hpcbench.plan.workload import Training
 
 BLOCK: dict[str, Any] = {"kind": "training", "model": "transformer-tiny", "strategies": "data"}
 
@@ -29,7 +29,7 @@ def plan_of(*blocks: dict[str, Any], ranks: int = 4, **top: Any) -> Plan:
 def work_of(ranks: int = 4, **block: Any) -> Training:
     (case,) = plan_of(block, ranks=ranks).cases
     assert case.skip is None, case.skip
-    return case.training
+    return training_of(case)
 
 
 def reason_of(ranks: int = 4, **block: Any) -> str:
@@ -48,14 +48,14 @@ def test_lists_are_axes_and_each_set_of_options_is_multiplied_out() -> None:
     plan = plan_of({"batch_size": [4, 8], "dtype": ["fp32", "bf16"], "strategies": {
         "data": [{"bucket_mb": [1, 25]}, {"comm_hook": "bf16"}], "fsdp": {}}})
     found = [(w.batch_size, w.dtype, w.strategy, dict(w.options).get("bucket_mb"),
-              dict(w.options).get("comm_hook")) for w in (case.training for case in plan.cases)]
+              dict(w.options).get("comm_hook")) for w in (training_of(case) for case in plan.cases)]
     assert found == [(batch, dtype, *rest) for batch in (4, 8) for dtype in ("fp32", "bf16")
                      for rest in (("data", 1, "none"), ("data", 25, "none"), ("data", 25, "bf16"),
                                   ("fsdp", None, None))]
 
 
 def test_a_training_is_its_model_and_what_was_asked_instead() -> None:
-    whole, small = (case.training for case in plan_of(
+    whole, small = (training_of(case) for case in plan_of(
         {"model": "gpt2", "seq_length": None}, {"model": "gpt2", "layers": 2, "hidden": 96}).cases)
     assert shape_of(whole) == MODELS["gpt2"]
     assert (whole.shrunk, small.shrunk) == (False, True)
@@ -142,7 +142,8 @@ def test_what_cannot_run_is_a_skip_with_its_reason(block: dict[str, Any], words:
 
 def test_a_strategy_of_one_rank_has_one_where_all_are_asked_for() -> None:
     plan = plan_of({"strategies": {"single": {}, "data": {}}, "world_size": ["all", 1, 2]})
-    found = [(case.training.strategy, case.world_size, case.skip is None) for case in plan.cases]
+    found = [(training_of(case).strategy, case.world_size, case.skip is None)
+             for case in plan.cases]
     assert sorted(found) == [("data", 1, True), ("data", 2, True), ("data", 4, True),
                              ("single", 1, True), ("single", 2, False)]
     assert plan.duplicates == 1  # "all" and 1 are the same to it
@@ -151,7 +152,7 @@ def test_a_strategy_of_one_rank_has_one_where_all_are_asked_for() -> None:
 def test_a_backend_of_a_set_replaces_those_of_the_block() -> None:
     plan = plan_of({"backend": ["gloo", "nccl"], "strategies": {
         "data": {}, "fsdp": {"backend": "gloo"}}})
-    assert {(c.training.strategy, c.backend) for c in plan.cases} == {
+    assert {(training_of(c).strategy, c.backend) for c in plan.cases} == {
         ("data", "gloo"), ("data", "nccl"), ("fsdp", "gloo")}
 
 
@@ -162,14 +163,14 @@ def test_models_and_strategies_are_filters() -> None:
 
     def kept(**top: Any) -> list[tuple[str, str]]:
         plan = make_plan(check_config({"benchmarks": sweep} | top, "c.json"), 4)
-        return [(case.training.model, case.training.strategy) for case in plan.cases]
+        return [(training_of(case).model, training_of(case).strategy) for case in plan.cases]
 
     assert kept(model="gpt2", strategy=["fsdp", "data"]) == [("gpt2", "data"), ("gpt2", "fsdp")]
     assert kept(strategy="zero1") == [("gpt2", "zero1"), ("bert-large", "zero1")]
     with pytest.raises(ConfigError, match='strategy: "fsd" is not known; did you mean "fsdp"'):
         kept(strategy="fsd")
     sweep.pop()
-    with pytest.raises(ConfigError, match="model: the sweep has no training"):
+    with pytest.raises(ConfigError, match="model: no case of the sweep has a model"):
         kept(model="gpt2")
 
 
@@ -283,7 +284,7 @@ SETS: dict[str, Any] = {
 def test_what_is_predicted_is_what_the_strategy_says_it_calls(spec: Any) -> None:
     for case in plan_of({"strategies": {spec.name: SETS[spec.name]}, "batch_size": 16}).cases:
         assert case.skip is None, case.skip
-        work = case.training
+        work = training_of(case)
         assert set(work.calls) <= set(COLLECTIVE_TRAITS)
         called = {one.collective for stage in stages_of(work)
                   for one in predict_stage(work, stage).calls}

@@ -12,6 +12,7 @@ import pytest
 
 from hpcbench.kinds.training.plan.flops import flops
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import Results
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import write_summary
@@ -55,7 +56,7 @@ def test_mfu_is_the_model_s_flops_over_what_all_ranks_can_do(
     case = training_case("data", checkpointing="full")
     results = with_peak(make_results((trained(case, 8e-3),)), fp32=50e9)
     row = cells(printed(results, tmp_path, capsys), "data")
-    counted = dict(flops(shape_of(case.training), 8))["megatron"]
+    counted = dict(flops(shape_of(training_of(case)), 8))["megatron"]
     assert float(row[7]) == pytest.approx(100 * counted / (8e-3 * 2 * 50e9), rel=1e-3)
     assert float(row[8]) > 1.15 * float(row[7])  # HFU: both blocks run forward twice
 
@@ -66,7 +67,7 @@ def test_frozen_weights_have_no_gradients_in_mfu_and_are_run_again_in_hfu(
     options = (("alpha", 32), ("over", "data"), ("rank", 4), ("targets", "all"))
     case = training_case("lora", options=options, adapters=9_216, checkpointing="full")
     lines = printed(with_peak(make_results((trained(case, 8e-3),)), fp32=50e9), tmp_path, capsys)
-    row, whole = cells(lines, "lora"), dict(flops(shape_of(case.training), 8))["megatron"]
+    row, whole = cells(lines, "lora"), dict(flops(shape_of(training_of(case)), 8))["megatron"]
     mfu, hfu = (float(cell) for cell in row[8:10])
     assert 0.6 < mfu / (100 * whole / (8e-3 * 2 * 50e9)) < 0.8
     assert 1.3 < hfu / mfu < 1.5  # a forward pass beside two

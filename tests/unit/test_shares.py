@@ -16,8 +16,8 @@ from hpcbench.kinds.training.plan.shares import (
     most_share,
     unlike_shares,
 )
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import Training
 from training_cases import make_training
 
 DYNAMIC = (("balance", "dynamic"),)
@@ -75,7 +75,8 @@ def test_where_nothing_can_be_moved_is_a_skip(
 
 
 def test_speeds_are_exchanged_and_memory_is_that_of_the_largest_share() -> None:
-    even, moved = (predict(planned({"balance": name}).training) for name in ("static", "dynamic"))
+    even, moved = (predict(training_of(planned({"balance": name})))
+                   for name in ("static", "dynamic"))
     assert [one.collective for one in moved.calls] == ["all_reduce", "all_gather"]
     assert (moved.calls[1].count, moved.calls[1].size_bytes) == (1, 8 * 4)
     assert moved.memory.activations == 2 * even.memory.activations

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbench.kinds.training.derive.scaling import scaling
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_results
 from hpcbench.report.summary import write_summary
@@ -30,7 +31,7 @@ def weak() -> list[CaseResult]:
 
 
 def shares(items: list[CaseResult]) -> dict[tuple[str, int], tuple[str, float]]:
-    return {(found.item.case.training.strategy, found.item.case.world_size): (
+    return {(training_of(found.item.case).strategy, found.item.case.world_size): (
         found.kind, found.efficiency) for found in scaling(items).values()}
 
 

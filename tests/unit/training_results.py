@@ -9,6 +9,7 @@ from typing import Any
 from hpcbench.kinds.training.plan.adapters import adapters_of
 from hpcbench.kinds.training.plan.flops import flops
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from results_factory import make_results, ok
@@ -81,7 +82,7 @@ def strategies() -> Results:
     ]
     pipe = {"data": 0.01, "forward_backward": 0.8, "optimizer": 0.08}
     times = (6.1e-3, 8e-3, 8.4e-3, 11.2e-3, 13e-3, 9.7e-3, 21e-3)
-    items = [trained(case, time_s, pipe if case.training.pp > 1 else SHARES,
+    items = [trained(case, time_s, pipe if training_of(case).pp > 1 else SHARES,
                      slow_rank=1 if at == 2 else None)
              for at, (case, time_s) in enumerate(zip(cases, times, strict=True))]
     return make_results(tuple(items))

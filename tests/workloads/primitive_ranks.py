@@ -15,13 +15,13 @@ import torch
 from hpcbench.kinds.primitive.plan.build_workload import make_workload, options_of
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import Problem
+from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients
 from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts
 from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise
 from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp
 from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Primitive
+from hpcbench.operations.place import Place
 
 REGISTRY = load_registry()
 INPUTS = {"tp_columnwise": Columnwise, "tp_rowwise": Rowwise, "tp_mlp": Mlp,

@@ -28,7 +28,7 @@ from hpcbench.kinds.training.run.parity import parity
 from hpcbench.kinds.training.run.strategies.low_rank import low_rank
 from hpcbench.kinds.training.run.strategies.single import Single
 from hpcbench.kinds.training.run.strategies.tensor import Tensor
-from hpcbench.operations.operation import Place
+from hpcbench.operations.place import Place
 from workloads.training_cases import alone, training
 
 FAMILIES = ["gpt2", "mistral-7b", "bert-large"]

@@ -14,9 +14,9 @@ from hpcbench.errors import CaseError
 from hpcbench.kinds.primitive.plan.build_workload import make_workload
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import Problem
+from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.operation import PrimitiveOperation
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Primitive
+from hpcbench.operations.place import Place
 
 pytestmark = [pytest.mark.usefixtures("compiler"),
               pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # of torch, to itself

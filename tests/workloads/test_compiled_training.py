@@ -16,13 +16,13 @@ import torch
 
 from hpcbench.kinds.training.plan.activations import Kept, block_bytes, recomputed_bytes
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.compilation import forget, graphs
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models import alteration
 from hpcbench.kinds.training.run.models.build import make_loss, make_model
 from hpcbench.kinds.training.run.operation import TrainingOperation
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.place import Place
 from workloads.training_cases import SIZES, alone, training
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch, to itself

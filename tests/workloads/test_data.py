@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hpcbench.operations.check import compare
 from hpcbench.operations.data import PERIOD, contributed, moved, poison, reduced
-from hpcbench.operations.operation import DTYPES
+from hpcbench.operations.dtypes import DTYPES
 
 OPS = ("sum", "prod", "min", "max")
 dtypes = st.sampled_from(sorted(DTYPES))

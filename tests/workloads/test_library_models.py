@@ -23,7 +23,7 @@ from hpcbench.kinds.training.run.strategies.base import Strategy
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
 from hpcbench.kinds.training.run.strategies.single import Single
-from hpcbench.operations.operation import Place
+from hpcbench.operations.place import Place
 from launcher import ROOT
 from workloads.training_cases import alone, training
 

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from hpcbench.kinds.primitive.run.implementations.dtensor import Rowwise
 from hpcbench.kinds.training.run.strategies.mesh import row_of
-from hpcbench.operations.operation import Place
+from hpcbench.operations.place import Place
 from workloads.primitive_ranks import Shape, ranks_of
 from workloads.training_cases import alone
 

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcbench.kinds.primitive.run.implementations import chunked_pipeline
 from hpcbench.kinds.primitive.run.operation import PrimitiveOperation
-from hpcbench.operations.operation import Place
+from hpcbench.operations.place import Place
 from workloads.primitive_ranks import ORDERS, Shape, workload_of
 
 RANKS = 4

@@ -17,11 +17,11 @@ from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.replay import ReplayOperation, calls_of_step
 from hpcbench.kinds.training.run.strategies.arrivals import MOST, _spread
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 from workloads.training_cases import training
 

@@ -13,10 +13,10 @@ import torch
 
 from hpcbench.errors import CaseError, FileError
 from hpcbench.kinds.training.plan.spec import Degrees
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.operations.token_file import sidecar
-from hpcbench.plan.workload import Training
 from workloads.training_cases import alone, training
 
 CPU = torch.device("cpu")

@@ -16,6 +16,7 @@ from hpcbench.kinds.training.plan.resnet import ResNetShape
 from hpcbench.kinds.training.plan.resnet_parts import kept_bytes, running_bytes
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models.model import mean_loss
 from hpcbench.kinds.training.run.models.resnet import BatchNorm, ResNet
@@ -25,9 +26,8 @@ from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
 from hpcbench.kinds.training.run.strategies.single import Single
-from hpcbench.operations.operation import Place
+from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import Training
 from workloads.test_training_predictions import rehearsed
 from workloads.training_cases import IMAGES, alone, training
 
@@ -203,7 +203,7 @@ def test_calls_and_what_is_held() -> None:
     blocks = [SMALL | more for more in BLOCKS]
     cases = make_plan(check_config({"benchmarks": blocks}, "test"), 8).cases
     assert not [case.skip for case in cases if case.skip]
-    for work in (case.training for case in cases):
+    for work in (training_of(case) for case in cases):
         for stage in stages_of(work)[::max(work.pp - 1, 1)]:  # the first and the last
             expected = predict_stage(work, stage)
             called, told = rehearsed(work, stage.rank)

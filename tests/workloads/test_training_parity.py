@@ -13,6 +13,7 @@ from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.strategies import STRATEGIES
 from hpcbench.kinds.training.plan.validity import why_not
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.parity import Parity, parity
 from hpcbench.kinds.training.run.parity_model import tried
@@ -21,8 +22,7 @@ from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
 from hpcbench.kinds.training.run.strategies.single import Single
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 from workloads.training_cases import alone, training
 

@@ -26,11 +26,11 @@ from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.strategies import STRATEGIES
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.operation import TrainingOperation
-from hpcbench.operations.operation import Place
+from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.workload import Training
 from workloads.training_cases import saved_bytes, training
 
 SMALL: dict[str, Any] = {"kind": "training", "model": "gpt2", "layers": 4, "hidden": 192,
@@ -91,7 +91,7 @@ def works(strategy: str) -> list[Training]:
     blocks = [SMALL | {"strategies": strategy} | more for more in BLOCKS[strategy]]
     cases = make_plan(check_config({"benchmarks": blocks}, "test"), 8).cases
     assert not [case.skip for case in cases if case.skip]
-    return [case.training for case in cases]
+    return [training_of(case) for case in cases]
 
 
 def rehearsed(work: Training, rank: int) -> tuple[dict[str, tuple[int, int]], dict[str, Any]]:

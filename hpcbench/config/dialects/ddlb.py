@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from hpcbench.config.axes import Axis, named
-from hpcbench.config.blocks import Extent
+from hpcbench.config.block import Extent
 from hpcbench.config.implementations import Implementations, OptionAxes
 from hpcbench.config.section import Dtype, Section, Text, Warmup
 

@@ -1,1 +1,12 @@
 """Kind ``collective``: one collective operation on one buffer."""
+
+from hpcbench.kinds.kind import KindSpec
+
+_ROOM = "hpcbench.kinds.collective"
+SPEC = KindSpec(
+    name="collective", block=f"{_ROOM}.plan.block:CollectiveBlock",
+    planner_path=f"{_ROOM}.plan.planner:CollectivePlanner",
+    runner_path=f"{_ROOM}.run.runner:CollectiveRunner",
+    deriver_path=f"{_ROOM}.derive.deriver:CollectiveDeriver",
+    presenter_path=f"{_ROOM}.present.presenter:CollectivePresenter",
+    aliases=("comm",), order=10)

@@ -1,1 +1,12 @@
 """Kind ``primitive``: matrix products with the communication that belongs to them."""
+
+from hpcbench.kinds.kind import KindSpec
+
+_ROOM = "hpcbench.kinds.primitive"
+SPEC = KindSpec(
+    name="primitive", block=f"{_ROOM}.plan.block:PrimitiveBlock",
+    planner_path=f"{_ROOM}.plan.planner:PrimitivePlanner",
+    runner_path=f"{_ROOM}.run.runner:PrimitiveRunner",
+    deriver_path=f"{_ROOM}.derive.deriver:PrimitiveDeriver",
+    presenter_path=f"{_ROOM}.present.presenter:PrimitivePresenter",
+    aliases=("primitives",), order=20)

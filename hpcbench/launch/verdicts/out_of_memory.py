@@ -1,4 +1,4 @@
-"""What would have fitted, of a training whose worker the kernel killed for memory."""
+"""What would have fitted, where the kernel killed a worker for memory."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from dataclasses import replace
 
 import psutil
 
-from hpcbench.kinds.training.plan.fits import advice
+from hpcbench.kinds.registry import planner_of
 from hpcbench.launch.workers.observation import Sighting
 from hpcbench.launch.workers.processes import KILLED_FOR_MEMORY
 from hpcbench.measure.allocation import cgroup
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Training
 
 
 def with_advice(sighting: Sighting, case: Case, local_size: int) -> Sighting:
     """Add to a kill for memory what was predicted; ``local_size`` ranks share the limit."""
-    evidence, work = sighting.evidence, case.workload
-    if KILLED_FOR_MEMORY not in evidence.cause or not isinstance(work, Training):
+    evidence = sighting.evidence
+    if KILLED_FOR_MEMORY not in evidence.cause:
         return sighting
     limit = cgroup(KernelFiles())["memory_bytes"]
     share = (limit if isinstance(limit, int) else psutil.virtual_memory().total) // local_size
-    cause = f"{evidence.cause}: {share / 1e9:.3g} GB for each rank; {advice(work, share)}"
+    advice = planner_of(case).advice(case.workload, share)
+    if not advice:
+        return sighting
+    cause = f"{evidence.cause}: {share / 1e9:.3g} GB for each rank; {advice}"
     return replace(sighting, evidence=replace(evidence, cause=cause))

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.operations.bandwidth import bandwidth
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.report.plots.series import Chart, Line
@@ -130,7 +131,7 @@ def _draw_bandwidth(axes: Axes, chart: Chart) -> None:
     _draw_lines(axes, lines, _busbw)
     dress(axes, x_label="size (bytes, log scale)", y_label="bus bandwidth (GB/s)")
     axes.set_title("Bus bandwidth", fontsize=TEXT, loc="left")
-    sizes = sorted({item.case.collective.size_bytes for line in lines for item in line.items})
+    sizes = sorted({collective_of(item.case).size_bytes for line in lines for item in line.items})
     if sizes:
         _log_axes(axes, sizes)
     else:
@@ -141,7 +142,7 @@ def _draw_bandwidth(axes: Axes, chart: Chart) -> None:
 
 
 def _busbw(item: CaseResult, time_s: float) -> float:
-    rates = bandwidth(item.case.collective, item.case.world_size, time_s)
+    rates = bandwidth(collective_of(item.case), item.case.world_size, time_s)
     return to_gb_per_s(rates.busbw_bytes_per_s) if rates else float("nan")
 
 
@@ -150,7 +151,7 @@ def _draw_lines(axes: Axes, lines: Sequence[Line], value: Value) -> None:
         if not line.items:
             continue
         colour = COLOURS[index % len(COLOURS)]
-        sizes = [item.case.collective.size_bytes for item in line.items]
+        sizes = [collective_of(item.case).size_bytes for item in line.items]
         middle = [value(item, _stats(item).median_s) for item in line.items]
         percentiles = _have_percentiles(line.items)
         ends = [[value(item, time) for time in _range(item, percentiles)] for item in line.items]
@@ -200,19 +201,19 @@ def _draw_rows(axes: Axes, lines: Sequence[Line]) -> None:
     axes.grid(False, axis="y")
     axes.set_yticks(range(len(rows)), [_row_label(*row) for row in rows])
     axes.set_ylim(-0.7, len(rows) - 0.3)
-    has_rate = any(item.case.collective.size_bytes for _, item in rows)
+    has_rate = any(collective_of(item.case).size_bytes for _, item in rows)
     heading = "median, interval, bus bandwidth" if has_rate else "median, interval"
     axes.text(1.02, 1.01, heading, transform=axes.transAxes, fontsize=SMALL,
               color=GREY, va="bottom")
 
 
 def _row_label(label: str, item: CaseResult) -> str:
-    return label or item.case.collective.collective
+    return label or collective_of(item.case).collective
 
 
 def _row_text(item: CaseResult) -> str:
     time_s = _stats(item).median_s
-    rates = bandwidth(item.case.collective, item.case.world_size, time_s)
+    rates = bandwidth(collective_of(item.case), item.case.world_size, time_s)
     busbw = f", {format_gb_per_s(rates.busbw_bytes_per_s)} GB/s" if rates else ""
     share = interval_cell(_stats(item))
     interval = f" +-{share}%" if share[0].isdigit() else ""

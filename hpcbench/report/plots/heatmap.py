@@ -11,7 +11,10 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from hpcbench.plan.workload import Collective, Primitive, Training, Workload
+from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.plan.workload import Workload
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.report.plots.style import (
     GREY,
@@ -61,7 +64,7 @@ def _size(work: Workload) -> int:
     """Return what makes a case the larger one of its kind: bytes, or tokens or images of a step."""
     if isinstance(work, Training):
         return work.global_batch if work.tokens is None else work.tokens
-    return work.size_bytes
+    return work.size_bytes if isinstance(work, (Collective, Primitive)) else 0
 
 
 def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Figure:
@@ -83,7 +86,9 @@ def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Fi
 def _words(work: Workload) -> list[str]:
     if isinstance(work, Training):
         return _training_words(work)
-    return _primitive_words(work) if isinstance(work, Primitive) else _collective_words(work)
+    if isinstance(work, Primitive):
+        return _primitive_words(work)
+    return _collective_words(work) if isinstance(work, Collective) else [work.name]
 
 
 def _training_words(work: Training) -> list[str]:

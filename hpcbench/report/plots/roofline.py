@@ -22,6 +22,7 @@ from hpcbench.kinds.primitive.derive.partners import (
     Comparison,
     does_both,
 )
+from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.kinds.primitive.present.problems import ProblemChart, Row, Section
 from hpcbench.kinds.primitive.present.result_lines import range_cell
 from hpcbench.reduce.results import CaseResult, Results
@@ -133,7 +134,7 @@ def _draw_row(axes: Axes, row: Row, at: float) -> None:
     if item.statistics is None:
         return
     axes.barh(at, to_us(item.statistics.median_s), height=0.62,
-              color=BAR_COLOUR if does_both(item.case.primitive) else PART_COLOUR, alpha=0.75)
+              color=BAR_COLOUR if does_both(primitive_of(item.case)) else PART_COLOUR, alpha=0.75)
     medians = [to_us(time_s) for time_s in item.timing.pass_medians_s if time_s is not None
                ] if item.timing else []
     if len(medians) > 1:

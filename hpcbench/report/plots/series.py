@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.text import device_type, env_text, plural
 from hpcbench.report.timing import iterations_text, mode_text
@@ -56,7 +57,7 @@ class Chart:
     @property
     def sizes(self) -> list[int]:
         """Return the different sizes, ascending."""
-        return sorted({item.case.collective.size_bytes for item in self.items})
+        return sorted({collective_of(item.case).size_bytes for item in self.items})
 
 
 def charts(items: Iterable[CaseResult]) -> list[Chart]:
@@ -67,13 +68,13 @@ def charts(items: Iterable[CaseResult]) -> list[Chart]:
     by_collective: dict[str, dict[Key, list[CaseResult]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         if item.statistics is not None and item.case.kind == "collective":
-            by_collective[item.case.collective.collective][_key(item)].append(item)
+            by_collective[collective_of(item.case).collective][_key(item)].append(item)
     return [chart for collective, lines in by_collective.items()
             for chart in _charts_of(collective, lines)]
 
 
 def _key(item: CaseResult) -> Key:
-    case, work = item.case, item.case.collective
+    case, work = item.case, collective_of(item.case)
     in_place = {None: "", True: "in place", False: "out of place"}[work.in_place]
     return (
         f"wake-up {case.wakeup_s:g} s", "checked" if case.validate else "unchecked",
@@ -94,7 +95,8 @@ def _facets(
     keys: list[Key], lines: dict[Key, list[CaseResult]], facet: Key
 ) -> list[tuple[Key, list[Key]]]:
     """Return (what was split by, keys) of figures that are small enough to read."""
-    one_size = len({item.case.collective.size_bytes for key in keys for item in lines[key]}) == 1
+    sizes = {collective_of(item.case).size_bytes for key in keys for item in lines[key]}
+    one_size = len(sizes) == 1
     if len(keys) <= (MAX_ROWS if one_size else MAX_LINES):
         return [(facet, keys)]
     axis = _varied(keys)[0]
@@ -123,7 +125,7 @@ def _chart(collective: str, facet: Key, lines: dict[Key, list[CaseResult]]) -> C
         collective=collective, subtitle=", ".join([*shared, *extra]), file_stem=_file_name(stem),
         lines=tuple(
             Line(label=_label(key, varied, common),
-                 items=tuple(sorted(items, key=lambda item: item.case.collective.size_bytes)))
+                 items=tuple(sorted(items, key=lambda item: collective_of(item.case).size_bytes)))
             for key, items in sorted(lines.items(), key=lambda pair: _line_order(keys, *pair))
         ),
     )

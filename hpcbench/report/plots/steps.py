@@ -13,10 +13,10 @@ from matplotlib.patches import Patch
 
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures
 from hpcbench.kinds.training.derive.problems import shown_definition
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present.options import telling_options
 from hpcbench.kinds.training.present.result_lines import SHORT, degrees_text
 from hpcbench.kinds.training.present.summary_fields import steps_of, training_fields
-from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.plots.style import (
     COLOURS,
@@ -95,14 +95,14 @@ def step_charts(items: Sequence[CaseResult]) -> list[StepChart]:
     groups: dict[tuple[str, ...], list[CaseResult]] = defaultdict(list)
     for item in items:
         if item.case.kind == "training" and item.statistics is not None and (
-                item.case.training.trains):
+                training_of(item.case).trains):
             groups[_key(item)].append(item)
     known = exposures(items)
     return [chart for key, found in groups.items() for chart in _charts(key, found, known)]
 
 
 def _key(item: CaseResult) -> tuple[str, ...]:
-    case, work = item.case, item.case.training
+    case, work = item.case, training_of(item.case)
     return (work.model, model_text(work), work.dtype, case.backend, device_type(item),
             plural(case.world_size, "rank"), mode_text(item), env_text(case))
 
@@ -110,7 +110,7 @@ def _key(item: CaseResult) -> tuple[str, ...]:
 def _charts(
     key: tuple[str, ...], items: Sequence[CaseResult], known: Mapping[str, Exposure],
 ) -> Iterator[StepChart]:
-    works = [item.case.training for item in items]
+    works = [training_of(item.case) for item in items]
     options = telling_options(works)
     rows = [(_label(work, works, options[work]), item)
             for work, item in zip(works, items, strict=True)]
@@ -163,14 +163,14 @@ def draw_steps(chart: StepChart, results: Results) -> Figure:
 
 def _columns(chart: StepChart) -> list[tuple[float, str]]:
     """Return the columns beside the bars: images have no tokens, so samples are told."""
-    of_images = chart.rows[0][1].case.training.of_images
+    of_images = training_of(chart.rows[0][1].case).of_images
     return [(end, "images/s" if of_images and title == "tokens/s" else title)
             for end, title in VALUES]
 
 
 def _caption(chart: StepChart) -> str:
     names = dict.fromkeys(filter(None, (
-        shown_definition(item.case.training) for item in chart.items)))
+        shown_definition(training_of(item.case)) for item in chart.items)))
     parts = [CAPTION]
     parts += [WITHOUT] if any(chart.exposure(item).off_s for item in chart.items) else []
     parts += [f"MFU: FLOPs as {', '.join(names)} counts them."] if names else []
@@ -224,8 +224,8 @@ def _write_row(axes: Axes, label: str, cells: Iterable[str], at: int) -> None:
 def _cells(item: CaseResult, results: Results) -> Iterator[str]:
     """Yield the values beside a bar, one for each of VALUES."""
     hardware = results.plan.config.get("hardware", {})
-    numbers = training_fields(item, item.case.training, hardware)
-    of_images = item.case.training.of_images
+    numbers = training_fields(item, training_of(item.case), hardware)
+    of_images = training_of(item.case).of_images
     rate = "samples_per_second" if of_images else "tokens_per_second"
     for name, factor in (("step_time_ms", 1), (rate, 1), ("mfu", 100), ("peak_bytes", 2**-20)):
         value = numbers[name]

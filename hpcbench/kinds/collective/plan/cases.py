@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hpcbench.config.blocks import CollectiveBlock
+from hpcbench.kinds.collective.plan.block import CollectiveBlock
+from hpcbench.kinds.collective.plan.estimate import estimate_case_s
+from hpcbench.kinds.collective.plan.points import Point, points
+from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.operations.sizes import rank_bytes, rounded, smallest_bytes
 from hpcbench.plan.assemble import (
     Draft,
@@ -15,15 +18,13 @@ from hpcbench.plan.assemble import (
     too_large,
 )
 from hpcbench.plan.case import Case
-from hpcbench.plan.estimate import estimate_case_s
-from hpcbench.plan.points import Job, Point, points
+from hpcbench.plan.points import Job
 from hpcbench.plan.support import (
     BACKEND_TRAITS,
     COLLECTIVE_TRAITS,
     resolve_device,
     unsupported,
 )
-from hpcbench.plan.workload import Collective
 
 
 def collective_cases(title: str, block: CollectiveBlock, job: Job) -> Iterator[Case]:

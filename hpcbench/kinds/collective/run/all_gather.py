@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.run.operation import Operation
 from hpcbench.operations.data import moved
-from hpcbench.operations.operation import Operation, Place
+from hpcbench.operations.place import Place
 from hpcbench.operations.torch_calls import all_gather_tensor
-from hpcbench.plan.workload import Collective
 
 
 class AllGather(Operation):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.run.operation import Operation
 from hpcbench.operations.data import moved
-from hpcbench.operations.operation import Operation, Place
-from hpcbench.plan.workload import Collective
+from hpcbench.operations.place import Place
 
 
 class AllToAll(Operation):

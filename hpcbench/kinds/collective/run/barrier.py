@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from hpcbench.kinds.collective.run.operation import Operation
 from hpcbench.operations.check import Mismatch
-from hpcbench.operations.operation import Operation
 
 
 class Barrier(Operation):

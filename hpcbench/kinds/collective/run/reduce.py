@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.run.operation import Operation, reduce_op
 from hpcbench.operations.check import Mismatch
 from hpcbench.operations.data import contributed, reduced
-from hpcbench.operations.operation import Operation, Place, reduce_op
-from hpcbench.plan.workload import Collective
+from hpcbench.operations.place import Place
 
 
 class Reduce(Operation):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.run.operation import Operation, reduce_op
 from hpcbench.operations.data import contributed, reduced
-from hpcbench.operations.operation import Operation, Place, reduce_op
+from hpcbench.operations.place import Place
 from hpcbench.operations.torch_calls import reduce_scatter_tensor
-from hpcbench.plan.workload import Collective
 
 
 class ReduceScatter(Operation):

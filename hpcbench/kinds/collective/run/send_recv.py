@@ -6,9 +6,10 @@ from typing import Any
 
 import torch.distributed as dist
 
+from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.run.operation import Operation
 from hpcbench.operations.data import moved
-from hpcbench.operations.operation import Operation, Place
-from hpcbench.plan.workload import Collective
+from hpcbench.operations.place import Place
 
 
 class SendRecv(Operation):

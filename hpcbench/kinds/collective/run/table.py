@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.collective.run.all_gather import AllGather
 from hpcbench.kinds.collective.run.all_reduce import AllReduce
 from hpcbench.kinds.collective.run.all_to_all import AllToAll
 from hpcbench.kinds.collective.run.barrier import Barrier
 from hpcbench.kinds.collective.run.broadcast import Broadcast
 from hpcbench.kinds.collective.run.gather import Gather
+from hpcbench.kinds.collective.run.operation import Operation
 from hpcbench.kinds.collective.run.reduce import Reduce
 from hpcbench.kinds.collective.run.reduce_scatter import ReduceScatter
 from hpcbench.kinds.collective.run.scatter import Scatter
@@ -19,8 +21,8 @@ from hpcbench.kinds.collective.run.uneven import (
     UnevenAllToAll,
     UnevenReduceScatter,
 )
-from hpcbench.operations.operation import Operation, Place
-from hpcbench.plan.workload import Collective, Workload
+from hpcbench.operations.place import Place
+from hpcbench.plan.workload import Workload
 
 
 def make_operation(spec: Collective, place: Place) -> Operation:

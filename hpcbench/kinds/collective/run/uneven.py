@@ -9,10 +9,11 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.run.operation import Operation, reduce_op
 from hpcbench.operations.data import contributed, moved, reduced
-from hpcbench.operations.operation import Operation, Place, reduce_op
+from hpcbench.operations.place import Place
 from hpcbench.operations.sizes import part_counts
-from hpcbench.plan.workload import Collective
 
 
 class UnevenAllGather(Operation):

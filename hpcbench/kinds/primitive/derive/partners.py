@@ -23,9 +23,10 @@ from hpcbench.kinds.primitive.derive.rates import (
     speedup,
     times_longest_part,
 )
+from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.bandwidth import Bandwidth
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Option, Primitive
+from hpcbench.plan.options import Option
 from hpcbench.reduce.results import CaseResult
 
 COMPUTE, COMMUNICATE, BASE = "compute_only", "comm_only", "torch"
@@ -80,7 +81,7 @@ def problem_key(case: Case) -> Key:
 
     The name of the model (``shape``) is left out: equal extents are the same problem.
     """
-    work = case.primitive
+    work = primitive_of(case)
     return (work.primitive, work.order, work.dtype, work.m, work.n, work.k, case.backend,
             case.device, case.world_size, case.env, case.mode, case.batch)
 
@@ -92,13 +93,13 @@ def does_both(work: Primitive) -> bool:
 
 def parts_first(item: CaseResult) -> tuple[int, int]:
     """Return a sort key: the parts alone first, then as planned."""
-    name = item.case.primitive.implementation
+    name = primitive_of(item.case).implementation
     return PARTS.index(name) if name in PARTS else len(PARTS), item.case.index
 
 
 def common_options(items: Iterable[CaseResult]) -> Options:
     """Return the options that all of several cases have, there must be one; of one case none."""
-    found = [frozenset(item.case.primitive.options) for item in items]
+    found = [frozenset(primitive_of(item.case).options) for item in items]
     return frozenset.intersection(*found) if len(found) > 1 else frozenset()
 
 
@@ -107,9 +108,9 @@ def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResu
 
     ``same`` are cases of one `problem_key`.
     """
-    own = set(item.case.primitive.options)
-    found = [other for other in same if other.case.primitive.implementation == name
-             and _own_options(other.case.primitive) <= own]
+    own = set(primitive_of(item.case).options)
+    found = [other for other in same if primitive_of(other.case).implementation == name
+             and _own_options(primitive_of(other.case)) <= own]
     return min(found, default=None, key=lambda other: (
         other.statistics is None,
         sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
@@ -122,7 +123,7 @@ def _own_options(work: Primitive) -> set[tuple[str, object]]:
 
 
 def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> Comparison:
-    work, stats = item.case.primitive, item.statistics
+    work, stats = primitive_of(item.case), item.statistics
     if stats is None:
         return NOTHING
     flops = flop_rates(work, stats.median_s)

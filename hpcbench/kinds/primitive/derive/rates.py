@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.operations.bandwidth import Bandwidth
-from hpcbench.plan.workload import Primitive
 from hpcbench.statistics.order import median
 
 PassTimes = Sequence[float | None]

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from hpcbench.config.names import FLOATING_DTYPES
-from hpcbench.kinds.primitive.plan.spec import (
-    ImplementationSpec,
-    PrimitiveSpec,
-    Problem,
-    Values,
-    Work,
-)
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Problem, Work
 from hpcbench.kinds.primitive.plan.usable import check_reason, check_work
-from hpcbench.plan.options import in_order
-from hpcbench.plan.workload import Primitive
+from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.plan.options import Values, in_order
 
 
 def options_of(primitive: PrimitiveSpec, implementation: ImplementationSpec) -> dict[str, Values]:

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from hpcbench.config.blocks import PrimitiveBlock
+from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.build_workload import absent_workload, make_workload
 from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes
+from hpcbench.kinds.primitive.plan.estimate import estimate_primitive_s
 from hpcbench.kinds.primitive.plan.points import PrimitivePoint, primitive_points
 from hpcbench.kinds.primitive.plan.registry import Registry, is_ours
 from hpcbench.kinds.primitive.plan.shapes import Shape
 from hpcbench.kinds.primitive.plan.spec import Problem
+from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.plan.assemble import (
     Draft,
     assemble,
@@ -21,10 +23,8 @@ from hpcbench.plan.assemble import (
     too_large,
 )
 from hpcbench.plan.case import Case
-from hpcbench.plan.estimate import estimate_primitive_s
 from hpcbench.plan.points import Job
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
-from hpcbench.plan.workload import Primitive
 
 
 def primitive_cases(
@@ -88,7 +88,7 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
     if device not in traits.devices:
         return f"{point.backend} does not run on {device}, only on {' or '.join(traits.devices)}"
     reasons = (unsupported(point.backend, device, call.collective, call.dtype, call.op, None,
-                           call.split) for call in work.collectives())
+                           call.split) for call in work.collective_calls())
     return next((reason for reason in reasons if reason), None)
 
 

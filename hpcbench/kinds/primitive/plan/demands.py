@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from hpcbench.config.names import DTYPE_BYTES
-from hpcbench.plan.workload import Primitive
+from hpcbench.kinds.primitive.plan.workload import Primitive
 
 SIGNIFICAND_BITS = MappingProxyType({"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8})
 """IEEE 754 binary64, 32, 16 and bfloat16, with the hidden bit."""

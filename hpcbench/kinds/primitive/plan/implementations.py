@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, Problem, Values
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, Problem
+from hpcbench.plan.options import Values
 
 ALIASES: Mapping[str, str] = MappingProxyType({"pytorch": "torch"})
 _NVFUSER = {

@@ -10,20 +10,19 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from hpcbench.config.blocks import PrimitiveBlock
 from hpcbench.config.implementations import OptionAxes
 from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.build_workload import options_of
 from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
 from hpcbench.kinds.primitive.plan.registry import Registry
 from hpcbench.kinds.primitive.plan.shapes import Shape, shapes
-from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Values
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.usable import AXES_OF_POINTS
 from hpcbench.kinds.training.plan.models import MODELS
-from hpcbench.plan.options import wanted
+from hpcbench.plan.options import Option, Values, wanted
 from hpcbench.plan.points import Job
-from hpcbench.plan.workload import Option
 
 
 class PrimitivePoint(NamedTuple):

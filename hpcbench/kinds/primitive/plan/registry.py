@@ -15,8 +15,9 @@ from hpcbench.kinds.primitive.plan.primitives import (
     tp_mlp,
     tp_rowwise,
 )
-from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Values
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.usable import unusable
+from hpcbench.plan.options import Values
 
 NO_PLUGIN = "no plug-in that is installed here offers it: see docs/plugins.md"
 NOBODY = "nobody has written it"

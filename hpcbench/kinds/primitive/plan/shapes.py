@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
 
-from hpcbench.config.blocks import PrimitiveBlock
+from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.model_shapes import layer_of, share_on, undivided
 from hpcbench.kinds.primitive.plan.spec import PrimitiveSpec
 

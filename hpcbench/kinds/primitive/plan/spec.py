@@ -12,28 +12,9 @@ from types import MappingProxyType
 from typing import Literal
 
 from hpcbench.config.names import DTYPE_BYTES
-from hpcbench.plan.workload import Option
+from hpcbench.plan.options import NO_OPTIONS, Option, Values
 
 Part = Literal["both", "compute", "communicate"]
-NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """What an option may be: one of ``allowed``, or, if there are none, a number from ``least``.
-
-    ``default`` is used where the sweep says nothing.
-    """
-
-    default: Option
-    allowed: tuple[Option, ...] = ()
-    least: int = 1
-
-    def allows(self, value: object) -> bool:
-        """Return whether the option may be this; true is not the number 1."""
-        if self.allowed:
-            return any(value == one and type(value) is type(one) for one in self.allowed)
-        return type(value) is int and value >= self.least
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from hpcbench.config.names import quote, unknown_name
 from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
-from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Values, Work
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Work
+from hpcbench.plan.options import Values
 from hpcbench.plan.support import COLLECTIVE_TRAITS
 
 AXES_OF_POINTS = ("backend", "order")

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
 from hpcbench.kinds.primitive.plan.registry import Registry
-from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, Values
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
+from hpcbench.plan.options import Values
 from hpcbench.report.text import MISSING, Column, column_widths, row_line
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.plan.case import Case
 from hpcbench.report.text import (
     MISSING,
@@ -45,13 +46,13 @@ def group_rows(cases: Sequence[Case]) -> Table:
     """Return the columns, and a row for each implementation on each backend."""
     groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
     for case in cases:
-        groups[case.workload.name, case.primitive.implementation, case.backend, case.env,
+        groups[case.workload.name, primitive_of(case).implementation, case.backend, case.env,
                case.device, case.world_size, batch_text(case), case.needs].append(case)
     return GROUP_COLUMNS, [_group_row(group) for group in groups.values()]
 
 
 def _case_row(case: Case) -> list[str]:
-    work = case.primitive
+    work = primitive_of(case)
     return [
         str(case.index), work.primitive, work.implementation, work.order,
         options_text(work.options), _backend(case), case.device, str(case.world_size), work.dtype,
@@ -61,9 +62,9 @@ def _case_row(case: Case) -> list[str]:
 
 
 def _group_row(cases: Sequence[Case]) -> list[str]:
-    first, works = cases[0], [case.primitive for case in cases]
+    first, works = cases[0], [primitive_of(case) for case in cases]
     return [
-        str(len(cases)), first.primitive.primitive, first.primitive.implementation,
+        str(len(cases)), primitive_of(first).primitive, primitive_of(first).implementation,
         distinct(work.order for work in works), _backend(first), first.device,
         str(first.world_size), distinct(work.dtype for work in works),
         *(span_text(getattr(work, name) for work in works) for name in ("m", "n", "k")),

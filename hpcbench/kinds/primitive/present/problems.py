@@ -19,7 +19,7 @@ from hpcbench.kinds.primitive.derive.partners import (
     common_options,
     parts_first,
 )
-from hpcbench.plan.workload import Primitive
+from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.text import (
     device_type,
@@ -81,7 +81,7 @@ def problem_charts(items: Iterable[CaseResult]) -> list[ProblemChart]:
 
 
 def _key(item: CaseResult) -> Key:
-    case, work = item.case, item.case.primitive
+    case, work = item.case, primitive_of(item.case)
     return (work.primitive, f"m={work.m}", f"n={work.n}", f"k={work.k}", work.dtype, case.backend,
             device_type(item), plural(case.world_size, "rank"), mode_text(item), env_text(case))
 
@@ -91,7 +91,7 @@ def _charts(key: Key, items: Sequence[CaseResult]) -> list[ProblemChart]:
     groups = ([sections] if sum(len(section.rows) for section in sections) <= MOST_ROWS
               else [[section] for section in sections])
     primitive, m, n, k, dtype, backend, device, ranks, mode, env = key
-    models = distinct(item.case.primitive.shape or None for item in items)
+    models = distinct(primitive_of(item.case).shape or None for item in items)
     subtitle = (backend, device, ranks, mode, dtype, models, env)
     return [ProblemChart(
         title=f"{primitive}, {m} {n} {k}: time by implementation",
@@ -102,10 +102,10 @@ def _charts(key: Key, items: Sequence[CaseResult]) -> list[ProblemChart]:
 
 
 def _sections(items: Sequence[CaseResult]) -> list[Section]:
-    names = _own_names([item.case.primitive for item in items])
+    names = _own_names([primitive_of(item.case) for item in items])
     found: dict[tuple[str, str], list[CaseResult]] = defaultdict(list)
     for item in items:
-        work = item.case.primitive
+        work = primitive_of(item.case)
         own = options_text([option for option in work.options if option[0] in names])
         found[work.order, own].append(item)
     return [_section(" ".join(word for word in title if word), same)
@@ -129,7 +129,7 @@ def _section(title: str, items: Sequence[CaseResult]) -> Section:
 
 
 def _label(item: CaseResult, common: Options) -> str:
-    work = item.case.primitive
+    work = primitive_of(item.case)
     options = options_text([option for option in work.options
                             if option not in common and option != SHARDED])
     return f"{work.implementation} {options}".rstrip()
@@ -138,7 +138,7 @@ def _label(item: CaseResult, common: Options) -> str:
 def _alone_s(name: str, items: Sequence[CaseResult]) -> float | None:
     """Return the median of a part alone; of compute_only that of size ``sharded``."""
     for item in items:
-        work = item.case.primitive
+        work = primitive_of(item.case)
         if work.implementation == name and ("size", "unsharded") not in work.options:
             return None if item.statistics is None else item.statistics.median_s
     return None

@@ -15,6 +15,7 @@ from hpcbench.kinds.primitive.derive.partners import (
     parts_first,
 )
 from hpcbench.kinds.primitive.derive.rates import OverPasses
+from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.tables import STYLES, TABLED, wrong_cell
 from hpcbench.report.text import (
@@ -74,7 +75,7 @@ def primitive_lines(
     orders = _in_order_of_appearance(items)
     listed = [(title, item) for title, group in groups.items()
               for item in sorted(group, key=lambda item: (
-                  orders.index(item.case.primitive.order), parts_first(item)))]
+                  orders.index(primitive_of(item.case).order), parts_first(item)))]
     columns, rows = _shown([
         _row(item, common[title], _of_order(item, groups[title]),
              comparisons.get(item.case.case_id, NOTHING)) for title, item in listed])
@@ -96,11 +97,11 @@ def primitive_lines(
 def _of_order(item: CaseResult, group: Sequence[CaseResult]) -> Options:
     """Return the options that all rows of a row's order have: an order may decide an option."""
     return common_options([other for other in group
-                            if other.case.primitive.order == item.case.primitive.order])
+                            if primitive_of(other.case).order == primitive_of(item.case).order])
 
 
 def _in_order_of_appearance(items: Sequence[CaseResult]) -> list[str]:
-    return list(dict.fromkeys(item.case.primitive.order for item in items))
+    return list(dict.fromkeys(primitive_of(item.case).order for item in items))
 
 
 def _shown(rows: Sequence[list[str]]) -> tuple[list[Column], list[list[str]]]:
@@ -111,7 +112,7 @@ def _shown(rows: Sequence[list[str]]) -> tuple[list[Column], list[list[str]]]:
 
 
 def _group_title(item: CaseResult) -> str:
-    case, work = item.case, item.case.primitive
+    case, work = item.case, primitive_of(item.case)
     parts = (work.primitive, f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}",
              work.dtype, problem_text(work), device_memory_text(item), env_text(case))
@@ -121,7 +122,7 @@ def _group_title(item: CaseResult) -> str:
 def _row(
     item: CaseResult, common: Options, of_order: Options, told: Comparison
 ) -> list[str]:
-    work, stats, flops = item.case.primitive, item.statistics, told.flops
+    work, stats, flops = primitive_of(item.case), item.statistics, told.flops
     busbw = told.communication.busbw_bytes_per_s if told.communication else None
     return [
         work.implementation,

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbench.kinds.primitive.derive.partners import Comparison
 from hpcbench.kinds.primitive.derive.rates import OverPasses
-from hpcbench.plan.workload import Primitive
+from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.report.text import options_text
 from hpcbench.units import to_gb_per_s, to_tflop_per_s
 

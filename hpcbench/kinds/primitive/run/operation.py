@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from hpcbench.errors import CaseError
+from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.expected import Expected, compare
 from hpcbench.kinds.primitive.run.implementations.base import Implementation
 from hpcbench.operations.check import Mismatch
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Primitive
+from hpcbench.operations.place import Place
 
 
 class PrimitiveOperation:

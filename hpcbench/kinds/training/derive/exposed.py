@@ -19,8 +19,8 @@ from hpcbench.kinds.primitive.derive.rates import (
     overlap_efficiency,
 )
 from hpcbench.kinds.training.derive.pipeline import idle_shares, predicted_bubble
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult
 
 OFF, ONLY = "off", "only"
@@ -72,23 +72,23 @@ def exposures(items: Iterable[CaseResult]) -> Mapping[str, Exposure]:
         if isinstance(item.case.workload, Training):
             groups[_key(item.case)].append(item)
     return {item.case.case_id: _exposure(item, same) for same in groups.values()
-            for item in same if item.case.training.trains and item.statistics is not None
-            and any(not other.case.training.trains for other in same)}
+            for item in same if training_of(item.case).trains and item.statistics is not None
+            and any(not training_of(other.case).trains for other in same)}
 
 
 def paired(items: Iterable[CaseResult]) -> set[str]:
     """Return the ids of those partners that are told of beside their training: ok, as it is."""
     trained = {_key(item.case) for item in items
-               if item.case.kind == "training" and item.case.training.trains
+               if item.case.kind == "training" and training_of(item.case).trains
                and item.statistics is not None}
     return {item.case.case_id for item in items
-            if item.case.kind == "training" and not item.case.training.trains
+            if item.case.kind == "training" and not training_of(item.case).trains
             and item.statistics is not None and _key(item.case) in trained}
 
 
 def _key(case: Case) -> Key:
     """Return what partners have in common."""
-    work = replace(case.training, communication="on", calls=())
+    work = replace(training_of(case), communication="on", calls=())
     return work, case.backend, case.device, case.world_size, case.env, case.mode, case.batch
 
 
@@ -103,7 +103,7 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
         missing["both"] = f"there is no pass in which {OFF} and {ONLY} were both run, too"
     ranks, times_s = _by_rank(off)
     own_s = _of_each(over_passes(lambda time: time, times) for times in times_s)
-    work = item.case.training
+    work = training_of(item.case)
     is_pipeline = work.pp > 1
     return Exposure(
         off_s=_median_s(off), only_s=_median_s(only),
@@ -134,7 +134,7 @@ def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[PassTimes]]:
 
 
 def _partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResult | None:
-    found = [other for other in same if other.case.training.communication == name]
+    found = [other for other in same if training_of(other.case).communication == name]
     return min(found, default=None, key=lambda other: (
         other.statistics is None,
         sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),

@@ -14,7 +14,7 @@ from hpcbench.kinds.training.derive.pipeline_orders import (
     order,
 )
 from hpcbench.kinds.training.plan.schedules import pipelining
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 COSTS: Mapping[str, float] = MappingProxyType(
     {FORWARD: 1.0, BACKWARD: 2.0, INPUT: 1.0, WEIGHT: 1.0})

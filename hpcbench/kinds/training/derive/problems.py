@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpcbench.kinds.training.derive.rates import Record, mfu, rates, violations
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Training
 from hpcbench.reduce.checks import Problem
 
 SHOWN_DEFINITION = "megatron"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 RELATIVE = 1e-9
 """How far numbers may be apart that follow from each other by a multiplication."""

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 
 from hpcbench.kinds.training.derive.rates import rates
 from hpcbench.kinds.training.plan.low_rank import what_is_trained
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult
 
 ALONE = "single"
@@ -49,7 +49,7 @@ def scaling(items: Iterable[CaseResult]) -> dict[str, Scaling]:
     """
     groups: dict[Key, list[CaseResult]] = defaultdict(list)
     for item in items:
-        if item.case.kind == "training" and item.case.training.trains and (
+        if item.case.kind == "training" and training_of(item.case).trains and (
                 samples_per_s(item) is not None):
             groups[_same(item.case)].append(item)
     return {found.item.case.case_id: found for group in groups.values()
@@ -60,29 +60,29 @@ def samples_per_s(item: CaseResult) -> float | None:
     """Return what a training trains in a second, None where it was not timed."""
     if item.statistics is None:
         return None
-    found = rates(item.case.training, item.statistics.median_s)
+    found = rates(training_of(item.case), item.statistics.median_s)
     return None if found is None else found.samples_per_s
 
 
 def _same(case: Case) -> Key:
     """Return what must be equal: model, adapters, step, and where it runs."""
-    told: Mapping[str, object] = asdict(case.training)
-    return (case.backend, case.device, case.env, case.mode, what_is_trained(case.training),
+    told: Mapping[str, object] = asdict(training_of(case))
+    return (case.backend, case.device, case.env, case.mode, what_is_trained(training_of(case)),
             *((name, value) for name, value in told.items() if name not in _LAID_OUT))
 
 
 def _of_group(group: Sequence[CaseResult]) -> Iterator[Scaling]:
-    alone = [item for item in group if alone_by(item.case.training)]
+    alone = [item for item in group if alone_by(training_of(item.case))]
     layouts: dict[Key, list[CaseResult]] = defaultdict(list)
     for item in group:
-        layouts[item.case.training.strategy, item.case.training.options].append(item)
+        layouts[training_of(item.case).strategy, training_of(item.case).options].append(item)
     for members in layouts.values():
         least = min(members, key=lambda item: item.case.world_size)
         base = alone[0] if alone and least.case.world_size > 1 else least
         for item in members:
             if item.case.world_size > base.case.world_size and (
-                    kind := _kind(item.case.training, item.case.world_size,
-                                  base.case.training, base.case.world_size)):
+                    kind := _kind(training_of(item.case), item.case.world_size,
+                                  training_of(base.case), base.case.world_size)):
                 yield Scaling(item, base, kind, _efficiency(item, base))
 
 

@@ -25,7 +25,7 @@ from hpcbench.kinds.training.plan.tensors import (
     embedding_tensors,
     head_tensors,
 )
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 AnyShape = ModelShape | ResNetShape
 NAMES = (*MODELS, *RESNETS)

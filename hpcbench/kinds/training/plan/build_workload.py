@@ -20,8 +20,8 @@ from hpcbench.kinds.training.plan.models import ModelShape
 from hpcbench.kinds.training.plan.points import Asked, TrainingPoint
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.validity import why_not
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.options import in_order
-from hpcbench.plan.workload import Training
 
 
 def make_training(point: TrainingPoint) -> tuple[Training, str | None]:

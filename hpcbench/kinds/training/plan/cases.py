@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from hpcbench.config.blocks import TrainingBlock
 from hpcbench.config.names import OWN_LIBRARY
+from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.build_workload import make_training
+from hpcbench.kinds.training.plan.estimate import estimate_training_s
 from hpcbench.kinds.training.plan.fits import advice
 from hpcbench.kinds.training.plan.points import TrainingPoint, training_points
 from hpcbench.kinds.training.plan.predict import Prediction, predict
+from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.plan.assemble import (
     Draft,
     assemble,
@@ -20,10 +22,8 @@ from hpcbench.plan.assemble import (
     too_large,
 )
 from hpcbench.plan.case import Case
-from hpcbench.plan.estimate import estimate_training_s
 from hpcbench.plan.points import Job
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
-from hpcbench.plan.workload import SYNTHETIC, Training
 
 _FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls", "runner",
             "adapters", "modules")
@@ -69,7 +69,7 @@ def _unsupported(point: TrainingPoint, work: Training, device: str) -> str | Non
     if device not in traits.devices:
         return f"{point.backend} does not run on {device}, only on {' or '.join(traits.devices)}"
     reasons = (unsupported(point.backend, device, call.collective, call.dtype, call.op, None)
-               for call in work.collectives())
+               for call in work.collective_calls())
     return next((reason for reason in reasons if reason), None)
 
 

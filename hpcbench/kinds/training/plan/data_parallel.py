@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from hpcbench.kinds.primitive.plan.spec import Values
 from hpcbench.kinds.training.plan.shares import is_dynamic, unfit_to_balance
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
-from hpcbench.plan.workload import Option, Training
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.plan.options import Option, Values
 
 _FOLDER = "hpcbench.kinds.training.run.strategies"
 _BUCKETS = MappingProxyType({"bucket_mb": Values(25)})

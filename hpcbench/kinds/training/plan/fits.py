@@ -12,7 +12,7 @@ from hpcbench.kinds.training.plan.memory import memory_of
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.strategies import strategy
 from hpcbench.kinds.training.plan.validity import why_not
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 Setting = Mapping[str, Any]
 _TRIED = 4096

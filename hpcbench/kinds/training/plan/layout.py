@@ -11,7 +11,7 @@ from hpcbench.kinds.training.plan.adapters import adapters_of
 from hpcbench.kinds.training.plan.shares import most_share
 from hpcbench.kinds.training.plan.tensors import COLUMNWISE, ROWWISE, Tensor
 from hpcbench.kinds.training.plan.traffic import Groups
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from hpcbench.kinds.primitive.plan.spec import Values
 from hpcbench.kinds.training.plan.adapters import NF4_BLOCK, TARGETS
 from hpcbench.kinds.training.plan.data_parallel import agreed
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
-from hpcbench.plan.workload import Option, Training
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.plan.options import Option, Values
 
 _RUNNER = "hpcbench.kinds.training.run.strategies.low_rank:low_rank"
 _OF: Mapping[str, tuple[str, ...]] = MappingProxyType({

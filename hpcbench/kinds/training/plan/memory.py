@@ -25,7 +25,7 @@ from hpcbench.kinds.training.plan.resnet_parts import kept_bytes, running_bytes,
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, trained
 from hpcbench.kinds.training.plan.traffic import travelling_bytes
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 WEIGHT_BYTES = 4
 """What is trained, its gradients and states are fp32 whatever the arithmetic is in."""

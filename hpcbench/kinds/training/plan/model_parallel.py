@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from hpcbench.kinds.primitive.plan.spec import Values
 from hpcbench.kinds.training.plan.models import keeps_products
 from hpcbench.kinds.training.plan.schedules import AUTO, SCHEDULE_NAMES, pipelining, unscheduled
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
-from hpcbench.plan.workload import Option, Training
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.plan.options import Option, Values
 
 _FOLDER = "hpcbench.kinds.training.run.strategies"
 _SWITCH = Values(False, (False, True))

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from hpcbench.config.names import OWN_LIBRARY
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 FAMILIES = ("gpt", "llama", "bert")
 

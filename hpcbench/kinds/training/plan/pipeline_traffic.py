@@ -8,7 +8,7 @@ from hpcbench.kinds.training.plan.resnet import ResNetShape
 from hpcbench.kinds.training.plan.resnet_parts import sent_elements
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.kinds.training.plan.traffic import Calls, calls
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 
 def pipeline_calls(work: Training, shape: AnyShape, stage: Stage, layout: Layout) -> Calls:

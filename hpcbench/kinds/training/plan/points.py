@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from hpcbench.config.blocks import TrainingBlock
 from hpcbench.config.implementations import OptionAxes
 from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES
+from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.spec import StrategySpec
 from hpcbench.kinds.training.plan.strategies import STRATEGIES, strategy
-from hpcbench.plan.options import in_order, wanted
+from hpcbench.plan.options import Option, in_order, wanted
 from hpcbench.plan.points import Job
-from hpcbench.plan.workload import Option
 
 
 class Asked(NamedTuple):

@@ -25,7 +25,7 @@ from hpcbench.kinds.training.plan.traffic import (
     together,
     zero1_calls,
 )
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 _OVERFLOWED = 4
 """Bytes in which ranks with parts of a model tell each other whether fp16 gradients overflowed."""

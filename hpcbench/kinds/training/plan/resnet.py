@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 FAMILY = "resnet"
 EXPANSION = 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 EVERY = 4
 """Steps between two divisions: a rank's speed is the median of them."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from hpcbench.kinds.primitive.plan.spec import Values
-from hpcbench.plan.workload import Option, Training
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.plan.options import Option, Values
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hpcbench.kinds.training.plan.any_model import AnyShape, end_tensors, part_tensors
 from hpcbench.kinds.training.plan.schedules import Pipelining, pipelining, stages_on
 from hpcbench.kinds.training.plan.tensors import Tensor
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
 
 
 @dataclass(frozen=True, slots=True)

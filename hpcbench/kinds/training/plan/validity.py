@@ -8,7 +8,7 @@ from hpcbench.kinds.training.plan.layout import layout_of
 from hpcbench.kinds.training.plan.resnet import bottlenecks, resnet_of
 from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.spec import StrategySpec
-from hpcbench.plan.workload import SYNTHETIC, Training
+from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:

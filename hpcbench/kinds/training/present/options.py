@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from hpcbench.kinds.training.plan.strategies import strategy
-from hpcbench.plan.workload import Option, Training
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.plan.options import Option
 from hpcbench.report.text import options_text
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, training_of
 from hpcbench.kinds.training.present.options import telling_options
 from hpcbench.plan.case import Case
-from hpcbench.plan.workload import SYNTHETIC, Training
 from hpcbench.report.text import (
     MISSING,
     Column,
@@ -49,8 +49,8 @@ Table = tuple[Sequence[Column], list[list[str]]]
 
 def case_rows(cases: Sequence[Case]) -> Table:
     """Return the columns, and a row for each case."""
-    options = telling_options(case.training for case in cases)
-    rows = [_case_row(case, options[case.training]) for case in cases]
+    options = telling_options(training_of(case) for case in cases)
+    rows = [_case_row(case, options[training_of(case)]) for case in cases]
     dropped = {*(column.title for column in _MODEL), "data", "library", "compiled",
                "communication"}
     kept = [at for at, column in enumerate(CASE_COLUMNS)
@@ -62,7 +62,7 @@ def group_rows(cases: Sequence[Case]) -> Table:
     """Return the columns, and a row for each strategy on each backend."""
     groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
     for case in cases:
-        work = case.training
+        work = training_of(case)
         groups[work.model, strategy_text(work), case.backend, case.env, case.device,
                case.world_size, batch_text(case), case.needs].append(case)
     return GROUP_COLUMNS, [_group_row(group) for group in groups.values()]
@@ -99,7 +99,7 @@ def demand_lines(work: Training) -> Iterator[str]:
 
 
 def _case_row(case: Case, options: str) -> list[str]:
-    work, expected = case.training, predict(case.training)
+    work, expected = training_of(case), predict(training_of(case))
     return [
         str(case.index), work.model, *(str(extent or MISSING) for extent in (
             work.layers, work.hidden, work.seq_length, work.width, work.image_size)),
@@ -118,9 +118,9 @@ def _case_row(case: Case, options: str) -> list[str]:
 
 
 def _group_row(cases: Sequence[Case]) -> list[str]:
-    first, works = cases[0], [case.training for case in cases]
+    first, works = cases[0], [training_of(case) for case in cases]
     return [
-        str(len(cases)), first.training.model, strategy_text(first.training), _backend(first),
+        str(len(cases)), works[0].model, strategy_text(works[0]), _backend(first),
         first.device, str(first.world_size), distinct(work.dtype for work in works),
         span_text(work.batch_size for work in works),
         (f"{span_text(work.image_size for work in works)} pixels" if works[0].of_images else

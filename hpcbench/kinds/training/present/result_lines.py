@@ -12,6 +12,7 @@ from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures
 from hpcbench.kinds.training.derive.problems import shown_definition
 from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present import communication
 from hpcbench.kinds.training.present.communication import CLEAR_PART, CLEAR_RATIO, CLEAR_SHARE
 from hpcbench.kinds.training.present.options import telling_options
@@ -22,7 +23,6 @@ from hpcbench.kinds.training.present.summary_fields import (
     steps_of,
     training_fields,
 )
-from hpcbench.plan.workload import Training
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from hpcbench.report.tables import STYLES, TABLED
 from hpcbench.report.text import (
@@ -74,7 +74,7 @@ DEFINITIONS = (
 def training_definitions(items: Sequence[CaseResult]) -> Iterator[str]:
     """Yield what the columns of these trainings mean."""
     yield from DEFINITIONS
-    works = [item.case.training for item in items if item.case.kind == "training"]
+    works = [training_of(item.case) for item in items if item.case.kind == "training"]
     for name in dict.fromkeys(map(shown_definition, works)):
         if name is not None:
             meaning = f": {DEFINITIONS_OF_FLOPS[name].meaning}" if (
@@ -110,9 +110,9 @@ def training_lines(
     if not groups:
         return
     listed = [(title, item) for title, group in groups.items() for item in group]
-    options = telling_options(item.case.training for _, item in listed)
+    options = telling_options(training_of(item.case) for _, item in listed)
     columns, rows = without_empty(COLUMNS, [
-        _row(item, results, told.get(item.case.case_id, UNPAIRED), options[item.case.training])
+        _row(item, results, told.get(item.case.case_id, UNPAIRED), options[training_of(item.case)])
         for _, item in listed])
     widths = column_widths(columns, rows)
     yield Text()
@@ -129,7 +129,7 @@ def training_lines(
 
 
 def _group_title(item: CaseResult) -> str:
-    case, work = item.case, item.case.training
+    case, work = item.case, training_of(item.case)
     unusual = [f"{name} {value}" if value is not True else f"{name}d"
                for name, value in work.unusual()]
     parts = (f"{work.model} ({model_text(work)})", f"{case.backend} ({device_type(item)})",
@@ -145,7 +145,7 @@ def degrees_text(work: Training) -> str:
 
 
 def _row(item: CaseResult, results: Results, told: Exposure, options: str) -> list[str]:
-    work, stats = item.case.training, item.statistics
+    work, stats = training_of(item.case), item.statistics
     numbers = training_fields(item, work, results.plan.config.get("hardware", {}))
     steps = steps_of(item)
     peak = most_bytes(item).get("peak")
@@ -190,13 +190,13 @@ def _lines_below(
     reasons: Counter[str] = Counter()
     for item in items:
         hardware = results.plan.config.get("hardware", {})
-        reason = training_fields(item, item.case.training, hardware)["mfu_missing"]
+        reason = training_fields(item, training_of(item.case), hardware)["mfu_missing"]
         if reason is not None:
             reasons[reason] += 1
     for reason, count in reasons.items():
         yield Text(f"  {plural(count, 'row')} without MFU: {reason}", style="dim")
     exposed = [told.get(item.case.case_id, UNPAIRED) for item in items]
-    options = telling_options(item.case.training for item in items)
+    options = telling_options(training_of(item.case) for item in items)
     for line in communication.missing_lines(exposed):
         yield Text(f"  {line}", style="dim")
     for item in items:
@@ -209,7 +209,7 @@ def _lines_below(
 
 
 def _title(item: CaseResult, options: Mapping[Training, str]) -> str:
-    work = item.case.training
+    work = training_of(item.case)
     return f"{strategy_text(work)} {options[work]}".rstrip()
 
 
@@ -219,15 +219,15 @@ def _shares(item: CaseResult) -> Iterator[str]:
             if "balance" in left}
     if told:
         shares = ", ".join(f"{told[rank]} on rank {rank}" for rank in sorted(told))
-        yield f"of {item.case.training.global_batch} samples in the end {shares}"
+        yield f"of {training_of(item.case).global_batch} samples in the end {shares}"
 
 
 def _read_again(item: CaseResult) -> Iterator[str]:
     """Yield how often a file of tokens was read in a pass, if it was too short for all steps."""
-    times = [left["data"]["steps"] * item.case.training.global_batch / left["data"]["samples"]
+    times = [left["data"]["steps"] * training_of(item.case).global_batch / left["data"]["samples"]
              for left in item.detail.values() if "data" in left]
     if times and max(times) > 1:
-        yield (f"{item.case.training.data} was read {max(times):.1f} times in a pass: "
+        yield (f"{training_of(item.case).data} was read {max(times):.1f} times in a pass: "
                "it has fewer samples than the steps take")
 
 
@@ -240,7 +240,7 @@ def _compared(item: CaseResult) -> str:
 def standing_out(item: CaseResult) -> Iterable[str]:
     """Yield which rank is slow in which phase; stages of a pipeline differ anyway."""
     steps = steps_of(item)
-    work = item.case.training
+    work = training_of(item.case)
     if steps is None or len(steps.ranks) == 1 or work.pp > 1 or not work.trains:
         return
     blocks = item.case.backend == "mpi"  # the rank itself, in each call

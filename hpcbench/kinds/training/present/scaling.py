@@ -9,6 +9,7 @@ from rich.text import Text
 
 from hpcbench.kinds.training.derive.scaling import Scaling, alone_by, samples_per_s
 from hpcbench.kinds.training.plan.points import Setting
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.options import telling_options
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.text import (
@@ -42,15 +43,15 @@ def scaling_lines(found: Mapping[str, Scaling]) -> Iterator[Text]:
         return
     groups: dict[tuple[object, ...], list[Scaling]] = defaultdict(list)
     for scaled in found.values():
-        work = scaled.item.case.training
+        work = training_of(scaled.item.case)
         groups[_title(scaled), work.strategy, work.options, tuple(
             getattr(work, name) for name in Setting._fields), scaled.kind].append(scaled)
     ranks = sorted({scaled.item.case.world_size for scaled in found.values()})
     varied = _varied([scaled.item for scaled in found.values()])
     every = (*_FIRST, *(Column(f"n={count}", "%") for count in ranks))
-    options = telling_options(group[0].item.case.training for group in groups.values())
+    options = telling_options(training_of(group[0].item.case) for group in groups.values())
     columns, rows = without_empty(every, [
-        _row(group, ranks, varied, options[group[0].item.case.training])
+        _row(group, ranks, varied, options[training_of(group[0].item.case)])
         for group in groups.values()])
     widths = column_widths(columns, rows)
     yield Text()
@@ -68,24 +69,25 @@ def scaling_lines(found: Mapping[str, Scaling]) -> Iterator[Text]:
 
 def _title(scaled: Scaling) -> str:
     case = scaled.item.case
+    work = training_of(case)
     return "  ".join(part for part in (
-        f"{case.training.model} ({model_text(case.training)})", f"{case.backend} ({case.device})",
+        f"{work.model} ({model_text(work)})", f"{case.backend} ({case.device})",
         case.mode, env_text(case)) if part)
 
 
 def _varied(items: Sequence[CaseResult]) -> list[str]:
     """Return what of a step is not the same for all; the batch has a column of its own."""
     return [name for name in Setting._fields if name != "batch_size"
-            and len({getattr(item.case.training, name) for item in items}) > 1]
+            and len({getattr(training_of(item.case), name) for item in items}) > 1]
 
 
 def _row(
     group: Group, ranks: Sequence[int], varied: Sequence[str], options: str,
 ) -> list[str]:
-    first, work = group[0], group[0].item.case.training
+    first, work = group[0], training_of(group[0].item.case)
     shares = {scaled.item.case.world_size: scaled.efficiency for scaled in group}
     base, rate = first.base.case, samples_per_s(first.base)
-    alone = alone_by(base.training)
+    alone = alone_by(training_of(base))
     return [
         work.strategy, options,
         options_text([(key, getattr(work, key)) for key in varied]), str(work.batch_size),

@@ -13,7 +13,7 @@ from hpcbench.kinds.training.derive.rates import hfu, mfu, rates
 from hpcbench.kinds.training.derive.scaling import Scaling, samples_per_s
 from hpcbench.kinds.training.plan.any_model import NAMES, flops_again
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.report.text import options_text
 
@@ -90,8 +90,8 @@ def _exposure(told: Exposure) -> dict[str, Any]:
 def parity_text(item: CaseResult) -> str | None:
     """Return what a comparison with a single process came to, None if the case did not get to it.
     """
-    if not item.case.training.trains:
-        return "n/a: no communication" if item.case.training.communication == "off" else (
+    if not training_of(item.case).trains:
+        return "n/a: no communication" if training_of(item.case).communication == "off" else (
             "n/a: communication only")
     if item.n_wrong is None:
         return None if item.case.validate else "unchecked"
@@ -201,6 +201,6 @@ def _listed(
 
 def mfu_by_definition(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, float | None]:
     """Return MFU under every definition that the plan counted FLOPs by; None without a peak."""
-    work, stats, peaks = item.case.training, item.statistics, hardware.get("peak_flops", {})
+    work, stats, peaks = training_of(item.case), item.statistics, hardware.get("peak_flops", {})
     return {name: mfu(work, name, stats.median_s, item.case.world_size, peaks).share
             for name, _ in work.flops} if stats else {}

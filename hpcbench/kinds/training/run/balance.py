@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from hpcbench.kinds.training.plan.shares import EVERY, divide, even_shares
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.model import Model
-from hpcbench.operations.operation import Place
+from hpcbench.operations.place import Place
 from hpcbench.operations.torch_calls import all_gather_tensor
-from hpcbench.plan.workload import Training
 
 
 class OwnWork:

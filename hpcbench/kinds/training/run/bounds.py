@@ -26,9 +26,9 @@ import math
 from dataclasses import dataclass
 
 from hpcbench.kinds.training.plan.resnet import halved
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.resnet import NARROW_BIAS
 from hpcbench.kinds.training.run.strategies.base import Exchange
-from hpcbench.plan.workload import Training
 
 UNIT = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
 """Unit roundoff: half the distance from 1 to the next number."""

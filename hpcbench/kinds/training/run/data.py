@@ -11,9 +11,9 @@ import torch
 
 from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.resnet import COLOURS
+from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.operations.token_file import check, open_tokens
-from hpcbench.plan.workload import SYNTHETIC, Training
 
 SEED = 0
 """Of samples and weights: every case and every rank has the same."""

@@ -15,14 +15,14 @@ from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_silent
 from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.compilation import SETTLING, forget, graphs
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.memory import Peak
 from hpcbench.kinds.training.run.parity import Disparity, Parity, parity
 from hpcbench.kinds.training.run.phases import PHASES, phase_clock
 from hpcbench.kinds.training.run.strategies.base import Strategy
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 
 

@@ -12,6 +12,7 @@ import torch
 
 from hpcbench.kinds.training.plan.adapters import adapters_of
 from hpcbench.kinds.training.plan.shares import is_dynamic, unlike_shares
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.bounds import (
     UNIT,
     UPDATE_ROUNDINGS,
@@ -25,8 +26,7 @@ from hpcbench.kinds.training.run.parity_model import tried, twin_words
 from hpcbench.kinds.training.run.phases import phase_clock
 from hpcbench.kinds.training.run.reference import Reference, reference_of
 from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.place import Place
 
 Tensors = Mapping[str, torch.Tensor]
 _LEAST = 0.01

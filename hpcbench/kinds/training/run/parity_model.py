@@ -11,7 +11,7 @@ from hpcbench.kinds.training.plan.layout import layout_of
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.strategies import strategy
 from hpcbench.kinds.training.plan.validity import why_not
-from hpcbench.plan.workload import SYNTHETIC, Training
+from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 
 MOST_PARAMETERS = 20_000_000
 """Of a model that is tried itself: the reference takes 16 bytes for each, in fp64."""

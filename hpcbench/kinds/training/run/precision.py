@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hpcbench.kinds.training.run.memory import local
-from hpcbench.operations.operation import DTYPES
+from hpcbench.operations.dtypes import DTYPES
 
 INITIAL_SCALE = 2.0**10
 """By which fp16 losses are multiplied at first. torch's 2^16 would overflow in the first steps of

@@ -12,13 +12,13 @@ from hpcbench.kinds.training.plan.adapters import Adapters, adapters_of, is_narr
 from hpcbench.kinds.training.plan.layout import layout_of
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.tensors import Tensor, of_transposed
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.optimizers import make_optimizer
 from hpcbench.kinds.training.run.strategies.base import Batch
-from hpcbench.operations.operation import DTYPES
-from hpcbench.plan.workload import Training
+from hpcbench.operations.dtypes import DTYPES
 
 
 class Reference:

@@ -15,9 +15,9 @@ import torch.distributed as dist
 
 from hpcbench.backends.groups import open_lines
 from hpcbench.backends.ledger import Blank, Call, Ledger, Wait
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.operation import TrainingOperation, silent
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.place import Place
 
 Program = Sequence[Call | Wait]
 Works = dict[int, Sequence[Any]]

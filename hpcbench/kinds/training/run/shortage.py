@@ -8,8 +8,8 @@ import psutil
 import torch
 
 from hpcbench.kinds.training.plan.fits import advice
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.memory import Peak, process_bytes
-from hpcbench.plan.workload import Training
 
 
 class OutOfMemory(MemoryError):

@@ -13,11 +13,11 @@ from hpcbench.kinds.primitive.plan.spec import (
     PrimitiveSpec,
     Problem,
     Traffic,
-    Values,
     Work,
     not_divided,
     on_every_rank,
 )
+from hpcbench.plan.options import Values
 
 
 def _flops(problem: Problem) -> int:

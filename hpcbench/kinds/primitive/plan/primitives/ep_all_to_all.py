@@ -14,12 +14,12 @@ from hpcbench.kinds.primitive.plan.spec import (
     PrimitiveSpec,
     Problem,
     Traffic,
-    Values,
     Work,
     not_divided,
     on_every_rank,
 )
 from hpcbench.operations.sizes import weights
+from hpcbench.plan.options import Values
 
 
 def tokens_of_experts(split: str, ranks: int, tokens: int) -> tuple[int, ...]:

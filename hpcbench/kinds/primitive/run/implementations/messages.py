@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcbench.operations.operation import Place
+from hpcbench.operations.place import Place
 
 
 def receiving(place: Place, rank: int, tensor: torch.Tensor) -> dist.P2POp:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.expected import Expected
 from hpcbench.kinds.primitive.run.operands import DTYPES
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Primitive
+from hpcbench.operations.place import Place
 
 
 class Inputs:

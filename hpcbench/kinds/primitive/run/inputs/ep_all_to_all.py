@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from hpcbench.kinds.primitive.plan.primitives.ep_all_to_all import tokens_of_experts
+from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.expected import Expected, joined, product
 from hpcbench.kinds.primitive.run.inputs.base import Inputs
 from hpcbench.kinds.primitive.run.operands import left_operand, magnitude, right_operand
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Primitive
+from hpcbench.operations.place import Place
 
 
 class Experts(Inputs):

@@ -6,12 +6,12 @@ import math
 
 import torch
 
+from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.activations import IN_PLACE, Activation, activated
 from hpcbench.kinds.primitive.run.expected import Expected, joined, product
 from hpcbench.kinds.primitive.run.inputs.base import Inputs
 from hpcbench.kinds.primitive.run.operands import left_operand, magnitude, right_operand
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Primitive
+from hpcbench.operations.place import Place
 
 
 class Mlp(Inputs):

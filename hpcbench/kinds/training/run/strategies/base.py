@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.memory import Held
 from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.place import Place
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Of one replica: tokens and those to predict, both (samples, seq_length) int64; or images

@@ -12,14 +12,14 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.balance import Balancer
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.strategies.arrivals import BucketWatch
 from hpcbench.kinds.training.run.strategies.base import Batch, Exchange
 from hpcbench.kinds.training.run.strategies.replica import Replica
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.place import Place
 
 _EXCHANGES = {
     "none": Exchange(),

@@ -14,7 +14,7 @@ from hpcbench.kinds.training.run.precision import is_mixed
 from hpcbench.kinds.training.run.strategies.mesh import Grid, row_of
 from hpcbench.kinds.training.run.strategies.parts import as_it_is, build
 from hpcbench.kinds.training.run.strategies.replica import Replica
-from hpcbench.operations.operation import DTYPES
+from hpcbench.operations.dtypes import DTYPES
 
 
 class Fsdp(Replica):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.strategies.base import Strategy
 from hpcbench.kinds.training.run.strategies.pipeline import Pipeline
 from hpcbench.kinds.training.run.strategies.tensor import Tensor
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.place import Place
 
 
 def hybrid(spec: Training, place: Place) -> Strategy:

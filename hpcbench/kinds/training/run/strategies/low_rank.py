@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.memory import Held, local, local_bytes
 from hpcbench.kinds.training.run.models.adapted import (
     draft,
@@ -21,8 +22,7 @@ from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica, whole
 from hpcbench.kinds.training.run.strategies.single import Single
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.place import Place
 
 
 def low_rank(spec: Training, place: Place) -> Strategy:

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from hpcbench.backends.groups import open_lines
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.place import Place
 
 
 def row_of(place: Place, name: str) -> DeviceMesh:

@@ -17,6 +17,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_sc
 from hpcbench.backends.rehearsal import NAME as REHEARSAL
 from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of
 from hpcbench.kinds.training.plan.schedules import pipelining
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import Held, held, local
 from hpcbench.kinds.training.run.models.build import make_loss, make_model
@@ -31,8 +32,8 @@ from hpcbench.kinds.training.run.strategies.replica import whole
 from hpcbench.kinds.training.run.strategies.sharding import Sharder
 from hpcbench.kinds.training.run.strategies.stages import Stages, Whole
 from hpcbench.kinds.training.run.strategies.tensor import Divider
-from hpcbench.operations.operation import DTYPES, Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.dtypes import DTYPES
+from hpcbench.operations.place import Place
 
 
 class Pipeline(Strategy):

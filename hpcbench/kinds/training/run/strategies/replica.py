@@ -10,6 +10,7 @@ from torch import nn
 from torch.autograd import Variable
 from torch.distributed.tensor import DTensor
 
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import Held, held, local
 from hpcbench.kinds.training.run.models.build import make_loss, make_model
@@ -19,8 +20,7 @@ from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.precision import INITIAL_SCALE, autocast, loss_scaler
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
 from hpcbench.kinds.training.run.strategies.parts import as_it_is, build
-from hpcbench.operations.operation import Place
-from hpcbench.plan.workload import Training
+from hpcbench.operations.place import Place
 
 
 class Replica(Strategy):

@@ -9,9 +9,9 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.precision import autocast, is_mixed
-from hpcbench.operations.operation import DTYPES
-from hpcbench.plan.workload import Training
+from hpcbench.operations.dtypes import DTYPES
 
 
 class Sharder:

@@ -26,6 +26,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.blocks import Block
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.models.transformer import Embedding
@@ -36,7 +37,6 @@ from hpcbench.kinds.training.run.strategies.mesh import grid_of
 from hpcbench.kinds.training.run.strategies.parts import build, grouped_optimizer, settle
 from hpcbench.kinds.training.run.strategies.replica import Replica
 from hpcbench.kinds.training.run.strategies.sharding import Sharder
-from hpcbench.plan.workload import Training
 
 Styles = dict[str, ParallelStyle]
 

@@ -1,0 +1,50 @@
+"""What blocks of every kind have: where a sweep runs, and how its cases are measured.
+
+Every key that takes a list is an axis; a block is measured at each point of the product.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from hpcbench.config.axes import Axis, Environment, Iterations, WorldSize
+from hpcbench.config.section import (
+    NAME_PATTERN,
+    Backend,
+    Device,
+    Dtype,
+    Kind,
+    Mode,
+    Section,
+    Timeout,
+    Wakeup,
+    Warmup,
+)
+
+Extent = Annotated[int, Field(ge=1, le=2**31)]
+
+
+class Block(Section):
+    """What every sweep has: where it runs, and how its cases are measured."""
+
+    kind: Kind = Field(description="collective (or comm), primitive, or training (or train).")
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = Field(
+        default=None, description="Title of the block's table; default: kind and number.")
+    backend: Axis[Backend] = Field(default=("gloo",), description="Who does it.")
+    device: Axis[Device] = Field(
+        default=("auto",), description="Where the buffers are; auto: cpu for gloo, cuda for nccl.")
+    env: Environment = Field(default={}, description="Environment variables of the workers.")
+    world_size: Axis[WorldSize] = Field(
+        default=("all",), description="Run on the first k ranks of the job; all: on every rank.")
+    dtype: Axis[Dtype] = Field(default=("fp32",), description="Element type.")
+    mode: Axis[Mode] | None = Field(default=None, description="Instead of measure.mode.")
+    warmup: Axis[Warmup] | None = Field(default=None, description="Instead of measure.warmup.")
+    iterations: Axis[Iterations] | None = Field(
+        default=None, description="Instead of measure.iterations.")
+    check: Axis[bool] | None = Field(
+        default=None, alias="validate", description="Instead of measure.validate.")
+    wakeup_s: Axis[Wakeup] | None = Field(default=None, description="Instead of launch.wakeup_s.")
+    timeout_s: Timeout | None = Field(
+        default=None, description="Instead of launch.timeout_s; a limit, so no list.")

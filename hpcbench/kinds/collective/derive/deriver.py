@@ -1,0 +1,24 @@
+"""The deriver of collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpcbench.kinds.collective.plan.workload import collective_of
+from hpcbench.kinds.kind import Deriver
+from hpcbench.operations.bandwidth import bandwidth
+from hpcbench.plan.case import Case
+from hpcbench.reduce.checks import Problem
+from hpcbench.reduce.peaks import bandwidth_problem
+
+
+class CollectiveDeriver(Deriver):
+    """Derives bandwidths."""
+
+    def problems(
+        self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+    ) -> Iterator[Problem]:
+        """Yield HB128 if the bus bandwidth is above the declared peak."""
+        rates = bandwidth(collective_of(case), case.world_size, time_s)
+        yield from bandwidth_problem(case, rates, nodes, hardware)

@@ -1,0 +1,31 @@
+"""A block of collectives in a sweep file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from hpcbench.config.axes import Axis, Sizes
+from hpcbench.config.block import Block
+from hpcbench.config.section import CollectiveName, Op, Split
+
+
+class CollectiveBlock(Block):
+    """One sweep over collectives: the product of all lists."""
+
+    collective: Axis[CollectiveName] = Field(description="What is measured.")
+    op: Axis[Op] = Field(
+        default=("sum",), description="Reduction of all_reduce, reduce_scatter and reduce.")
+    root: Axis[Annotated[int, Field(ge=0)]] = Field(
+        default=(0,), description="Root of broadcast, reduce, gather and scatter, in its group.")
+    in_place: Axis[bool] | None = Field(
+        default=None, description="Send from the receive buffer; default: as the collective does.")
+    split: Axis[Split] = Field(
+        default=("even",),
+        description="How all_gather, reduce_scatter and all_to_all divide the data among ranks.")
+    groups: Axis[Annotated[int, Field(ge=1)]] = Field(
+        default=(1,), description="Equal groups of consecutive ranks that run it at once.")
+    size: Sizes = Field(
+        default=(2**20,),
+        description="Bytes, as nccl-tests' size column: 8, 64KiB, {from, to, factor}.")

@@ -1,0 +1,75 @@
+"""What a case of a collective runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpcbench.operations.call import Call
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import Workload
+
+_TWO_FORMS = ("all_gather", "reduce_scatter")
+_ALL_NEED_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+
+
+@dataclass(frozen=True, slots=True)
+class Collective(Workload):
+    """One collective operation, sized as nccl-tests sizes it (docs/method.md).
+
+    ``count`` is nccl-tests' count column, in elements: the whole buffer for all_reduce, broadcast,
+    reduce and send_recv, each rank's part for all_gather, reduce_scatter, all_to_all, gather and
+    scatter (the largest part if ``split`` is not even), 0 for barrier. ``size_bytes`` is the size
+    after rounding, ``requested_bytes`` what the sweep asked for. ``op``, ``root`` and ``in_place``
+    are None where the collective has no such option; a barrier moves no data, its dtype is uint8
+    by convention. ``groups`` equal groups of consecutive ranks run it at the same time; sizes,
+    counts and ``root`` are those of one group.
+    """
+
+    collective: str
+    dtype: str
+    op: str | None
+    root: int | None
+    in_place: bool | None
+    requested_bytes: int
+    size_bytes: int
+    count: int
+    split: str = "even"
+    groups: int = 1
+
+    @property
+    def name(self) -> str:
+        """Return what is called: ``all_reduce``."""
+        return self.collective
+
+    def collective_calls(self) -> tuple[Call, ...]:
+        """Return the collectives that the workload calls: this one."""
+        return (Call(self.collective, self.dtype, self.op, self.split),)
+
+    @property
+    def needs_all_ranks(self) -> bool:
+        """Return whether each rank's result depends on every other rank's data.
+
+        Not where a root, or a neighbour, is all that some rank waits for, nor where a part is
+        empty.
+        """
+        return self.collective in _ALL_NEED_ALL and self.split != "zero"
+
+    def words(self, world_size: int) -> list[str]:
+        """Return what tells it from others, for labels; backend and device go behind the 1st."""
+        parts = [self.collective]
+        parts += [self.dtype] if self.collective != "barrier" else []
+        parts += [self.op] if self.op else []
+        parts += [f"root={self.root}"] if self.root else []
+        parts += [f"{self.size_bytes}B"] if self.collective != "barrier" else []
+        parts += ["in_place"] if self.in_place and self.collective in _TWO_FORMS else []
+        parts += [f"split={self.split}"] if self.split != "even" else []
+        parts += [f"n={world_size}"]
+        parts += [f"groups={self.groups}"] if self.groups != 1 else []
+        return parts
+
+
+def collective_of(case: Case) -> Collective:
+    """Return the workload of a case of a collective. Raises TypeError for another kind."""
+    if not isinstance(case.workload, Collective):
+        raise TypeError(f"{case.label} is not a collective")
+    return case.workload

@@ -1,0 +1,135 @@
+"""What a kind of case is: four sides, each loaded only where it is needed.
+
+- The planner turns blocks of a sweep file into cases. It imports neither torch nor numpy.
+- The runner opens an operation in a worker. It is the only side that may import torch.
+- The deriver computes records from results. It imports numpy at most.
+- The presenter turns records into tables, charts and findings. It imports no plotting library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hpcbench.config.block import Block
+    from hpcbench.config.schema import Config
+    from hpcbench.operations.operation import AnyOperation
+    from hpcbench.operations.place import Place
+    from hpcbench.plan.case import Case
+    from hpcbench.plan.points import Job
+    from hpcbench.plan.workload import Workload
+    from hpcbench.reduce.checks import Problem
+
+
+class Planner(ABC):
+    """Plans the cases of one kind. One object serves one plan, so it may remember what it loads."""
+
+    @abstractmethod
+    def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
+        """Return the number of values of each axis but ``env``, without writing the product out."""
+
+    @abstractmethod
+    def cases(self, title: str, block: Block, job: Job) -> Iterator[Case]:
+        """Yield the case of every point. Raises ConfigError that lists every unknown name."""
+
+    @abstractmethod
+    def workload_from_json(self, data: Mapping[str, Any]) -> Workload:
+        """Rebuild a workload from `Workload.to_json`, also from that of earlier versions."""
+
+    def merged(self, same: Sequence[Workload]) -> Workload:
+        """Return the one workload that stands for several with one case id; the first."""
+        return same[0]
+
+    def advice(self, work: Workload, available_bytes: int) -> str:
+        """Return what would fit into so much memory, in words; nothing where nobody knows."""
+        return ""
+
+    def canary(self, world_size: int, timeout_s: float, wakeup_s: float) -> Case | None:
+        """Return a small case that shows drift of the machine; None: this kind offers none."""
+        return None
+
+
+class Runner(ABC):
+    """Runs the cases of one kind in a worker."""
+
+    @abstractmethod
+    def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
+        """Allocate a workload on this rank; if ``validate``, prove what must hold before it."""
+
+    def around(
+        self, work: Workload, device: Any, local_size: int,
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return what surrounds set-up and measurement; it may say more of a lack of memory.
+
+        ``device`` is a torch device; ``local_size`` ranks share the node.
+        """
+        return contextlib.nullcontext()
+
+    def stray(self, work: Workload, place: Place) -> AnyOperation | None:
+        """Return another collective than ``work`` plans, for tests; None: this kind has none."""
+        return None
+
+
+class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
+    """Computes the derived records of one kind from the results of a run."""
+
+    def problems(
+        self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+    ) -> Iterable[Problem]:
+        """Yield what contradicts itself or the declared hardware in the time of an ok case.
+
+        ``nodes`` maps each rank to its machine; ``hardware`` is the section of the sweep file.
+        """
+        return ()
+
+
+class Presenter(ABC):  # noqa: B024  (a kind may present nothing)
+    """Turns the results and derived records of one kind into neutral objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindSpec:
+    """A kind of case: its names, and where its block and its sides are, as ``module:object``.
+
+    ``aliases`` are other names of the kind in sweep files. Kinds are listed by ``order``, then by
+    name. Making one imports nothing.
+    """
+
+    name: str
+    block: str
+    planner_path: str
+    runner_path: str
+    deriver_path: str
+    presenter_path: str
+    aliases: tuple[str, ...] = ()
+    order: int = 100
+
+    def block_class(self) -> type[Block]:
+        """Return the class of the kind's blocks in sweep files."""
+        return _load(self.block)  # type: ignore[no-any-return]
+
+    def planner(self) -> Planner:
+        """Return a new planner."""
+        return _load(self.planner_path)()  # type: ignore[no-any-return]
+
+    def runner(self) -> Runner:
+        """Return a new runner; this imports torch."""
+        return _load(self.runner_path)()  # type: ignore[no-any-return]
+
+    def deriver(self) -> Deriver:
+        """Return a new deriver."""
+        return _load(self.deriver_path)()  # type: ignore[no-any-return]
+
+    def presenter(self) -> Presenter:
+        """Return a new presenter."""
+        return _load(self.presenter_path)()  # type: ignore[no-any-return]
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

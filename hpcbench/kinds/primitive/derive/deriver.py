@@ -1,0 +1,41 @@
+"""The deriver of primitives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpcbench.kinds.kind import Deriver
+from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates
+from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
+from hpcbench.plan.case import Case
+from hpcbench.reduce.checks import Problem
+from hpcbench.reduce.peaks import MOST_OF_PEAK, bandwidth_problem
+from hpcbench.units import to_tflop_per_s
+
+
+class PrimitiveDeriver(Deriver):
+    """Derives rates, and comparisons with the parts alone and with torch."""
+
+    def problems(
+        self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+    ) -> Iterator[Problem]:
+        """Yield HB128 and HB146 if bandwidth or FLOP rate is above the declared peak."""
+        work = primitive_of(case)
+        yield from bandwidth_problem(case, communication_rates(work, time_s), nodes, hardware)
+        yield from _flops_problem(work, time_s, hardware)
+
+
+def _flops_problem(
+    work: Primitive, time_s: float, hardware: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """HB146: no rank does more products in its time than the declared peak of its device."""
+    rates, peak = flop_rates(work, time_s), hardware.get("peak_flops", {}).get(work.dtype)
+    if rates is None or peak is None or (
+            rates.busiest_rank_flops_per_s <= MOST_OF_PEAK * peak):
+        return
+    found = to_tflop_per_s(rates.busiest_rank_flops_per_s)
+    yield Problem(
+        "HB146", f"{found:.4g} TFLOP/s of a rank are more than the {to_tflop_per_s(peak):.4g} that "
+        f"hardware.peak_flops allows for {work.dtype}: it computes less than it is credited with, "
+        "in another dtype (TF32 for fp32), or the declared peak is wrong", rejects=False)

@@ -1,0 +1,91 @@
+"""What a case of a distributed primitive runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpcbench.operations.call import Call, calls_of
+from hpcbench.plan.case import Case
+from hpcbench.plan.options import Option
+from hpcbench.plan.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive(Workload):
+    """One distributed primitive: communication and matrix products together (docs/primitives.md).
+
+    ``m``, ``n``, ``k`` are those of the global problem; ``shape`` says what they were derived from
+    (``llama3-8b mlp_up tp=8``; several models if equal), empty where they were given. ``order`` is
+    which comes first, communication or product. ``options`` are sorted by name: those of the
+    implementation and of the primitive. What follows is told by the primitive's own file when the
+    plan is made, so that results are read without it: ``flops`` of one call on the rank that has
+    most to do, ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call
+    communicates as nccl-tests' sizes, summed, and times their busbw factors; ``inputs`` and
+    ``runner`` are ``module:class`` of the inputs and of the implementation. ``calls`` names the
+    collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
+    and a compiler if it ``compiles`` when it is set up.
+    """
+
+    primitive: str
+    implementation: str
+    order: str
+    options: tuple[tuple[str, Option], ...]
+    dtype: str
+    m: int
+    n: int
+    k: int
+    shape: str
+    flops: int
+    total_flops: int
+    size_bytes: int
+    wire_bytes: int
+    calls: tuple[str, ...]
+    inputs: str
+    runner: str
+    groups: int = 1
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    modules: tuple[str, ...] = ()
+    compiles: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return what is called: ``tp_columnwise``."""
+        return self.primitive
+
+    def collective_calls(self) -> tuple[Call, ...]:
+        """Return the collectives that the workload calls."""
+        return calls_of(self.calls, self.dtype, str(dict(self.options).get("split", "even")))
+
+    @property
+    def implementer(self) -> str:
+        """Return who does it: the name of the implementation."""
+        return self.implementation
+
+    def only_on(self) -> tuple[str, ...]:
+        """Return the devices that the implementation runs on."""
+        return self.devices
+
+    def compiled_graphs(self) -> int:
+        """Return 1 where the implementation compiles, else 0."""
+        return int(self.compiles)
+
+    def needs(self) -> tuple[str, ...]:
+        """Return what it needs of a machine beside backend and device: modules, a compiler."""
+        return (*self.modules, *(("compiler",) if self.compiles else ()))
+
+    def option(self, name: str) -> Option:
+        """Return the value of an option. Raises KeyError."""
+        return dict(self.options)[name]
+
+    def words(self, world_size: int) -> list[str]:
+        """Return what tells it from others, for labels; backend and device go behind the 1st."""
+        return [f"{self.primitive} {self.implementation}", self.dtype,
+                f"m={self.m}", f"n={self.n}", f"k={self.k}", self.order,
+                *(f"{name}={value}" for name, value in self.options), f"ranks={world_size}"]
+
+
+def primitive_of(case: Case) -> Primitive:
+    """Return the workload of a case of a primitive. Raises TypeError for another kind."""
+    if not isinstance(case.workload, Primitive):
+        raise TypeError(f"{case.label} is not a primitive")
+    return case.workload

@@ -1,0 +1,75 @@
+"""Which kinds of cases there are: the rooms of this package, and those of plug-ins.
+
+A room is a package below `hpcbench.kinds` whose ``__init__`` has a ``SPEC``. A plug-in names its
+`KindSpec` by an entry point of the group ``hpcbench.kinds`` (docs/plugins.md).
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import hpcbench.kinds
+from hpcbench.kinds.kind import KindSpec, Planner
+
+if TYPE_CHECKING:
+    from hpcbench.plan.case import Case
+
+ENTRY_POINTS = "hpcbench.kinds"
+"""The group of entry points; each is a `KindSpec`."""
+
+
+@cache
+def kinds() -> Mapping[str, KindSpec]:
+    """Return the kinds that are installed, by name, in the order in which they are listed.
+
+    What is installed does not change while a process runs, so it is looked up once.
+    """
+    return _scan()[0]
+
+
+@cache
+def broken_kinds() -> Mapping[str, str]:
+    """Return why the kinds of some entry points cannot be used, by the entry point's name."""
+    return _scan()[1]
+
+
+@cache
+def _scan() -> tuple[Mapping[str, KindSpec], Mapping[str, str]]:
+    specs = {spec.name: spec for spec in _rooms()}
+    broken: dict[str, str] = {}
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: (one.name, one.value)):
+        try:
+            spec = point.load()
+        except (Exception, SystemExit) as error:  # a plug-in costs only its own cases
+            broken[point.name] = f"{type(error).__name__}: {error}"
+            continue
+        if not isinstance(spec, KindSpec):
+            broken[point.name] = f"{point.value} is no KindSpec"
+        elif spec.name in specs:
+            broken[point.name] = f"there is a kind {spec.name} already"
+        else:
+            specs[spec.name] = spec
+    ordered = sorted(specs.values(), key=lambda one: (one.order, one.name))
+    return MappingProxyType({spec.name: spec for spec in ordered}), MappingProxyType(broken)
+
+
+def _rooms() -> Iterator[KindSpec]:
+    for module in pkgutil.iter_modules(hpcbench.kinds.__path__):
+        if module.ispkg:
+            yield import_module(f"{hpcbench.kinds.__name__}.{module.name}").SPEC
+
+
+def planner_of(case: Case) -> Planner:
+    """Return a planner of a case's kind. Raises KeyError if the kind is not installed."""
+    return kinds()[case.kind].planner()
+
+
+def kind_aliases() -> dict[str, str]:
+    """Return other names of kinds, with the name that each stands for."""
+    return {alias: spec.name for spec in kinds().values() for alias in spec.aliases}

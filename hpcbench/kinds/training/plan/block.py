@@ -1,0 +1,61 @@
+"""A block of trainings in a sweep file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from hpcbench.config import names
+from hpcbench.config.axes import Axis, named
+from hpcbench.config.block import Block, Extent
+from hpcbench.config.implementations import Strategies
+from hpcbench.config.section import Text
+
+TrainingDtype = Annotated[str, named(names.TRAINING_DTYPES, {
+    alias: name for alias, name in names.DTYPE_ALIASES.items() if name in names.TRAINING_DTYPES})]
+Optimizer = Annotated[str, named(names.OPTIMIZERS)]
+Checkpointing = Annotated[str, named(names.CHECKPOINTINGS)]
+Communication = Annotated[str, named(names.COMMUNICATIONS)]
+Library = Annotated[str, named(names.LIBRARIES)]
+
+
+class TrainingBlock(Block):
+    """One sweep over training steps: the product of all lists and strategies."""
+
+    model: Axis[Text] = Field(description="What is trained; hpcbench list names them.")
+    strategies: Strategies = Field(
+        description="How it is spread over the ranks: names, or a mapping of names to options; "
+        "lists are axes.")
+    dtype: Axis[TrainingDtype] = Field(
+        default=("fp32",), description="Of the arithmetic; bf16 and fp16 over fp32 weights.")
+    layers: Axis[Extent] | None = Field(
+        default=None, description="Instead of the model's own number of blocks.")
+    hidden: Axis[Extent] | None = Field(
+        default=None, description="Instead of a transformer's own width; heads stay as many.")
+    vocab: Axis[Extent] | None = Field(
+        default=None, description="Instead of a transformer's own vocabulary.")
+    seq_length: Axis[Extent] | None = Field(
+        default=None, description="Tokens of a sample of a transformer; default: its longest.")
+    width: Axis[Extent] | None = Field(
+        default=None, description="Instead of a ResNet's own channels of the first stage.")
+    classes: Axis[Extent] | None = Field(
+        default=None, description="Instead of a ResNet's own number of classes.")
+    image_size: Axis[Extent] | None = Field(
+        default=None, description="Height and width of a ResNet's images, in pixels.")
+    batch_size: Axis[Extent] = Field(
+        default=(8,), description="Samples of one data-parallel replica in one step.")
+    accumulation: Axis[Extent] = Field(
+        default=(1,), description="Equal parts that they are computed in, one after another.")
+    optimizer: Axis[Optimizer] = Field(default=("adamw",), description="Who updates the weights.")
+    checkpointing: Axis[Checkpointing] = Field(
+        default=("none",), description="Activations that are computed again, not kept.")
+    communication: Axis[Communication] = Field(
+        default=("on",), description="off: the same steps without communication; only: nothing but "
+        "the communication of a step. Beside on they tell what of it is exposed.")
+    data: Axis[Text] = Field(
+        default=("synthetic",), description="Random tokens, or the path of a file of tokens.")
+    library: Axis[Library] = Field(
+        default=("hpcbench",), description="Whose model of that shape it is.")
+    compile: Axis[bool] = Field(
+        default=(False,), description="Blocks and loss compiled by torch.compile.")

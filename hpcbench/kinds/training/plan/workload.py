@@ -1,0 +1,173 @@
+"""What a case of a training runs: the steps of one model with one strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hpcbench.config.names import OWN_LIBRARY
+from hpcbench.operations.call import Call, calls_of
+from hpcbench.plan.case import Case
+from hpcbench.plan.options import Option
+from hpcbench.plan.workload import Workload
+
+GRAPHS = 2
+"""Graphs of a training that is compiled: a block, as all others are like it, and the loss."""
+SYNTHETIC = "synthetic"
+"""The data of a training that reads no file: random tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training(Workload):
+    """One training strategy on one model: a sample is one optimizer step (docs/training.md).
+
+    ``model`` names what the extents were taken from; ``shrunk`` says that some of them were not.
+    ``family`` is how blocks are built (`plan.models`). A ResNet (`plan.resnet`)
+    has ``layers``, its blocks, and ``width``, ``classes`` and ``image_size``, which are 0 for
+    transformers; ``hidden`` to ``seq_length`` are 0 for a ResNet. ``batch_size`` is
+    the samples of one data-parallel replica in one step, in ``accumulation`` equal parts; there are
+    ``dp`` replicas, each of ``tp`` x ``pp`` ranks. ``dtype`` is that of the arithmetic; bf16 and
+    fp16 are mixed precision over fp32 weights. ``options`` are the strategy's, sorted by name.
+    ``parameters`` counts the whole model; ``adapters`` are the parameters beside it that alone are
+    trained, 0 where the model is. ``flops`` are the model's of one step on all ranks, one figure
+    for each definition. ``runner`` is ``module:class``; it needs Python ``modules`` beside torch.
+    ``communication`` ``off`` takes the same steps without any, which train nothing; ``only`` calls
+    what a step calls, and no more. ``data`` is the path of a file of tokens, or SYNTHETIC.
+    ``library`` is whose model of the shape it is; blocks and loss are compiled if it is to
+    ``compile``.
+    """
+
+    strategy: str
+    options: tuple[tuple[str, Option], ...]
+    model: str
+    shrunk: bool
+    family: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    inner: int
+    vocab: int
+    seq_length: int
+    dtype: str
+    batch_size: int
+    accumulation: int
+    optimizer: str
+    checkpointing: str
+    dp: int
+    tp: int
+    pp: int
+    parameters: int
+    flops: tuple[tuple[str, int], ...]
+    calls: tuple[str, ...]
+    runner: str
+    groups: int = 1
+    communication: str = "on"
+    width: int = 0
+    classes: int = 0
+    image_size: int = 0
+    adapters: int = 0
+    modules: tuple[str, ...] = ()
+    data: str = SYNTHETIC
+    library: str = OWN_LIBRARY
+    compile: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return what is run: ``data``, for a training with the strategy of that name."""
+        return self.strategy
+
+    @property
+    def trains(self) -> bool:
+        """Return whether its steps are those of a training, with all communication."""
+        return self.communication == "on"
+
+    @property
+    def global_batch(self) -> int:
+        """Return the samples of one step over all replicas."""
+        return self.batch_size * self.dp
+
+    @property
+    def of_images(self) -> bool:
+        """Return whether samples are images, which have no tokens."""
+        return self.image_size > 0
+
+    @property
+    def tokens(self) -> int | None:
+        """Return the tokens of one step: each counts once, however many ranks see it.
+
+        Images have none.
+        """
+        return None if self.of_images else self.global_batch * self.seq_length
+
+    def collective_calls(self) -> tuple[Call, ...]:
+        """Return the collectives that the workload calls."""
+        return calls_of(self.calls, self.dtype)
+
+    def selectors(self) -> dict[str, str]:
+        """Return what ``--model`` and ``--strategy`` select it by."""
+        return {"model": self.model, "strategy": self.strategy}
+
+    @property
+    def has_whole_samples(self) -> bool:
+        """Return whether a rank sees samples from end to end; a pipeline stage does not."""
+        return self.pp == 1
+
+    @property
+    def has_phases(self) -> bool:
+        """Return True: a step records its phases."""
+        return True
+
+    def compiled_graphs(self) -> int:
+        """Return how many graphs are compiled when it is set up."""
+        return GRAPHS * self.compiles
+
+    def rehearsed(self) -> Training:
+        """Return it as it is written: compiled or not it calls the same."""
+        return replace(self, compile=False)
+
+    def rehearsal_calls(self) -> int:
+        """Return 2: torch's pipelines vote in their first step."""
+        return 2
+
+    def needs(self) -> tuple[str, ...]:
+        """Return what it needs of a machine beside backend and device: modules, a compiler."""
+        return (*self.modules, *(("compiler",) if self.compiles else ()))
+
+    @property
+    def compiles(self) -> bool:
+        """Return whether something is compiled: where all is communication, nothing is."""
+        return self.compile and self.communication != "only"
+
+    def unusual(self) -> list[tuple[str, Option]]:
+        """Return how a step is taken where that is not as by default, for labels and titles."""
+        usual = {"checkpointing": "none", "data": SYNTHETIC, "library": OWN_LIBRARY,
+                 "compile": False}
+        return [(name, getattr(self, name)) for name, value in usual.items()
+                if getattr(self, name) != value]
+
+    def option(self, name: str) -> Option:
+        """Return the value of an option. Raises KeyError."""
+        return dict(self.options)[name]
+
+    def words(self, world_size: int) -> list[str]:
+        """Return what tells it from others, for labels; backend and device go behind the 1st."""
+        parts = [f"{self.model} {self.strategy}", self.dtype]
+        wide = f"width={self.width}" if self.of_images else f"hidden={self.hidden}"
+        parts += [f"layers={self.layers}", wide] if self.shrunk else []
+        parts += [f"image={self.image_size}" if self.of_images else f"seq={self.seq_length}",
+                  f"batch={self.batch_size}"]
+        parts += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []
+        parts += [self.optimizer]
+        parts += [f"{name}={value}" for name, value in self.unusual()]
+        parts += [] if self.trains else [f"communication={self.communication}"]
+        parts += [f"{name}={degree}" for name, degree in (
+            ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
+        parts += [f"{name}={value}" for name, value in self.options if name not in ("tp", "pp")]
+        return [*parts, f"ranks={world_size}"]
+
+
+def training_of(case: Case) -> Training:
+    """Return the workload of a case of a training. Raises TypeError for another kind."""
+    if not isinstance(case.workload, Training):
+        raise TypeError(f"{case.label} is not a training")
+    return case.workload

@@ -1,0 +1,37 @@
+"""Where an operation runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operation runs: rank and size in the group under test, the group, the device.
+
+    ``first`` is the global rank of the group's rank 0: groups are consecutive ranks. Data depend
+    on global ranks, so that what another group sent is wrong here.
+    """
+
+    rank: int
+    world_size: int
+    group: Any
+    device: torch.device
+    first: int = 0
+
+    @property
+    def number(self) -> int:
+        """Return this rank's global rank."""
+        return self.first + self.rank
+
+    @property
+    def numbers(self) -> range:
+        """Return the global ranks of the group."""
+        return range(self.first, self.first + self.world_size)
+
+    def global_rank(self, rank: int) -> int:
+        """Return the global rank of a rank of the group, as torch wants roots and peers."""
+        return self.first + rank
