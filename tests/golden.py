@@ -17,6 +17,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +49,8 @@ SWEEPS = (
 SHOWN_CASES = 20
 CASE_FIELDS = ("case_id", "label", "kind", "skip", "needs", "estimate_s", "memory_bytes",
                "host_bytes", "timeout_s")
-PLAIN = {"COLUMNS": "110", "NO_COLOR": "1", "TERM": "dumb", "MPLBACKEND": "agg"}
+PLAIN = {"COLUMNS": "110", "NO_COLOR": "1", "FORCE_COLOR": "", "TERM": "dumb",
+         "MPLBACKEND": "agg", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
 _WIDE = PLAIN | {"COLUMNS": "1000"}
 _FOLDER = "FOLDER"
 _BOXES = re.compile("[\u2500-\u257f]+")
@@ -129,11 +131,28 @@ def reduced_texts(name: str, folder: Path) -> dict[str, str]:
     That is the same as of its results file, but for the end. Figures are made, not painted.
     """
     shutil.copytree(RUNS[name], folder, ignore=shutil.ignore_patterns("results.h5"))
+    return _named(name, folder, {**_reduced(folder), **_summaries(folder)})
+
+
+def stopped_texts(kind: str, parent: Path) -> dict[str, str]:
+    """Return what is printed and summarised of the traces or journals of a stopped run."""
+    folder = unpacked(kind, parent)
+    texts = {**_reduced(folder), "summary.csv": _summaries(folder)["summary.csv"]}
+    return _named(f"stopped-{kind}", folder, texts)
+
+
+def unpacked(kind: str, parent: Path) -> Path:
+    """Return the folder of a stopped run, as its job left it, in ``parent``."""
+    with tarfile.open(GOLDEN / "interrupted" / f"{kind}.tar.gz") as archive:
+        archive.extractall(parent, filter="data")
+    return parent / kind
+
+
+def _reduced(folder: Path) -> dict[str, str]:
     with mock.patch("matplotlib.figure.Figure.savefig", lambda _, path, **__: Path(path).touch()):
         printed = hpcbench("reduce", str(folder))
     shown, end, last = printed.partition("in " + str(folder))
-    return _named(name, folder, {"show.txt": shown, "reduced.txt": end + last,
-                                 **_summaries(folder)})
+    return {"show.txt": shown, "reduced.txt": end + last}
 
 
 def _named(name: str, folder: Path, texts: Mapping[str, str]) -> dict[str, str]:
@@ -171,13 +190,14 @@ def every_text() -> Mapping[str, Callable[[], dict[str, str]]]:
     """Return name -> what makes a group of texts."""
     plans = {f"{path}-{ranks}": partial(plan_texts, path, ranks) for path, ranks in SWEEPS}
     return {**plans, **{name: partial(results_texts, name) for name in RESULTS},
-            **{f"{name}, reduced": partial(_reduced_elsewhere, name) for name in RUNS},
+            **{f"{name}, reduced": partial(_elsewhere, reduced_texts, name) for name in RUNS},
+            **{f"{name}, stopped": partial(_elsewhere, stopped_texts, name) for name in KINDS},
             "commands": command_texts}
 
 
-def _reduced_elsewhere(name: str) -> dict[str, str]:
+def _elsewhere(make: Callable[[str, Path], dict[str, str]], name: str) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as made:
-        return reduced_texts(name, Path(made) / name)
+        return make(name, Path(made) / name)
 
 
 def main() -> None:

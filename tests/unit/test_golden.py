@@ -14,6 +14,7 @@ import pytest
 
 from golden import (
     EXPECTED,
+    KINDS,
     RESULTS,
     RUNS,
     SWEEPS,
@@ -21,6 +22,7 @@ from golden import (
     plan_texts,
     reduced_texts,
     results_texts,
+    stopped_texts,
 )
 
 MOST_LINES = 30
@@ -64,6 +66,14 @@ def test_traces_are_reduced_to_the_same(name: str, tmp_path: Path) -> None:
     assert [path for path in before if before[path] != now[path]] == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stopped_runs_left_is_reduced_to_the_same(kind: str, tmp_path: Path) -> None:
+    compare(stopped_texts(kind, tmp_path))
+    planned = json.loads((tmp_path / kind / "plan.json").read_text(encoding="utf-8"))
+    today = (EXPECTED / "plans" / f"stopped-{kind}-2.json").read_text(encoding="utf-8")
+    assert planned["plan_hash"] == json.loads(today.splitlines()[0])["plan_hash"]
+
+
 def contents(path: Path) -> dict[str, Any]:
     """Return all that a results file holds but who read it and where its modules were."""
     found: dict[str, Any] = {}
@@ -85,6 +95,7 @@ def contents(path: Path) -> dict[str, Any]:
 
 def test_every_file_is_compared() -> None:
     plans = {f"plans/{Path(path).stem}-{ranks}" for path, ranks in SWEEPS}
+    folders = {*RESULTS, "commands", *(f"stopped-{kind}" for kind in KINDS)}
     for path in EXPECTED.rglob("*.*"):
         name = path.relative_to(EXPECTED)
-        assert name.parts[0] in {*RESULTS, "commands"} or str(name.with_suffix("")) in plans, name
+        assert name.parts[0] in folders or str(name.with_suffix("")) in plans, name
