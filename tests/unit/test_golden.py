@@ -1,0 +1,101 @@
+"""What earlier code planned, wrote and printed is planned, read and printed the same today."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+from golden import (
+    EXPECTED,
+    KINDS,
+    RESULTS,
+    RUNS,
+    SWEEPS,
+    command_texts,
+    plan_texts,
+    reduced_texts,
+    results_texts,
+    stopped_texts,
+)
+
+MOST_LINES = 30
+MODULES = ("inputs", "runner")
+"""Fields of a planned workload that name modules, which may move."""
+HOW = "if that is meant: python tests/golden.py --write"
+
+
+def compare(texts: Mapping[str, str]) -> None:
+    """Fail with the first lines that differ from the files of the same names."""
+    for name, text in texts.items():
+        expected = (EXPECTED / name).read_text(encoding="utf-8")
+        if text == expected:
+            continue
+        found = difflib.unified_diff(expected.splitlines(), text.splitlines(), name, "now",
+                                     n=1, lineterm="")
+        short = "\n".join(line[:300] for line in itertools.islice(found, MOST_LINES))
+        pytest.fail(f"{name} differs ({HOW})\n{short}", pytrace=False)
+
+
+@pytest.mark.parametrize(("path", "ranks"), SWEEPS)
+def test_plans_are_the_same(path: str, ranks: int) -> None:
+    compare(plan_texts(path, ranks))
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_are_shown_summarised_and_drawn_the_same(name: str) -> None:
+    compare(results_texts(name))
+
+
+def test_commands_say_the_same_of_themselves() -> None:
+    compare(command_texts())
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_traces_are_reduced_to_the_same(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    compare(reduced_texts(name, folder))
+    before, now = contents(RUNS[name] / "results.h5"), contents(folder / "results.h5")
+    assert before.keys() == now.keys()
+    assert [path for path in before if before[path] != now[path]] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stopped_runs_left_is_reduced_to_the_same(kind: str, tmp_path: Path) -> None:
+    compare(stopped_texts(kind, tmp_path))
+    planned = json.loads((tmp_path / kind / "plan.json").read_text(encoding="utf-8"))
+    today = (EXPECTED / "plans" / f"stopped-{kind}-2.json").read_text(encoding="utf-8")
+    assert planned["plan_hash"] == json.loads(today.splitlines()[0])["plan_hash"]
+
+
+def contents(path: Path) -> dict[str, Any]:
+    """Return all that a results file holds but who read it and where its modules were."""
+    found: dict[str, Any] = {}
+
+    def add(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        found.update({f"{name}@{key}": str(value) for key, value in item.attrs.items()})
+        if isinstance(item, h5py.Dataset):
+            found[name] = (item.dtype.str, item.shape, item[()].tobytes())
+
+    with h5py.File(path, locking=False) as file:
+        file.visititems(add)
+        add("", file)
+        run, plan = (json.loads(file[name][()].item()) for name in ("run", "plan"))
+    del run["hpcbench_version"]
+    for case, field in itertools.product(plan["cases"], MODULES):
+        case["workload"].pop(field, None)
+    return found | {"run": run, "plan": plan}
+
+
+def test_every_file_is_compared() -> None:
+    plans = {f"plans/{Path(path).stem}-{ranks}" for path, ranks in SWEEPS}
+    folders = {*RESULTS, "commands", *(f"stopped-{kind}" for kind in KINDS)}
+    for path in EXPECTED.rglob("*.*"):
+        name = path.relative_to(EXPECTED)
+        assert name.parts[0] in folders or str(name.with_suffix("")) in plans, name
