@@ -8,12 +8,13 @@ import pytest
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
-from hpcbench.kinds.training.plan.models import MODELS, parameters, shape_of
+from hpcbench.kinds.training.plan.models import parameters, shape_of
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict, predict_stage
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.strategies import STRATEGIES
 from hpcbench.kinds.training.plan.tensors import tensors
 from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.operations.models import MODELS
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.support import COLLECTIVE_TRAITS

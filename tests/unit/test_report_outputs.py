@@ -8,8 +8,8 @@ import pytest
 
 from hpcbench.config import names
 from hpcbench.errors import FileError
-from hpcbench.kinds.training.plan.models import MODELS
 from hpcbench.kinds.training.plan.strategies import STRATEGIES
+from hpcbench.operations.models import MODELS
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.report.console import print_results

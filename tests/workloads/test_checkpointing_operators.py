@@ -17,10 +17,10 @@ from torch.utils._pytree import tree_leaves
 
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
-from hpcbench.config.names import LIBRARIES
 from hpcbench.kinds.training.plan.activations import Kept, recomputed_bytes
 from hpcbench.kinds.training.plan.layout import layout_of
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.names import LIBRARIES
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, mean_loss

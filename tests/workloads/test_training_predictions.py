@@ -13,7 +13,6 @@ import torch.distributed as dist
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.config.load import check_config
-from hpcbench.config.names import LIBRARIES
 from hpcbench.kinds.training.plan.activations import (
     Kept,
     block_bytes,
@@ -22,6 +21,7 @@ from hpcbench.kinds.training.plan.activations import (
     recomputed_bytes,
 )
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.names import LIBRARIES
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
 from hpcbench.kinds.training.plan.stages import stages_of

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from hpcbench.config.names import DTYPE_BYTES
-from hpcbench.kinds.training.plan.models import ModelShape, shape_of
+from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, of_transposed
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.models import ModelShape
 
 _ATTENTION = (
     "attention.q", "attention.k", "attention.v", "attention.o", "attn.c_attn", "attn.c_proj",

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.kinds.training.plan.adapters import adapters_of, count
 from hpcbench.kinds.training.plan.any_model import (
     extents_of,
@@ -16,11 +15,11 @@ from hpcbench.kinds.training.plan.any_model import (
     published,
     shrunk,
 )
-from hpcbench.kinds.training.plan.models import ModelShape
 from hpcbench.kinds.training.plan.points import Asked, TrainingPoint
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 from hpcbench.plan.options import in_order
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.build_workload import make_training
 from hpcbench.kinds.training.plan.estimate import estimate_training_s
@@ -14,6 +13,7 @@ from hpcbench.kinds.training.plan.fits import advice
 from hpcbench.kinds.training.plan.points import TrainingPoint, training_points
 from hpcbench.kinds.training.plan.predict import Prediction, predict
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
+from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.assemble import (
     Draft,
     assemble,

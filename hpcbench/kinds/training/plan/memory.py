@@ -19,13 +19,14 @@ from hpcbench.kinds.training.plan.activations import (
 from hpcbench.kinds.training.plan.adapters import adapters_of, laid_out, scale_bytes
 from hpcbench.kinds.training.plan.any_model import AnyShape, model_of, part_tensors
 from hpcbench.kinds.training.plan.layout import Layout, divided, layout_of, sharded
-from hpcbench.kinds.training.plan.models import ModelShape, is_recomputed, keeps_products
+from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
 from hpcbench.kinds.training.plan.resnet import ResNetShape
 from hpcbench.kinds.training.plan.resnet_parts import kept_bytes, running_bytes, working_bytes
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, trained
 from hpcbench.kinds.training.plan.traffic import travelling_bytes
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.models import ModelShape
 
 WEIGHT_BYTES = 4
 """What is trained, its gradients and states are fp32 whatever the arithmetic is in."""

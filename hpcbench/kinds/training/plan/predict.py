@@ -10,7 +10,7 @@ from hpcbench.kinds.training.plan.any_model import flops_again, model_of, part_t
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
 from hpcbench.kinds.training.plan.layout import divided, layout_of
 from hpcbench.kinds.training.plan.memory import Memory, memory_of
-from hpcbench.kinds.training.plan.models import ModelShape, is_recomputed
+from hpcbench.kinds.training.plan.models import is_recomputed
 from hpcbench.kinds.training.plan.pipeline_traffic import pipeline_calls
 from hpcbench.kinds.training.plan.resnet import ResNetShape, stage_flops
 from hpcbench.kinds.training.plan.shares import SPEED_BYTES, is_dynamic
@@ -26,6 +26,7 @@ from hpcbench.kinds.training.plan.traffic import (
     zero1_calls,
 )
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.models import ModelShape
 
 _OVERFLOWED = 4
 """Bytes in which ranks with parts of a model tell each other whether fp16 gradients overflowed."""

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from hpcbench.kinds.training.plan.activations import Kept
 from hpcbench.kinds.training.plan.layout import Layout
-from hpcbench.kinds.training.plan.models import ModelShape
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.kinds.training.plan.traffic import Calls, calls
+from hpcbench.operations.models import ModelShape
 
 _GRADIENT = 4
 _LOSS_SUMS = 3

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.kinds.training.plan.adapters import adapters_of
 from hpcbench.kinds.training.plan.layout import layout_of
 from hpcbench.kinds.training.plan.resnet import bottlenecks, resnet_of
 from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.spec import StrategySpec
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
+from hpcbench.operations.models import OWN_LIBRARY
 
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.operations.call import Call, calls_of
+from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
 from hpcbench.plan.workload import Workload

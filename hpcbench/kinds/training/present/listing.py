@@ -6,17 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from hpcbench.config.names import (
+from hpcbench.kinds.primitive.present.listing import option_lines
+from hpcbench.kinds.training.plan.models import parameters
+from hpcbench.kinds.training.plan.names import (
     CHECKPOINTINGS,
     COMMUNICATIONS,
     LIBRARIES,
     OPTIMIZERS,
     TRAINING_DTYPES,
 )
-from hpcbench.kinds.primitive.present.listing import option_lines
-from hpcbench.kinds.training.plan.models import MODELS, parameters
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_parameters
 from hpcbench.kinds.training.plan.strategies import STRATEGIES
+from hpcbench.operations.models import MODELS
 from hpcbench.report.text import Column, column_widths, row_line
 
 _COLUMNS = (Column("model", words=True), Column("built as", words=True), Column("layers"),

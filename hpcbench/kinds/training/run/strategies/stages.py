@@ -10,11 +10,11 @@ import torch.distributed as dist
 from torch import nn
 
 from hpcbench.kinds.training.plan.any_model import model_of
-from hpcbench.kinds.training.plan.models import ModelShape
 from hpcbench.kinds.training.plan.schedules import pipelining, stages_on
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model
+from hpcbench.operations.models import ModelShape
 
 Whole = Callable[[nn.Parameter], torch.Tensor]
 
