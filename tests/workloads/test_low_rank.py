@@ -16,8 +16,8 @@ from hpcbench.kinds.training.plan.activations import (
     embedding_bytes,
     head_bytes,
 )
-from hpcbench.kinds.training.plan.adapters import adapters_of
 from hpcbench.kinds.training.plan.flops import EXACT, flops, recomputed
+from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.names import LIBRARIES
 from hpcbench.kinds.training.plan.spec import Degrees

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hpcbench.kinds.training.plan.adapters import Adapters, adapters_of
+from hpcbench.kinds.training.plan.adapters import Adapters
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
+from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import parameters, shape_of, shrink
 from hpcbench.kinds.training.plan.resnet import (
     FAMILY,

@@ -11,7 +11,8 @@ import re
 import torch
 from torch import nn
 
-from hpcbench.kinds.training.plan.adapters import TARGETS, adapters_of, is_narrow
+from hpcbench.kinds.training.plan.adapters import TARGETS, is_narrow
+from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
