@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench.kinds.training.plan.adapters import count
+from hpcbench.kinds.training.plan.answers import check_answers, check_degrees
 from hpcbench.kinds.training.plan.any_model import (
     extents_of,
     flops_of,
@@ -17,6 +18,7 @@ from hpcbench.kinds.training.plan.any_model import (
 )
 from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.points import ModelChoice, TrainingPoint
+from hpcbench.kinds.training.plan.registry import is_ours
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import Training
@@ -25,6 +27,18 @@ from hpcbench.plan.options import in_order
 
 
 def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
+    """Return the workload of a point, and why it can run nowhere, or None."""
+    try:
+        return _training(point)
+    except Exception as error:
+        if is_ours(point.strategy):
+            raise
+        plain = replace(point.strategy, idle=lambda _options: {})  # which may have raised it
+        return (_draft(point._replace(strategy=plain), _as_given(point.choice), Degrees()),
+                f"its plug-in cannot plan it: {type(error).__name__}: {error}")
+
+
+def _training(point: TrainingPoint) -> tuple[Training, str | None]:
     """Return the workload of a point, and why it can run nowhere, or None.
 
     Ranks that cannot be divided have the degrees of one; a shape that is none keeps what was
@@ -37,8 +51,11 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
         return _draft(point, _as_given(choice), Degrees()), shape
     if isinstance(degrees, str):
         return _draft(point, extents_of(shape), Degrees()), degrees
+    check_degrees(degrees, point.world_size)
     work = counted(_draft(point, extents_of(shape), degrees))
     work = replace(work, flops=flops_of(shape, work.global_batch, adapters_of(work)))
+    if not is_ours(spec):
+        check_answers(spec, work)
     reason = spec.ineffective(dict(point.options)) or why_not(work, spec)
     calls = () if work.communication == "off" else spec.calls(work)
     return (work, reason) if reason else (replace(work, calls=calls), None)

@@ -33,7 +33,7 @@ def agreed(work: Training) -> tuple[str, ...]:
 def bucketed(work: Training) -> Buckets:
     """Return the buckets of gradients under a training's options."""
     options = dict(work.options)
-    return Buckets(int(options.get("bucket_mb", BUCKETS["bucket_mb"].default)),
+    return Buckets(int(options["bucket_mb"]),
                    bool(options.get("bucket_view", False)), str(options.get("comm_hook", "none")))
 
 
@@ -46,7 +46,7 @@ def ddp_layout(work: Training, state_ranks: int = 1) -> Layout:
 def sharded_groups(work: Training, copies: int = 1) -> Groups:
     """Return how parameters are sharded within each of ``copies`` groups of ranks."""
     return Groups(work.dp // copies, copies, DTYPE_BYTES[work.dtype],
-                  reshard=bool(dict(work.options).get("reshard", True)), rounds=work.accumulation)
+                  reshard=bool(work.option("reshard")), rounds=work.accumulation)
 
 
 def with_speeds(work: Training, *called: str) -> tuple[str, ...]:

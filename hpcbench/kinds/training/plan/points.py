@@ -11,6 +11,7 @@ from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES
 from hpcbench.kinds.training.plan.block import TrainingBlock
+from hpcbench.kinds.training.plan.lookup import ranks_of
 from hpcbench.kinds.training.plan.registry import registry, usable
 from hpcbench.kinds.training.plan.spec import StrategySpec
 from hpcbench.plan.options import Option, in_order, wanted
@@ -83,7 +84,7 @@ def _points(block: TrainingBlock, job: Job) -> Iterator[TrainingPoint]:
     for model, setting, device, env, size in product(
             _models(block), _settings(block), block.device, variables, block.world_size):
         for choice in choices:
-            every = choice.strategy.ranks(dict(choice.options)) or job.world_size
+            every = ranks_of(choice.strategy, dict(choice.options)) or job.world_size
             ranks = every if size == "all" else int(size)
             backends = block.backend if choice.backend is None else (choice.backend,)
             for backend, measured in product(backends, inner):

@@ -68,7 +68,7 @@ def strategy(name: str) -> StrategySpec | None:
 
 def is_ours(spec: StrategySpec) -> bool:
     """Return whether a strategy is of this package, not a plug-in's."""
-    return spec in _ours()
+    return any(spec is own for own in _ours())
 
 
 def usable(name: str, axes: OptionAxes) -> StrategySpec | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from hpcbench.kinds.training.plan.layout import Layout
 from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.traffic import Calls
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.plan.options import NO_OPTIONS, Option, Values
+from hpcbench.plan.options import NO_OPTIONS, Option, Values, in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,11 @@ class StrategySpec:
         idle = self.idle(options)
         return {name: value for name, value in options.items()
                 if name not in idle or value != self.options[name].default}
+
+    def with_defaults(self, work: Training) -> Training:
+        """Return a training with all options: idle ones and those of later versions, too."""
+        usual = {name: values.default for name, values in self.options.items()}
+        return replace(work, options=in_order({**usual, **dict(work.options)}))
 
     def ineffective(self, options: Mapping[str, Option]) -> str | None:
         """Return which option was changed that has no effect, or None: two cases would be one."""
