@@ -6,17 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from hpcbench.config.names import (
+from hpcbench.kinds.primitive.present.listing import option_lines
+from hpcbench.kinds.training.plan.models import parameters
+from hpcbench.kinds.training.plan.names import (
     CHECKPOINTINGS,
     COMMUNICATIONS,
     LIBRARIES,
     OPTIMIZERS,
     TRAINING_DTYPES,
 )
-from hpcbench.kinds.primitive.present.listing import option_lines
-from hpcbench.kinds.training.plan.models import MODELS, parameters
+from hpcbench.kinds.training.plan.registry import registry
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_parameters
-from hpcbench.kinds.training.plan.strategies import STRATEGIES
+from hpcbench.operations.models import MODELS
 from hpcbench.report.text import Column, column_widths, row_line
 
 _COLUMNS = (Column("model", words=True), Column("built as", words=True), Column("layers"),
@@ -33,9 +34,13 @@ def training_lines() -> Iterator[Text]:
     yield from _table(_OF_IMAGES, [_image_row(name) for name in RESNETS])
     yield Text()
     yield Text("training strategies", style="bold")
-    for spec in STRATEGIES:
+    for spec in registry().strategies.values():
         yield Text(f"  {spec.name:<20}{spec.meaning}")
         yield from option_lines(spec.options)
+    for plugin in registry().plugins:
+        problem = plugin.problem and f"cannot be used: {plugin.problem}"
+        yield Text(f"  plug-in {plugin.name:<12}{plugin.origin}: {problem or 'offers a strategy'}",
+                   style="yellow" if problem else "")
     for title, names in (("dtypes", TRAINING_DTYPES), ("optimizers", OPTIMIZERS),
                          ("checkpointing", CHECKPOINTINGS),
                          ("communication", COMMUNICATIONS), ("libraries", LIBRARIES)):

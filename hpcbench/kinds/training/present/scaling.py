@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from hpcbench.kinds.training.derive.scaling import Scaling, alone_by, samples_per_s
+from hpcbench.kinds.training.derive.scaling import Scaling, samples_per_s
+from hpcbench.kinds.training.plan.lookup import alone_by
 from hpcbench.kinds.training.plan.points import Setting
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.options import telling_options
