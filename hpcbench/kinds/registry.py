@@ -10,11 +10,11 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import hpcbench.kinds
+from hpcbench.entry_points import offers
 from hpcbench.kinds.kind import KindSpec, Planner
 
 if TYPE_CHECKING:
@@ -43,16 +43,14 @@ def broken_kinds() -> Mapping[str, str]:
 def _scan() -> tuple[Mapping[str, KindSpec], Mapping[str, str]]:
     specs = {spec.name: spec for spec in _rooms()}
     broken: dict[str, str] = {}
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: (one.name, one.value)):
-        try:
-            spec = point.load()
-        except (Exception, SystemExit) as error:  # a plug-in costs only its own cases
-            broken[point.name] = f"{type(error).__name__}: {error}"
-            continue
-        if not isinstance(spec, KindSpec):
-            broken[point.name] = f"{point.value} is no KindSpec"
+    for offer in offers(ENTRY_POINTS):
+        spec = offer.value
+        if offer.problem:
+            broken[offer.name] = offer.problem
+        elif not isinstance(spec, KindSpec):
+            broken[offer.name] = f"{offer.origin} offers a {type(spec).__name__}, no KindSpec"
         elif spec.name in specs:
-            broken[point.name] = f"there is a kind {spec.name} already"
+            broken[offer.name] = f"there is a kind {spec.name} already"
         else:
             specs[spec.name] = spec
     ordered = sorted(specs.values(), key=lambda one: (one.order, one.name))

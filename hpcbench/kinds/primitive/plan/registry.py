@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from hpcbench.entry_points import Offer, offers
 from hpcbench.kinds.primitive.plan.implementations import ALIASES, ELSEWHERE, IMPLEMENTATIONS
 from hpcbench.kinds.primitive.plan.primitives import (
     dp_allreduce,
@@ -98,8 +98,7 @@ def load_registry() -> Registry:
     table = _Table({}, {})
     for spec in (*PRIMITIVES, *IMPLEMENTATIONS):
         table.add(spec)
-    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value))
-    plugins = tuple(_load(point, table) for point in points)
+    plugins = tuple(_added(offer, table) for offer in offers(ENTRY_POINTS))
     return Registry(
         table.primitives, {name: tuple(specs) for name, specs in table.implementations.items()},
         ALIASES, ELSEWHERE, plugins)
@@ -142,20 +141,16 @@ class _Table:
         return f"there is a {spec.name} of {', '.join(twice)} already" if twice else None
 
 
-def _load(point: EntryPoint, table: _Table) -> Plugin:
+def _added(offer: Offer, table: _Table) -> Plugin:
     """Put what a plug-in offers into the table: all of it, or nothing if any of it is wrong."""
-    origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
-    try:
-        offered = point.load()
-        specs = tuple(offered) if isinstance(offered, (list, tuple)) else (offered,)
-        problem = _problem(specs, table)
-    except (Exception, SystemExit) as error:  # an import can raise anything; it costs only itself
-        return Plugin(point.name, origin, (), f"{type(error).__name__}: {error}")
+    offered = offer.value
+    specs = tuple(offered) if isinstance(offered, (list, tuple)) else (offered,)
+    problem = offer.problem or _problem(specs, table)
     if problem:
-        return Plugin(point.name, origin, (), problem)
+        return Plugin(offer.name, offer.origin, (), problem)
     for spec in specs:
         table.add(spec)
-    return Plugin(point.name, origin, tuple(_offer(spec) for spec in specs))
+    return Plugin(offer.name, offer.origin, tuple(_offer(spec) for spec in specs))
 
 
 def _problem(specs: Sequence[Any], table: _Table) -> str:
