@@ -7,15 +7,16 @@ from fnmatch import fnmatchcase
 
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
-BASE = ("hpcbench", "errors", "masking", "units")
+BASE = ("hpcbench", "entry_points", "errors", "masking", "units")
 INTERFACES = ("kinds", "kinds.kind", "kinds.registry", "kinds.moved")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
 MACHINE = (*RECORDS, "measure", "backends")
 READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
-    "hpcbench": (), "errors": (), "masking": (), "units": (), "kinds": (), "kinds.kind": (),
-    "kinds.moved": (), "kinds.registry": ("kinds", "kinds.kind", "errors"),
+    "hpcbench": (), "errors": (), "masking": (), "units": (), "kinds": (),
+    "kinds.kind": ("errors",), "kinds.moved": (), "entry_points": ("kinds.moved",),
+    "kinds.registry": ("kinds", "kinds.kind", "entry_points"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),
