@@ -166,11 +166,8 @@ class KindSpec:
             return Deriver()
 
     def presenter(self) -> Presenter:
-        """Return a new presenter."""
-        try:
-            return self._load(self.presenter_path)()  # type: ignore[no-any-return]
-        except PluginError:
-            return Presenter()
+        """Return a new presenter. Raises PluginError if a plug-in's cannot be imported."""
+        return self._load(self.presenter_path)()  # type: ignore[no-any-return]
 
     def _load(self, path: str) -> Any:
         """Return what a path names. Raises PluginError if a plug-in's module is at fault."""

@@ -55,7 +55,7 @@ def _scan() -> tuple[Mapping[str, KindSpec], Mapping[str, str]]:
         else:
             specs[spec.name] = spec
     for name, problem in broken.items():
-        specs.setdefault(name, KindSpec(name, *5 * [""], problem=problem))
+        specs.setdefault(name, KindSpec(name, "", "", "", "", "", problem=problem))
     ordered = sorted(specs.values(), key=lambda one: (one.order, one.name))
     return MappingProxyType({spec.name: spec for spec in ordered}), MappingProxyType(broken)
 
