@@ -10,23 +10,12 @@ import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather",
-    "scatter", "send_recv", "barrier",
-)
-COLLECTIVE_ALIASES: Mapping[str, str] = MappingProxyType({
-    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all", "sendrecv": "send_recv",
-})
+from hpcbench.operations.sizes import DTYPE_BYTES as DTYPE_BYTES
 
 BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DEVICE_TYPES = ("cpu", "cuda", "mps")
 
-DTYPE_BYTES: Mapping[str, int] = MappingProxyType({
-    "fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1,
-})
-"""Bytes per element of every dtype."""
 DTYPES = tuple(DTYPE_BYTES)
 DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({
     "float32": "fp32", "float": "fp32", "float64": "fp64", "double": "fp64",

@@ -28,7 +28,8 @@ ENTRY_POINTS = "hpcbench.kinds"
 def kinds() -> Mapping[str, KindSpec]:
     """Return the kinds that are installed, by name, in the order in which they are listed.
 
-    What is installed does not change while a process runs, so it is looked up once.
+    A plug-in that cannot be imported counts as a kind of the entry point's name; its cases are
+    skips. What is installed does not change while a process runs, so it is looked up once.
     """
     return _scan()[0]
 
@@ -53,6 +54,8 @@ def _scan() -> tuple[Mapping[str, KindSpec], Mapping[str, str]]:
             broken[offer.name] = f"there is a kind {spec.name} already"
         else:
             specs[spec.name] = spec
+    for name, problem in broken.items():
+        specs.setdefault(name, KindSpec(name, "", "", "", "", "", problem=problem))
     ordered = sorted(specs.values(), key=lambda one: (one.order, one.name))
     return MappingProxyType({spec.name: spec for spec in ordered}), MappingProxyType(broken)
 

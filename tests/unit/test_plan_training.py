@@ -14,10 +14,10 @@ from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.tensors import tensors
 from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.operations.collectives import collectives
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
-from hpcbench.plan.support import COLLECTIVE_TRAITS
 
 BLOCK: dict[str, Any] = {"kind": "training", "model": "transformer-tiny", "strategies": "data"}
 
@@ -286,7 +286,7 @@ def test_what_is_predicted_is_what_the_strategy_says_it_calls(spec: Any) -> None
     for case in plan_of({"strategies": {spec.name: SETS[spec.name]}, "batch_size": 16}).cases:
         assert case.skip is None, case.skip
         work = training_of(case)
-        assert set(work.calls) <= set(COLLECTIVE_TRAITS)
+        assert set(work.calls) <= set(collectives())
         called = {one.collective for stage in stages_of(work)
                   for one in predict_stage(work, stage).calls}
         assert called == set(work.calls), case.label

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.config.names import COLLECTIVES
 from hpcbench.dry_run import trials
 from hpcbench.kinds.primitive.plan.registry import PRIMITIVES
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.kinds.training.plan.registry import strategies
+from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.dry_run_lines import print_trials
 
 
 def plan(world_size: int = 64) -> Plan:
-    block = {"kind": "collective", "collective": list(COLLECTIVES), "backend": ["gloo", "nccl"],
+    block = {"kind": "collective", "collective": list(collectives()), "backend": ["gloo", "nccl"],
              "size": "64KiB", "world_size": ["all", 3]}
     return make_plan(check_config({"benchmarks": [block]}, "test"), world_size)
 

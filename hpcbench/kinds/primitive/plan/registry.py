@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from hpcbench.entry_points import Offer, offers
@@ -84,6 +85,13 @@ class Registry:
         specs = self.implementations.get(self.aliases.get(name, name), ())
         return next((spec for spec in specs if primitive in spec.runners), None)
 
+    def classes(self, primitive: str, implementation: str) -> tuple[str, str] | None:
+        """Return ``module:class`` of the inputs and of what runs; None if it is not installed."""
+        spec = self.implementation(implementation, primitive)
+        if spec is None or primitive not in self.primitives:
+            return None
+        return self.primitives[primitive].inputs, spec.runners[primitive]
+
     def absent(self, name: str, primitive: str) -> str | None:
         """Return why a known implementation has none of this primitive; None if it has one."""
         if self.implementation(name, primitive):
@@ -102,6 +110,12 @@ def load_registry() -> Registry:
     return Registry(
         table.primitives, {name: tuple(specs) for name, specs in table.implementations.items()},
         ALIASES, ELSEWHERE, plugins)
+
+
+@cache
+def installed() -> Registry:
+    """Return the same as `load_registry`, read once: for processes that only run cases."""
+    return load_registry()
 
 
 def is_ours(spec: PrimitiveSpec | ImplementationSpec) -> bool:

@@ -13,7 +13,7 @@ from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.traffic import Calls
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.plan.support import COLLECTIVE_TRAITS
+from hpcbench.operations.collectives import collectives
 
 
 def check_degrees(degrees: object, ranks: int) -> None:
@@ -34,8 +34,8 @@ def check_answers(spec: StrategySpec, work: Training) -> None:
     if not isinstance(layout := spec.layout(work), Layout):
         raise TypeError(f"layout returned a {type(layout).__name__}, no Layout")
     for name in spec.calls(work):
-        if name not in COLLECTIVE_TRAITS:
-            raise ValueError(f"calls: {unknown_name(name, COLLECTIVE_TRAITS)}")
+        if name not in collectives():
+            raise ValueError(f"calls: {unknown_name(name, collectives())}")
     for stage in stages_of(work):
         for item in spec.traffic(work, stage.tensors(model_of(work))):
             if not isinstance(item, Calls):
