@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
-from hpcbench.kinds.training.plan.tensors import Tensor
-from hpcbench.kinds.training.plan.traffic import Calls, calls
-from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.plan.options import Option, Values
+from hpcbench.plugins import (
+    Calls,
+    Degrees,
+    Option,
+    StrategySpec,
+    Tensor,
+    Training,
+    Values,
+    calls,
+)
 
 
 def degrees(ranks: int, options: Mapping[str, Option]) -> Degrees | str:

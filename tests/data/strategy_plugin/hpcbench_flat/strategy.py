@@ -6,10 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hpcbench.kinds.training.run.models.model import Model
-from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.strategies.base import Batch
-from hpcbench.kinds.training.run.strategies.replica import Replica
+from hpcbench.plugins import Batch, Model, PhaseClock, Replica
 
 
 class Flat(Replica):
