@@ -33,7 +33,7 @@ from hpcbench.kinds.training.present.summary_fields import (
     training_fields,
     training_results,
 )
-from hpcbench.operations.bandwidth import busbw_factor
+from hpcbench.operations.collectives import summary_keys
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.reduce.timing import CI_LEVEL
@@ -65,12 +65,6 @@ FIELDS = (
 """The columns of summary.csv, and the keys of each of summary.json's ``cases``; those of schema
 version 1 come first. A list is a list in JSON, and text separated by spaces in CSV, with - for
 null (``not_compared`` and ``not_paired``, whose entries are sentences: by semicolons)."""
-COMMUNICATION_NAMES = {
-    "all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reduce_scatter",
-    "send_recv": "p2p", "all_to_all": "all_to_all", "broadcast": "broadcast", "reduce": "reduce",
-    "gather": "gather", "scatter": "scatter", "barrier": "barrier",
-}
-"""Collective -> its key in ``results.communication``; the first four are other tools' names."""
 COMMUNICATION_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "split",
     "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s", "mode", "fold",
@@ -142,7 +136,7 @@ def _collective_fields(
     """Return what only collectives have, and their rates."""
     rates = bandwidth(work, world_size, stats.median_s) if stats else None
     return {
-        **asdict(work), "busbw_factor": busbw_factor(work.collective, world_size // work.groups),
+        **asdict(work), "busbw_factor": work.traits.busbw_factor(world_size // work.groups),
         "algbw_gb_per_s": to_gb_per_s(rates.algbw_bytes_per_s) if rates else None,
         "busbw_gb_per_s": to_gb_per_s(rates.busbw_bytes_per_s) if rates else None}
 
@@ -208,5 +202,5 @@ def _communication(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]
     return {
         name: [{field: row[field] for field in COMMUNICATION_FIELDS} for row in rows
                if row["collective"] == collective and row["status"] == "ok"]
-        for collective, name in COMMUNICATION_NAMES.items()
+        for collective, name in summary_keys().items()
     }

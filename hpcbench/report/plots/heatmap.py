@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.workload import Workload
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.report.plots.style import (
@@ -42,7 +43,6 @@ Matrix = npt.NDArray[np.float64]
 MOST_COLUMNS = 1000
 """More samples than this share columns: a picture has about as many pixels."""
 _KINDS = ("collective", "primitive", "training")
-_LEAVES_EARLY = ("broadcast", "reduce", "gather", "scatter", "send_recv")
 
 
 def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
@@ -112,7 +112,8 @@ def _primitive_words(work: Primitive) -> list[str]:
 def _caption(item: CaseResult, samples: CaseSamples) -> str:
     calls = f" of a sample of {item.case.batch} calls" if item.case.batch > 1 else ""
     text = f"Each cell: end - start{calls} on that rank's own clock."
-    if item.case.kind == "collective" and item.case.workload.name not in _LEAVES_EARLY:
+    if item.case.kind == "collective" and (
+            collective_spec(item.case.workload.name).needs_all_ranks):
         group = " of its group" if item.case.workload.groups > 1 else ""
         text += (f" No rank can finish before all{group} have arrived, so a row that is shorter "
                  "than the others is a rank that arrives late and is waited for.")
