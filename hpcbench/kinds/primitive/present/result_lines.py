@@ -14,7 +14,6 @@ from hpcbench.kinds.primitive.derive.partners import (
     common_options,
     parts_first,
 )
-from hpcbench.kinds.primitive.derive.rates import OverPasses
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.tables import STYLES, TABLED, wrong_cell
@@ -35,6 +34,7 @@ from hpcbench.report.text import (
     row_line,
 )
 from hpcbench.report.timing import flag_cell, fold_of, interval_cell
+from hpcbench.statistics.overlap import OverPasses
 from hpcbench.units import to_tflop_per_s
 
 DEFINITIONS = (

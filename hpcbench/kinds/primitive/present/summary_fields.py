@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpcbench.kinds.primitive.derive.partners import Comparison
-from hpcbench.kinds.primitive.derive.rates import OverPasses
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.report.text import options_text
+from hpcbench.statistics.overlap import OverPasses
 from hpcbench.units import to_gb_per_s, to_tflop_per_s
 
 COMPARED_FIELDS = ("exposed_s", "overlap_efficiency", "times_longest_part", "speedup_over_torch")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from hpcbench.kinds.primitive.derive.rates import OverPasses
 from hpcbench.kinds.primitive.present.result_lines import range_cell
 from hpcbench.kinds.training.derive.exposed import Exposure
 from hpcbench.reduce.results import Steps
 from hpcbench.report.text import MISSING, Column, format_number, plural
+from hpcbench.statistics.overlap import OverPasses
 
 COLUMNS = (Column("exposed", "(ms)"), Column("exposed", "%"), Column("overhead", "%"),
            Column("overlap", "%"))
