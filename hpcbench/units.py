@@ -63,6 +63,11 @@ def to_us(seconds: float) -> float:
     return seconds * 1e6
 
 
+def to_ms(seconds: float) -> float:
+    """Return milliseconds."""
+    return seconds * 1e3
+
+
 def to_tflop_per_s(flops_per_s: float) -> float:
     """Return TFLOP/s, with TFLOP = 1e12 FLOP."""
     return flops_per_s / 1e12

@@ -20,7 +20,7 @@ from hpcbench.report.plots.style import (
     plain_log_axis,
 )
 from hpcbench.report.text import plural
-from hpcbench.report.timing import INTERVAL_TITLE, repeats_text
+from hpcbench.views.timing import INTERVAL_TITLE, repeats_text
 from hpcbench.units import to_us
 
 FEWEST_RUNS = 3

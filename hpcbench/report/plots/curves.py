@@ -28,7 +28,7 @@ from hpcbench.report.plots.style import (
     timing_text,
 )
 from hpcbench.report.text import format_gb_per_s, format_us
-from hpcbench.report.timing import INTERVAL_TITLE, interval_cell, interval_share
+from hpcbench.views.timing import INTERVAL_TITLE, interval_cell, interval_share
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.units import to_gb_per_s, to_us
 

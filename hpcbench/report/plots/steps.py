@@ -36,7 +36,7 @@ from hpcbench.report.text import (
     options_text,
     plural,
 )
-from hpcbench.report.timing import mode_text
+from hpcbench.views.timing import mode_text
 
 MOST_ROWS = 30
 """More trainings than this are split over several figures."""

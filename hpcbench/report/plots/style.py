@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.text import format_number, plural
-from hpcbench.report.timing import clock_text, modes_text, repeats_text
+from hpcbench.views.timing import clock_text, modes_text, repeats_text
 from hpcbench.trace.files import whole_file
 from hpcbench.units import format_bytes
 

@@ -21,14 +21,8 @@ from hpcbench.kinds.primitive.derive.partners import (
 )
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.reduce.results import CaseResult
-from hpcbench.report.text import (
-    device_type,
-    distinct,
-    env_text,
-    options_text,
-    plural,
-)
-from hpcbench.report.timing import mode_text
+from hpcbench.views.timing import mode_text
+from hpcbench.views.words import device_type, distinct, env_text, options_text, plural
 
 MOST_ROWS = 30
 """More rows than this are split over several figures, by section."""
