@@ -80,8 +80,29 @@ class Runner(ABC):
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class NothingDerived:
+    """The record of a kind that derives nothing."""
+
+
 class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
-    """Computes the derived records of one kind from the results of a run."""
+    """Computes the derived records of one kind from the results of a run.
+
+    ``record`` is a frozen dataclass of JSON values in SI units: None where there is no number,
+    never NaN. It is stored in results.h5; ``version`` grows when a formula changes.
+    """
+
+    record: type[Any] = NothingDerived
+    version: int = 1
+
+    def derive(
+        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """Return the ``record`` of each case of this kind by case id; cases may be left out.
+
+        ``items`` are all cases of the kind; ``hardware`` is the section of the sweep file.
+        """
+        return {}
 
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],

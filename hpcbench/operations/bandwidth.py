@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbench.kinds.collective.plan.workload import Collective
-
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
@@ -40,15 +38,3 @@ def busbw_factor(collective: str, world_size: int) -> float | None:
         "barrier": None,
     }[collective]
     return 0.0 if factor is not None and n == 1 else factor
-
-
-def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth | None:
-    """Return S / t and S / t x factor; None for barrier and for a time that is not positive.
-
-    Of several groups at once the rates are those of one group, in the time of the slowest.
-    """
-    factor = busbw_factor(workload.collective, world_size // workload.groups)
-    if factor is None or not time_s > 0:
-        return None
-    algbw = workload.size_bytes / time_s
-    return Bandwidth(algbw, algbw * factor)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rich.text import Text
 
+from hpcbench.kinds.collective.derive.rates import bandwidth
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.kinds.primitive.present.result_lines import DEFINITIONS
 from hpcbench.kinds.training.present.result_lines import training_definitions
 from hpcbench.measure.library_log import UNKNOWN
-from hpcbench.operations.bandwidth import bandwidth
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.report.tables import STYLES, TABLED, wrong_cell

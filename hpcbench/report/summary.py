@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from hpcbench.kinds.collective.derive.rates import bandwidth
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.primitive.derive.partners import NOTHING, Comparison, compare
 from hpcbench.kinds.primitive.plan.workload import Primitive
@@ -32,7 +33,7 @@ from hpcbench.kinds.training.present.summary_fields import (
     training_fields,
     training_results,
 )
-from hpcbench.operations.bandwidth import bandwidth, busbw_factor
+from hpcbench.operations.bandwidth import busbw_factor
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.reduce.timing import CI_LEVEL

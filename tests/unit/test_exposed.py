@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from figure_texts import texts_of
-from hpcbench.kinds.primitive.derive.rates import OverPasses
 from hpcbench.kinds.training.derive.exposed import exposures, paired
 from hpcbench.kinds.training.derive.pipeline import bubble_share
 from hpcbench.kinds.training.plan.workload import training_of
@@ -21,6 +20,7 @@ from hpcbench.report.console import print_results
 from hpcbench.report.plots.heatmap import most_telling
 from hpcbench.report.plots.steps import draw_steps, step_charts
 from hpcbench.report.summary import write_summary
+from hpcbench.statistics.overlap import OverPasses
 from results_factory import make_results, not_ok
 from training_results import trained, training_case, with_peak
 

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from hpcbench.kinds.collective.derive.rates import bandwidth
 from hpcbench.kinds.collective.plan.workload import collective_of
-from hpcbench.operations.bandwidth import bandwidth
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.report.plots.series import Chart, Line
 from hpcbench.report.plots.style import (

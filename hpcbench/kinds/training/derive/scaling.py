@@ -40,6 +40,31 @@ class Scaling:
     efficiency: float
 
 
+@dataclass(frozen=True, slots=True)
+class ScalingRecord:
+    """What `Scaling` says, for the record of its case.
+
+    ``base_case`` is the id of the case that it is compared with, on ``base_ranks`` ranks;
+    ``base_alone`` what makes that one a training of one rank, or nothing.
+    """
+
+    kind: str
+    efficiency: float
+    base_case: str
+    base_ranks: int
+    base_samples_per_s: float | None
+    base_alone: str
+
+
+def scaling_record(found: Scaling) -> ScalingRecord:
+    """Return what is stored of a case's scaling."""
+    base = found.base.case
+    return ScalingRecord(
+        kind=found.kind, efficiency=found.efficiency, base_case=base.case_id,
+        base_ranks=base.world_size, base_samples_per_s=samples_per_s(found.base),
+        base_alone=alone_by(training_of(base)))
+
+
 def scaling(items: Iterable[CaseResult]) -> dict[str, Scaling]:
     """Return how each training scales, by case id; those without anything to compare are left out.
 
