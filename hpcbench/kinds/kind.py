@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.checks import Problem
     from hpcbench.reduce.results import CaseResult
+    from hpcbench.views.table import Line, Table
+
+CountedCall = tuple[str, int, int]
+"""A collective, how often it was called, and the bytes of all calls as nccl-tests sizes them."""
 
 
 class Planner(ABC):
@@ -110,8 +114,94 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         return ()
 
 
-class Presenter(ABC):  # noqa: B024  (a kind may present nothing)
-    """Turns the results and derived records of one kind into neutral objects."""
+class Presenter:
+    """Turns cases, results and derived records of one kind into neutral objects (`views`).
+
+    Whatever a kind does not present itself is shown as of any kind. ``derived`` are the kind's
+    records by case id. ``fields`` names the columns that the kind adds to summary.csv;
+    ``ranks_word`` stands before the number of ranks in short lines.
+    """
+
+    fields: tuple[str, ...] = ()
+    ranks_word = "ranks"
+
+    def listing(self) -> Iterable[Line | Table]:
+        """Yield what `hpcbench list` says of the kind: what can be measured."""
+        return ()
+
+    def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+        """Return the cases of a block: ``listed`` one by one, else a row for cases that are alike.
+        """
+        from hpcbench.views.generic import plan_table
+
+        return plan_table(title, cases)
+
+    def dry_run_lines(self, work: Workload, calls: Sequence[CountedCall] | None) -> Iterable[str]:
+        """Yield what is known of a case that was tried; ``calls`` are rank 0's, if it was called.
+        """
+        return ()
+
+    def type_word(self, work: Workload) -> str | None:
+        """Return the element type; None of what moves no data."""
+        return work.dtype
+
+    def span_words(self, works: Sequence[Workload]) -> Iterable[str]:
+        """Yield short words for what several cases span; they follow their names."""
+        return ()
+
+    def size_words(self, works: Sequence[Workload]) -> Iterable[str]:
+        """Yield short words for the sizes of several cases; they follow their types."""
+        return ()
+
+    def definitions(
+        self, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[str]:
+        """Yield what the columns of the tables of these cases mean."""
+        return ()
+
+    def tables(
+        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[Table]:
+        """Yield the tables of one block's results."""
+        from hpcbench.views.generic import result_tables
+
+        return result_tables(title, items)
+
+    def overviews(
+        self, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[Table]:
+        """Yield tables of the results of all blocks, which stand below those of the blocks."""
+        return ()
+
+    def row(self, item: CaseResult, record: Any) -> Mapping[str, Any]:
+        """Return values of a case's row in summary.json and summary.csv, by field.
+
+        Beside ``fields`` they may be of fields that all kinds have. ``record`` is None where there
+        is none.
+        """
+        return {}
+
+    def sections(
+        self, rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
+        derived: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """Return what the kind adds to ``results`` of summary.json; rows and items correspond."""
+        return {}
+
+
+class AnyPresenter(Presenter):
+    """Presents the cases of a kind whose own presenter is missing, and says why it is."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def tables(
+        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[Table]:
+        """Yield names, times and statuses, and the reason below them."""
+        from hpcbench.views.generic import result_tables
+
+        return result_tables(title, items, self.reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import hpcbench.kinds
-from hpcbench.kinds.kind import KindSpec, Planner
+from hpcbench.kinds.kind import AnyPresenter, KindSpec, Planner, Presenter
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case
@@ -68,6 +68,19 @@ def _rooms() -> Iterator[KindSpec]:
 def planner_of(case: Case) -> Planner:
     """Return a planner of a case's kind. Raises KeyError if the kind is not installed."""
     return kinds()[case.kind].planner()
+
+
+@cache
+def presenter_of(kind: str) -> Presenter:
+    """Return the presenter of a kind; what shows any case where the kind has none that works."""
+    spec = kinds().get(kind)
+    if spec is None:
+        return AnyPresenter(f"kind {kind} is not installed here: the plug-in that has it tells more "
+                            "(docs/plugins.md)")
+    try:
+        return spec.presenter()
+    except Exception as error:  # a plug-in costs only its own tables
+        return AnyPresenter(f"kind {kind} cannot be presented: {type(error).__name__}: {error}")
 
 
 def kind_aliases() -> dict[str, str]:

@@ -13,7 +13,7 @@ from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.present.listing import primitive_lines
 from hpcbench.kinds.training.present.listing import training_lines
 from hpcbench.report.terminal import open_console
-from hpcbench.report.timing import MODES, USUAL_FOLDS
+from hpcbench.views.timing import MODES, USUAL_FOLDS
 
 NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
 

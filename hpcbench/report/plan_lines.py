@@ -29,7 +29,7 @@ from hpcbench.report.text import (
     type_cell,
     without_empty,
 )
-from hpcbench.report.timing import batch_text, iterations_text, repeats_text, samples_text
+from hpcbench.views.timing import batch_text, iterations_text, repeats_text, samples_text
 from hpcbench.units import format_bytes, format_seconds
 
 LISTED_CASES = 60

@@ -17,7 +17,7 @@ from hpcbench.report.text import (
     plural,
     row_line,
 )
-from hpcbench.report.timing import FLAGS
+from hpcbench.views.timing import FLAGS
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds
 

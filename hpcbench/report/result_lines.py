@@ -34,7 +34,7 @@ from hpcbench.report.text import (
     summarise_cases,
     type_cell,
 )
-from hpcbench.report.timing import (
+from hpcbench.views.timing import (
     INTERVAL_TITLE,
     MODES,
     clock_text,

@@ -38,7 +38,7 @@ from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.text import device_memory_how, env_text
-from hpcbench.report.timing import INTERVAL_TITLE, fold_of
+from hpcbench.views.timing import INTERVAL_TITLE, fold_of
 from hpcbench.trace.files import whole_file
 from hpcbench.units import to_gb_per_s
 

@@ -31,7 +31,7 @@ _TEXTS: Mapping[Show, Callable[[float], str]] = MappingProxyType({
     Show.TEXT: str, Show.COUNT: str, Show.NUMBER: format_number,
     Show.SIZE: lambda value: size_text(int(value)),
     Show.US: _scaled(1e6), Show.MS: _scaled(1e3),
-    Show.DURATION: lambda value: format_seconds(value or 0.0),
+    Show.DURATION: format_seconds,
     Show.GB_PER_S: _divided(1e9), Show.TFLOP_PER_S: _divided(1e12), Show.GFLOP: _divided(1e9),
     Show.MB: _divided(1e6), Show.MIB: _divided(2**20),
     Show.PERCENT: lambda value: f"{100 * value:.1f}",

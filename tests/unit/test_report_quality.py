@@ -9,7 +9,7 @@ import pytest
 
 from hpcbench.reduce.results import QUALITIES, Clocks
 from hpcbench.report.console import print_results
-from hpcbench.report.timing import FLAGS, interval_cell
+from hpcbench.views.timing import FLAGS, interval_cell
 from results_factory import (
     as_version_1,
     flagged,
