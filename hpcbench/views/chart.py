@@ -166,7 +166,8 @@ class HeatMap(Chart):
     Attributes:
         x, y: the axes; ``rows`` names the rows.
         values: each stands for ``step`` columns of ``n_columns``.
-        colour: the axis of colours, with its ``limits``: values of ``spans`` may be outside.
+        colour: the axis of colours, from the least to the greatest of ``limits``; ``outside`` says
+            whether values are below and above them.
         spans: ranges of columns that are marked, each from its first to behind its last;
             ``span_title`` says why.
         breaks: columns before which something else begins.
@@ -180,9 +181,23 @@ class HeatMap(Chart):
     step: int
     colour: Axis
     limits: Range
+    outside: tuple[bool, bool]
     spans: tuple[tuple[int, int], ...]
     span_title: str
     breaks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMapWords:
+    """What the heat map of a case's samples says of it.
+
+    ``heading`` is what was called, ``words`` are what else tells the case from others, ``note`` is
+    a sentence on what rows mean.
+    """
+
+    heading: str
+    words: tuple[str, ...] = ()
+    note: str = ""
 
 
 def file_name(text: str, allowed: str = "-_.=") -> str:
@@ -192,6 +207,6 @@ def file_name(text: str, allowed: str = "-_.=") -> str:
 
 def is_wide(values: Iterable[Range], factor: float) -> bool:
     """Return whether values are so far apart that a log scale shows them better."""
-    ends = [(one.least, one.greatest) for one in values]
-    least, greatest = min(low for low, _ in ends), max(high for _, high in ends)
+    found = list(values)
+    greatest, least = max(one.greatest for one in found), min(one.least for one in found)
     return greatest > factor * least > 0

@@ -51,16 +51,15 @@ def _draw_values(figure: Figure, axes: Axes, chart: HeatMap) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     named = range(0, rows, -(-rows // MOST_NAMES))
     axes.set_yticks(list(named), [str(chart.rows[row]) for row in named])
-    outside = bool(values.min() < low), bool(values.max() > high)
-    _colour_bar(figure, image, chart.colour.label, outside)
+    _colour_bar(figure, image, chart)
 
 
-def _colour_bar(figure: Figure, image: AxesImage, label: str, outside: tuple[bool, bool]) -> None:
+def _colour_bar(figure: Figure, image: AxesImage, chart: HeatMap) -> None:
     """Draw the scale of colours, with an arrow at the ends beyond which values lie."""
-    extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[outside]
+    extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[chart.outside]
     bar = figure.colorbar(image, cax=figure.add_axes((0.895, 0.22, 0.018, 0.6)), extend=extend,
                           format=plain_formatter())
-    bar.set_label(label, fontsize=TEXT)
+    bar.set_label(chart.colour.label, fontsize=TEXT)
     bar.ax.tick_params(which="both", labelsize=SMALL + 1)
     bar.ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: _minor_label(value)))
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from hpcbench.kinds.collective.derive.record import CollectiveRecord
-from hpcbench.kinds.collective.plan.workload import collective_of
+from hpcbench.kinds.collective.plan.workload import Collective, collective_of
 from hpcbench.kinds.collective.present.series import Series, SeriesGroup, groups
-from hpcbench.reduce.quality import interval_share
+from hpcbench.kinds.collective.present.words import form_text
+from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
+from hpcbench.reduce.spread import interval_share
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.units import size_text
 from hpcbench.views.chart import (
@@ -17,6 +19,7 @@ from hpcbench.views.chart import (
     Chart,
     Dot,
     DotChart,
+    HeatMapWords,
     Line,
     LineChart,
     Panel,
@@ -162,3 +165,19 @@ def _interval_words(items: Sequence[CaseResult]) -> str:
     left = (f"; {without} of {len(items)} points have none (n < 6, or samples that depend on one "
             "another)" if without else "")
     return f"Bar: {INTERVAL_TITLE}{left}."
+
+
+def heat_map_words(work: Collective) -> HeatMapWords:
+    """Return what is called, how, and why a row may be shorter than others."""
+    size = f" of {size_text(work.size_bytes)}" if work.collective != "barrier" else ""
+    group = " of its group" if work.groups > 1 else ""
+    note = (f"No rank can finish before all{group} have arrived, so a row that is shorter than the "
+            "others is a rank that arrives late and is waited for.")
+    words = (form_text(work), work.dtype, work.op or "", "in place" if work.in_place else "")
+    return HeatMapWords(f"{work.collective}{size}", words, note if work.needs_all_ranks else "")
+
+
+def heat_map_order(case: Case) -> tuple[int, ...]:
+    """Return a sort key: an all_reduce is the last, of those the largest on the most ranks."""
+    work = collective_of(case)
+    return work.collective == "all_reduce", case.world_size, work.size_bytes

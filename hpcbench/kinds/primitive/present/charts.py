@@ -25,6 +25,8 @@ from hpcbench.kinds.primitive.derive.partners import (
     parts_first,
 )
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
+from hpcbench.kinds.primitive.present.words import problem_text
+from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import (
     COLOURS,
@@ -32,12 +34,13 @@ from hpcbench.views.chart import (
     Bar,
     BarChart,
     BarSection,
+    HeatMapWords,
     Look,
     file_name,
 )
-from hpcbench.views.columns import median_cell, over_passes_cell
-from hpcbench.views.table import Column, Range, Show
-from hpcbench.views.timing import mode_text, pass_range
+from hpcbench.views.columns import over_passes_cell, pass_range
+from hpcbench.views.table import Column, Show
+from hpcbench.views.timing import mode_text
 from hpcbench.views.words import device_type, distinct, env_text, options_text, plural
 
 MOST_ROWS = 30
@@ -144,3 +147,15 @@ def _bar(item: CaseResult, common: Options, record: PrimitiveRecord) -> Bar:
          record.times_longest.median if record.times_longest else None,
          record.speedup.median if record.speedup else None),
         segments=((time_s, WHOLE if does_both(work) else PART),), whisker=pass_range(item))
+
+
+def heat_map_words(work: Primitive) -> HeatMapWords:
+    """Return what is called, and how."""
+    return HeatMapWords(
+        f"{work.primitive} by {work.implementation}",
+        (work.dtype, work.order, options_text(work.options), problem_text(work)))
+
+
+def heat_map_order(case: Case) -> tuple[int, ...]:
+    """Return a sort key: what sends most on the most ranks is the last."""
+    return case.world_size, primitive_of(case).size_bytes

@@ -10,6 +10,7 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present.options import telling_options
 from hpcbench.kinds.training.present.result_table import SHORT
 from hpcbench.kinds.training.present.words import degrees_text, model_text
+from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import (
     COLOURS,
@@ -17,11 +18,12 @@ from hpcbench.views.chart import (
     Bar,
     BarChart,
     BarSection,
+    HeatMapWords,
     Look,
     file_name,
 )
 from hpcbench.views.columns import pass_range
-from hpcbench.views.table import Column, Range, Show
+from hpcbench.views.table import Column, Show
 from hpcbench.views.timing import mode_text
 from hpcbench.views.words import device_type, env_text, options_text, plural
 
@@ -115,3 +117,17 @@ def _bar(label: str, item: CaseResult, record: TrainingRecord) -> Bar:
         segments=tuple((time_s, PHASES.get(name, IN_NO_PHASE))
                        for name, time_s in record.part_s.items()),
         whisker=pass_range(item), limit=exposure.off_s, below=exposure.only_s)
+
+
+def heat_map_words(work: Training) -> HeatMapWords:
+    """Return what is trained, and how."""
+    return HeatMapWords(
+        f"Step of {work.model} by {work.strategy}",
+        (work.dtype, options_text(work.options), model_text(work), f"batch {work.batch_size}"))
+
+
+def heat_map_order(case: Case) -> tuple[int, ...]:
+    """Return a sort key: what trains most on the most ranks is the last."""
+    work = training_of(case)
+    size = work.global_batch if work.tokens is None else work.tokens
+    return work.trains, case.world_size, size
