@@ -19,9 +19,9 @@ from hpcbench.report.plots.style import (
     plain,
     plain_log_axis,
 )
-from hpcbench.report.text import plural
-from hpcbench.views.timing import INTERVAL_TITLE, repeats_text
 from hpcbench.units import to_us
+from hpcbench.views.timing import INTERVAL_TITLE, repeats_text
+from hpcbench.views.words import plural
 
 FEWEST_RUNS = 3
 """Fewer runs are told in one line; a figure of them would show no course."""

@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter
 
 from hpcbench.kinds.collective.derive.rates import bandwidth
 from hpcbench.kinds.collective.plan.workload import collective_of
+from hpcbench.reduce.quality import interval_share
 from hpcbench.reduce.results import CaseResult, Results, Statistics
 from hpcbench.report.plots.series import Chart, Line
 from hpcbench.report.plots.style import (
@@ -27,10 +28,12 @@ from hpcbench.report.plots.style import (
     size_label,
     timing_text,
 )
-from hpcbench.report.text import format_gb_per_s, format_us
-from hpcbench.views.timing import INTERVAL_TITLE, interval_cell, interval_share
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.units import to_gb_per_s, to_us
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.columns import interval_cell
+from hpcbench.views.table import Show
+from hpcbench.views.timing import INTERVAL_TITLE
 
 Value = Callable[[CaseResult, float], float]
 Range = tuple[float, float]
@@ -214,7 +217,7 @@ def _row_label(label: str, item: CaseResult) -> str:
 def _row_text(item: CaseResult) -> str:
     time_s = _stats(item).median_s
     rates = bandwidth(collective_of(item.case), item.case.world_size, time_s)
-    busbw = f", {format_gb_per_s(rates.busbw_bytes_per_s)} GB/s" if rates else ""
-    share = interval_cell(_stats(item))
+    busbw = f", {cell_text(rates.busbw_bytes_per_s, Show.GB_PER_S)} GB/s" if rates else ""
+    share = cell_text(interval_cell(_stats(item)), Show.PERCENT)
     interval = f" +-{share}%" if share[0].isdigit() else ""
-    return f"{format_us(time_s)} us{interval}{busbw}"
+    return f"{cell_text(time_s, Show.US)} us{interval}{busbw}"

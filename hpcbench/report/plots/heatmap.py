@@ -12,8 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.present.words import form_text
 from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.kinds.primitive.present.words import problem_text
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.present.words import model_text
 from hpcbench.plan.workload import Workload
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.report.plots.style import (
@@ -27,16 +30,8 @@ from hpcbench.report.plots.style import (
     size_label,
     timing_text,
 )
-from hpcbench.report.text import (
-    device_type,
-    env_text,
-    form_text,
-    model_text,
-    options_text,
-    plural,
-    problem_text,
-)
 from hpcbench.trace.schema import UNTIMED, Flag
+from hpcbench.views.words import device_type, env_text, options_text, plural
 
 Matrix = npt.NDArray[np.float64]
 MOST_COLUMNS = 1000
@@ -71,7 +66,7 @@ def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Fi
     """Return the figure of one case. ``samples`` has at least one iteration."""
     case, work = item.case, item.case.workload
     what = _words(work)
-    parts = (case.backend, device_type(item), plural(case.world_size, "rank"), form_text(case),
+    parts = (case.backend, device_type(item), plural(case.world_size, "rank"), _form(work),
              work.dtype, *what[1:], env_text(case))
     figure = new_figure(f"{what[0]}: time in the call, by rank and iteration",
                         ", ".join(part for part in parts if part))
@@ -81,6 +76,10 @@ def draw_heatmap(item: CaseResult, samples: CaseSamples, results: Results) -> Fi
     _mark_passes(axes, samples)
     footer(figure, results, caption=_caption(item, samples), timing=timing_text(results, [item]))
     return figure
+
+
+def _form(work: Workload) -> str:
+    return form_text(work) if isinstance(work, Collective) else ""
 
 
 def _words(work: Workload) -> list[str]:

@@ -24,7 +24,6 @@ from hpcbench.kinds.primitive.derive.partners import (
 )
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.kinds.primitive.present.problems import ProblemChart, Row, Section
-from hpcbench.kinds.primitive.present.result_lines import range_cell
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.plots.style import (
     COLOURS,
@@ -35,8 +34,10 @@ from hpcbench.report.plots.style import (
     new_figure,
     timing_text,
 )
-from hpcbench.report.text import MISSING, format_us
 from hpcbench.units import to_us
+from hpcbench.views.cell_text import MISSING, cell_text
+from hpcbench.views.columns import median_cell, over_passes_cell
+from hpcbench.views.table import Show
 
 ROW_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.25, 1.35, 1.6
 RIGHT = 0.675
@@ -145,8 +146,8 @@ def _draw_row(axes: Axes, row: Row, at: float) -> None:
 
 def _cells(item: CaseResult, told: Comparison) -> Iterator[str]:
     """Yield the values beside a bar, one for each of VALUES."""
-    yield format_us(item.statistics.median_s if item.statistics else None)
-    yield range_cell(told.efficiency, lambda share: str(round(100 * share)))
+    yield cell_text(median_cell(item.statistics), Show.US)
+    yield cell_text(over_passes_cell(told.efficiency), Show.WHOLE_PERCENT)
     yield f"{told.times_longest.median:.2f}" if told.times_longest else MISSING
     yield f"{told.speedup.median:.2f}" if told.speedup else MISSING
 

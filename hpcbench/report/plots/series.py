@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.reduce.results import CaseResult
-from hpcbench.report.text import device_type, env_text, plural
 from hpcbench.views.timing import iterations_text, mode_text
+from hpcbench.views.words import device_type, env_text, plural
 
 MAX_LINES = 6
 MAX_ROWS = 16

@@ -13,10 +13,11 @@ from matplotlib.patches import Patch
 
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures
 from hpcbench.kinds.training.derive.problems import shown_definition
+from hpcbench.kinds.training.derive.record import NOTHING_KNOWN
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present.options import telling_options
-from hpcbench.kinds.training.present.result_lines import SHORT, degrees_text
-from hpcbench.kinds.training.present.summary_fields import steps_of, training_fields
+from hpcbench.kinds.training.present.result_table import SHORT
+from hpcbench.kinds.training.present.words import degrees_text, model_text
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.plots.style import (
     COLOURS,
@@ -27,16 +28,9 @@ from hpcbench.report.plots.style import (
     new_figure,
     timing_text,
 )
-from hpcbench.report.text import (
-    MISSING,
-    device_type,
-    env_text,
-    format_number,
-    model_text,
-    options_text,
-    plural,
-)
+from hpcbench.views.cell_text import MISSING, format_number
 from hpcbench.views.timing import mode_text
+from hpcbench.views.words import device_type, env_text, options_text, plural
 
 MOST_ROWS = 30
 """More trainings than this are split over several figures."""
@@ -130,7 +124,7 @@ def _label(work: Training, works: Sequence[Training], options: str) -> str:
     varied = [(name, value) for name, value in values
               if len({getattr(other, name) for other in works}) > 1]
     degrees = degrees_text(work)
-    words = (work.strategy, "" if degrees == MISSING else degrees, options,
+    words = (work.strategy, degrees, options,
              options_text(varied))
     return " ".join(word for word in words if word)
 
@@ -180,7 +174,7 @@ def _caption(chart: StepChart) -> str:
 def parts_ms(item: CaseResult) -> dict[str, float]:
     """Return the length of each part of a bar in ms, ``other`` last; all of it without phases."""
     whole = item.statistics.median_s * 1e3 if item.statistics else 0.0
-    steps = steps_of(item)
+    steps = item.timing.steps if item.timing else None
     phases = {} if steps is None else {
         phase.name: whole * phase.share for phase in steps.phases}
     return {**phases, OTHER: whole * (steps.other_share if steps else 1.0)}
@@ -223,12 +217,10 @@ def _write_row(axes: Axes, label: str, cells: Iterable[str], at: int) -> None:
 
 def _cells(item: CaseResult, results: Results) -> Iterator[str]:
     """Yield the values beside a bar, one for each of VALUES."""
-    hardware = results.plan.config.get("hardware", {})
-    numbers = training_fields(item, training_of(item.case), hardware)
-    of_images = training_of(item.case).of_images
-    rate = "samples_per_second" if of_images else "tokens_per_second"
-    for name, factor in (("step_time_ms", 1), (rate, 1), ("mfu", 100), ("peak_bytes", 2**-20)):
-        value = numbers[name]
+    record = results.record_of(item) or NOTHING_KNOWN
+    rate = record.samples_per_s if training_of(item.case).of_images else record.tokens_per_s
+    for value, factor in ((record.step_s, 1e3), (rate, 1), (record.mfu, 100),
+                          (record.held_bytes.get("peak"), 2**-20)):
         yield MISSING if value is None else format_number(factor * value)
 
 

@@ -16,10 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from hpcbench.reduce.results import CaseResult, Results
-from hpcbench.report.text import format_number, plural
-from hpcbench.views.timing import clock_text, modes_text, repeats_text
 from hpcbench.trace.files import whole_file
 from hpcbench.units import format_bytes
+from hpcbench.views.cell_text import format_number
+from hpcbench.views.timing import clock_text, modes_text, repeats_text
+from hpcbench.views.words import plural
 
 # Okabe and Ito (2008), without yellow, which is too light for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#E69F00")
