@@ -75,12 +75,13 @@ def presenter_of(kind: str) -> Presenter:
     """Return the presenter of a kind; what shows any case where the kind has none that works."""
     spec = kinds().get(kind)
     if spec is None:
-        return AnyPresenter(f"kind {kind} is not installed here: the plug-in that has it tells more "
-                            "(docs/plugins.md)")
+        return AnyPresenter(f"The kind {kind} is not installed: install the plug-in that brings it "
+                            "to see more of these cases (docs/plugins.md).")
     try:
         return spec.presenter()
     except Exception as error:  # a plug-in costs only its own tables
-        return AnyPresenter(f"kind {kind} cannot be presented: {type(error).__name__}: {error}")
+        return AnyPresenter(f"The presenter of kind {kind} cannot be loaded: "
+                            f"{type(error).__name__}: {error}")
 
 
 def kind_aliases() -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Workload
+from hpcbench.reduce.results import CaseResult
 from hpcbench.views.words import distinct, env_text
 
 
@@ -29,6 +30,14 @@ def span_line(cases: Sequence[Case]) -> str:
         distinct(env_text(case) or None for case in cases),
     ]
     return " ".join(filter(None, parts))
+
+
+def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
+    """Return the cases of each kind, in the order of `in_order`."""
+    of_kind: dict[str, list[CaseResult]] = defaultdict(list)
+    for item in items:
+        of_kind[item.case.kind].append(item)
+    return {kind: of_kind[kind] for kind in in_order(of_kind)}
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
 from hpcbench.kinds.primitive.plan.registry import Registry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from hpcbench.kinds.training.derive.problems import shown_definition
 from hpcbench.kinds.training.derive.record import NOTHING_KNOWN, TrainingRecord
@@ -27,7 +28,8 @@ COLUMNS = (
     Column("degrees", "degrees", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
     Column("accumulated", "accumulated", Show.COUNT, optional=True),
     Column("step_p50", "step p50", Show.MS, "ms", "of one optimizer step", "less", optional=True),
-    INTERVAL, Column("samples_per_s", "samples/s", Show.NUMBER, better="more", optional=True),
+    replace(INTERVAL, optional=True),
+    Column("samples_per_s", "samples/s", Show.NUMBER, better="more", optional=True),
     Column("tokens_per_s", "tokens/s", Show.NUMBER, better="more", optional=True),
     Column("mfu", "MFU", Show.SIGNIFICANT_PERCENT, "%", better="more", optional=True),
     Column("hfu", "HFU", Show.SIGNIFICANT_PERCENT, "%", better="more", optional=True),
@@ -36,7 +38,7 @@ COLUMNS = (
     Column("other", "other", Show.PERCENT, "%", "of the time of all steps", "less", optional=True),
     *communication.COLUMNS,
     Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
-    Column("parity", "parity", optional=True), N, STATUS, FLAGS,
+    Column("parity", "parity", optional=True), replace(N, optional=True), STATUS, FLAGS,
 )
 DEFINITIONS = (
     "step p50 = time of one optimizer step, accumulation included; samples/s = samples of all "
