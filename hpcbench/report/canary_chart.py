@@ -45,8 +45,9 @@ def _around(canary: Canary, share: float) -> Range:
 
 
 def _point(run: CanaryRun) -> Point:
-    known = run.ci_low_s is not None and run.ci_high_s is not None
-    return Point(run.median_s, Range(run.ci_low_s, run.ci_high_s) if known else None)
+    if run.ci_low_s is None or run.ci_high_s is None:
+        return Point(run.median_s)
+    return Point(run.median_s, Range(run.ci_low_s, run.ci_high_s))
 
 
 def _limits(canary: Canary) -> Range:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hpcbench.kinds.primitive.present.summary_fields import PRIMITIVE_FIELDS
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.errors import FileError
 from hpcbench.kinds.collective.derive.rates import bandwidth
-from hpcbench.kinds.primitive.present.summary_fields import PRIMITIVE_FIELDS
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import Clocks
 from hpcbench.report.summary import FIELDS, LIBRARY_FIELDS, TIMING_FIELDS, case_row, write_summary

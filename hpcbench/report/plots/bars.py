@@ -33,8 +33,9 @@ LABEL_CHARACTER, CELL_CHARACTER = 0.0069, 0.0063
 GAP_CHARACTERS = 3
 SHORTEST_LABEL, LONGEST_LABEL = 16, 55
 """Longer labels are broken into lines."""
-WHISKER, BELOW = {"color": "black", "linewidth": 1.2}, {"color": "black", "linewidth": 2}
-LIMIT = {**WHISKER, "linestyles": (0, (2, 1))}
+INK = "black"
+THIN, THICK = 1.2, 2
+DASHES = (0, (2, 1))
 
 
 def draw_bars(chart: BarChart, origin: str) -> Figure:
@@ -119,13 +120,14 @@ def _draw_bar(axes: Axes, bar: Bar, at: int, show: Show) -> None:
                   color=look.colour, alpha=look.opacity)
         end += in_unit(length, show)
     if bar.whisker:
-        ends = [in_unit(bar.whisker.least, show), in_unit(bar.whisker.greatest, show)]
-        axes.hlines(at, *ends, **WHISKER)
-        axes.vlines(ends, at - 0.16, at + 0.16, **WHISKER)
+        low, high = in_unit(bar.whisker.least, show), in_unit(bar.whisker.greatest, show)
+        axes.hlines(at, low, high, color=INK, linewidth=THIN)
+        axes.vlines([low, high], at - 0.16, at + 0.16, color=INK, linewidth=THIN)
     if bar.limit is not None:
-        axes.vlines(in_unit(bar.limit, show), at - 0.4, at + 0.46, **LIMIT)
+        axes.vlines(in_unit(bar.limit, show), at - 0.4, at + 0.46, color=INK, linewidth=THIN,
+                    linestyles=DASHES)
     if bar.below is not None:
-        axes.hlines(at + 0.4, end - in_unit(bar.below, show), end, **BELOW)
+        axes.hlines(at + 0.4, end - in_unit(bar.below, show), end, color=INK, linewidth=THICK)
 
 
 def _of_line(look: Look) -> dict[str, Any]:

@@ -41,7 +41,7 @@ UNITS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
 
 def in_unit(value: Number, show: Show) -> Number:
     """Return the number that stands at an axis, or all of an array."""
-    return UNITS[show](value) if show in UNITS else value  # type: ignore[no-any-return]
+    return UNITS[show](value) if show in UNITS else value
 
 
 def new_figure(chart: Chart, height: float = SIZE_INCHES[1]) -> Figure:
