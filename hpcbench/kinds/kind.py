@@ -180,11 +180,9 @@ class Presenter:
         """Yield the charts of the results of all blocks; how they were timed is added to them."""
         return ()
 
-    def heat_map_words(self, work: Workload) -> HeatMapWords:
-        """Return what the heat map of a case's samples says of it."""
-        from hpcbench.views.chart import HeatMapWords
-
-        return HeatMapWords(work.name, (work.dtype,))
+    def heat_map_words(self, work: Workload) -> HeatMapWords | None:
+        """Return what the heat map of a case's samples says of it; None: name and dtype do."""
+        return None
 
     def heat_map_order(self, case: Case) -> tuple[int, ...]:
         """Return a sort key: the heat map is of the last of the kind's cases with statistics."""

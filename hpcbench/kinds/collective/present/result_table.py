@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from hpcbench.kinds.collective.derive.record import CollectiveRecord
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.kinds.collective.present.words import form_text, place_word, type_word
-from hpcbench.measure.library_log import UNKNOWN
 from hpcbench.reduce.results import CaseResult
+from hpcbench.trace.library_choices import UNKNOWN
 from hpcbench.views.columns import (
     FLAGS,
     INTERVAL,
