@@ -42,13 +42,14 @@ from hpcbench.launch.setup import (
 from hpcbench.launch.supervisor import is_done, runs_left, supervise
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
-from hpcbench.measure.noise import NOISE_NOTE, measure_noise
+from hpcbench.measure.noise import measure_noise
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.history import History
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.resume import Asked, Beginning, begin, earlier_run, with_software
 from hpcbench.trace.attempts import attempt_folders
 from hpcbench.trace.journal import Journal, journal_path
+from hpcbench.trace.noise import NOISE_NOTE
 from hpcbench.trace.sealed import seal, trace_path
 from hpcbench.trace.source import (
     APART_NOTE,

@@ -30,7 +30,6 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.launch.ranks.communicator import InlineComms
 from hpcbench.launch.workers.channel import Channel, Message
 from hpcbench.masking import print_traceback
-from hpcbench.measure.clock import ClockModel
 from hpcbench.measure.control import Control
 from hpcbench.measure.faults import after_call, before_call, strays
 from hpcbench.measure.loop import Schedule, Surroundings, measure
@@ -42,6 +41,7 @@ from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case, case_from_json
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.statistics.stopping import StopRule
+from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 
 

@@ -176,7 +176,7 @@ class CaseResult:
     ``n_wrong`` is the sum over ranks, None where nothing was checked. ``detail`` maps what the
     ranks recorded beside the samples (first wrong element, stderr, stacks), by rank as text.
     ``library`` is what libraries said of algorithm, protocol, channels and transport on any rank
-    in any pass (`measure.library_log.LibraryChoices.to_json`), None where nothing ran.
+    in any pass (`trace.library_choices.LibraryChoices.to_json`), None where nothing ran.
     ``memory`` is what each rank, as text, held of what at most in any pass: bytes by name, and
     ``peak_of``, what the peak is of. None where it was not looked at.
     """

@@ -6,7 +6,7 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   /findings   JSON lines: code, scope, message
   /canary     JSON: Canary or null      /clocks    JSON: Clocks or null
   /clock      what the ranks' clocks were: a row for each rank and synchronisation, with the fields
-              of measure.clock's SyncRecord, its model and its check
+              of trace.clock's SyncRecord, its model and its check
   /cases      one row per planned case, in the plan's order: case_id, label, status, fold, n and
               the statistics (NaN where there is none), ci_reliable (0 or 1), n_wrong and
               blamed_rank (-1 where there is none), sample_offset and the shape of its samples
@@ -43,7 +43,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.errors import FileError
-from hpcbench.measure.clock import SyncRecord
 from hpcbench.plan.case import Case
 from hpcbench.reduce.phase_table import NOWHERE, PhaseTable, read_phases, read_places
 from hpcbench.reduce.records import with_records, write_records
@@ -63,6 +62,7 @@ from hpcbench.reduce.results import (
     Steps,
     Timing,
 )
+from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.clock_table import write_clocks
 from hpcbench.trace.columns import (
     GrowingColumn,

@@ -19,7 +19,7 @@ from hpcbench.launch.ranks.session import Topology
 from hpcbench.launch.setup import mpi_facts, versions
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.masking import masked
-from hpcbench.measure.clock import clock_identity
+from hpcbench.measure.clock_identity import clock_identity
 from hpcbench.measure.environment import machine
 from hpcbench.validation import storage_probe
 from hpcbench.validation.rank_report import Told

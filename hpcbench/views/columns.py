@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.quality import interval_share
 from hpcbench.reduce.results import CaseResult, Statistics
+from hpcbench.reduce.spread import interval_share
 from hpcbench.statistics.overlap import OverPasses
 from hpcbench.views.table import Cell, Column, Range, Show
 from hpcbench.views.timing import batch_text, samples_text

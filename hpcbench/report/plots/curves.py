@@ -10,8 +10,8 @@ from matplotlib.ticker import FuncFormatter
 
 from hpcbench.kinds.collective.derive.rates import bandwidth
 from hpcbench.kinds.collective.plan.workload import collective_of
-from hpcbench.reduce.quality import interval_share
 from hpcbench.reduce.results import CaseResult, Results, Statistics
+from hpcbench.reduce.spread import interval_share
 from hpcbench.report.plots.series import Chart, Line
 from hpcbench.report.plots.style import (
     COLOURS,

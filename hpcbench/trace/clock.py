@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from socket import gethostname
 from typing import Any
 
 import numpy as np
@@ -165,7 +163,7 @@ class SyncRecord:
     """What one synchronisation left on one rank; its JSON is the journal's note ``clock``.
 
     Attributes:
-        identity: this rank's `clock_identity`.
+        identity: this rank's `measure.clock_identity`.
         n_clocks: different clocks among the ranks that took part; no check was needed with one.
         model, check: of the lowest rank with this identity; rank 0's clock has no check.
         local_ns, realtime_ns: CLOCK_MONOTONIC and CLOCK_REALTIME at the same moment.
@@ -189,22 +187,3 @@ class SyncRecord:
         return SyncRecord(**{
             **values, "model": ClockModel.from_json(values["model"]),
             "check": None if check is None else ClockCheck.from_json(check)})
-
-
-def clock_identity(proc: Path = Path("/proc")) -> str:
-    """Return what is the same for processes whose CLOCK_MONOTONIC is the same physical clock.
-
-    Linux: the boot and the time namespace (a container may have its own), with its offset. A
-    namespace with the same offset counts as another clock, which costs ping-pongs, not accuracy.
-    Elsewhere: the host name.
-    """
-    boot_id = proc / "sys/kernel/random/boot_id"
-    if not boot_id.exists():
-        return gethostname()
-    namespace, offsets = proc / "self/ns/time", proc / "self/timens_offsets"
-    if not namespace.exists():  # Linux before 5.6
-        return boot_id.read_text().strip()
-    found = namespace.stat()
-    offset = [line.split()[1:] for line in offsets.read_text().splitlines()
-              if line.startswith("monotonic")]
-    return f"{boot_id.read_text().strip()}/{found.st_dev}:{found.st_ino}/{':'.join(*offset)}"
