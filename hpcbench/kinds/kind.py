@@ -191,21 +191,6 @@ class Presenter:
         return {}
 
 
-class AnyPresenter(Presenter):
-    """Presents the cases of a kind whose own presenter is missing, and says why it is."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    def tables(
-        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, Any],
-    ) -> Iterable[Table]:
-        """Yield names, times and statuses, and the reason below them."""
-        from hpcbench.views.generic import result_tables
-
-        return result_tables(title, items, self.reason)
-
-
 @dataclass(frozen=True, slots=True)
 class KindSpec:
     """A kind of case: its names, and where its block and its sides are, as ``module:object``.
@@ -281,6 +266,21 @@ class _UnusableRunner(Runner):
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
         """Raise PluginError."""
         raise PluginError(self._problem)
+
+
+class UnusablePresenter(Presenter):
+    """Stands for the presenter of a plug-in that cannot be imported, and says why it cannot."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def tables(
+        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[Table]:
+        """Yield what every case has, and the reason below it."""
+        from hpcbench.views.generic import result_tables
+
+        return result_tables(title, items, self._problem)
 
 
 def _load(path: str) -> Any:

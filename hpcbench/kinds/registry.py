@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import hpcbench.kinds
 from hpcbench.entry_points import offers
 from hpcbench.errors import PluginError
-from hpcbench.kinds.kind import AnyPresenter, KindSpec, Planner, Presenter
+from hpcbench.kinds.kind import KindSpec, Planner, Presenter, UnusablePresenter
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case
@@ -76,13 +76,10 @@ def planner_of(case: Case) -> Planner:
 def presenter_of(kind: str) -> Presenter:
     """Return the presenter of a kind; what shows any case where the kind has none that works."""
     spec = kinds().get(kind)
-    if spec is None:
-        return AnyPresenter(f"The kind {kind} is not installed: install the plug-in that brings it "
-                            "to see more of these cases (docs/plugins.md).")
     try:
-        return spec.presenter()
+        return spec.presenter() if spec else Presenter()
     except PluginError as error:
-        return AnyPresenter(f"The kind {kind} cannot be presented: {error}.")
+        return UnusablePresenter(str(error))
 
 
 def kind_aliases() -> dict[str, str]:
