@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.checks import Problem
     from hpcbench.reduce.results import CaseResult
+    from hpcbench.views.chart import Chart, HeatMapWords
     from hpcbench.views.table import Line, Table
 
 CountedCall = tuple[str, int, int]
@@ -174,6 +175,22 @@ class Presenter:
     ) -> Iterable[Table]:
         """Yield tables of the results of all blocks, which stand below those of the blocks."""
         return ()
+
+    def charts(
+        self, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[Chart]:
+        """Yield the charts of the results of all blocks; how they were timed is added to them."""
+        return ()
+
+    def heat_map_words(self, work: Workload) -> HeatMapWords:
+        """Return what the heat map of a case's samples says of it."""
+        from hpcbench.views.chart import HeatMapWords
+
+        return HeatMapWords(work.name, (work.dtype,))
+
+    def heat_map_order(self, case: Case) -> tuple[int, ...]:
+        """Return a sort key: the heat map is of the last of the kind's cases with statistics."""
+        return (case.world_size,)
 
     def row(self, item: CaseResult, record: Any) -> Mapping[str, Any]:
         """Return values of a case's row in summary.json and summary.csv, by field.

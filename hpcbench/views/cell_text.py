@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from hpcbench.units import format_seconds
+from hpcbench.units import format_seconds, size_text
 from hpcbench.views.table import Cell, Range, Show
 
 MISSING = "-"
@@ -29,6 +29,7 @@ def _divided(divisor: float) -> Callable[[float], str]:
 
 _TEXTS: Mapping[Show, Callable[[float], str]] = MappingProxyType({
     Show.TEXT: str, Show.COUNT: str, Show.NUMBER: format_number,
+    Show.SIZE: lambda value: size_text(int(value)),
     Show.US: _scaled(1e6), Show.MS: _scaled(1e3),
     Show.DURATION: format_seconds,
     Show.GB_PER_S: _divided(1e9), Show.TFLOP_PER_S: _divided(1e12), Show.GFLOP: _divided(1e9),

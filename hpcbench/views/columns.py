@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
-from hpcbench.reduce.spread import interval_share
+from hpcbench.reduce.spread import interval_share, range_of
 from hpcbench.views.table import Cell, Column, Range, Show
 from hpcbench.views.timing import batch_text, samples_text
 
@@ -70,3 +70,9 @@ def ends_of(name: str, found: OverPasses | None) -> dict[str, float | None]:
     """
     ends = (found.median, found.least, found.greatest) if found else (None,) * 3
     return dict(zip((name, f"{name}_least", f"{name}_greatest"), ends, strict=True))
+
+
+def pass_range(item: CaseResult) -> Range | None:
+    """Return the least and the greatest median of a pass; None without several passes."""
+    ends = range_of(item.timing.pass_medians_s) if item.timing else None
+    return Range(*ends) if ends else None

@@ -19,6 +19,8 @@ class Show(Enum):
     TEXT = "text"
     COUNT = "count"
     """A whole number, also one of bytes or elements."""
+    SIZE = "size"
+    """[bytes] a whole number and the binary unit that fits"""
     NUMBER = "number"
     US = "us"
     """[s] microseconds"""

@@ -106,3 +106,8 @@ def repeats_text(plan: Plan) -> str:
     """Return ``3 passes`` or ``2 launches x 3 passes``."""
     passes = plural(plan.passes, "pass")
     return passes if plan.launches == 1 else f"{plural(plan.launches, 'launch')} x {passes}"
+
+
+def timing_text(results: Results, items: Sequence[CaseResult]) -> str:
+    """Return how the cases of a chart were timed: mode, fold, clock, repeats."""
+    return f"Mode {modes_text(items)}; {clock_text(results, items)}; {repeats_text(results.plan)}."

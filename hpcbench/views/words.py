@@ -34,6 +34,12 @@ def span_text(numbers: Iterable[int]) -> str:
     return str(found[0]) if len(found) == 1 else f"{found[0]}..{found[-1]}"
 
 
+def from_to_text(numbers: Iterable[int]) -> str:
+    """Return ``20``, or ``5 to 20``: the least and the most of at least one number."""
+    found = sorted(set(numbers))
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
 def options_text(options: Sequence[tuple[str, Option]]) -> str:
     """Return ``chunks=4 weight=sharded``, or nothing."""
     return " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}"
