@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hpcbench.errors import PluginError
+
 if TYPE_CHECKING:
     from hpcbench.config.block import Block
     from hpcbench.config.schema import Config
@@ -204,27 +206,13 @@ class Presenter:
         return {}
 
 
-class AnyPresenter(Presenter):
-    """Presents the cases of a kind whose own presenter is missing, and says why it is."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    def tables(
-        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, Any],
-    ) -> Iterable[Table]:
-        """Yield names, times and statuses, and the reason below them."""
-        from hpcbench.views.generic import result_tables
-
-        return result_tables(title, items, self.reason)
-
-
 @dataclass(frozen=True, slots=True)
 class KindSpec:
     """A kind of case: its names, and where its block and its sides are, as ``module:object``.
 
     ``aliases`` are other names of the kind in sweep files. Kinds are listed by ``order``, then by
-    name. Making one imports nothing.
+    name. Making one imports nothing. ``problem`` says why a plug-in's kind cannot be used. Then,
+    and where the module of a plug-in cannot be imported, stand-ins make its cases skips.
     """
 
     name: str
@@ -235,26 +223,79 @@ class KindSpec:
     presenter_path: str
     aliases: tuple[str, ...] = ()
     order: int = 100
+    problem: str = ""
 
     def block_class(self) -> type[Block]:
         """Return the class of the kind's blocks in sweep files."""
-        return _load(self.block)  # type: ignore[no-any-return]
+        try:
+            return self._load(self.block)  # type: ignore[no-any-return]
+        except PluginError:
+            return _load("hpcbench.config.block:UnusableBlock")  # type: ignore[no-any-return]
 
     def planner(self) -> Planner:
         """Return a new planner."""
-        return _load(self.planner_path)()  # type: ignore[no-any-return]
+        try:
+            self._load(self.block)
+            return self._load(self.planner_path)()  # type: ignore[no-any-return]
+        except PluginError as error:
+            return _load("hpcbench.plan.unusable:UnusablePlanner")(  # type: ignore[no-any-return]
+                self.name, str(error))
 
     def runner(self) -> Runner:
         """Return a new runner; this imports torch."""
-        return _load(self.runner_path)()  # type: ignore[no-any-return]
+        try:
+            return self._load(self.runner_path)()  # type: ignore[no-any-return]
+        except PluginError as error:
+            return _UnusableRunner(str(error))
 
     def deriver(self) -> Deriver:
         """Return a new deriver."""
-        return _load(self.deriver_path)()  # type: ignore[no-any-return]
+        try:
+            return self._load(self.deriver_path)()  # type: ignore[no-any-return]
+        except PluginError:
+            return Deriver()
 
     def presenter(self) -> Presenter:
-        """Return a new presenter."""
-        return _load(self.presenter_path)()  # type: ignore[no-any-return]
+        """Return a new presenter. Raises PluginError if a plug-in's cannot be imported."""
+        return self._load(self.presenter_path)()  # type: ignore[no-any-return]
+
+    def _load(self, path: str) -> Any:
+        """Return what a path names. Raises PluginError if a plug-in's module is at fault."""
+        if self.problem:
+            raise PluginError(self.problem)
+        try:
+            return _load(path)
+        except (Exception, SystemExit) as error:
+            if path.startswith("hpcbench."):
+                raise
+            raise PluginError(
+                f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+class _UnusableRunner(Runner):
+    """Stands for the runner of a plug-in that cannot be imported: its cases fail."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
+        """Raise PluginError."""
+        raise PluginError(self._problem)
+
+
+class UnusablePresenter(Presenter):
+    """Stands for the presenter of a plug-in that cannot be imported, and says why it cannot."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def tables(
+        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[Table]:
+        """Yield what every case has, and the reason below it."""
+        from hpcbench.views.generic import result_tables
+
+        return result_tables(title, items, self._problem)
 
 
 def _load(path: str) -> Any:

@@ -44,6 +44,9 @@ def _result_tables(results: Results) -> Iterator[Text]:
     for kind, items in items_by_kind(results.cases).items():
         for table in presenter_of(kind).overviews(items, results.derived.get(kind, {})):
             yield from table_lines(table)
+    for kind, reason in results.missing_kinds.items():
+        yield Text(f"kind {kind}: {reason}; its rows lack what the kind derives (docs/plugins.md)",
+                   style="yellow")
 
 
 def _print(lines: Iterable[Text]) -> None:

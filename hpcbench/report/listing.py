@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.text import Text
 
-from hpcbench.config.names import BACKENDS, COLLECTIVES, DTYPE_BYTES, OPS, ORDERS, SPLITS
+from hpcbench.config.names import BACKENDS, DTYPE_BYTES, OPS, ORDERS, SPLITS
 from hpcbench.kinds.registry import kinds, presenter_of
+from hpcbench.operations.collectives import collectives
 from hpcbench.report.table_lines import listing_lines
 from hpcbench.report.terminal import open_console
 from hpcbench.views.timing import MODES, USUAL_FOLDS
@@ -36,7 +37,7 @@ def _probe() -> Mapping[str, Any] | None:
 
 def _lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
-    for title, names in (("collectives", COLLECTIVES), ("dtypes", dtypes), ("ops", OPS),
+    for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
                          ("splits", SPLITS), ("orders", ORDERS)):
         yield Text(f"{title:<17}{', '.join(names)}")
     yield Text()

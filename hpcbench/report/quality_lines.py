@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from hpcbench.reduce.quality import launch_spread, start_ups
-from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, CaseResult, Results, Timing
+from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results, Timing
+from hpcbench.reduce.totals import launch_spreads, sample_counts, start_ups
 from hpcbench.report.table_lines import table_lines
+from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Column, Group, Row, Show, Table
@@ -26,12 +27,12 @@ _START_UP_COLUMNS = (
 
 def quality_lines(results: Results) -> Iterator[Text]:
     """Yield what flags mean, what was left out, start-up, ends of passes, launches and drift."""
-    timed = [(item, item.timing) for item in results.cases if item.timing is not None]
-    if timed:
+    timings = [item.timing for item in results.cases if item.timing is not None]
+    if timings:
         yield Text()
-        yield from _flag_lines([timing for _, timing in timed])
-        yield from _sample_lines(timed)
-        yield from _launch_lines(timed)
+        yield from _flag_lines(timings)
+        yield from _sample_lines(results)
+        yield from _launch_lines(results)
         yield from table_lines(_start_up_table(results))
     yield from _canary_lines(results)
 
@@ -45,34 +46,28 @@ def _flag_lines(timings: Sequence[Timing]) -> Iterator[Text]:
                    style="yellow")
 
 
-def _sample_lines(timed: Sequence[tuple[CaseResult, Timing]]) -> Iterator[Text]:
+def _sample_lines(results: Results) -> Iterator[Text]:
     """Yield how many samples there are of each sort: none is deleted."""
-    sums = {name: sum(getattr(timing, name) for _, timing in timed)
-            for name in ("n_warmup", "n_ramp", "n_surplus", "n_late", "n_outlier")}
-    counted = sum(item.statistics.n for item, _ in timed if item.statistics)
-    yield Text(
-        f"samples: {counted} counted ({sums['n_late']} late, {sums['n_outlier']} above median + "
-        "10 MAD); kept but not counted:")
-    yield Text(
-        f"  {sums['n_warmup']} warm-ups, {sums['n_ramp']} before the steady state, "
-        f"{sums['n_surplus']} beyond what the shortest pass of their case has")
+    counts = sample_counts(results.cases)
+    yield Text(f"samples: {counts.counted} counted ({counts.late} late, {counts.outlier} above "
+               "median + 10 MAD); kept but not counted:")
+    yield Text(f"  {counts.warmup} warm-ups, {counts.ramp} before the steady state, "
+               f"{counts.surplus} beyond what the shortest pass of their case has")
 
 
-def _launch_lines(timed: Sequence[tuple[CaseResult, Timing]]) -> Iterator[Text]:
+def _launch_lines(results: Results) -> Iterator[Text]:
     """Yield how far the medians of a case's launches lie apart; nothing for a single launch."""
-    spreads = sorted((spread, at) for at, (_, timing) in enumerate(timed)
-                     if (spread := launch_spread(timing)) is not None)
-    if spreads:
-        middle, (widest, at) = spreads[len(spreads) // 2][0], spreads[-1]
-        yield Text(f"launches: a case's medians span {middle:.1%} (the middle case) to "
-                   f"{widest:.1%} ({timed[at][0].case.label})")
+    if spreads := launch_spreads(results.cases):
+        yield Text(f"launches: a case's medians span {spreads.middle:.1%} (the middle case) to "
+                   f"{spreads.widest:.1%} ({spreads.widest_case.case.label})")
 
 
 def _start_up_table(results: Results) -> Table:
     """Return a row per backend and number of ranks: the longest start-up, how passes ended."""
     rows = tuple(Row((
         one.backend, one.world_size, one.communicator_s, one.first_call_s,
-        ", ".join(f"{count} {reason}" for reason, count in one.ends)))
+        ", ".join(f"{count} {reason}" for reason in STOP_REASONS
+                  if (count := one.stop_reasons.get(reason)))))
         for one in start_ups(results.cases))
     return Table("start-up (the longest of any rank and case), and why passes ended",
                  _START_UP_COLUMNS, (Group("", rows),))

@@ -55,8 +55,7 @@ def field_names() -> tuple[str, ...]:
 
 def write_summary(results: Results, folder: Path) -> list[Path]:
     """Write both files into ``folder`` and return their paths. Raises FileError."""
-    names = field_names()
-    rows = [case_row(item, results.record_of(item), names) for item in results.cases]
+    names, rows = field_names(), case_rows(results)
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
     document = summary_document(results, rows)
     with whole_file(json_path) as part:
@@ -76,11 +75,13 @@ def _csv_cell(name: str, value: Any) -> Any:
         "-" if item is None else str(item) for item in value)
 
 
-def case_row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return the named fields of one case; None where it has no such number.
+def case_rows(results: Results) -> list[dict[str, Any]]:
+    """Return each case's `field_names`; None where it has no such number."""
+    names = field_names()
+    return [_row(item, results.record_of(item), names) for item in results.cases]
 
-    ``record`` is what the case's kind derived of it, None if there is nothing.
-    """
+
+def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
     case, work, stats = item.case, item.case.workload, item.statistics
     row = {**dict.fromkeys(names), **{name: getattr(case, name) for name in (
         "case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",

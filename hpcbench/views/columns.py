@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.quality import interval_share
 from hpcbench.reduce.results import CaseResult, Statistics
-from hpcbench.reduce.spread import range_of
-from hpcbench.statistics.overlap import OverPasses
+from hpcbench.reduce.spread import interval_share, range_of
 from hpcbench.views.table import Cell, Column, Range, Show
 from hpcbench.views.timing import batch_text, samples_text
+
+if TYPE_CHECKING:
+    from hpcbench.statistics.overlap import OverPasses
 
 TABLED = ("ok", "wrong", "failed", "timeout")
 """Statuses that have rows in tables of results."""

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.quality import late_share
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Timing
+from hpcbench.reduce.spread import late_share
 from hpcbench.reduce.timing import CI_LEVEL
+from hpcbench.reduce.totals import clock_bound_s
 from hpcbench.units import format_seconds
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Show
@@ -58,7 +59,7 @@ def flag_text(item: CaseResult) -> str:
     if item.timing is None or item.statistics is None:
         return ""
     figures = {
-        "late_starts": f" {late_share(item):.0%}",
+        "late_starts": f" {late_share(item) or 0:.0%}",
         "fragile": _unflagged(item.timing)}
     return ", ".join(FLAGS[word] + figures.get(word, "")
                      for word in item.timing.quality if word in FLAGS)
@@ -73,16 +74,15 @@ def _unflagged(timing: Timing) -> str:
 def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
     """Return how times of different ranks were compared, and their bound over ``items``."""
     clocks = results.clocks
-    bounds = [item.timing.clock_bound_s for item in items if item.timing is not None]
-    known = [bound for bound in bounds if bound is not None]
-    if clocks is None or not known:
+    bound_s = clock_bound_s(items)
+    if clocks is None or bound_s is None:
         return "clocks: times of different ranks are not compared"
     if clocks.n_clocks == 1:
         return "clock: one for all ranks"
     if clocks.n_syncs == 0:
         return f"clocks: {clocks.n_clocks} different ones, not synchronised"
     return (f"clocks: {clocks.n_clocks}, {plural(clocks.n_syncs, 'synchronisation')} over MPI, "
-            f"ranks' times at most {format_seconds(max(known))} apart")
+            f"ranks' times at most {format_seconds(bound_s)} apart")
 
 
 def iterations_text(cases: Sequence[Case]) -> str:

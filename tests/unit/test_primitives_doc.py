@@ -11,7 +11,7 @@ from hpcbench.config.load import check_config
 from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.present.listing import cells, reasons
-from hpcbench.kinds.training.plan.models import MODELS
+from hpcbench.operations.models import MODELS
 from launcher import ROOT
 
 DOC = (ROOT / "docs/primitives.md").read_text()

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.kinds.training.plan.adapters import adapters_of
 from hpcbench.kinds.training.plan.flops import flops
+from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case

@@ -76,7 +76,7 @@ def _row(item: CaseResult, record: CollectiveRecord | None) -> Row:
         work.size_bytes, work.count, type_word(work), work.op, work.root, place_word(work),
         median_cell(stats), interval_cell(stats), stats.p95_s if stats else None,
         rates.algbw_bytes_per_s if rates else None, rates.busbw_bytes_per_s if rates else None,
-        None if work.name == "barrier" else wrong_cell(item), n_cell(stats), item.status,
+        wrong_cell(item) if work.traits.moves_data else None, n_cell(stats), item.status,
         _launches_cell(item), flag_text(item), _library_text(item)),
         item.status, item.case.case_id)
 

@@ -8,15 +8,10 @@ from typing import Any
 
 from hpcbench.kinds.collective.derive.record import CollectiveRecord
 from hpcbench.kinds.collective.plan.workload import collective_of
+from hpcbench.operations.collectives import summary_keys
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_gb_per_s
 
-COMMUNICATION_NAMES = {
-    "all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reduce_scatter",
-    "send_recv": "p2p", "all_to_all": "all_to_all", "broadcast": "broadcast", "reduce": "reduce",
-    "gather": "gather", "scatter": "scatter", "barrier": "barrier",
-}
-"""Collective -> its key in ``results.communication``; the first four are other tools' names."""
 COMMUNICATION_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "split",
     "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s", "mode", "fold",
@@ -38,5 +33,5 @@ def communication(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str,
     return {
         name: [{field: row[field] for field in COMMUNICATION_FIELDS} for row in rows
                if row["collective"] == collective and row["status"] == "ok"]
-        for collective, name in COMMUNICATION_NAMES.items()
+        for collective, name in summary_keys().items()
     }

@@ -10,8 +10,8 @@ from hpcbench.views.words import plural
 
 
 def type_word(work: Collective) -> str | None:
-    """Return the dtype; None for barrier, which has no data."""
-    return None if work.name == "barrier" else work.dtype
+    """Return the dtype; None where no data are moved."""
+    return work.dtype if work.traits.moves_data else None
 
 
 def place_word(work: Collective) -> str | None:

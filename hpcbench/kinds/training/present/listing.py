@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcbench.config.names import (
+from hpcbench.kinds.training.plan.models import parameters
+from hpcbench.kinds.training.plan.names import (
     CHECKPOINTINGS,
     COMMUNICATIONS,
     LIBRARIES,
     OPTIMIZERS,
     TRAINING_DTYPES,
 )
-from hpcbench.kinds.training.plan.models import MODELS, parameters
+from hpcbench.kinds.training.plan.registry import registry
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_parameters
-from hpcbench.kinds.training.plan.strategies import STRATEGIES
+from hpcbench.operations.models import MODELS
 from hpcbench.views.listing import option_lines
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
@@ -32,9 +33,13 @@ def training_lines() -> Iterator[Line | Table]:
     yield Table("", _OF_IMAGES, (Group("", tuple(map(_image_row, RESNETS))),))
     yield Line("")
     yield Line("training strategies", "title")
-    for spec in STRATEGIES:
+    for spec in registry().strategies.values():
         yield Line(f"  {spec.name:<20}{spec.meaning}")
         yield from option_lines(spec.options)
+    for plugin in registry().plugins:
+        problem = plugin.problem and f"cannot be used: {plugin.problem}"
+        yield Line(f"  plug-in {plugin.name:<12}{plugin.origin}: {problem or 'offers a strategy'}",
+                   "warning" if problem else "plain")
     for title, names in (("dtypes", TRAINING_DTYPES), ("optimizers", OPTIMIZERS),
                          ("checkpointing", CHECKPOINTINGS),
                          ("communication", COMMUNICATIONS), ("libraries", LIBRARIES)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from hpcbench.kinds.training.plan.strategies import strategy
+from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.options import Option
 from hpcbench.views.words import options_text

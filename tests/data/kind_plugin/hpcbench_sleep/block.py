@@ -1,0 +1,17 @@
+"""A block of sleeps in a sweep file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from hpcbench.config.axes import Axis
+from hpcbench.config.block import Block
+
+
+class SleepBlock(Block):
+    """One sweep over sleeps: the product of all lists."""
+
+    milliseconds: Axis[Annotated[int, Field(ge=1, le=1000)]] = Field(
+        default=(10,), description="How long each rank sleeps.")
