@@ -74,10 +74,14 @@ if TYPE_CHECKING:
     from hpcbench.plan.case import Case as Case
     from hpcbench.plan.options import Option as Option
     from hpcbench.plan.options import Values as Values
+    from hpcbench.plan.points import COMMON_AXES as COMMON_AXES
     from hpcbench.plan.points import Job as Job
+    from hpcbench.plan.points import common_points as common_points
+    from hpcbench.plan.points import listed_lengths as listed_lengths
     from hpcbench.plan.support import resolve_device as resolve_device
     from hpcbench.plan.support import unsupported as unsupported
     from hpcbench.plan.workload import Workload as Workload
+    from hpcbench.reduce.results import CaseResult as CaseResult
 
 _WHERE: Mapping[str, str] = MappingProxyType({
     "config.axes": "Axis",
@@ -117,9 +121,10 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "plan.assemble": "Draft assemble",
     "plan.case": "Case",
     "plan.options": "Option Values",
-    "plan.points": "Job",
+    "plan.points": "COMMON_AXES Job common_points listed_lengths",
     "plan.support": "resolve_device unsupported",
     "plan.workload": "Workload",
+    "reduce.results": "CaseResult",
 })
 """Module, below this package -> the names that it gives."""
 
