@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import hpcbench.kinds
 from hpcbench.entry_points import offers
-from hpcbench.kinds.kind import KindSpec, Planner
+from hpcbench.errors import PluginError
+from hpcbench.kinds.kind import KindSpec, Planner, Presenter, UnusablePresenter
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case
@@ -69,6 +70,16 @@ def _rooms() -> Iterator[KindSpec]:
 def planner_of(case: Case) -> Planner:
     """Return a planner of a case's kind. Raises KeyError if the kind is not installed."""
     return kinds()[case.kind].planner()
+
+
+@cache
+def presenter_of(kind: str) -> Presenter:
+    """Return the presenter of a kind; what shows any case where the kind has none that works."""
+    spec = kinds().get(kind)
+    try:
+        return spec.presenter() if spec else Presenter()
+    except PluginError as error:
+        return UnusablePresenter(str(error))
 
 
 def kind_aliases() -> dict[str, str]:

@@ -16,7 +16,7 @@ READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "masking": (), "units": (), "kinds": (),
     "kinds.kind": ("errors",), "kinds.moved": (), "entry_points": ("kinds.moved",),
-    "kinds.registry": ("kinds", "kinds.kind", "entry_points"),
+    "kinds.registry": ("kinds", "kinds.kind", "entry_points", "errors"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),
@@ -26,7 +26,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "backends": (*RECORDS, "measure"),
     "launch": MACHINE,
     "reduce": (*RECORDS, "measure"),
-    "views": BASE,
+    "views": (*PLANNING, "plan", "trace", "reduce"),
     "report": (*PLANNING, "plan", "trace", "reduce", "views"),
     # the sides of a kind; each may import its own room's plan side, too
     "kinds.*": ("kinds.kind",),
@@ -38,7 +38,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     # processes and commands stand above all folders
     "worker": (*MACHINE, "launch"),
     "template": (*MACHINE, "launch", "worker"),
-    "validation": (*MACHINE, "launch", "report"),
+    "validation": (*MACHINE, "launch", "views", "report"),
     "resume": (*READING, "launch"),
     "gen_data": READING,
     "dry_run": (*MACHINE, "launch", "report"),
@@ -54,6 +54,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
 """Folder or module -> what it may import beside itself. ``kinds.*`` is one and the same kind."""
 
 LAZILY: Mapping[str, str] = {
+    "kinds.kind -> views": "a kind without tables of its own has those of any kind",
     "launch.workers.inline_worker -> worker": "an inline worker is a worker in the MPI process",
     "report.listing -> launch": "`hpcbench list` probes this machine where it is asked to",
 }

@@ -16,7 +16,7 @@ from hpcbench.report.console import print_results
 from hpcbench.report.listing import print_listing
 from hpcbench.report.outputs import write_reports
 from hpcbench.report.plots import plot_file
-from hpcbench.report.timing import MODES, USUAL_FOLDS
+from hpcbench.views.timing import MODES, USUAL_FOLDS
 from results_factory import (
     MemorySamples,
     make_case,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.reduce.results import CaseResult
-from hpcbench.report.text import device_type, env_text, plural
-from hpcbench.report.timing import iterations_text, mode_text
+from hpcbench.views.chart import file_name
+from hpcbench.views.timing import iterations_text, mode_text
+from hpcbench.views.words import device_type, env_text, plural
 
 MAX_LINES = 6
 MAX_ROWS = 16
@@ -33,7 +34,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Series:
     """The cases of one line, by size; ``label`` says what tells it from its neighbours."""
 
     label: str
@@ -41,18 +42,18 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class SeriesGroup:
     """The lines of one figure; ``subtitle`` says what they have in common."""
 
     collective: str
     subtitle: str
     file_stem: str
-    lines: tuple[Line, ...]
+    series: tuple[Series, ...]
 
     @property
     def items(self) -> tuple[CaseResult, ...]:
         """Return the cases of all lines."""
-        return tuple(item for line in self.lines for item in line.items)
+        return tuple(item for one in self.series for item in one.items)
 
     @property
     def sizes(self) -> list[int]:
@@ -60,17 +61,18 @@ class Chart:
         return sorted({collective_of(item.case).size_bytes for item in self.items})
 
 
-def charts(items: Iterable[CaseResult]) -> list[Chart]:
+def groups(items: Iterable[CaseResult]) -> list[SeriesGroup]:
     """Return the figures to draw for the collectives that have statistics.
 
     Blocks do not matter here: a case that two blocks ask for belongs to both.
     """
     by_collective: dict[str, dict[Key, list[CaseResult]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
-        if item.statistics is not None and item.case.kind == "collective":
+        if item.statistics is not None:
             by_collective[collective_of(item.case).collective][_key(item)].append(item)
-    return [chart for collective, lines in by_collective.items()
-            for chart in _charts_of(collective, lines)]
+    return [_group(collective, facet, {key: lines[key] for key in keys})
+            for collective, lines in by_collective.items()
+            for facet, keys in _facets(list(lines), lines, ())]
 
 
 def _key(item: CaseResult) -> Key:
@@ -84,11 +86,6 @@ def _key(item: CaseResult) -> Key:
         plural(work.groups, "group"), f"split {work.split}", mode_text(item),
         plural(case.world_size, "rank"), device_type(item), case.backend,
     )
-
-
-def _charts_of(collective: str, lines: dict[Key, list[CaseResult]]) -> list[Chart]:
-    return [_chart(collective, facet, {key: lines[key] for key in keys})
-            for facet, keys in _facets(list(lines), lines, ())]
 
 
 def _facets(
@@ -111,7 +108,7 @@ def _varied(keys: Sequence[Key]) -> list[int]:
     return [axis for axis in range(len(AXES)) if len({key[axis] for key in keys}) > 1]
 
 
-def _chart(collective: str, facet: Key, lines: dict[Key, list[CaseResult]]) -> Chart:
+def _group(collective: str, facet: Key, lines: dict[Key, list[CaseResult]]) -> SeriesGroup:
     keys = list(lines)
     varied = _varied(keys)
     common = set.intersection(*(set(key[_ENV].split()) for key in keys))
@@ -121,10 +118,11 @@ def _chart(collective: str, facet: Key, lines: dict[Key, list[CaseResult]]) -> C
     stem = "-".join(part for part in (collective, *facet) if part)
     if _ENV in varied:
         extra += sorted(common)
-    return Chart(
-        collective=collective, subtitle=", ".join([*shared, *extra]), file_stem=_file_name(stem),
-        lines=tuple(
-            Line(label=_label(key, varied, common),
+    return SeriesGroup(
+        collective=collective, subtitle=", ".join([*shared, *extra]),
+        file_stem=file_name(stem, allowed="-_."),
+        series=tuple(
+            Series(label=_label(key, varied, common),
                  items=tuple(sorted(items, key=lambda item: collective_of(item.case).size_bytes)))
             for key, items in sorted(lines.items(), key=lambda pair: _line_order(keys, *pair))
         ),
@@ -143,6 +141,3 @@ def _label(key: Key, varied: Sequence[int], common: set[str]) -> str:
              if axis != _ENV or word not in common]
     return " ".join(words)
 
-
-def _file_name(text: str) -> str:
-    return "".join(char if char.isalnum() or char in "-_." else "_" for char in text)

@@ -6,10 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics, Timing
+from hpcbench.reduce.results import FOLDS, CaseResult, Results, Timing
+from hpcbench.reduce.spread import late_share
 from hpcbench.reduce.timing import CI_LEVEL
-from hpcbench.report.text import MISSING, distinct, format_us, plural
+from hpcbench.reduce.totals import clock_bound_s
 from hpcbench.units import format_seconds
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.table import Show
+from hpcbench.views.words import distinct, plural
 
 MODES: Mapping[str, str] = MappingProxyType({
     "isolated": "a sample is one call, which all ranks start at an agreed time",
@@ -26,7 +30,6 @@ FLAGS: Mapping[str, str] = MappingProxyType({
     "clock_unreliable": "clock", "late_starts": "late", "fragile": "fragile", "trend": "trend",
     "change_point": "change", "unsteady": "unsteady"})
 """Word of QUALITIES -> its short form; ci_unreliable is the question mark of the interval."""
-UNRELIABLE = "?"
 
 
 def fold_of(item: CaseResult) -> str:
@@ -51,32 +54,12 @@ def modes_text(items: Iterable[CaseResult]) -> str:
     return "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in found)
 
 
-def interval_share(stats: Statistics) -> float | None:
-    """Return how far the median's interval reaches to its farther side, over the median.
-
-    None where there is no interval, or where the samples depend on one another too much for it.
-    """
-    if stats.ci_low_s is None or stats.ci_high_s is None or not stats.ci_reliable:
-        return None
-    if not stats.median_s > 0:
-        return None
-    return max(stats.ci_high_s - stats.median_s, stats.median_s - stats.ci_low_s) / stats.median_s
-
-
-def interval_cell(stats: Statistics | None) -> str:
-    """Return the interval's reach in percent of the median, MISSING or UNRELIABLE."""
-    if stats is None or stats.ci_low_s is None:
-        return MISSING
-    share = interval_share(stats)
-    return UNRELIABLE if share is None else f"{share * 100:.1f}"
-
-
-def flag_cell(item: CaseResult) -> str:
+def flag_text(item: CaseResult) -> str:
     """Return the case's flags with their figures: ``late 23%, fragile 98.10 us, trend``."""
     if item.timing is None or item.statistics is None:
         return ""
     figures = {
-        "late_starts": f" {item.timing.n_late / max(item.statistics.n, 1):.0%}",
+        "late_starts": f" {late_share(item) or 0:.0%}",
         "fragile": _unflagged(item.timing)}
     return ", ".join(FLAGS[word] + figures.get(word, "")
                      for word in item.timing.quality if word in FLAGS)
@@ -85,22 +68,21 @@ def flag_cell(item: CaseResult) -> str:
 def _unflagged(timing: Timing) -> str:
     """Return the median without flagged samples; nothing where all samples are flagged."""
     median_s = timing.unflagged_median_s
-    return "" if median_s is None else f" {format_us(median_s)} us"
+    return "" if median_s is None else f" {cell_text(median_s, Show.US)} us"
 
 
 def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
     """Return how times of different ranks were compared, and their bound over ``items``."""
     clocks = results.clocks
-    bounds = [item.timing.clock_bound_s for item in items if item.timing is not None]
-    known = [bound for bound in bounds if bound is not None]
-    if clocks is None or not known:
+    bound_s = clock_bound_s(items)
+    if clocks is None or bound_s is None:
         return "clocks: times of different ranks are not compared"
     if clocks.n_clocks == 1:
         return "clock: one for all ranks"
     if clocks.n_syncs == 0:
         return f"clocks: {clocks.n_clocks} different ones, not synchronised"
     return (f"clocks: {clocks.n_clocks}, {plural(clocks.n_syncs, 'synchronisation')} over MPI, "
-            f"ranks' times at most {format_seconds(max(known))} apart")
+            f"ranks' times at most {format_seconds(bound_s)} apart")
 
 
 def iterations_text(cases: Sequence[Case]) -> str:
@@ -124,3 +106,8 @@ def repeats_text(plan: Plan) -> str:
     """Return ``3 passes`` or ``2 launches x 3 passes``."""
     passes = plural(plan.passes, "pass")
     return passes if plan.launches == 1 else f"{plural(plan.launches, 'launch')} x {passes}"
+
+
+def timing_text(results: Results, items: Sequence[CaseResult]) -> str:
+    """Return how the cases of a chart were timed: mode, fold, clock, repeats."""
+    return f"Mode {modes_text(items)}; {clock_text(results, items)}; {repeats_text(results.plan)}."

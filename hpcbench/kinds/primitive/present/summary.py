@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpcbench.kinds.primitive.derive.partners import Comparison
-from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.report.text import options_text
-from hpcbench.statistics.overlap import OverPasses
+from hpcbench.kinds.primitive.derive.partners import NOTHING, PrimitiveRecord
+from hpcbench.kinds.primitive.plan.workload import primitive_of
+from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_gb_per_s, to_tflop_per_s
+from hpcbench.views.columns import ends_of
+from hpcbench.views.words import options_text
 
 COMPARED_FIELDS = ("exposed_s", "overlap_efficiency", "times_longest_part", "speedup_over_torch")
 """Each is a median over passes, with two more fields: ``_least`` and ``_greatest``."""
@@ -30,9 +31,10 @@ LISTED_FIELDS = (
 """Fields of each row of ``results.primitives``."""
 
 
-def primitive_fields(work: Primitive, told: Comparison) -> dict[str, Any]:
+def row_of(item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
     """Return a case's `PRIMITIVE_FIELDS`, and the two bandwidths; None where there is no number."""
-    flops, rates = told.flops, told.communication
+    work, known = primitive_of(item.case), record or NOTHING
+    flops, rates = known.flops, known.communication
     row: dict[str, Any] = {name: getattr(work, name) for name in (
         "primitive", "implementation", "order", "shape", "flops", "total_flops", "size_bytes",
         "wire_bytes")}
@@ -41,28 +43,18 @@ def primitive_fields(work: Primitive, told: Comparison) -> dict[str, Any]:
     row["busiest_rank_tflop_per_s"] = (
         to_tflop_per_s(flops.busiest_rank_flops_per_s) if flops else None)
     row["all_ranks_tflop_per_s"] = to_tflop_per_s(flops.all_ranks_flops_per_s) if flops else None
-    row |= {"compute_only_s": told.compute_s, "comm_only_s": told.communicate_s,
-            "not_compared": list(told.missing)}
-    compared = (told.exposed_s, told.efficiency, told.times_longest, told.speedup)
+    row |= {"compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
+            "not_compared": list(known.missing)}
+    compared = (known.exposed_s, known.efficiency, known.times_longest, known.speedup)
     for name, found in zip(COMPARED_FIELDS, compared, strict=True):
-        row |= _range(name, found)
+        row |= ends_of(name, found)
     row["algbw_gb_per_s"] = to_gb_per_s(rates.algbw_bytes_per_s) if rates else None
     row["busbw_gb_per_s"] = to_gb_per_s(rates.busbw_bytes_per_s) if rates else None
     return row
-
-
-def _range(name: str, found: OverPasses | None) -> dict[str, float | None]:
-    if found is None:
-        return dict.fromkeys((name, f"{name}_least", f"{name}_greatest"))
-    return {name: found.median, f"{name}_least": found.least, f"{name}_greatest": found.greatest}
 
 
 def listed_primitives(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the ok rows of ``results.primitives``, by primitive."""
     return {name: [{field: row[field] for field in LISTED_FIELDS} for row in rows
                    if row["primitive"] == name and row["status"] == "ok"]
-            for name in _names(rows)}
-
-
-def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(row["primitive"] for row in rows if row["primitive"] is not None))
+            for name in dict.fromkeys(row["primitive"] for row in rows)}
