@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.kinds.collective.plan.workload import Collective
-from hpcbench.kinds.collective.present.charts import charts, heat_map_order, heat_map_words
+from hpcbench.kinds.collective.present.charts import charts, heat_map_case
 from hpcbench.kinds.collective.present.plan_table import case_table, group_table
 from hpcbench.kinds.collective.present.result_table import DEFINITION, result_table
 from hpcbench.kinds.collective.present.summary import communication, row_of
@@ -15,7 +15,7 @@ from hpcbench.kinds.kind import Presenter
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Workload
 from hpcbench.reduce.results import CaseResult
-from hpcbench.views.chart import Chart, HeatMapWords
+from hpcbench.views.chart import Chart, HeatMapCase
 from hpcbench.views.table import Table
 from hpcbench.views.words import distinct
 
@@ -65,13 +65,9 @@ class CollectivePresenter(Presenter):
         """Yield a chart a collective."""
         return charts(items, derived)
 
-    def heat_map_words(self, work: Workload) -> HeatMapWords:
+    def heat_map_case(self, case: Case) -> HeatMapCase:
         """Return what is called, and how."""
-        return heat_map_words(_checked(work))
-
-    def heat_map_order(self, case: Case) -> tuple[int, ...]:
-        """Return a sort key for the case that tells most."""
-        return heat_map_order(case)
+        return heat_map_case(case)
 
     def row(self, item: CaseResult, record: Any) -> Mapping[str, Any]:
         """Return what a collective is, and its bandwidths."""

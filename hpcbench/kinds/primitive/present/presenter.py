@@ -8,7 +8,7 @@ from typing import Any
 from hpcbench.kinds.kind import Presenter
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.kinds.primitive.present.charts import charts, heat_map_order, heat_map_words
+from hpcbench.kinds.primitive.present.charts import charts, heat_map_case
 from hpcbench.kinds.primitive.present.listing import primitive_lines
 from hpcbench.kinds.primitive.present.plan_table import case_table, group_table
 from hpcbench.kinds.primitive.present.result_table import DEFINITIONS, result_table
@@ -17,7 +17,7 @@ from hpcbench.kinds.primitive.present.words import span_words
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Workload
 from hpcbench.reduce.results import CaseResult
-from hpcbench.views.chart import Chart, HeatMapWords
+from hpcbench.views.chart import Chart, HeatMapCase
 from hpcbench.views.table import Line, Table
 
 
@@ -56,14 +56,9 @@ class PrimitivePresenter(Presenter):
         """Yield a chart a problem."""
         return charts(items, derived)
 
-    def heat_map_words(self, work: Workload) -> HeatMapWords:
+    def heat_map_case(self, case: Case) -> HeatMapCase:
         """Return what is called, and how."""
-        assert isinstance(work, Primitive)
-        return heat_map_words(work)
-
-    def heat_map_order(self, case: Case) -> tuple[int, ...]:
-        """Return a sort key for the case that tells most."""
-        return heat_map_order(case)
+        return heat_map_case(case)
 
     def row(self, item: CaseResult, record: Any) -> Mapping[str, Any]:
         """Return the problem, who solves it, rates and comparisons."""

@@ -8,7 +8,7 @@ from typing import Any
 from hpcbench.kinds.kind import CountedCall, Presenter
 from hpcbench.kinds.training.derive.record import NOTHING_KNOWN
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.present.charts import charts, heat_map_order, heat_map_words
+from hpcbench.kinds.training.present.charts import charts, heat_map_case
 from hpcbench.kinds.training.present.listing import training_lines
 from hpcbench.kinds.training.present.plan_table import case_table, group_table, tried_lines
 from hpcbench.kinds.training.present.result_table import definitions, result_table
@@ -18,7 +18,7 @@ from hpcbench.kinds.training.present.words import span_words
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Workload
 from hpcbench.reduce.results import CaseResult
-from hpcbench.views.chart import Chart, HeatMapWords
+from hpcbench.views.chart import Chart, HeatMapCase
 from hpcbench.views.table import Line, Table
 
 
@@ -70,14 +70,9 @@ class TrainingPresenter(Presenter):
         """Yield a chart a model and number of ranks."""
         return charts(items, derived)
 
-    def heat_map_words(self, work: Workload) -> HeatMapWords:
+    def heat_map_case(self, case: Case) -> HeatMapCase:
         """Return what is trained, and how."""
-        assert isinstance(work, Training)
-        return heat_map_words(work)
-
-    def heat_map_order(self, case: Case) -> tuple[int, ...]:
-        """Return a sort key for the case that tells most."""
-        return heat_map_order(case)
+        return heat_map_case(case)
 
     def row(self, item: CaseResult, record: Any) -> Mapping[str, Any]:
         """Return model, step, rates, phases, memory and comparisons."""
