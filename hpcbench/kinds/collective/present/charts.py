@@ -49,10 +49,10 @@ ROW_COLUMNS = (
     Column("busbw", "bus bandwidth", Show.GB_PER_S, "GB/s", better="more", optional=True))
 
 
-def charts(items: Sequence[CaseResult], records: Records) -> Iterator[Chart]:
+def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[Chart]:
     """Yield the charts of the cases that have statistics."""
     for group in groups(items):
-        yield _dots(group, records) if len(group.sizes) == 1 else _lines(group, records)
+        yield _dots(group, derived) if len(group.sizes) == 1 else _lines(group, derived)
 
 
 def _lines(group: SeriesGroup, records: Records) -> LineChart:

@@ -71,14 +71,14 @@ Key = tuple[str, ...]
 Records = Mapping[str, PrimitiveRecord]
 
 
-def charts(items: Sequence[CaseResult], records: Records) -> Iterator[BarChart]:
+def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     """Yield the charts of the cases that have statistics: one a problem."""
     problems: dict[Key, list[CaseResult]] = defaultdict(list)
     for item in items:
         if item.statistics is not None:
             problems[_key(item)].append(item)
     for key, same in problems.items():
-        yield from _charts(key, same, records)
+        yield from _charts(key, same, derived)
 
 
 def _key(item: CaseResult) -> Key:

@@ -54,14 +54,14 @@ Key = tuple[str, ...]
 Records = Mapping[str, TrainingRecord]
 
 
-def charts(items: Sequence[CaseResult], records: Records) -> Iterator[BarChart]:
+def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     """Yield the charts of the trainings that have statistics, and train: one a model and ranks."""
     groups: dict[Key, list[CaseResult]] = defaultdict(list)
     for item in items:
         if item.statistics is not None and training_of(item.case).trains:
             groups[_key(item)].append(item)
     for key, same in groups.items():
-        yield from _charts(key, same, records)
+        yield from _charts(key, same, derived)
 
 
 def _key(item: CaseResult) -> Key:
