@@ -19,10 +19,11 @@ from hpcbench.backends.tools import COMPILER, tool_facts
 from hpcbench.config.load import load_config
 from hpcbench.errors import ExitCode
 from hpcbench.launch.workers.environment import worker_environment
+from hpcbench.launch.workers.messages import FailureAnswer, RehearsalAnswer, RehearsalRequest
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.plan.case import Case, Plan, case_to_json
+from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.dry_run_lines import Trial, print_trials
 
@@ -91,14 +92,13 @@ class _Rehearsal:
     def trial(self, case: Case) -> Trial:
         """Have the case set up and called once."""
         self._worker = worker = self._worker or self._hire()
-        worker.send({"do": "rehearse", "case": case_to_json(
-            replace(case, workload=case.workload.rehearsed()))})
+        worker.send(RehearsalRequest(replace(case, workload=case.workload.rehearsed())))
         in_time = worker.wait(case.timeout_s)
         answer = worker.receive() if in_time else None
-        if answer and answer["outcome"] == "ok":
-            calls = tuple((name, *counted) for name, counted in answer["calls"].items())
+        if isinstance(answer, RehearsalAnswer):
+            calls = tuple((name, *counted) for name, counted in answer.calls.items())
             return Trial(case, "accepted", "", calls)
-        reason = (answer["cause"] if answer else worker.how_it_ended() if in_time
-                  else f"no end in {case.timeout_s:g} s")
+        reason = (answer.cause if isinstance(answer, FailureAnswer)
+                  else worker.how_it_ended() if in_time else f"no end in {case.timeout_s:g} s")
         self._dismiss()
-        return Trial(case, "refused", str(reason))
+        return Trial(case, "refused", reason)

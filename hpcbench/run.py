@@ -13,6 +13,7 @@ from pathlib import Path
 from hpcbench import __version__
 from hpcbench.backends.availability import RankFacts
 from hpcbench.backends.tools import wanted_tools
+from hpcbench.config.schema import Fault
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.clocks.synchronization import Clocks
 from hpcbench.launch.folders.rank_folders import Places, find_places, leave, told_apart
@@ -194,7 +195,8 @@ def _measure(
             comm=comm, plan=plan, resolution=resolution, required=frozenset(plan.config["require"]),
             rendezvous=job_rendezvous(network, topology, plan, ranks),
             socket_env=socket_env(network),
-            faults=plan.config["fault"], inline=plan.config["launch"]["inline"], stop=stop,
+            faults=tuple(Fault(**fault) for fault in plan.config["fault"]),
+            inline=plan.config["launch"]["inline"], stop=stop,
             journal=journal, report=report, clocks=clocks,
             budget_s=run_budget_s(plan, len(resolution.devices)),
             canary=job_canary(plan, ranks), history=history, folder=places.folder.path,

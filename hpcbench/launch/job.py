@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from hpcbench.config.schema import Fault
 from hpcbench.launch.clocks.synchronization import Clocks
 from hpcbench.launch.probe import Resolution
 from hpcbench.launch.ranks.communicator import Communicator
@@ -24,7 +24,7 @@ Report = Callable[[Case, str, str, float, int, int], None]
 class Job:
     """Everything a supervisor works from. ``socket_env`` goes to every worker.
 
-    ``faults`` are the config's faults as plain values, ``required`` backends whose skips fail;
+    ``faults`` are the config's faults, ``required`` backends whose skips fail;
     ``history`` is what earlier attempts have done; ``folder`` is that of the results;
     ``hosts`` are each rank's as messages name it;
     ``budget_s`` is for the timed loop of one run of a case; ``canary`` is None if there is none.
@@ -36,7 +36,7 @@ class Job:
     required: frozenset[str]
     rendezvous: Rendezvous
     socket_env: Mapping[str, str]
-    faults: Sequence[Mapping[str, Any]]
+    faults: Sequence[Fault]
     inline: bool
     stop: StopRequests
     journal: Journal

@@ -8,16 +8,17 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from hpcbench.config.schema import Fault
 from hpcbench.launch.job import Job
 from hpcbench.launch.probe import Resolution
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms
 from hpcbench.launch.recording import canary_note, heard, record
 from hpcbench.launch.verdicts.final_case import LastCase, give_up, guard
 from hpcbench.launch.workers.inline_worker import InlineWorker
+from hpcbench.launch.workers.messages import CaseRequest
 from hpcbench.launch.workers.worker_group import Crew, Guard, Hearing, NoAgreement
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.launch.workers.worker_process import WorkerHandle
@@ -193,9 +194,9 @@ class _Team:
         if job.comm.rank == 0:
             job.journal.mark(BEGIN_NOTE, RunKey(
                 case.case_id, self._shift.turn.launch, self._shift.turn.pass_index)._asdict())
-        faults = [fault for fault in job.faults
-                  if fault["rank"] == members.rank and _matches(fault["case"], case)]
-        hearing = self._heard(case, self._terms(
+        faults = tuple(fault for fault in job.faults
+                       if fault.rank == members.rank and _matches(fault.case, case))
+        hearing = self._heard(self._request(
             case, job.resolution.devices[case.case_id], faults))
         window = (began_ns, time.perf_counter_ns())
         job.journal.append(heard(
@@ -215,7 +216,7 @@ class _Team:
         """
         if (canary := self._canary) is None:
             return ""
-        hearing = self._heard(canary, self._terms(canary, "cpu", []))
+        hearing = self._heard(self._request(canary, "cpu"))
         self._job.journal.note("canary", canary_note(
             canary, self._shift.turn, hearing, self.crew.rows()))
         self._canary_at = time.monotonic()
@@ -223,30 +224,24 @@ class _Team:
             self._canary = None
         return hearing.stop
 
-    def _heard(self, case: Case, terms: Mapping[str, Any]) -> Hearing:
+    def _heard(self, request: CaseRequest) -> Hearing:
         """Have the crew run a case; end the job if the supervisors cannot agree on how it ended."""
         began_ns = time.perf_counter_ns()
         try:
-            return self.crew.run(case, self._next_number(), terms)
+            return self.crew.run(request)
         except NoAgreement as lost:
             give_up(self._job, LastCase(
-                case, self._shift.turn, began_ns, self._members, lost.evidence,
+                request.case, self._shift.turn, began_ns, self._members, lost.evidence,
                 self.crew.rows(), f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
             raise
 
-    def _terms(
-        self, case: Case, device: str, faults: Sequence[Mapping[str, Any]],
-    ) -> dict[str, Any]:
-        """Return what a worker needs beside the case."""
-        return {"device": device, "faults": list(faults),
-                "clock": self._job.clocks.model.to_json(),
-                "budget_s": within_timeout_s(self._job.budget_s, case.timeout_s),
-                "precision": self._job.plan.config["measure"]["precision"]}
-
-    def _next_number(self) -> int:
-        """Return a number that no other case of the job has, the same on all members."""
+    def _request(self, case: Case, device: str, faults: tuple[Fault, ...] = ()) -> CaseRequest:
+        """Return the request to run a case, with a number that is the same on all members."""
         self._number += 1
-        return self._number
+        return CaseRequest(
+            case, self._number, device, faults, self._job.clocks.model,
+            within_timeout_s(self._job.budget_s, case.timeout_s),
+            self._job.plan.config["measure"]["precision"])
 
 
 def _hiring(job: Job, pool: WorkerPool, shift: _Shift) -> Callable[[], WorkerHandle]:
