@@ -17,7 +17,9 @@ import psutil
 
 from hpcbench.backends.tools import COMPILER, tool_facts
 from hpcbench.config.load import load_config
+from hpcbench.config.schema import Launch
 from hpcbench.errors import ExitCode
+from hpcbench.launch.setup import memory_limit_bytes
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.launch.workers.messages import FailureAnswer, RehearsalAnswer, RehearsalRequest
 from hpcbench.launch.workers.worker_pool import WorkerPool
@@ -35,18 +37,18 @@ def dry_run(
 
     Returns FINDINGS if torch refused a case. Raises ConfigError and LaunchError.
     """
-    plan = make_plan(load_config(config, overrides), world_size)
-    refused = print_trials(plan, trials(plan))
+    checked = load_config(config, overrides)
+    plan = make_plan(checked, world_size)
+    refused = print_trials(plan, trials(plan, checked.launch))
     return ExitCode.FINDINGS if refused else ExitCode.OK
 
 
-def trials(plan: Plan) -> Iterator[Trial]:
+def trials(plan: Plan, launch: Launch) -> Iterator[Trial]:
     """Yield what came of each case, in the order of the plan."""
-    launch = plan.config["launch"]
-    env = worker_environment(os.environ, launch["pass_env"], {})
-    limit = int((launch["memory_limit_gb"] or 0) * 1e9)
-    with WorkerPool(env, SharedProgress.create(1), kinds=plan.kinds, memory_limit_bytes=limit,
-                    ready_timeout_s=launch["init_timeout_s"]) as pool, \
+    env = worker_environment(os.environ, launch.pass_env, {})
+    with WorkerPool(env, SharedProgress.create(1), kinds=plan.kinds,
+                    memory_limit_bytes=memory_limit_bytes(launch),
+                    ready_timeout_s=launch.init_timeout_s) as pool, \
             _Rehearsal(lambda: pool.hire(())) as rehearsal:
         for case in plan.cases:
             yield _not_tried(case) or rehearsal.trial(case)

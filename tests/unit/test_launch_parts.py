@@ -19,11 +19,12 @@ from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.config.load import check_config
 from hpcbench.config.schema import Fault
 from hpcbench.errors import LaunchError
+from hpcbench.launch.machine import version_mix
 from hpcbench.launch.probe import resolve
 from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, lonely_fix
 from hpcbench.launch.ranks.session import check_launch
-from hpcbench.launch.setup import most_rows, version_mix
+from hpcbench.launch.setup import most_rows
 from hpcbench.launch.verdicts.watchdog import inline_evidence
 from hpcbench.launch.workers import processes
 from hpcbench.launch.workers.channel import socket_pair, supervisor_channel, worker_channel
