@@ -29,7 +29,7 @@ import numpy as np
 from hpcbench.launch.clocks.synchronization import synchronise
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.session import open_session
-from hpcbench.measure.clock import ClockModel, bound_at, to_global
+from hpcbench.trace.clock import ClockModel, bound_at, to_global
 
 SECOND = 10**9
 OFFSETS_NS = (5, 10**15 + 7, -3 * 10**14, 123_456_789)

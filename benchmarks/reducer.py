@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from hpcbench.measure.clock import ClockModel  # noqa: E402
 from hpcbench.plan.case import Plan, plan_to_json  # noqa: E402
 from hpcbench.reduce.reduce import reduce_folder  # noqa: E402
+from hpcbench.trace.clock import ClockModel  # noqa: E402
 from hpcbench.trace.journal import Journal, journal_path  # noqa: E402
 from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, Flag, Header, Samples  # noqa: E402
 from hpcbench.trace.sealed import seal, trace_path  # noqa: E402

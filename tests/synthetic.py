@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from hpcbench.kinds.collective.plan.workload import Collective
-from hpcbench.measure.clock import ClockCheck, ClockModel, SyncRecord
 from hpcbench.plan.case import Case, Plan, case_id, plan_to_json
 from hpcbench.plan.order import generations, shuffled
+from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import (
     NO_DEVICE_TIME,

@@ -10,39 +10,18 @@ import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather",
-    "scatter", "send_recv", "barrier",
-)
-COLLECTIVE_ALIASES: Mapping[str, str] = MappingProxyType({
-    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all", "sendrecv": "send_recv",
-})
+from hpcbench.operations.sizes import DTYPE_BYTES as DTYPE_BYTES
 
 BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DEVICE_TYPES = ("cpu", "cuda", "mps")
 
-DTYPE_BYTES: Mapping[str, int] = MappingProxyType({
-    "fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1,
-})
-"""Bytes per element of every dtype."""
 DTYPES = tuple(DTYPE_BYTES)
 DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({
     "float32": "fp32", "float": "fp32", "float64": "fp64", "double": "fp64",
     "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "int": "int32", "long": "int64",
 })
 FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
-TRAINING_DTYPES = ("fp32", "bf16", "fp16")
-OPTIMIZERS = ("adamw", "sgd")
-CHECKPOINTINGS = ("none", "selective", "operators", "full")
-"""Which activations a training keeps for the backward pass, and which it computes again."""
-COMMUNICATIONS = ("on", "off", "only")
-"""Whether a training step communicates, does all but that, or nothing but that."""
-OWN_LIBRARY = "hpcbench"
-LIBRARIES = (OWN_LIBRARY, "transformers")
-"""Whose model of the shape is trained."""
-
 SPLITS = ("even", "linear", "one_heavy", "zero")
 """How the data are divided among the ranks (docs/method.md)."""
 OPS = ("sum", "prod", "min", "max", "avg")

@@ -9,11 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from hpcbench.config import names
 from hpcbench.config.axes import named
 from hpcbench.kinds.registry import kind_aliases, kinds
+from hpcbench.operations.collectives import collective_aliases, collective_names
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 Kind = Annotated[str, named(kinds(), kind_aliases())]
-CollectiveName = Annotated[str, named(names.COLLECTIVES, names.COLLECTIVE_ALIASES)]
+CollectiveName = Annotated[str, named(collective_names(), collective_aliases())]
 Backend = Annotated[str, named(names.BACKENDS)]
 Device = Annotated[str, named(names.DEVICES)]
 DeviceType = Annotated[str, named(names.DEVICE_TYPES, {"metal": "mps"})]

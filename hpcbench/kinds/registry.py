@@ -10,12 +10,13 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import hpcbench.kinds
-from hpcbench.kinds.kind import KindSpec, Planner
+from hpcbench.entry_points import offers
+from hpcbench.errors import PluginError
+from hpcbench.kinds.kind import KindSpec, Planner, Presenter, UnusablePresenter
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case
@@ -28,7 +29,8 @@ ENTRY_POINTS = "hpcbench.kinds"
 def kinds() -> Mapping[str, KindSpec]:
     """Return the kinds that are installed, by name, in the order in which they are listed.
 
-    What is installed does not change while a process runs, so it is looked up once.
+    A plug-in that cannot be imported counts as a kind of the entry point's name; its cases are
+    skips. What is installed does not change while a process runs, so it is looked up once.
     """
     return _scan()[0]
 
@@ -43,18 +45,18 @@ def broken_kinds() -> Mapping[str, str]:
 def _scan() -> tuple[Mapping[str, KindSpec], Mapping[str, str]]:
     specs = {spec.name: spec for spec in _rooms()}
     broken: dict[str, str] = {}
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: (one.name, one.value)):
-        try:
-            spec = point.load()
-        except (Exception, SystemExit) as error:  # a plug-in costs only its own cases
-            broken[point.name] = f"{type(error).__name__}: {error}"
-            continue
-        if not isinstance(spec, KindSpec):
-            broken[point.name] = f"{point.value} is no KindSpec"
+    for offer in offers(ENTRY_POINTS):
+        spec = offer.value
+        if offer.problem:
+            broken[offer.name] = offer.problem
+        elif not isinstance(spec, KindSpec):
+            broken[offer.name] = f"{offer.origin} offers a {type(spec).__name__}, no KindSpec"
         elif spec.name in specs:
-            broken[point.name] = f"there is a kind {spec.name} already"
+            broken[offer.name] = f"there is a kind {spec.name} already"
         else:
             specs[spec.name] = spec
+    for name, problem in broken.items():
+        specs.setdefault(name, KindSpec(name, "", "", "", "", "", problem=problem))
     ordered = sorted(specs.values(), key=lambda one: (one.order, one.name))
     return MappingProxyType({spec.name: spec for spec in ordered}), MappingProxyType(broken)
 
@@ -68,6 +70,16 @@ def _rooms() -> Iterator[KindSpec]:
 def planner_of(case: Case) -> Planner:
     """Return a planner of a case's kind. Raises KeyError if the kind is not installed."""
     return kinds()[case.kind].planner()
+
+
+@cache
+def presenter_of(kind: str) -> Presenter:
+    """Return the presenter of a kind; what shows any case where the kind has none that works."""
+    spec = kinds().get(kind)
+    try:
+        return spec.presenter() if spec else Presenter()
+    except PluginError as error:
+        return UnusablePresenter(str(error))
 
 
 def kind_aliases() -> dict[str, str]:

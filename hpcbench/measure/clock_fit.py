@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hpcbench.measure.clock import MAX_DRIFT, ClockCheck, ClockModel, Floats
+from hpcbench.trace.clock import MAX_DRIFT, ClockCheck, ClockModel, Floats
 
 _SLOPE_ERRORS = 15
 """Standard errors that the slope is trusted to. Noise on overloaded cores is neither normal nor

@@ -16,13 +16,10 @@ gloo and MPI say nothing. What goes to a file of its own (``NCCL_DEBUG_FILE``) i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-LIBRARY = "library"
-"""The key of a record's detail that holds `LibraryChoices.to_json`, where anything was said."""
-UNKNOWN = "unknown"
-_AND = " + "
+from hpcbench.trace.library_choices import LibraryChoices, different
+
 _LONGEST_LINE = 4096
 """Longer ones are nothing that a library says of itself (NCCL's and UCS's have up to 1024)."""
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
@@ -42,30 +39,6 @@ _UCX = re.compile(
     r"(?:(self|intra-node|inter-node) cfg#\d+ |ep_cfg\[\d+\]: )[^\n]*?tag\(([^)\n]+)\)")
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryChoices:
-    """What the libraries said; each a tuple of different texts in the order they were said.
-
-    ``channels`` are numbers of channels that a call used, else what the communicator has (``up to
-    24``).
-    """
-
-    algorithm: tuple[str, ...] = ()
-    protocol: tuple[str, ...] = ()
-    channels: tuple[str, ...] = ()
-    transport: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, str]:
-        """Return one text for each, ``unknown`` where nothing was said, ``A + B`` for several."""
-        return {name: _AND.join(getattr(self, name)) or UNKNOWN for name in self.__slots__}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, str]) -> LibraryChoices:
-        """Rebuild what `to_json` gave."""
-        return cls(**{name: () if data[name] == UNKNOWN else tuple(data[name].split(_AND))
-                      for name in cls.__slots__})
-
-
 def read_choices(case_text: str, earlier: LibraryChoices | None = None) -> LibraryChoices:
     """Return what a worker printed of one case says.
 
@@ -75,24 +48,13 @@ def read_choices(case_text: str, earlier: LibraryChoices | None = None) -> Libra
     earlier = earlier or LibraryChoices()
     said = "\n".join(line for line in case_text.split("\n") if len(line) <= _LONGEST_LINE)
     called = list(_calls(said))
-    used = _different(call.channels for call in called)
+    used = different(call.channels for call in called)
     return LibraryChoices(
-        algorithm=_different(call.algorithm for call in called),
-        protocol=_different(call.protocol for call in called),
+        algorithm=different(call.algorithm for call in called),
+        protocol=different(call.protocol for call in called),
         channels=used or _made(said) or tuple(
             text for text in earlier.channels if text.startswith("up to")),
-        transport=_different([earlier.transport, _transports(said)]))
-
-
-def merged(choices: Iterable[LibraryChoices]) -> LibraryChoices:
-    """Return what several ranks said of one case; most say nothing of algorithm and protocol."""
-    every = list(choices)
-    used = _different(tuple(text for text in item.channels if text.isdecimal()) for item in every)
-    return LibraryChoices(
-        algorithm=_different(item.algorithm for item in every),
-        protocol=_different(item.protocol for item in every),
-        channels=used or _different(item.channels for item in every),
-        transport=_different(item.transport for item in every))
+        transport=different([earlier.transport, _transports(said)]))
 
 
 def _calls(text: str) -> Iterator[LibraryChoices]:
@@ -123,7 +85,7 @@ def _transports(text: str) -> tuple[str, ...]:
     nccl = ((_kind(match[1].strip()),) for match in _VIA.finditer(text))
     ucc = ((f"{match[1]}/{match[2]}",) for match in _UCC_CALL.finditer(text))
     ucx = ((match[2],) for match in _UCX.finditer(text) if match[1] != "self")
-    return _different([*nccl, *ucc, *ucx])
+    return different([*nccl, *ucc, *ucx])
 
 
 def _kind(said: str) -> str:
@@ -133,7 +95,3 @@ def _kind(said: str) -> str:
     if said.startswith("P2P/indirect"):
         return "P2P/indirect"
     return "SHM" if said == "direct shared memory" else said
-
-
-def _different(texts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text for several in texts for text in several))

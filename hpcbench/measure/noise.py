@@ -11,18 +11,15 @@ them at the same time, as they run the sweep; else ranks that share a core would
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hpcbench.measure.garbage import no_garbage_collection
+from hpcbench.trace.noise import FixedWork, Noise
 
 Clock = Callable[[], int]
-
-NOISE_NOTE = "noise"
-"""The note in which a rank records `measure_noise` before the sweep."""
 
 MIN_DETOUR_NS = 2000
 """A gap shorter than this is not counted, however fast the loop is: switching to another thread and
@@ -36,46 +33,6 @@ for which the scheduler lets another process run."""
 _WORK_SIZES = (1000, 500_000)
 """Least and most numbers to add up; a clock that is too coarse to time them would ask for more."""
 _MIN_LOOPS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """What a rank lost to others while it did nothing but read the clock.
-
-    ``stolen_share`` is the time inside detours (gaps longer than ``threshold_ns``) over all
-    ``seconds``; ``median_step_ns`` is what one turn of the loop takes undisturbed.
-    """
-
-    seconds: float
-    n_detours: int
-    stolen_share: float
-    longest_ns: int
-    median_step_ns: float
-    threshold_ns: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Noise:
-        """Rebuild what `to_json` gave. Raises TypeError for anything else."""
-        return cls(**data)
-
-
-@dataclass(frozen=True, slots=True)
-class FixedWork:
-    """How unequal the times of equal pieces of work are: ratios to the median, and sd over mean."""
-
-    n_loops: int
-    median_ns: float
-    cv: float
-    p99_over_median: float
-    max_over_median: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
 
 
 def measure_noise(seconds: float = 0.5) -> dict[str, Any]:

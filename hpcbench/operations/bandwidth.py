@@ -1,14 +1,14 @@
 """Algorithm and bus bandwidth of a collective, as nccl-tests defines them.
 
-Source of the factors: nccl-tests, doc/PERFORMANCE.md. A rate is derived once, from one time;
-rates are never averaged (the mean of rates is not the rate of the mean time).
+A rate is derived once, from one time; rates are never averaged (the mean of rates is not the rate
+of the mean time).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.operations.collectives import collective_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,35 +20,9 @@ class Bandwidth:
 
 
 def busbw_factor(collective: str, world_size: int) -> float | None:
-    """Return busbw / algbw for ``world_size`` ranks; None for barrier, which moves no data.
+    """Return busbw / algbw for ``world_size`` ranks.
 
-    0 for one rank, also where nccl-tests says 1 (broadcast, reduce, send_recv): nothing crosses a
-    link. Parts of different sizes have the factor of equal ones, as nccl-tests' alltoallv does.
-    Raises KeyError for an unknown collective.
+    None for a barrier, which moves no data, and for a collective that is not installed. Parts of
+    different sizes have the factor of equal ones, as nccl-tests' alltoallv does.
     """
-    n = world_size
-    factor = {
-        "all_reduce": 2 * (n - 1) / n,
-        "all_gather": (n - 1) / n,
-        "reduce_scatter": (n - 1) / n,
-        "all_to_all": (n - 1) / n,
-        "gather": (n - 1) / n,
-        "scatter": (n - 1) / n,
-        "broadcast": 1.0,
-        "reduce": 1.0,
-        "send_recv": 1.0,
-        "barrier": None,
-    }[collective]
-    return 0.0 if factor is not None and n == 1 else factor
-
-
-def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth | None:
-    """Return S / t and S / t x factor; None for barrier and for a time that is not positive.
-
-    Of several groups at once the rates are those of one group, in the time of the slowest.
-    """
-    factor = busbw_factor(workload.collective, world_size // workload.groups)
-    if factor is None or not time_s > 0:
-        return None
-    algbw = workload.size_bytes / time_s
-    return Bandwidth(algbw, algbw * factor)
+    return collective_spec(collective).busbw_factor(world_size)

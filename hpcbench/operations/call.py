@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
+from hpcbench.operations.collectives import collective_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,10 @@ class Call:
 
 
 def calls_of(names: Iterable[str], dtype: str, split: str = "even") -> tuple[Call, ...]:
-    """Return the calls of these collectives; what reduces sums, and ``split`` is all_to_all's."""
-    return tuple(Call(name, dtype, "sum" if name in _REDUCTIONS else None,
-                      split if name == "all_to_all" else "even") for name in names)
+    """Return the calls of these collectives; what reduces sums.
+
+    ``split`` is that of the pairwise ones (all_to_all); all others have equal parts.
+    """
+    specs = [collective_spec(name) for name in names]
+    return tuple(Call(spec.name, dtype, "sum" if spec.has_op else None,
+                      split if spec.pairwise else "even") for spec in specs)

@@ -13,9 +13,15 @@ of every rank's buffer goes to rank d, so this is n times the largest part.
 
 from __future__ import annotations
 
-from hpcbench.config.names import DTYPE_BYTES
-from hpcbench.plan.support import COLLECTIVE_TRAITS
+from collections.abc import Mapping
+from types import MappingProxyType
 
+from hpcbench.operations.collectives import collective_spec
+
+DTYPE_BYTES: Mapping[str, int] = MappingProxyType({
+    "fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1,
+})
+"""Bytes per element of every dtype."""
 PART_BYTES = 16
 """A rank's part is a multiple of this."""
 
@@ -43,14 +49,14 @@ def part_counts(split: str, world_size: int, count: int) -> list[int]:
 def rounded(
     collective: str, dtype: str, world_size: int, requested_bytes: int, split: str = "even",
 ) -> tuple[int, int]:
-    """Return (size_bytes, count) of a collective over ``world_size`` ranks; (0, 0) for barrier.
+    """Return (size_bytes, count) of a collective over ``world_size`` ranks; (0, 0) if no data move.
 
     ``size_bytes`` is at most ``requested_bytes``, and 0 if nothing is left after rounding.
     """
-    if collective == "barrier":
+    spec, element = collective_spec(collective), DTYPE_BYTES[dtype]
+    if not spec.moves_data:
         return 0, 0
-    element = DTYPE_BYTES[dtype]
-    if not COLLECTIVE_TRAITS[collective].split:
+    if not spec.split:
         count = requested_bytes // element
         return count * element, count
     units = _units(collective, split, world_size)
@@ -61,15 +67,15 @@ def rounded(
 
 def smallest_bytes(collective: str, dtype: str, world_size: int, split: str = "even") -> int:
     """Return the smallest size that is not rounded to nothing."""
-    if COLLECTIVE_TRAITS[collective].split:
+    if collective_spec(collective).split:
         return PART_BYTES * _units(collective, split, world_size)
     return DTYPE_BYTES[dtype]
 
 
 def _units(collective: str, split: str, world_size: int) -> int:
-    """Return S in units: of the sum of the parts, or n times the largest for all_to_all."""
+    """Return S in units: of the sum of the parts, or n times the largest if it is pairwise."""
     shares = weights(split, world_size)
-    return world_size * max(shares) if collective == "all_to_all" else sum(shares)
+    return world_size * max(shares) if collective_spec(collective).pairwise else sum(shares)
 
 
 def rank_bytes(
@@ -78,14 +84,13 @@ def rank_bytes(
     """Return the bytes of all buffers of the rank that holds most, for size ``size_bytes``.
 
     The kept input, the buffer the collective writes, and the expected result: in place the
-    written buffer has the larger of the two sizes, broadcast keeps no input of its own.
+    written buffer has the larger of the two sizes.
     """
-    shares = weights(split, world_size)
+    spec, shares = collective_spec(collective), weights(split, world_size)
     units = _units(collective, split, world_size)
     part = size_bytes * max(shares) // units
-    source = part if collective in ("all_gather", "gather") else size_bytes
-    if collective == "all_to_all":
-        source = size_bytes * sum(shares) // units
-    result = part if collective in ("reduce_scatter", "scatter") else size_bytes
+    bytes_of = {"whole": size_bytes, "part": part, "nothing": 0}
+    source = size_bytes * sum(shares) // units if spec.pairwise else bytes_of[spec.source]
+    result = bytes_of[spec.result]
     written = max(source, result) if in_place else result
-    return written + result + (0 if collective == "broadcast" else source)
+    return written + result + source

@@ -11,38 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hpcbench.config.names import COLLECTIVES, DTYPES, FLOATING_DTYPES, OPS
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveTraits:
-    """Which options a collective has, and how its size is counted.
-
-    ``split``: the size is that of all ranks' parts together (all_gather), not of one buffer.
-    ``uneven``: the parts may differ in size. ``in_place`` lists the forms that torch has, the
-    default first; None where there is no buffer.
-    """
-
-    has_op: bool = False
-    has_root: bool = False
-    in_place: tuple[bool, ...] | None = (False, True)
-    split: bool = False
-    uneven: bool = False
-    min_world_size: int = 1
-
-
-COLLECTIVE_TRAITS: Mapping[str, CollectiveTraits] = MappingProxyType({
-    "all_reduce": CollectiveTraits(has_op=True, in_place=(True,)),
-    "all_gather": CollectiveTraits(split=True, uneven=True),
-    "reduce_scatter": CollectiveTraits(has_op=True, split=True, uneven=True),
-    "all_to_all": CollectiveTraits(in_place=(False,), split=True, uneven=True),
-    "broadcast": CollectiveTraits(has_root=True, in_place=(True,)),
-    "reduce": CollectiveTraits(has_op=True, has_root=True, in_place=(True,)),
-    "gather": CollectiveTraits(has_root=True, in_place=(False,), split=True),
-    "scatter": CollectiveTraits(has_root=True, in_place=(False,), split=True),
-    "send_recv": CollectiveTraits(in_place=(False,), min_world_size=2),
-    "barrier": CollectiveTraits(in_place=None),
-})
+from hpcbench.config.names import DTYPES, FLOATING_DTYPES, OPS
+from hpcbench.operations.collectives import CollectiveSpec, collective_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +31,6 @@ class BackendTraits:
     even_only: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     min_world_size: int = 1
-    collectives: tuple[str, ...] = COLLECTIVES
     dtypes: tuple[str, ...] = DTYPES
     ops: tuple[str, ...] = OPS
     not_in_place: frozenset[str] = frozenset()
@@ -119,20 +88,35 @@ def unsupported(
     split: str = "even",
 ) -> str | None:
     """Return why the backend cannot do this anywhere, or None if nothing is known against it."""
-    traits, forms = BACKEND_TRAITS[backend], COLLECTIVE_TRAITS[collective].in_place
+    traits, spec = BACKEND_TRAITS[backend], collective_spec(collective)
     if device not in traits.devices:
         return f"{backend} does not run on {device}, only on {' or '.join(traits.devices)}"
-    if collective not in traits.collectives or (collective, device) in traits.excluded:
-        return f"{backend} has no {collective} on {device}"
+    if reason := _absent(backend, device, spec):
+        return reason
     if dtype not in traits.dtypes or (op is not None and op not in traits.ops):
         return f"{backend} has no {op or collective} of {dtype}"
     if op == "avg" and dtype not in FLOATING_DTYPES:
         return f"avg is defined for floating dtypes only, not for {dtype}"
-    if in_place is not None and forms is not None and in_place not in forms:
+    if in_place is not None and spec.in_place is not None and in_place not in spec.in_place:
         return f"{collective} has no {'in-place' if in_place else 'out-of-place'} form"
     if in_place and collective in traits.not_in_place:
         return f"{backend} has no in-place {collective}"
     return None if split == "even" else _uneven(backend, collective, in_place)
+
+
+def _absent(backend: str, device: str, spec: CollectiveSpec) -> str | None:
+    """Return why the backend has no such collective, or None.
+
+    A plug-in's collective is there on the backends that it names and that have what it calls.
+    """
+    if spec.problem:
+        return spec.problem
+    excluded = BACKEND_TRAITS[backend].excluded
+    if (spec.name, device) in excluded or (
+            spec.backends and backend.partition("/")[0] not in spec.backends):
+        return f"{backend} has no {spec.name} on {device}"
+    return next((f"{backend} has no {name} on {device}, which {spec.name} calls"
+                 for name in spec.calls if (name, device) in excluded), None)
 
 
 def _uneven(backend: str, collective: str, in_place: bool | None) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hpcbench.kinds.moved import moved_name
 from hpcbench.operations.call import Call
 
 
@@ -116,3 +117,8 @@ class UnknownWorkload(Workload):
     def to_json(self) -> dict[str, Any]:
         """Return what was stored."""
         return dict(self.data)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a workload of a kind, which plug-ins for 0.1 import from here."""
+    return moved_name(__name__, name)

@@ -16,7 +16,7 @@ def other_than_asked(
 ) -> str | None:
     """Return what carried the case instead of its backend, None if nothing says that.
 
-    ``choices`` is `measure.library_log.LibraryChoices.to_json`.
+    ``choices`` is `trace.library_choices.LibraryChoices.to_json`.
     """
     used = choices["transport"].split(" + ")
     if layer := backend.partition("ucc/tl/")[2]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.measure.clock import MAX_DRIFT, ClockModel, SyncRecord, bound_at, to_global
 from hpcbench.reduce.results import CaseSamples, Clocks, Finding
+from hpcbench.trace.clock import MAX_DRIFT, ClockModel, SyncRecord, bound_at, to_global
 from hpcbench.trace.container import expected_content
 from hpcbench.trace.source import TraceSource, sync_records
 from hpcbench.units import rank_list

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from hpcbench.measure.noise import NOISE_NOTE, Noise
 from hpcbench.reduce.results import Finding
+from hpcbench.trace.noise import NOISE_NOTE, Noise
 from hpcbench.trace.schema import Header
 from hpcbench.trace.source import TraceSource
 

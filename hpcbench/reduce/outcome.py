@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbench.kinds.registry import kinds
-from hpcbench.measure.library_log import LIBRARY, LibraryChoices, merged
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.derived import joined
@@ -22,6 +21,7 @@ from hpcbench.reduce.stack import PassKey, stack_samples
 from hpcbench.reduce.stamps import timer_problem
 from hpcbench.reduce.timing import measured
 from hpcbench.trace.arena import Empty, new_array
+from hpcbench.trace.library_choices import LIBRARY, LibraryChoices, merged
 from hpcbench.trace.schema import Record
 from hpcbench.units import rank_list
 

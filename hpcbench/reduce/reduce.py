@@ -26,6 +26,7 @@ from hpcbench.reduce.noise import noise_by_rank, noise_findings
 from hpcbench.reduce.order import ExecutedOrder, order_findings
 from hpcbench.reduce.outcome import judge
 from hpcbench.reduce.passes import Context
+from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
 from hpcbench.reduce.teardown import teardown_findings
@@ -115,8 +116,8 @@ def _reduce(path: Path, plan: Plan, attempts: Attempts) -> Results:
             *backend_findings(((i.case, i.library) for i in cases if i.library), headers),
             *check_totals(plan, cases), *order_findings(plan, executed), *_few_samples(cases),
             *_late_starts(cases), *canary_findings(canary), *teardown_findings(attempts.sources)]
-        results = Results(_run_info(plan, attempts), plan, tuple(cases), tuple(findings),
-                          canary, clocks.summary())
+        results = with_records(Results(_run_info(plan, attempts), plan, tuple(cases),
+                                       tuple(findings), canary, clocks.summary()))
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources
                                 for record in sync_records(source)])
     return results

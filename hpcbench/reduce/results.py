@@ -176,7 +176,7 @@ class CaseResult:
     ``n_wrong`` is the sum over ranks, None where nothing was checked. ``detail`` maps what the
     ranks recorded beside the samples (first wrong element, stderr, stacks), by rank as text.
     ``library`` is what libraries said of algorithm, protocol, channels and transport on any rank
-    in any pass (`measure.library_log.LibraryChoices.to_json`), None where nothing ran.
+    in any pass (`trace.library_choices.LibraryChoices.to_json`), None where nothing ran.
     ``memory`` is what each rank, as text, held of what at most in any pass: bytes by name, and
     ``peak_of``, what the peak is of. None where it was not looked at.
     """
@@ -324,7 +324,9 @@ class SampleSource(Protocol):
 class Results:
     """Everything in ``results.h5`` but the samples, which are read case by case.
 
-    ``canary`` and ``clocks`` are None where nothing was recorded of them.
+    ``canary`` and ``clocks`` are None where nothing was recorded of them. ``derived`` maps the name
+    of each installed kind to its records by case id (`kinds.kind.Deriver`), ``missing_kinds`` those
+    of other kinds to the reason why they have none.
     """
 
     run: RunInfo
@@ -333,3 +335,10 @@ class Results:
     findings: tuple[Finding, ...]
     canary: Canary | None = None
     clocks: Clocks | None = None
+    derived: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    missing_kinds: Mapping[str, str] = field(default_factory=dict)
+
+    def record_of(self, item: CaseResult) -> Any | None:
+        """Return the derived record of a case; None if its kind derived none, or is not installed.
+        """
+        return self.derived.get(item.case.kind, {}).get(item.case.case_id)

@@ -6,7 +6,7 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   /findings   JSON lines: code, scope, message
   /canary     JSON: Canary or null      /clocks    JSON: Clocks or null
   /clock      what the ranks' clocks were: a row for each rank and synchronisation, with the fields
-              of measure.clock's SyncRecord, its model and its check
+              of trace.clock's SyncRecord, its model and its check
   /cases      one row per planned case, in the plan's order: case_id, label, status, fold, n and
               the statistics (NaN where there is none), ci_reliable (0 or 1), n_wrong and
               blamed_rank (-1 where there is none), sample_offset and the shape of its samples
@@ -16,6 +16,7 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
               iteration, start_ns, end_ns, enqueue_ns, device_ns, flags; a case's rows are rank by
               rank. Rows with the flags WARMUP or SINGLE, and the first of a pass that timing counts
               as ramp, are in no statistic.
+  /derived    what each kind computes from the above (`reduce.records`); absent in older files
   /phases     ns: of each case of training steps one phase after another, each with a value for each
               of the case's samples, in their order. /cases/phases says which and where: names and
               offset of the first value, or null. Neither is there in runs without such cases.
@@ -42,9 +43,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.errors import FileError
-from hpcbench.measure.clock import SyncRecord
 from hpcbench.plan.case import Case
 from hpcbench.reduce.phase_table import NOWHERE, PhaseTable, read_phases, read_places
+from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
     Arrival,
@@ -61,6 +62,7 @@ from hpcbench.reduce.results import (
     Steps,
     Timing,
 )
+from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.clock_table import write_clocks
 from hpcbench.trace.columns import (
     GrowingColumn,
@@ -160,6 +162,7 @@ class ResultsWriter:
             write_text(file, name, [json.dumps(asdict(item) if item else None)])
         write_clocks(file, syncs)
         self._write_cases(results.cases)
+        write_records(file, results)
 
     def _write_cases(self, cases: Sequence[CaseResult]) -> None:
         file = self._file
@@ -290,8 +293,9 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     findings = [Finding(**json.loads(line)) for line in read_lines(file, "findings")]
     canary, clocks = (None if old else json.loads(read_text(file, name))
                       for name in ("canary", "clocks"))
-    return Results(RunInfo(**run), plan, tuple(cases), tuple(findings),
-                   _canary(canary) if canary else None, Clocks(**clocks) if clocks else None)
+    return with_records(Results(
+        RunInfo(**run), plan, tuple(cases), tuple(findings),
+        _canary(canary) if canary else None, Clocks(**clocks) if clocks else None), file)
 
 
 def _case_result(

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import h5py
 import numpy as np
 
-from hpcbench.measure.clock import SyncRecord
+from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.columns import text_column, write_column
 
 MODEL_UNITS = MappingProxyType({

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Any
 
 from hpcbench.errors import FileError, TraceError
-from hpcbench.measure.clock import SyncRecord
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
+from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.files import open_regular, readable, sync_folder, write_all
 from hpcbench.trace.frames import Frame, Kind, frame_at, pack_frame, scan
 from hpcbench.trace.schema import SAMPLE_COLUMNS_1, Header, Record, no_samples

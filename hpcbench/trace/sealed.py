@@ -13,7 +13,7 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   /samples      one row per sample, in the order of /cases
   /phases       ns: for each record with phases, in the order of /cases, one phase after another,
                 each with a value for each of its samples; not there where no record has phases
-  /clock        what this rank's clock was, one row per synchronisation (measure.clock.SyncRecord)
+  /clock        what this rank's clock was, one row per synchronisation (trace.clock.SyncRecord)
 
 Columns and not a group per case: a group costs about 1 kB and 0.5 ms per case.
 """

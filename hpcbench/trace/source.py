@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from hpcbench.errors import TraceError
-from hpcbench.measure.clock import SyncRecord
 from hpcbench.plan.case import STATUSES, Case, Plan, plan_from_json, plan_to_json
 from hpcbench.plan.workload import Workload
 from hpcbench.trace.arena import Empty, new_array
+from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.schema import (
     SAMPLE_COLUMNS,
     SCHEMA_VERSION,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hpcbench.backends.availability import RankFacts
-from hpcbench.measure.clock import SyncRecord
+from hpcbench.trace.clock import SyncRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcbench.measure.clock import SyncRecord
+from hpcbench.trace.clock import SyncRecord
 from hpcbench.units import format_seconds
 from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
 from hpcbench.validation.rank_report import Job

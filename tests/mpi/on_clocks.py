@@ -21,7 +21,8 @@ from hpcbench.errors import RankLostError
 from hpcbench.launch.clocks.synchronization import Pace, synchronise
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.session import open_session
-from hpcbench.measure.clock import SyncRecord, bound_at, clock_identity, to_global
+from hpcbench.measure.clock_identity import clock_identity
+from hpcbench.trace.clock import SyncRecord, bound_at, to_global
 
 SECOND = 10**9
 OFFSETS_NS = (5, 10**15 + 7, -3 * 10**14, 123_456_789)

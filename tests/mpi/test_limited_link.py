@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import virtual_hosts
+from hpcbench.kinds.collective.derive.rates import bandwidth
 from hpcbench.kinds.collective.plan.workload import collective_of
-from hpcbench.operations.bandwidth import bandwidth
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.trace.journal import journal_path
 from launcher import ROOT, Finished, MpiLauncher, Running

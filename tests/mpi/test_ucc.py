@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.config.names import COLLECTIVES
+from hpcbench.operations.collectives import collectives
 from launcher import MpiLauncher
 from mpi.reading import Outcome, read, sweep
 
@@ -42,7 +42,7 @@ def ran(outcome: Outcome) -> set[str]:
 def test_every_collective_on_ucc_is_right_or_a_skip_with_its_reason(mpirun: MpiLauncher) -> None:
     outcome = run(
         mpirun, 2,
-        {"name": "every", "collective": list(COLLECTIVES), "backend": ["ucc", "ucc/tl/ucp"],
+        {"name": "every", "collective": list(collectives()), "backend": ["ucc", "ucc/tl/ucp"],
          "root": [0, 1], "in_place": [False, True], "size": ["12KiB", "1MiB"]},
         {"name": "ops", "collective": ["all_reduce", "reduce"], "backend": "ucc/tl/ucp",
          "op": ["sum", "prod", "min", "max", "avg"], "dtype": ["fp32", "bf16", "fp16", "int64"],
@@ -57,7 +57,7 @@ def test_every_collective_on_ucc_is_right_or_a_skip_with_its_reason(mpirun: MpiL
 def test_groups_and_parts_of_different_sizes_on_ucc(mpirun: MpiLauncher) -> None:
     outcome = run(
         mpirun, 4,
-        {"name": "groups", "collective": list(COLLECTIVES), "backend": "ucc/tl/ucp",
+        {"name": "groups", "collective": list(collectives()), "backend": "ucc/tl/ucp",
          "root": [0, 1], "groups": [1, 2], "dtype": "int32", "size": "12KiB"},
         {"name": "uneven", "collective": ["all_gather", "reduce_scatter", "all_to_all"],
          "backend": "ucc", "split": ["linear", "one_heavy", "zero"], "groups": [1, 2],

@@ -17,6 +17,7 @@ from hpcbench.kinds.primitive.plan.spec import Problem
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.plan.case import Case, Plan, case_id
 from hpcbench.plan.options import Option
+from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import (
     Canary,
     CanaryRun,
@@ -187,8 +188,9 @@ def make_results(
         environment={"variables": {"AWS_SECRET_ACCESS_KEY": "must-not-appear"}},
         hpcbench_version="0.1.0",
     )
-    return Results(run=replace(run, **changes), plan=make_plan(tuple(c.case for c in cases)),
-                   cases=cases, findings=findings)
+    return with_records(Results(
+        run=replace(run, **changes), plan=make_plan(tuple(c.case for c in cases)),
+        cases=cases, findings=findings))
 
 
 def sweep(

@@ -10,17 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.kinds.primitive.derive.partners import NOTHING, Comparison, compare
-from hpcbench.kinds.primitive.derive.rates import (
+from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates
+from hpcbench.reduce.results import CaseResult
+from hpcbench.statistics.overlap import (
     OverPasses,
-    communication_rates,
     exposed_communication_s,
-    flop_rates,
     over_passes,
     overlap_efficiency,
     speedup,
     times_longest_part,
 )
-from hpcbench.reduce.results import CaseResult
 from results_factory import in_passes, make_primitive, make_primitive_case, not_ok
 
 TIMES = st.lists(st.floats(1e-7, 1e3), min_size=3, max_size=3)

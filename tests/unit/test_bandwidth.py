@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.operations.bandwidth import bandwidth, busbw_factor
+from hpcbench.kinds.collective.derive.rates import bandwidth
+from hpcbench.operations.bandwidth import busbw_factor
 from results_factory import make_workload
 
 GIB = 2**30

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from hpcbench.errors import ExitCode, FileError, UsageError
 from hpcbench.launch.attempt import HISTORY
-from hpcbench.measure.clock import ClockModel
 from hpcbench.plan.history import History, RunKey
 from hpcbench.plan.order import Turn
 from hpcbench.reduce.history import (
@@ -26,6 +25,7 @@ from hpcbench.reduce.history import (
 )
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.trace.attempts import attempt_folder, attempt_folders
+from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.journal import Journal, is_being_written, journal_path
 from hpcbench.trace.schema import Record
 from synthetic import (

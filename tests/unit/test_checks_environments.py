@@ -13,7 +13,6 @@ import pytest
 
 from hpcbench.errors import ExitCode
 from hpcbench.measure.environment import machine
-from hpcbench.measure.noise import NOISE_NOTE, Noise
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.backend_used import backend_findings
 from hpcbench.reduce.environments import (
@@ -29,6 +28,7 @@ from hpcbench.reduce.noise import noise_findings
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.journal import Journal, journal_path
+from hpcbench.trace.noise import NOISE_NOTE, Noise
 from hpcbench.trace.schema import Header
 from hpcbench.trace.sealed import seal, trace_path
 from synthetic import make_case, make_header, make_plan, make_record, write_synthetic_run

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from hpcbench.errors import ExitCode
-from hpcbench.measure.clock import ClockCheck, ClockModel
 from hpcbench.plan.case import Plan
 from hpcbench.plan.order import shuffled
 from hpcbench.reduce.peaks import declared_peak
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Finding, Results
 from hpcbench.reduce.results_file import open_results
+from hpcbench.trace.clock import ClockCheck, ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Header, Record, Samples
 from synthetic import (
     BASE_NS,

@@ -16,15 +16,9 @@ from hypothesis import strategies as st
 
 from hpcbench.launch.clocks.synchronization import Clocks, parent_and_children, synchronise
 from hpcbench.launch.ranks.single_rank_communicator import SoloCommunicator
-from hpcbench.measure.clock import (
-    ClockCheck,
-    ClockModel,
-    SyncRecord,
-    bound_at,
-    clock_identity,
-    to_global,
-)
 from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
+from hpcbench.measure.clock_identity import clock_identity
+from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord, bound_at, to_global
 
 SECOND = 10**9
 BEGIN = 8_000 * SECOND

@@ -32,12 +32,12 @@ from hpcbench.launch.workers.environment import split_by_load_time, worker_envir
 from hpcbench.launch.workers.messages import CaseAnswer, CaseRequest, DoneAnswer
 from hpcbench.launch.workers.wakeup_signal import Bell
 from hpcbench.launch.workers.worker_process import WorkerHandle
-from hpcbench.measure.clock import ClockModel
 from hpcbench.measure.environment import recorded_variables
 from hpcbench.measure.hardware import described_hardware
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
+from hpcbench.trace.clock import ClockModel
 
 CPU_FACTS = {
     "built": {"gloo": True, "nccl": False, "mpi": False, "ucc": False},

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbench.measure.clock import ClockModel
 from hpcbench.measure.control import Control, Integers
 from hpcbench.measure.loop import Measured, Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
@@ -25,6 +24,7 @@ from hpcbench.measure.start import (
 )
 from hpcbench.measure.stop import EnoughSamples, FixedCount, first_to_last, slowest_rank
 from hpcbench.statistics.stopping import StopRule
+from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, UNTIMED, Flag
 
 START, END, ENQUEUE, DEVICE, FLAGS = range(len(SAMPLE_COLUMNS))

@@ -14,13 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measure.noise import (
-    MIN_DETOUR_NS,
-    Noise,
-    look_for_detours,
-    measure_noise,
-    repeat_fixed_work,
-)
+from hpcbench.measure.noise import MIN_DETOUR_NS, look_for_detours, measure_noise, repeat_fixed_work
+from hpcbench.trace.noise import Noise
 from launcher import ROOT
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.config.names import COLLECTIVES, DTYPE_BYTES, DTYPES, SPLITS
+from hpcbench.config.names import DTYPE_BYTES, DTYPES, SPLITS
+from hpcbench.operations.collectives import collectives
 from hpcbench.operations.sizes import (
     PART_BYTES,
     part_counts,
@@ -13,11 +14,10 @@ from hpcbench.operations.sizes import (
     smallest_bytes,
     weights,
 )
-from hpcbench.plan.support import COLLECTIVE_TRAITS
 
-MOVING = [name for name in COLLECTIVES if name != "barrier"]
-SPLIT = [name for name in MOVING if COLLECTIVE_TRAITS[name].split]
-UNEVEN = [name for name in MOVING if COLLECTIVE_TRAITS[name].uneven]
+MOVING = [name for name in collectives() if name != "barrier"]
+SPLIT = [name for name in MOVING if collectives()[name].split]
+UNEVEN = [name for name in MOVING if collectives()[name].uneven]
 WHOLE = [name for name in MOVING if name not in SPLIT]
 sizes = st.integers(0, 2**40)
 worlds = st.integers(1, 512)

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from hpcbench.errors import ExitCode, FileError, TraceError
-from hpcbench.measure.clock import ClockModel
-from hpcbench.measure.library_log import LIBRARY, LibraryChoices
 from hpcbench.plan.case import Case, Plan, plan_to_json
 from hpcbench.reduce.reduce import case_groups, exit_code, reduce_folder
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import open_results
+from hpcbench.trace.clock import ClockModel
+from hpcbench.trace.library_choices import LIBRARY, LibraryChoices
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record, no_samples
 from synthetic import (
     BASE_NS,

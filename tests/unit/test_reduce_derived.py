@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.measure.clock import ClockModel
 from hpcbench.reduce.clocks import ClockHistory, GlobalStamps, RankClocks
 from hpcbench.reduce.derived import (
     edges,
@@ -21,6 +20,7 @@ from hpcbench.reduce.derived import (
     waits_ns,
 )
 from hpcbench.reduce.results import CaseSamples
+from hpcbench.trace.clock import ClockModel
 
 
 def samples_of(start_ns: object, end_ns: object) -> CaseSamples:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbench.measure.clock import ClockModel
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import CaseResult, Results, Statistics, Timing
 from hpcbench.reduce.results_file import open_results
+from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record, Samples
 from synthetic import (
     Change,

@@ -8,9 +8,9 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcbench.measure.clock import ClockCheck
 from hpcbench.reduce.results import Canary, Clocks
 from hpcbench.reduce.results_file import open_results
+from hpcbench.trace.clock import ClockCheck
 from hpcbench.trace.journal import read_journal
 from hpcbench.trace.schema import NO_COMMUNICATOR, NO_DEVICE_TIME, Flag
 from hpcbench.trace.sealed import open_trace, seal

@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.backends.availability import RankFacts, lacking, resolve_device, unavailable
 from hpcbench.config.load import check_config
-from hpcbench.config.names import COLLECTIVES
+from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 
@@ -123,8 +123,8 @@ def test_the_probe_tries_all_that_one_rank_can_call() -> None:
     from hpcbench.backends.ucc import _in_a_child, one_rank_calls
 
     tried = set(one_rank_calls())
-    assert set(COLLECTIVES) - tried == {"all_reduce", "send_recv"}
-    assert tried - set(COLLECTIVES) == {"avg", "uneven all_to_all"}
+    assert set(collectives()) - tried == {"all_reduce", "send_recv"}
+    assert tried - set(collectives()) == {"avg", "uneven all_to_all"}
     assert _in_a_child(_refused_by_gloo) == {}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.measure.clock import ClockCheck, ClockModel, SyncRecord
+from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord
 from hpcbench.validation.lines import Line
 from hpcbench.validation.rank_report import Job, Told
 

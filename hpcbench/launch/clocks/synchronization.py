@@ -15,8 +15,9 @@ from typing import Any
 
 from hpcbench.launch.clocks.mpi_pair import Pair
 from hpcbench.launch.ranks.communicator import Communicator
-from hpcbench.measure.clock import ClockCheck, ClockModel, SyncRecord, clock_identity
 from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
+from hpcbench.measure.clock_identity import clock_identity
+from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord
 
 Now = Callable[[], int]
 Trip = tuple[int, int, int]
@@ -46,7 +47,7 @@ class Clocks:
     """This rank's clock against rank 0's: all comparisons so far, and when the next is due.
 
     The first is made before the first case, then one every ``every_s`` between cases, one at the
-    end, so that each stamp can be corrected from both sides (`hpcbench.measure.clock.to_global`).
+    end, so that each stamp can be corrected from both sides (`hpcbench.trace.clock.to_global`).
     """
 
     def __init__(

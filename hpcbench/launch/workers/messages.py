@@ -14,8 +14,8 @@ from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAda
 
 from hpcbench.config.schema import Fault
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.measure.clock import ClockModel
 from hpcbench.plan.case import Case, case_from_json, case_to_json
+from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 
 PlainCase = Annotated[Case, PlainSerializer(case_to_json), PlainValidator(case_from_json)]

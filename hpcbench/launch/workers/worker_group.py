@@ -25,8 +25,9 @@ from hpcbench.launch.workers.messages import (
 from hpcbench.launch.workers.observation import Sighting, Watch, watch
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked, masked_json
-from hpcbench.measure.library_log import LIBRARY, LibraryChoices, read_choices
+from hpcbench.measure.library_log import read_choices
 from hpcbench.plan.case import Case
+from hpcbench.trace.library_choices import LIBRARY, LibraryChoices
 from hpcbench.trace.schema import Samples, no_samples
 
 _LEAVE_TIMEOUT_S = 5.0

@@ -9,6 +9,7 @@ from hpcbench.kinds.collective.plan.block import CollectiveBlock
 from hpcbench.kinds.collective.plan.estimate import estimate_case_s
 from hpcbench.kinds.collective.plan.points import Point, points
 from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.operations.collectives import collective_spec
 from hpcbench.operations.sizes import rank_bytes, rounded, smallest_bytes
 from hpcbench.plan.assemble import (
     Draft,
@@ -21,7 +22,6 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.points import Job
 from hpcbench.plan.support import (
     BACKEND_TRAITS,
-    COLLECTIVE_TRAITS,
     resolve_device,
     unsupported,
 )
@@ -36,7 +36,7 @@ def collective_cases(title: str, block: CollectiveBlock, job: Job) -> Iterator[C
 def _draft(point: Point, job: Job) -> Draft:
     work, config = _workload(point), job.config
     device = resolve_device(point.backend, point.device)
-    validate = point.validate and work.collective != "barrier"
+    validate = point.validate and work.traits.moves_data
     ranks = _group_size(point)
     memory = rank_bytes(work.collective, work.in_place, ranks, work.size_bytes, work.split)
     calls = (point.warmup + sample_bounds(point, config)[0]) * calls_of_sample(point, config)
@@ -63,16 +63,15 @@ def _identity(work: Collective) -> dict[str, Any]:
 
 
 def _workload(point: Point) -> Collective:
-    traits = COLLECTIVE_TRAITS[point.collective]
-    barrier = point.collective == "barrier"
-    dtype = "uint8" if barrier else point.dtype
+    traits = collective_spec(point.collective)
+    dtype = point.dtype if traits.moves_data else "uint8"
     split = point.split if traits.uneven else "even"
     size, count = rounded(point.collective, dtype, _group_size(point), point.size_bytes, split)
     return Collective(
         collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
         root=point.root if traits.has_root else None,
         in_place=_form(traits.in_place, point.in_place),
-        requested_bytes=0 if barrier else point.size_bytes, size_bytes=size, count=count,
+        requested_bytes=point.size_bytes if traits.moves_data else 0, size_bytes=size, count=count,
         split=split, groups=point.groups)
 
 
@@ -95,7 +94,7 @@ def _skip(point: Point, work: Collective, device: str, job_size: int) -> str | N
 
 def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
     """Return why the ranks are too few or too many, or cannot be divided as asked, or None."""
-    ranks, least = _group_size(point), COLLECTIVE_TRAITS[work.collective].min_world_size
+    ranks, least = _group_size(point), work.traits.min_world_size
     where = " in a group" if work.groups > 1 else ""
     if point.world_size > job_size:
         return f"world_size {point.world_size} is more than the job's {job_size} ranks"
@@ -113,7 +112,7 @@ def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
 
 
 def _rounded_to_nothing(point: Point, work: Collective) -> str | None:
-    if work.size_bytes or work.collective == "barrier":
+    if work.size_bytes or not work.traits.moves_data:
         return None
     ranks = _group_size(point)
     smallest = smallest_bytes(work.collective, work.dtype, ranks, work.split)

@@ -28,5 +28,4 @@ def estimate_case_s(
 
 def _moved_bytes(work: Collective, world_size: int) -> float:
     """Return the bytes a rank sends in a ring."""
-    rounds = 2 if work.collective == "all_reduce" else 1
-    return rounds * work.size_bytes * (world_size - 1) / world_size
+    return work.traits.ring_rounds * work.size_bytes * (world_size - 1) / world_size

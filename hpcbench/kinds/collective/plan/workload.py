@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbench.operations.call import Call
+from hpcbench.operations.call import Call, calls_of
+from hpcbench.operations.collectives import CollectiveSpec, collective_spec
 from hpcbench.plan.case import Case
 from hpcbench.plan.workload import Workload
-
-_TWO_FORMS = ("all_gather", "reduce_scatter")
-_ALL_NEED_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +39,15 @@ class Collective(Workload):
         """Return what is called: ``all_reduce``."""
         return self.collective
 
+    @property
+    def traits(self) -> CollectiveSpec:
+        """Return what is known of the collective."""
+        return collective_spec(self.collective)
+
     def collective_calls(self) -> tuple[Call, ...]:
-        """Return the collectives that the workload calls: this one."""
-        return (Call(self.collective, self.dtype, self.op, self.split),)
+        """Return the collectives that the workload calls: this one, or those it is made of."""
+        own = (Call(self.collective, self.dtype, self.op, self.split),)
+        return calls_of(self.traits.calls, self.dtype) or own
 
     @property
     def needs_all_ranks(self) -> bool:
@@ -52,16 +56,16 @@ class Collective(Workload):
         Not where a root, or a neighbour, is all that some rank waits for, nor where a part is
         empty.
         """
-        return self.collective in _ALL_NEED_ALL and self.split != "zero"
+        return self.traits.needs_all_ranks and self.split != "zero"
 
     def words(self, world_size: int) -> list[str]:
         """Return what tells it from others, for labels; backend and device go behind the 1st."""
-        parts = [self.collective]
-        parts += [self.dtype] if self.collective != "barrier" else []
+        traits, parts = self.traits, [self.collective]
+        parts += [self.dtype] if traits.moves_data else []
         parts += [self.op] if self.op else []
         parts += [f"root={self.root}"] if self.root else []
-        parts += [f"{self.size_bytes}B"] if self.collective != "barrier" else []
-        parts += ["in_place"] if self.in_place and self.collective in _TWO_FORMS else []
+        parts += [f"{self.size_bytes}B"] if traits.moves_data else []
+        parts += ["in_place"] if self.in_place and traits.has_two_forms else []
         parts += [f"split={self.split}"] if self.split != "even" else []
         parts += [f"n={world_size}"]
         parts += [f"groups={self.groups}"] if self.groups != 1 else []

@@ -1,43 +1,32 @@
-"""Which class runs which collective."""
+"""Which class runs which collective: the one that its row names."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 
+from hpcbench.errors import CaseError
 from hpcbench.kinds.collective.plan.workload import Collective
-from hpcbench.kinds.collective.run.all_gather import AllGather
-from hpcbench.kinds.collective.run.all_reduce import AllReduce
-from hpcbench.kinds.collective.run.all_to_all import AllToAll
-from hpcbench.kinds.collective.run.barrier import Barrier
-from hpcbench.kinds.collective.run.broadcast import Broadcast
-from hpcbench.kinds.collective.run.gather import Gather
 from hpcbench.kinds.collective.run.operation import Operation
-from hpcbench.kinds.collective.run.reduce import Reduce
-from hpcbench.kinds.collective.run.reduce_scatter import ReduceScatter
-from hpcbench.kinds.collective.run.scatter import Scatter
-from hpcbench.kinds.collective.run.send_recv import SendRecv
-from hpcbench.kinds.collective.run.uneven import (
-    UnevenAllGather,
-    UnevenAllToAll,
-    UnevenReduceScatter,
-)
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
 
 
 def make_operation(spec: Collective, place: Place) -> Operation:
-    """Allocate the collective named by ``spec`` on this rank."""
-    if spec.split != "even":
-        uneven: dict[str, type[Operation]] = {
-            "all_gather": UnevenAllGather, "reduce_scatter": UnevenReduceScatter,
-            "all_to_all": UnevenAllToAll}
-        return uneven[spec.collective](spec, place)
-    operations: dict[str, type[Operation]] = {
-        "all_reduce": AllReduce, "all_gather": AllGather, "reduce_scatter": ReduceScatter,
-        "all_to_all": AllToAll, "broadcast": Broadcast, "reduce": Reduce, "gather": Gather,
-        "scatter": Scatter, "send_recv": SendRecv, "barrier": Barrier,
-    }
-    return operations[spec.collective](spec, place)
+    """Allocate the collective named by ``spec`` on this rank. Raises CaseError if it is not here.
+
+    A module that begins with a dot is one of this package.
+    """
+    traits = spec.traits
+    path = traits.operation if spec.split == "even" else traits.uneven_operation
+    if traits.problem:
+        raise CaseError(f"{traits.problem}; install its plug-in on every node")
+    module, _, name = path.partition(":")
+    try:
+        operation: type[Operation] = getattr(import_module(module, __package__), name)
+    except (ImportError, AttributeError) as error:
+        raise CaseError(f"{path} of {spec.collective} cannot be loaded: {error}") from error
+    return operation(spec, place)
 
 
 def other_operation(work: Workload, place: Place) -> Operation:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.kinds.kind import Deriver
+from hpcbench.kinds.primitive.derive.partners import PrimitiveRecord, compare
 from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.peaks import MOST_OF_PEAK, bandwidth_problem
+from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_tflop_per_s
 
 
 class PrimitiveDeriver(Deriver):
     """Derives rates, and comparisons with the parts alone and with torch."""
+
+    record = PrimitiveRecord
+
+    def derive(
+        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
+    ) -> Mapping[str, PrimitiveRecord]:
+        """Return rates and comparisons of each case with statistics."""
+        return compare(items)
 
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],

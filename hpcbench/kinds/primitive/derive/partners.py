@@ -12,22 +12,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcbench.kinds.primitive.derive.rates import (
-    FlopRates,
-    OverPasses,
-    PassTimes,
-    communication_rates,
-    exposed_communication_s,
-    flop_rates,
-    overlap_efficiency,
-    speedup,
-    times_longest_part,
-)
+from hpcbench.kinds.primitive.derive.rates import FlopRates, communication_rates, flop_rates
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.bandwidth import Bandwidth
 from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
 from hpcbench.reduce.results import CaseResult
+from hpcbench.statistics.overlap import (
+    OverPasses,
+    PassTimes,
+    exposed_communication_s,
+    overlap_efficiency,
+    speedup,
+    times_longest_part,
+)
 
 COMPUTE, COMMUNICATE, BASE = "compute_only", "comm_only", "torch"
 PARTS = (COMPUTE, COMMUNICATE)
@@ -40,14 +38,14 @@ Options = frozenset[tuple[str, Option]]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PrimitiveRecord:
     """What is derived of one case of a primitive; None where there is no such number.
 
     Attributes:
         flops: rates of its products, from its median.
         communication: rates of its communication, where it does nothing else.
         compute_s, communicate_s: medians of its parts alone.
-        exposed_s, efficiency, times_longest: `kinds.primitive.derive.rates`, of what does both.
+        exposed_s, efficiency, times_longest: `statistics.overlap`, of what does both.
         speedup: over torch, of what does both.
         missing: why one of the last four is None; empty if none is, or the case is no such case.
     """
@@ -63,7 +61,21 @@ class Comparison:
     missing: tuple[str, ...] = ()
 
 
-NOTHING = Comparison()
+@dataclass(frozen=True, slots=True)
+class PartsAlone:
+    """Medians of a problem's parts alone, None where a part was not measured.
+
+    ``longest_s`` is what perfect overlap would take, ``sum_s`` one part after the other.
+    """
+
+    compute_s: float | None = None
+    communicate_s: float | None = None
+    longest_s: float | None = None
+    sum_s: float | None = None
+
+
+Comparison = PrimitiveRecord
+NOTHING = PrimitiveRecord()
 
 
 def compare(items: Sequence[CaseResult]) -> Mapping[str, Comparison]:
@@ -84,6 +96,20 @@ def problem_key(case: Case) -> Key:
     work = primitive_of(case)
     return (work.primitive, work.order, work.dtype, work.m, work.n, work.k, case.backend,
             case.device, case.world_size, case.env, case.mode, case.batch)
+
+
+def parts_alone(items: Iterable[CaseResult]) -> PartsAlone:
+    """Return the times of the parts among cases of one problem; the first of each counts."""
+    times_s: dict[str, float | None] = {}
+    for item in items:
+        work = primitive_of(item.case)
+        if work.implementation in PARTS and ("size", "unsharded") not in work.options:
+            times_s.setdefault(work.implementation, _median_s(item))
+    compute_s, communicate_s = times_s.get(COMPUTE), times_s.get(COMMUNICATE)
+    if compute_s is None or communicate_s is None:
+        return PartsAlone(compute_s, communicate_s)
+    return PartsAlone(compute_s, communicate_s, max(compute_s, communicate_s),
+                      compute_s + communicate_s)
 
 
 def does_both(work: Primitive) -> bool:

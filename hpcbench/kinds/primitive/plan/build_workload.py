@@ -36,7 +36,6 @@ def make_workload(
         flops=work.flops, total_flops=work.total_flops,
         size_bytes=sum(traffic.size_bytes for traffic in work.traffic),
         wire_bytes=sum(traffic.wire_bytes for traffic in work.traffic), calls=calls,
-        inputs=primitive.inputs, runner=implementation.runners[primitive.name],
         devices=implementation.devices, modules=implementation.modules,
         compiles=implementation.compiles), skip
 
@@ -48,8 +47,8 @@ def absent_workload(
     return Primitive(
         primitive=primitive.name, implementation=name, order=problem.order,
         options=in_order(problem.options), dtype=problem.dtype, m=problem.m, n=problem.n,
-        k=problem.k, shape=shape, flops=0, total_flops=0, size_bytes=0, wire_bytes=0, calls=(),
-        inputs=primitive.inputs, runner=""), reason
+        k=problem.k, shape=shape, flops=0, total_flops=0, size_bytes=0, wire_bytes=0,
+        calls=()), reason
 
 
 def _unsuited(

@@ -42,10 +42,11 @@ class PrimitivePlanner(Planner):
         return primitive_cases(title, block, job, self._registry)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Primitive:
-        """Rebuild a primitive."""
+        """Rebuild a primitive; earlier versions stored the places of its modules, too."""
+        kept = {name: value for name, value in data.items() if name not in ("inputs", "runner")}
         options = tuple((str(name), value) for name, value in data["options"])
         several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
-        return Primitive(**{**data, **several, "options": options})
+        return Primitive(**{**kept, **several, "options": options})
 
     def merged(self, same: Sequence[Workload]) -> Workload:
         """Return the first; one that several models lead to is named after them all."""

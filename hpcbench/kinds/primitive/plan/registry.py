@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
 from typing import Any
 
+from hpcbench.entry_points import Offer, offers
 from hpcbench.kinds.primitive.plan.implementations import ALIASES, ELSEWHERE, IMPLEMENTATIONS
 from hpcbench.kinds.primitive.plan.primitives import (
     dp_allreduce,
@@ -84,6 +85,13 @@ class Registry:
         specs = self.implementations.get(self.aliases.get(name, name), ())
         return next((spec for spec in specs if primitive in spec.runners), None)
 
+    def classes(self, primitive: str, implementation: str) -> tuple[str, str] | None:
+        """Return ``module:class`` of the inputs and of what runs; None if it is not installed."""
+        spec = self.implementation(implementation, primitive)
+        if spec is None or primitive not in self.primitives:
+            return None
+        return self.primitives[primitive].inputs, spec.runners[primitive]
+
     def absent(self, name: str, primitive: str) -> str | None:
         """Return why a known implementation has none of this primitive; None if it has one."""
         if self.implementation(name, primitive):
@@ -98,11 +106,16 @@ def load_registry() -> Registry:
     table = _Table({}, {})
     for spec in (*PRIMITIVES, *IMPLEMENTATIONS):
         table.add(spec)
-    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value))
-    plugins = tuple(_load(point, table) for point in points)
+    plugins = tuple(_added(offer, table) for offer in offers(ENTRY_POINTS))
     return Registry(
         table.primitives, {name: tuple(specs) for name, specs in table.implementations.items()},
         ALIASES, ELSEWHERE, plugins)
+
+
+@cache
+def installed() -> Registry:
+    """Return the same as `load_registry`, read once: for processes that only run cases."""
+    return load_registry()
 
 
 def is_ours(spec: PrimitiveSpec | ImplementationSpec) -> bool:
@@ -142,20 +155,16 @@ class _Table:
         return f"there is a {spec.name} of {', '.join(twice)} already" if twice else None
 
 
-def _load(point: EntryPoint, table: _Table) -> Plugin:
+def _added(offer: Offer, table: _Table) -> Plugin:
     """Put what a plug-in offers into the table: all of it, or nothing if any of it is wrong."""
-    origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
-    try:
-        offered = point.load()
-        specs = tuple(offered) if isinstance(offered, (list, tuple)) else (offered,)
-        problem = _problem(specs, table)
-    except (Exception, SystemExit) as error:  # an import can raise anything; it costs only itself
-        return Plugin(point.name, origin, (), f"{type(error).__name__}: {error}")
+    offered = offer.value
+    specs = tuple(offered) if isinstance(offered, (list, tuple)) else (offered,)
+    problem = offer.problem or _problem(specs, table)
     if problem:
-        return Plugin(point.name, origin, (), problem)
+        return Plugin(offer.name, offer.origin, (), problem)
     for spec in specs:
         table.add(spec)
-    return Plugin(point.name, origin, tuple(_offer(spec) for spec in specs))
+    return Plugin(offer.name, offer.origin, tuple(_offer(spec) for spec in specs))
 
 
 def _problem(specs: Sequence[Any], table: _Table) -> str:

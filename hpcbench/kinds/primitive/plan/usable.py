@@ -14,8 +14,8 @@ from typing import NamedTuple
 from hpcbench.config.names import quote, unknown_name
 from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Work
+from hpcbench.operations.collectives import collectives
 from hpcbench.plan.options import Values
-from hpcbench.plan.support import COLLECTIVE_TRAITS
 
 AXES_OF_POINTS = ("backend", "order")
 """Keys of a set of options that are axes of every implementation; no option has such a name."""
@@ -42,8 +42,8 @@ def check_work(work: object) -> None:
         raise TypeError(f"work returned {type(work).__name__}, no Work")
     counts = [(name, getattr(work, name)) for name in ("flops", "total_flops")]
     for traffic in work.traffic:
-        if traffic.collective not in COLLECTIVE_TRAITS:
-            raise ValueError(unknown_name(traffic.collective, COLLECTIVE_TRAITS))
+        if traffic.collective not in collectives():
+            raise ValueError(unknown_name(traffic.collective, collectives()))
         counts += [(name, getattr(traffic, name)) for name in ("size_bytes", "wire_bytes")]
     for name, count in counts:
         if type(count) is not int or count < 0:
@@ -107,7 +107,7 @@ def _are_pairs(value: object) -> bool:
 
 
 def _are_calls(value: object) -> bool:
-    return value is None or _tuple(_one_of(tuple(COLLECTIVE_TRAITS)))(value)
+    return value is None or _tuple(_one_of(tuple(collectives())))(value)
 
 
 _TEXT = _Wanted("text, not empty", _is_text)
@@ -129,7 +129,7 @@ _OF_IMPLEMENTATIONS: Mapping[str, _Wanted] = MappingProxyType({
     "absent": _Wanted("a mapping of primitives to text", _mapping(_is_text)),
     "part": _Wanted("both, compute or communicate", _one_of(("both", "compute", "communicate"))),
     "orders": _Wanted("None or a frozenset of (primitive, order)", _are_pairs),
-    "calls": _Wanted(f"None or a tuple of {', '.join(COLLECTIVE_TRAITS)}", _are_calls),
+    "calls": _Wanted(f"None or a tuple of {', '.join(collectives())}", _are_calls),
     "devices": _Wanted(f"a tuple of {', '.join(_DEVICES)}", _tuple(_one_of(_DEVICES), least=1)),
     "modules": _Wanted("a tuple of text", _tuple(_is_text)),
 })

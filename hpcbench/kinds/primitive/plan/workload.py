@@ -20,8 +20,7 @@ class Primitive(Workload):
     implementation and of the primitive. What follows is told by the primitive's own file when the
     plan is made, so that results are read without it: ``flops`` of one call on the rank that has
     most to do, ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call
-    communicates as nccl-tests' sizes, summed, and times their busbw factors; ``inputs`` and
-    ``runner`` are ``module:class`` of the inputs and of the implementation. ``calls`` names the
+    communicates as nccl-tests' sizes, summed, and times their busbw factors. ``calls`` names the
     collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
     and a compiler if it ``compiles`` when it is set up.
     """
@@ -40,8 +39,6 @@ class Primitive(Workload):
     size_bytes: int
     wire_bytes: int
     calls: tuple[str, ...]
-    inputs: str
-    runner: str
     groups: int = 1
     devices: tuple[str, ...] = ("cpu", "cuda")
     modules: tuple[str, ...] = ()

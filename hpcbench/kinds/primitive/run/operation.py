@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from hpcbench.errors import CaseError
+from hpcbench.kinds.primitive.plan.registry import installed
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.expected import Expected, compare
 from hpcbench.kinds.primitive.run.implementations.base import Implementation
@@ -21,8 +22,13 @@ class PrimitiveOperation:
     def __init__(self, spec: Primitive, place: Place) -> None:
         self.name = spec.name
         self.place = place
-        inputs = _named(spec.inputs)(spec, place)
-        self._implementation: Implementation[Any] = _named(spec.runner)(inputs)
+        found = installed().classes(spec.primitive, spec.implementation)
+        if found is None:
+            raise CaseError(f"{spec.implementation} of {spec.primitive} is not installed on this "
+                            "rank; install the plug-in that offers it on every node")
+        inputs_path, runner_path = found
+        inputs = _named(inputs_path)(spec, place)
+        self._implementation: Implementation[Any] = _named(runner_path)(inputs)
         self._inputs = inputs
         self._expected: Expected | None = None
 

@@ -2,7 +2,7 @@
 
 A training has two partners in a run, the same in all but communication: ``off`` takes the same
 steps without any, ``only`` makes the calls of a step and nothing else. Numbers are made pass by
-pass, as those of primitives are (`primitive.derive.rates`): drift cancels. Nothing is clipped.
+pass, as those of primitives are (`statistics.overlap`): drift cancels. Nothing is clipped.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.kinds.primitive.derive.rates import (
+from hpcbench.kinds.training.derive.pipeline import idle_shares, predicted_bubble
+from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult
+from hpcbench.statistics.overlap import (
     OverPasses,
     PassTimes,
     exposed_communication_s,
     over_passes,
     overlap_efficiency,
 )
-from hpcbench.kinds.training.derive.pipeline import idle_shares, predicted_bubble
-from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.plan.case import Case
-from hpcbench.reduce.results import CaseResult
 
 OFF, ONLY = "off", "only"
 _WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")

@@ -13,15 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from hpcbench.kinds.training.derive.rates import rates
-from hpcbench.kinds.training.plan.low_rank import what_is_trained
+from hpcbench.kinds.training.plan.lookup import alone_by, trained_part
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 
-ALONE = "single"
-"""The strategy of one rank, which any other may be compared with; also adapters over it, with
-which the same adapters over several ranks may be."""
-_LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls", "runner")
+_LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
 """What of a training says how it is laid out on its ranks, or follows from that."""
 Key = tuple[object, ...]
 
@@ -38,6 +35,31 @@ class Scaling:
     base: CaseResult
     kind: str
     efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingRecord:
+    """What `Scaling` says, for the record of its case.
+
+    ``base_case`` is the id of the case that it is compared with, on ``base_ranks`` ranks;
+    ``base_alone`` what makes that one a training of one rank, or nothing.
+    """
+
+    kind: str
+    efficiency: float
+    base_case: str
+    base_ranks: int
+    base_samples_per_s: float | None
+    base_alone: str
+
+
+def scaling_record(found: Scaling) -> ScalingRecord:
+    """Return what is stored of a case's scaling."""
+    base = found.base.case
+    return ScalingRecord(
+        kind=found.kind, efficiency=found.efficiency, base_case=base.case_id,
+        base_ranks=base.world_size, base_samples_per_s=samples_per_s(found.base),
+        base_alone=alone_by(training_of(base)))
 
 
 def scaling(items: Iterable[CaseResult]) -> dict[str, Scaling]:
@@ -67,7 +89,7 @@ def samples_per_s(item: CaseResult) -> float | None:
 def _same(case: Case) -> Key:
     """Return what must be equal: model, adapters, step, and where it runs."""
     told: Mapping[str, object] = asdict(training_of(case))
-    return (case.backend, case.device, case.env, case.mode, what_is_trained(training_of(case)),
+    return (case.backend, case.device, case.env, case.mode, trained_part(training_of(case)),
             *((name, value) for name, value in told.items() if name not in _LAID_OUT))
 
 
@@ -84,13 +106,6 @@ def _of_group(group: Sequence[CaseResult]) -> Iterator[Scaling]:
                     kind := _kind(training_of(item.case), item.case.world_size,
                                   training_of(base.case), base.case.world_size)):
                 yield Scaling(item, base, kind, _efficiency(item, base))
-
-
-def alone_by(work: Training) -> str:
-    """Return what makes a training one of one rank: ``single``, ``over=single``, or nothing."""
-    if work.strategy == ALONE:
-        return ALONE
-    return f"over={ALONE}" if dict(work.options).get("over") == ALONE else ""
 
 
 def _kind(work: Training, ranks: int, base: Training, base_ranks: int) -> str | None:

@@ -1,0 +1,126 @@
+"""Which rank of a training is slow, and where that shows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from hpcbench.kinds.training.derive.exposed import Exposure
+from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.reduce.results import CaseResult, Phase
+
+CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
+"""A rank is named where it stands out in so many of the steps, by so much of the other end."""
+CLEAR_PART = 0.01
+"""Of a step: what is shorter is not told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPhase:
+    """A rank that stands out in a phase in ``share`` of the steps.
+
+    ``is_shortest``: all ranks leave the phase together, and the slow rank has the shortest, since
+    the others wait for it; else the slow rank has the longest. ``ratio`` is longest / shortest.
+    """
+
+    phase: str
+    rank: int
+    share: float
+    is_shortest: bool
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class LateRank:
+    """The rank that arrives last at the exchange of gradients in ``share`` of the steps.
+
+    ``behind_s`` is how far behind the median of the others; ``first_behind_s`` the same at the
+    first of ``buckets`` buckets, None where another rank is the last there, or it is the same one.
+    """
+
+    rank: int
+    share: float
+    behind_s: float
+    buckets: int
+    first_behind_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlowAlone:
+    """The slowest rank without communication, beside the quickest; ``ratio`` of the two times."""
+
+    rank: int
+    step_s: float
+    quickest_rank: int
+    quickest_step_s: float
+    ratio: float
+
+
+def slow_phases(item: CaseResult, late: LateRank | None) -> Iterator[SlowPhase]:
+    """Yield the ranks that are slow in a phase; stages of a pipeline differ anyway."""
+    steps, work = item.timing.steps if item.timing else None, training_of(item.case)
+    if steps is None or len(steps.ranks) == 1 or work.pp > 1 or not work.trains:
+        return
+    together = _left_together(work, overlaps=bool(steps.arrivals) and not _blocks(item))
+    for phase in steps.phases:
+        ratio = max(phase.median_s) / max(min(phase.median_s), 1e-9)
+        if max(phase.median_s) < CLEAR_PART * median(steps.step_s) or ratio < CLEAR_RATIO:
+            continue
+        if not (late and phase.name == "exchange"):
+            yield from _stands_out(phase, together, ratio)
+
+
+def _stands_out(phase: Phase, together: Collection[str], ratio: float) -> Iterator[SlowPhase]:
+    shortest = phase.name in together
+    rank = phase.quickest_rank if shortest else phase.slowest_rank
+    share = (phase.quickest_share if shortest else phase.slowest_share) or 0
+    if rank is not None and share >= CLEAR_SHARE:
+        yield SlowPhase(phase.name, rank, share, shortest, ratio)
+
+
+def _blocks(item: CaseResult) -> bool:
+    """Return whether an exchange blocks the rank itself, in each call."""
+    return item.case.backend == "mpi"
+
+
+def _left_together(work: Training, *, overlaps: bool) -> set[str]:
+    """Return the phases that all ranks leave together: their length does not reveal who is slow.
+
+    ``overlaps``: gradients are exchanged in buckets while ranks compute on; else backward waits.
+    """
+    found = {"exchange", "forward_backward"} | (set() if overlaps else {"backward"})
+    gathers = "all_gather" in work.calls and not is_dynamic(work)  # which tells speeds by one
+    found |= {"forward"} if work.tp > 1 or gathers else set()
+    return found | ({"optimizer"} if "broadcast" in work.calls else set())  # of what it updated
+
+
+def late_rank(item: CaseResult) -> LateRank | None:
+    """Return the rank that arrives last where gradients are exchanged; None if none stands out.
+
+    If an exchange blocks the rank, only the first is not the end of a wait for others.
+    """
+    steps, work = item.timing.steps if item.timing else None, training_of(item.case)
+    if steps is None or len(steps.ranks) == 1 or work.pp > 1 or not work.trains or (
+            not steps.arrivals):
+        return None
+    first, last = steps.arrivals[0], steps.arrivals[0 if _blocks(item) else -1]
+    if last.last_share < CLEAR_SHARE or last.behind_s < CLEAR_PART * max(steps.step_s):
+        return None
+    is_same = first is last or first.last_rank != last.last_rank
+    return LateRank(last.last_rank, last.last_share, last.behind_s, last.bucket,
+                    None if is_same else first.behind_s)
+
+
+def slow_alone(exposure: Exposure) -> SlowAlone | None:
+    """Return which rank computes slowly in every pass; None of pipelines, whose stages differ."""
+    if exposure.idle_share or len(exposure.own_s) < 2:
+        return None
+    by_time = sorted(zip(exposure.own_s, exposure.ranks, strict=True),
+                     key=lambda pair: pair[0].median)
+    (least, quick), (most, slow) = by_time[0], by_time[-1]
+    ratio = most.median / least.median
+    if ratio < CLEAR_RATIO or most.least <= least.greatest:
+        return None
+    return SlowAlone(slow, most.median, quick, least.median, ratio)

@@ -1,0 +1,215 @@
+"""Which collectives there are: one row each, those of this package and those of plug-ins.
+
+A row is all that is known of a collective without torch. Plans, sizes, rates and reports ask it;
+nothing else lists collectives. A plug-in names its `CollectiveSpec` by an entry point of the group
+``hpcbench.collectives`` (docs/plugins.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Literal
+
+from hpcbench.entry_points import Offer, offers
+
+ENTRY_POINTS = "hpcbench.collectives"
+"""The group of entry points; each is a `CollectiveSpec`."""
+Buffer = Literal["whole", "part", "nothing"]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveSpec:
+    """A collective: its options, how its size is counted, and what runs it.
+
+    Attributes:
+        name: as sweep files write it.
+        operation: ``module:class`` that runs it (`kinds.collective.run.operation.Operation`).
+        uneven_operation: the same for parts of different sizes; empty where parts must be equal.
+        aliases: other names in sweep files.
+        summary_key: key in summary.json's ``results.communication`` where other tools have one.
+        has_op: whether it reduces, so that ``op`` is an axis.
+        has_root: whether one rank is special, so that ``root`` is an axis.
+        in_place: the forms that it has, the default first; None: it moves no data.
+        split: whether its size is that of all ranks' parts together, not that of one buffer.
+        pairwise: whether each rank has a part for each other rank.
+        source: what each rank keeps as its input; ``nothing`` where only the root has one.
+        result: what the rank that receives most ends with.
+        needs_all_ranks: whether no rank can end before all ranks have begun.
+        min_world_size: the fewest ranks of a group.
+        busbw: busbw / algbw by number of ranks, from 2; None: it moves no data.
+        ring_rounds: how often a ring sends the data round, for estimates.
+        calls: the collectives that it is made of, which the backend must have; none: itself.
+        backends: the backends that offer it, without a part behind ``/``; none: all.
+        problem: why it can run nowhere; empty for every collective that is installed.
+    """
+
+    name: str
+    operation: str
+    uneven_operation: str = ""
+    aliases: tuple[str, ...] = ()
+    summary_key: str = ""
+    has_op: bool = False
+    has_root: bool = False
+    in_place: tuple[bool, ...] | None = (False, True)
+    split: bool = False
+    pairwise: bool = False
+    source: Buffer = "whole"
+    result: Buffer = "whole"
+    needs_all_ranks: bool = False
+    min_world_size: int = 1
+    busbw: Callable[[int], float] | None = None
+    ring_rounds: int = 1
+    calls: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def uneven(self) -> bool:
+        """Return whether the parts may differ in size."""
+        return bool(self.uneven_operation)
+
+    @property
+    def moves_data(self) -> bool:
+        """Return whether there is a buffer, and so a size, a rate and a result to check."""
+        return self.in_place is not None
+
+    @property
+    def has_two_forms(self) -> bool:
+        """Return whether it runs in place and out of place, so that labels must say which."""
+        return self.in_place is not None and len(self.in_place) > 1
+
+    def busbw_factor(self, ranks: int) -> float | None:
+        """Return busbw / algbw: 0 for one rank; None where no data are moved.
+
+        For one rank it is 0 also where nccl-tests says 1: nothing crosses a link.
+        """
+        if self.busbw is None:
+            return None
+        return 0.0 if ranks == 1 else self.busbw(ranks)
+
+
+def _around_once(ranks: int) -> float:
+    return (ranks - 1) / ranks
+
+
+def _around_twice(ranks: int) -> float:
+    return 2 * (ranks - 1) / ranks
+
+
+def _one_way(ranks: int) -> float:
+    return 1.0
+
+
+_OURS = (
+    CollectiveSpec(
+        "all_reduce", ".all_reduce:AllReduce", aliases=("allreduce",), summary_key="allreduce",
+        has_op=True, in_place=(True,), needs_all_ranks=True, busbw=_around_twice, ring_rounds=2),
+    CollectiveSpec(
+        "all_gather", ".all_gather:AllGather", ".uneven:UnevenAllGather",
+        aliases=("allgather",), summary_key="allgather", split=True, source="part",
+        needs_all_ranks=True, busbw=_around_once),
+    CollectiveSpec(
+        "reduce_scatter", ".reduce_scatter:ReduceScatter", ".uneven:UnevenReduceScatter",
+        aliases=("reducescatter",), summary_key="reduce_scatter", has_op=True, split=True,
+        result="part", needs_all_ranks=True, busbw=_around_once),
+    CollectiveSpec(
+        "all_to_all", ".all_to_all:AllToAll", ".uneven:UnevenAllToAll", aliases=("alltoall",),
+        in_place=(False,), split=True, pairwise=True, needs_all_ranks=True, busbw=_around_once),
+    CollectiveSpec(
+        "broadcast", ".broadcast:Broadcast", has_root=True, in_place=(True,), source="nothing",
+        busbw=_one_way),
+    CollectiveSpec(
+        "reduce", ".reduce:Reduce", has_op=True, has_root=True, in_place=(True,), busbw=_one_way),
+    CollectiveSpec(
+        "gather", ".gather:Gather", has_root=True, in_place=(False,), split=True, source="part",
+        busbw=_around_once),
+    CollectiveSpec(
+        "scatter", ".scatter:Scatter", has_root=True, in_place=(False,), split=True, result="part",
+        busbw=_around_once),
+    CollectiveSpec(
+        "send_recv", ".send_recv:SendRecv", aliases=("sendrecv",), summary_key="p2p",
+        in_place=(False,), min_world_size=2, busbw=_one_way),
+    CollectiveSpec("barrier", ".barrier:Barrier", in_place=None, needs_all_ranks=True),
+)
+"""A module that begins with a dot is one of `kinds.collective.run`. Source of the bus bandwidths:
+nccl-tests, doc/PERFORMANCE.md."""
+
+
+def collectives() -> Mapping[str, CollectiveSpec]:
+    """Return the collectives that are installed, by name: ours, then those of plug-ins."""
+    return _found()[0]
+
+
+def broken_collectives() -> Mapping[str, str]:
+    """Return why the collectives of some entry points cannot be used, by the entry point's name."""
+    return _found()[1]
+
+
+def collective_spec(name: str) -> CollectiveSpec:
+    """Return the row of a collective; one without traits, with a `problem`, if it is not installed.
+
+    So results and plans of a plug-in's collective can be read where the plug-in is not installed.
+    """
+    problem = broken_collectives().get(name, "no plug-in that is installed offers it")
+    return collectives().get(name) or CollectiveSpec(
+        name, "", problem=f"collective {name} cannot be used: {problem}")
+
+
+def collective_names() -> tuple[str, ...]:
+    """Return the names that a sweep file may use, also those of plug-ins that are broken."""
+    return tuple(dict.fromkeys([*collectives(), *broken_collectives()]))
+
+
+def collective_aliases() -> dict[str, str]:
+    """Return other names of collectives, with the name that each stands for."""
+    return {alias: spec.name for spec in collectives().values() for alias in spec.aliases}
+
+
+def summary_keys() -> dict[str, str]:
+    """Return the key of each collective in summary.json; those that other tools have come first."""
+    ordered = sorted(collectives().values(), key=lambda spec: not spec.summary_key)
+    return {spec.name: spec.summary_key or spec.name for spec in ordered}
+
+
+@cache
+def _found() -> tuple[Mapping[str, CollectiveSpec], Mapping[str, str]]:
+    """Return the rows, and the problems. What is installed does not change in a process."""
+    specs = {spec.name: spec for spec in _OURS}
+    broken: dict[str, str] = {}
+    for offer in offers(ENTRY_POINTS):
+        problem = offer.problem or _problem(offer, specs)
+        if problem:
+            broken[offer.name] = problem
+        else:
+            specs[offer.value.name] = offer.value
+    return MappingProxyType(specs), MappingProxyType(broken)
+
+
+def _problem(offer: Offer, specs: Mapping[str, CollectiveSpec]) -> str:
+    """Return why what a plug-in offers cannot be used, or nothing."""
+    spec = offer.value
+    if not isinstance(spec, CollectiveSpec):
+        return f"{offer.origin} offers a {type(spec).__name__}, no CollectiveSpec"
+    try:
+        return next(_problems(spec, specs), "")
+    except Exception as error:  # Python has checked no type of a field
+        return f"{spec.name}: {type(error).__name__}: {error}"
+
+
+def _problems(spec: CollectiveSpec, specs: Mapping[str, CollectiveSpec]) -> Iterator[str]:
+    names = (spec.name, *spec.aliases)
+    taken = {*specs, *(alias for each in specs.values() for alias in each.aliases)}
+    yield from (f"{name!r} is no name" for name in names if not isinstance(name, str) or not name)
+    yield from (f"there is a collective {name} already" for name in names if name in taken)
+    yield from (f"{path!r} is not written as module:class" for path in
+                (spec.operation, spec.uneven_operation or "module:class")
+                if not isinstance(path, str) or not all(path.partition(":")))
+    yield from (f"it calls {name!r}, which is no collective" for name in spec.calls
+                if name not in specs)
+    if (spec.busbw is None) is spec.moves_data:
+        yield "a collective has both busbw and in_place, or neither where it moves no data"
+    elif spec.busbw is not None and not isinstance(spec.busbw(2), (int, float)):
+        yield "busbw must return a number"

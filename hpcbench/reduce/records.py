@@ -1,0 +1,113 @@
+"""Derived records: what each kind computes from results, once, as a part of the results.
+
+``/derived/<kind>`` of a results file is a line of JSON for each case of the kind, in the plan's
+order, null where there is no record. Its attributes say what the lines are: ``record``, the name
+of their type, its ``fields``, a digest of what the type looks like, and the ``version`` of the
+formulas. Where any is not what the installed kind has, the records are derived again when read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import h5py
+from pydantic import TypeAdapter, ValidationError
+
+from hpcbench.kinds.kind import Deriver
+from hpcbench.kinds.registry import broken_kinds, kinds
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.trace.columns import read_lines, write_text
+
+GROUP = "derived"
+
+
+def with_records(results: Results, file: h5py.File | None = None) -> Results:
+    """Return the results with the records of all installed kinds, and why others have none.
+
+    Records stored in ``file`` are taken where they fit, the others derived. A kind that cannot
+    derive costs its own records only.
+    """
+    derived: dict[str, Mapping[str, Any]] = {}
+    missing: dict[str, str] = {}
+    hardware = results.plan.config.get("hardware", {})
+    for kind, items in _by_kind(results.cases).items():
+        if kind not in kinds():
+            missing[kind] = _not_installed(kind)
+            continue
+        try:
+            deriver = kinds()[kind].deriver()
+            stored = None if file is None else _read(file, kind, items, deriver)
+            derived[kind] = _derive(deriver, items, hardware) if stored is None else stored
+        except Exception as error:  # of a plug-in: it must not cost the results of the run
+            missing[kind] = f"its records cannot be derived ({type(error).__name__}: {error})"
+    return replace(results, derived=derived, missing_kinds=missing)
+
+
+def write_records(file: h5py.File, results: Results) -> None:
+    """Store the records of each kind that has some."""
+    for kind, items in _by_kind(results.cases).items():
+        if kind in results.derived:
+            deriver = kinds()[kind].deriver()
+            name = f"{GROUP}/{kind}"
+            write_text(file, name, _lines(deriver, items, results.derived[kind]))
+            file[name].attrs.update(_attributes(deriver))
+
+
+def _derive(
+    deriver: Deriver, items: Sequence[CaseResult], hardware: Mapping[str, Any],
+) -> Mapping[str, Any]:
+    """Return new records. Raises ValueError where one cannot be stored."""
+    records = deriver.derive(items, hardware)
+    _lines(deriver, items, records)
+    return records
+
+
+def _lines(
+    deriver: Deriver, items: Sequence[CaseResult], records: Mapping[str, Any],
+) -> list[str]:
+    """Return the stored form. Raises ValueError for a number that is not finite."""
+    adapter = TypeAdapter(deriver.record)
+    found = (records.get(item.case.case_id) for item in items)
+    return [json.dumps(None if record is None else adapter.dump_python(record), allow_nan=False)
+            for record in found]
+
+
+def _read(
+    file: h5py.File, kind: str, items: Sequence[CaseResult], deriver: Deriver,
+) -> Mapping[str, Any] | None:
+    """Return the stored records; None where there are none, or none of this deriver."""
+    name = f"{GROUP}/{kind}"
+    if name not in file or any(
+            file[name].attrs.get(key) != value for key, value in _attributes(deriver).items()):
+        return None
+    lines, adapter = read_lines(file, name), TypeAdapter(deriver.record)
+    if len(lines) != len(items):
+        return None
+    try:
+        return {item.case.case_id: adapter.validate_json(line, strict=True)
+                for item, line in zip(items, lines, strict=True) if line != "null"}
+    except ValidationError:
+        return None
+
+
+def _attributes(deriver: Deriver) -> dict[str, str | int]:
+    shape = json.dumps(TypeAdapter(deriver.record).json_schema(), sort_keys=True)
+    return {"record": deriver.record.__name__, "version": deriver.version,
+            "fields": hashlib.sha256(shape.encode()).hexdigest()[:12]}
+
+
+def _by_kind(cases: Sequence[CaseResult]) -> dict[str, list[CaseResult]]:
+    by_kind: dict[str, list[CaseResult]] = defaultdict(list)
+    for item in cases:
+        by_kind[item.case.kind].append(item)
+    return by_kind
+
+
+def _not_installed(kind: str) -> str:
+    reason = broken_kinds().get(kind)
+    return "it is not installed here" if reason is None else f"it cannot be loaded ({reason})"

@@ -1,0 +1,154 @@
+"""Derived records are stored once, read as they were written, and derived anew if they do not fit.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+from golden import RESULTS, RUNS
+from hpcbench.kinds.collective.derive.deriver import CollectiveDeriver
+from hpcbench.kinds.collective.derive.record import CollectiveRecord
+from hpcbench.kinds.kind import Deriver, KindSpec
+from hpcbench.reduce.records import with_records, write_records
+from hpcbench.reduce.reduce import reduce_folder
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results_file import open_results
+from hpcbench.trace.columns import write_text
+from results_factory import all_ok, sweep
+
+Records = Mapping[str, Any]
+Install = Callable[[type[Deriver]], None]
+
+
+def read(path: Path) -> Results:
+    with open_results(path) as file:
+        return file.results
+
+
+def test_records_are_read_as_they_were_derived(tmp_path: Path) -> None:
+    for name, run in RUNS.items():
+        folder = tmp_path / name
+        shutil.copytree(run, folder, ignore=shutil.ignore_patterns("results.h5"))
+        made = reduce_folder(folder)
+        with h5py.File(folder / "results.h5", locking=False) as file:
+            assert set(file["derived"]) == set(made.derived) == {
+                item.case.kind for item in made.cases}
+        assert read(folder).derived == made.derived
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_files_of_earlier_code_get_their_records_when_they_are_read(name: str) -> None:
+    with h5py.File(RESULTS[name], locking=False) as file:
+        assert "derived" not in file
+    results = read(RESULTS[name])
+    timed = [item for item in results.cases if item.statistics is not None]
+    assert timed
+    assert all(results.record_of(item) is not None for item in timed)
+    assert not results.missing_kinds
+
+
+@pytest.fixture
+def stored() -> Iterator[tuple[Results, h5py.File]]:
+    """Return results without records, and a file that has them."""
+    with h5py.File("records", "w", driver="core", backing_store=False) as file:
+        results = all_ok(sweep())
+        write_records(file, results)
+        yield replace(results, derived={}), file
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Replace the deriver of collectives."""
+    def replace_deriver(deriver: type[Deriver]) -> None:
+        monkeypatch.setattr(KindSpec, "deriver", lambda spec: deriver())
+
+    return replace_deriver
+
+
+class Silent(CollectiveDeriver):
+    """Derives nothing, which shows whether it was asked."""
+
+    def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
+        return {}
+
+
+class Newer(Silent):
+    """Has other formulas."""
+
+    version = CollectiveDeriver.version + 1
+
+
+@dataclass(frozen=True)
+class Another:
+    """What another version of the kind derives."""
+
+    busbw_factor: float | None
+
+
+class Changed(Silent):
+    """Has another record."""
+
+    record = Another
+
+
+def test_stored_records_are_not_derived_again(
+    stored: tuple[Results, h5py.File], install: Install,
+) -> None:
+    install(Silent)
+    found = with_records(*stored).derived["collective"]
+    assert [type(record) for record in found.values()] == [CollectiveRecord] * len(found)
+    assert len(found) == len(stored[0].cases)
+
+
+@pytest.mark.parametrize("deriver", [Newer, Changed])
+def test_records_of_another_version_or_form_are_derived_again(
+    stored: tuple[Results, h5py.File], install: Install, deriver: type[Deriver],
+) -> None:
+    install(deriver)
+    assert with_records(*stored).derived["collective"] == {}
+
+
+@pytest.mark.parametrize("line", ["{", '{"busbw_factor": "1"}', "null\nnull"])
+def test_records_that_cannot_be_read_are_derived_again(
+    stored: tuple[Results, h5py.File], line: str,
+) -> None:
+    results, file = stored
+    attributes = dict(file["derived/collective"].attrs)
+    del file["derived/collective"]
+    lines = [line] * len(results.cases)
+    write_text(file, "derived/collective", lines)
+    file["derived/collective"].attrs.update(attributes)
+    assert with_records(results, file).derived == with_records(results).derived
+
+
+class Endless(CollectiveDeriver):
+    """Derives what no file can hold."""
+
+    def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
+        return {item.case.case_id: CollectiveRecord(math.inf) for item in items}
+
+
+class Broken(CollectiveDeriver):
+    """Cannot derive anything."""
+
+    def derive(self, items: Sequence[CaseResult], hardware: Mapping[str, Any]) -> Records:
+        raise KeyError("lost")
+
+
+@pytest.mark.parametrize(("deriver", "reason"), [(Endless, "ValueError"), (Broken, "'lost'")])
+def test_a_kind_that_cannot_derive_costs_its_records_only(
+    stored: tuple[Results, h5py.File], install: Install, deriver: type[Deriver], reason: str,
+) -> None:
+    install(deriver)
+    results = with_records(stored[0])
+    assert results.cases == stored[0].cases
+    assert results.derived == {}
+    assert reason in results.missing_kinds["collective"]
