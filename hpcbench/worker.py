@@ -43,6 +43,7 @@ from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.statistics.stopping import StopRule
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
+from hpcbench.trace.typed import from_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ class Worker:
 
     def _surroundings(self, case: Case, operation: AnyOperation, message: Message) -> Surroundings:
         """Return how this case starts and stops here, and the faults it was asked to have."""
-        control, clock = self._control(case.backend), ClockModel.from_json(message["clock"])
+        control, clock = self._control(case.backend), from_values(ClockModel, message["clock"])
         now_ns, faults = time.perf_counter_ns, message["faults"]
         start: Start = after_barrier(control)
         if case.mode == "isolated":
