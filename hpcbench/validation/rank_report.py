@@ -8,6 +8,7 @@ from typing import Any
 
 from hpcbench.backends.availability import RankFacts
 from hpcbench.trace.clock import SyncRecord
+from hpcbench.trace.typed import from_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Told:
 
     def sync_record(self) -> SyncRecord | None:
         """Return the comparison of the clocks."""
-        return None if self.clock is None else SyncRecord.from_json(self.clock)
+        return None if self.clock is None else from_values(SyncRecord, self.clock)
 
 
 @dataclass(frozen=True, slots=True)
