@@ -63,10 +63,10 @@ def _open(backend: str, timeout: timedelta, ranks: Sequence[int]) -> Any:
 
 def _open_mpi(timeout: timedelta | None, ranks: Sequence[int], comm: Any) -> Any:
     """Return the group of these ranks on their own communicator."""
-    from hpcbench.backends.mpi_backend import register
+    from hpcbench.backends.mpi_backend import register_mpi
     from hpcbench.backends.mpi_group import NAME
 
-    register()
+    register_mpi()
     return dist.new_group(list(ranks), backend=NAME, timeout=timeout, pg_options=comm,
                           use_local_synchronization=True)
 

@@ -10,9 +10,10 @@ from mpi4py import MPI
 
 from hpcbench.backends.mpi_group import NAME, MpiGroup
 from hpcbench.backends.mpi_staging import staging_of
+from hpcbench.backends.python_group import register
 
 
-def register() -> None:
+def register_mpi() -> None:
     """Make ``mpi4py`` known to torch.distributed; again does nothing.
 
     ``dist.new_group(backend="mpi4py", pg_options=comm)`` and ``init_process_group`` take the
@@ -20,8 +21,7 @@ def register() -> None:
     keeps it and frees it. Without one the default group's is divided if it is an mpi4py group
     itself, and MPI.COMM_WORLD taken for the first group of all.
     """
-    if not hasattr(dist.Backend, NAME.upper()):
-        dist.Backend.register_backend(NAME, _open, extended_api=True, devices=["cpu", "cuda"])
+    register(NAME, _open)
 
 
 def _open(options: Any, comm: Any) -> MpiGroup:

@@ -1,4 +1,4 @@
-"""Tensors as MPI sees them, and the work objects that torch waits for.
+"""Tensors as MPI sees them, and messages under way that torch waits for.
 
 Data that is only moved goes as bytes, so every dtype moves. Reductions need an MPI datatype:
 Open MPI 5 and MPICH 5 have one for fp16, neither has one for bf16 (`backends.mpi_facts` asks).
@@ -6,7 +6,7 @@ Open MPI 5 and MPICH 5 have one for fp16, neither has one for bf16 (`backends.mp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 from itertools import accumulate
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from mpi4py import MPI
+
+from hpcbench.backends.python_group import FinishedWork
 
 _OPS = (
     (dist.ReduceOp.SUM, MPI.SUM), (dist.ReduceOp.AVG, MPI.SUM), (dist.ReduceOp.MAX, MPI.MAX),
@@ -28,43 +30,7 @@ _DATATYPES = {
 }
 
 
-class MpiWork(dist.Work):  # type: ignore[misc]
-    """A collective that was complete when it was returned; its future holds ``outputs``."""
-
-    def __init__(self, outputs: Sequence[torch.Tensor]) -> None:
-        super().__init__()
-        self.outputs = list(outputs)
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return at once."""
-        return True
-
-    def is_completed(self) -> bool:
-        """Return True."""
-        return True
-
-    def is_success(self) -> bool:
-        """Return True: a failed call has raised."""
-        return True
-
-    def exception(self) -> None:
-        """Return None: a failed call has raised."""
-
-    def synchronize(self) -> None:
-        """Do nothing: there is no stream."""
-
-    def result(self) -> list[torch.Tensor]:
-        """Return the outputs."""
-        return self.outputs
-
-    def get_future(self) -> Any:
-        """Return a completed future, made only for those who ask (DDP does)."""
-        future: Any = torch.futures.Future()
-        future.set_result(self.outputs)
-        return future
-
-
-class MpiRequest(MpiWork):
+class MpiRequest(FinishedWork):
     """A send or receive under way; it is complete after `wait`, which knows no time limit.
 
     ``kept`` holds what MPI reads or writes until then; ``copy_to`` gets the received data where

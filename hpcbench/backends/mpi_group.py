@@ -26,20 +26,21 @@ from mpi4py import MPI
 from hpcbench.backends.mpi_buffers import (
     Message,
     MpiRequest,
-    MpiWork,
     as_bytes,
     as_elements,
     as_parts,
     mpi_op,
 )
 from hpcbench.backends.mpi_staging import Staging, deal, overlap, parted, put_back
+from hpcbench.backends.python_group import FinishedWork, PythonGroup, Tensors
 
 NAME = "mpi4py"
-Tensors = Sequence[torch.Tensor]
 
 
-class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
+class MpiGroup(PythonGroup):
     """The collectives; arguments and results are those of torch's ProcessGroup of the same name."""
+
+    BACKEND = NAME
 
     def __init__(self, comm: Any, staging: Staging, *, owned: bool = False) -> None:
         """``owned``: free the communicator when the group is shut down."""
@@ -47,35 +48,6 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
         self.comm = comm
         self.staging = staging
         self._owned = owned
-        self._size: int = comm.Get_size()
-        self._rank: int = comm.Get_rank()
-        self._name = self._description = ""
-
-    def getBackendName(self) -> str:  # noqa: N802  (torch's name)
-        """Return the name torch knows this backend by."""
-        return NAME
-
-    name = getBackendName
-
-    def getGroupName(self) -> str:  # noqa: N802
-        """Return the name that functional collectives find this group by."""
-        return self._name
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        """Take the name torch gives."""
-        self._name = name
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        """Return the description."""
-        return self._description
-
-    def setGroupDesc(self, description: str) -> None:  # noqa: N802
-        """Take the description torch gives."""
-        self._description = description
-
-    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
-    group_name = property(getGroupName)
-    group_desc = property(getGroupDesc)
 
     def shutdown(self) -> None:
         """Free the communicator if it is this group's own; all ranks of the group call it."""
@@ -83,7 +55,7 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._owned = False
             self.comm.Free()
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> MpiWork:
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> FinishedWork:
         """Reduce each tensor in place."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         for tensor in tensors:
@@ -91,11 +63,11 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
             self.comm.Allreduce(MPI.IN_PLACE, as_elements(whole), mpi_op(op, tensor.dtype))
             self._average(whole, op)
             put_back(whole, tensor)
-        return MpiWork(tensors)
+        return FinishedWork(tensors)
 
     allreduce_coalesced = allreduce
 
-    def reduce(self, tensors: Tensors, opts: Any) -> MpiWork:
+    def reduce(self, tensors: Tensors, opts: Any) -> FinishedWork:
         """Reduce to the root, in place; other ranks' tensors stay as they are."""
         op, root = opts.reduceOp, opts.rootRank
         for tensor in tensors:
@@ -107,9 +79,9 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
             self.comm.Reduce(MPI.IN_PLACE, message, mpi_op(op, tensor.dtype), root)
             self._average(whole, op)
             put_back(whole, tensor)
-        return MpiWork(tensors)
+        return FinishedWork(tensors)
 
-    def broadcast(self, tensors: Tensors, opts: Any) -> MpiWork:
+    def broadcast(self, tensors: Tensors, opts: Any) -> FinishedWork:
         """Give every rank the root's tensors."""
         for tensor in tensors:
             if self._rank == opts.rootRank:
@@ -118,11 +90,11 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
             whole = self.staging.room(tensor)
             self.comm.Bcast(as_bytes(whole), opts.rootRank)
             put_back(whole, tensor)
-        return MpiWork(tensors)
+        return FinishedWork(tensors)
 
     def _allgather_base(
         self, output: torch.Tensor, part: torch.Tensor, opts: Any = None,
-    ) -> MpiWork:
+    ) -> FinishedWork:
         """Gather equal parts into one tensor; in place if ``part`` is this rank's slot of it."""
         whole, own = self.staging.room(output), self.staging.taken(part)
         if own.data_ptr() == whole.data_ptr() + self._rank * own.nbytes:
@@ -131,39 +103,35 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
             self.comm.Allgather(as_bytes(own.clone() if overlap(own, whole) else own),
                                 as_bytes(whole))
         put_back(whole, output)
-        return MpiWork([output])
-
-    all_gather_single = _allgather_base
+        return FinishedWork([output])
 
     def allgather(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None,
-    ) -> MpiWork:
+    ) -> FinishedWork:
         """Gather parts, of any sizes, into a list of tensors."""
         for parts, own in zip(outputs, inputs, strict=True):
             gathered = self.staging.room_for(parts)
             self.comm.Allgatherv(as_bytes(self.staging.taken(own)), parted(gathered, parts))
             deal(gathered, parts)
-        return MpiWork([part for parts in outputs for part in parts])
+        return FinishedWork([part for parts in outputs for part in parts])
 
     def allgather_into_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None,
-    ) -> MpiWork:
+    ) -> FinishedWork:
         """Gather each input into its output."""
         for output, part in zip(outputs, inputs, strict=True):
             self._allgather_base(output, part)
-        return MpiWork(outputs)
-
-    all_gather_single_coalesced = allgather_into_tensor_coalesced
+        return FinishedWork(outputs)
 
     def allgather_coalesced(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None,
-    ) -> MpiWork:
+    ) -> FinishedWork:
         """Gather several tensors; ``outputs`` is a list of tensors by rank."""
         return self.allgather([list(of_rank) for of_rank in zip(*outputs, strict=True)], inputs)
 
     def _reduce_scatter_base(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None,
-    ) -> MpiWork:
+    ) -> FinishedWork:
         """Reduce, and keep this rank's part of equal parts."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         own, whole = self.staging.room(output), self.staging.taken(source)
@@ -172,13 +140,11 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
             as_elements(whole), as_elements(kept), mpi_op(op, output.dtype))
         self._average(kept, op)
         put_back(kept, output)
-        return MpiWork([output])
-
-    reduce_scatter_single = _reduce_scatter_base
+        return FinishedWork([output])
 
     def reduce_scatter(
         self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None,
-    ) -> MpiWork:
+    ) -> FinishedWork:
         """Reduce lists of parts, of any sizes, and keep this rank's part."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         for output, parts in zip(outputs, inputs, strict=True):
@@ -188,22 +154,20 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
                 [part.numel() for part in parts], mpi_op(op, output.dtype))
             self._average(own, op)
             put_back(own, output)
-        return MpiWork(outputs)
+        return FinishedWork(outputs)
 
     def reduce_scatter_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None,
-    ) -> MpiWork:
+    ) -> FinishedWork:
         """Reduce and scatter each input into its output."""
         for output, source in zip(outputs, inputs, strict=True):
             self._reduce_scatter_base(output, source, opts)
-        return MpiWork(outputs)
-
-    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+        return FinishedWork(outputs)
 
     def alltoall_base(
         self, output: torch.Tensor, source: torch.Tensor, output_splits: Sequence[int],
         input_splits: Sequence[int], opts: Any = None,
-    ) -> MpiWork:
+    ) -> FinishedWork:
         """Exchange parts of the first dimension, equal ones unless sizes are given."""
         whole, sent = self.staging.room(output), self.staging.taken(source)
         if output_splits or input_splits:
@@ -211,18 +175,16 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
         else:
             self.comm.Alltoall(as_bytes(sent), as_bytes(whole))
         put_back(whole, output)
-        return MpiWork([output])
+        return FinishedWork([output])
 
-    all_to_all_single = alltoall_base
-
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> MpiWork:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> FinishedWork:
         """Exchange lists of parts, of any sizes."""
         received = self.staging.room_for(outputs)
         self.comm.Alltoallv(parted(self.staging.joined(inputs), inputs), parted(received, outputs))
         deal(received, outputs)
-        return MpiWork(outputs)
+        return FinishedWork(outputs)
 
-    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> MpiWork:
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> FinishedWork:
         """Gather parts at the root, into a list of tensors."""
         for number, own in enumerate(inputs):
             message = as_bytes(self.staging.taken(own))
@@ -232,9 +194,9 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
             gathered = self.staging.room_for(outputs[number])
             self.comm.Gatherv(message, parted(gathered, outputs[number]), opts.rootRank)
             deal(gathered, outputs[number])
-        return MpiWork([part for parts in outputs for part in parts])
+        return FinishedWork([part for parts in outputs for part in parts])
 
-    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> MpiWork:
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> FinishedWork:
         """Give every rank its part of the root's list."""
         for number, output in enumerate(outputs):
             own, message = self.staging.room(output), None
@@ -243,12 +205,12 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
                 message = parted(self.staging.joined(parts), parts)
             self.comm.Scatterv(message, as_bytes(own), opts.rootRank)
             put_back(own, output)
-        return MpiWork(outputs)
+        return FinishedWork(outputs)
 
-    def barrier(self, opts: Any = None) -> MpiWork:
+    def barrier(self, opts: Any = None) -> FinishedWork:
         """Return when all ranks of the group have called."""
         self.comm.Barrier()
-        return MpiWork([])
+        return FinishedWork([])
 
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> MpiRequest:
         """Start to send one tensor."""
@@ -266,13 +228,6 @@ class MpiGroup(dist.ProcessGroup):  # type: ignore[misc]
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> MpiRequest:
         """Start to receive one tensor from whoever sends it."""
         return self.recv(tensors, MPI.ANY_SOURCE, tag)
-
-    def _start_coalescing(self, device: Any) -> None:
-        """Do nothing: each call is carried out when it is made."""
-
-    def _end_coalescing(self, device: Any) -> MpiWork:
-        """Return finished work."""
-        return MpiWork([])
 
     def _average(self, total: torch.Tensor, op: Any) -> None:
         if op == dist.ReduceOp.AVG:

@@ -17,21 +17,20 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.ledger import Ledger, Lines, Wait, kept
+from hpcbench.backends.python_group import FinishedWork, PythonGroup, Tensors, register
 
 NAME = "rehearsal"
-Tensors = Sequence[torch.Tensor]
 
 
-class Done(dist.Work):  # type: ignore[misc]
-    """A call that was complete when it was returned; its future holds ``outputs``.
+class Done(FinishedWork):
+    """A call that was complete when it was returned.
 
     ``number`` is the entry of the call in the ledger, if calls are kept there.
     """
 
     def __init__(self, outputs: Iterable[torch.Tensor], ledger: Ledger | None = None) -> None:
         """``ledger``: where it is entered that somebody waits."""
-        super().__init__()
-        self.outputs = list(outputs)
+        super().__init__(outputs)
         self.number: int | None = None
         self._ledger = ledger
 
@@ -41,72 +40,18 @@ class Done(dist.Work):  # type: ignore[misc]
             self._ledger.program.append(Wait(self.number))
         return True
 
-    def is_completed(self) -> bool:
-        """Return True."""
-        return True
 
-    def is_success(self) -> bool:
-        """Return True."""
-        return True
-
-    def exception(self) -> None:
-        """Return None."""
-
-    def synchronize(self) -> None:
-        """Do nothing."""
-
-    def result(self) -> list[torch.Tensor]:
-        """Return the outputs."""
-        return self.outputs
-
-    def get_future(self) -> Any:
-        """Return a completed future."""
-        devices = {tensor.device for tensor in self.outputs if tensor.is_cuda}
-        future: Any = torch.futures.Future(devices=sorted(devices, key=str))
-        future.set_result(self.outputs)
-        return future
-
-
-class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
+class RehearsalGroup(PythonGroup):
     """The collectives; arguments and results are those of torch's ProcessGroup of the same name."""
+
+    BACKEND = NAME
 
     def __init__(self, rank: int, size: int, ledger: Ledger, lines: Lines | None) -> None:
         super().__init__(rank, size)
         self.ledger = ledger
         self.lines = lines
-        self._rank, self._size = rank, size
-        self._name = self._description = ""
 
-    def getBackendName(self) -> str:  # noqa: N802  (torch's name)
-        """Return the name torch knows this backend by."""
-        return NAME
-
-    name = getBackendName
-
-    def getGroupName(self) -> str:  # noqa: N802
-        """Return the name that functional collectives find this group by."""
-        return self._name
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        """Take the name torch gives."""
-        self._name = name
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        """Return the description."""
-        return self._description
-
-    def setGroupDesc(self, description: str) -> None:  # noqa: N802
-        """Take the description torch gives."""
-        self._description = description
-
-    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
-    group_name = property(getGroupName)
-    group_desc = property(getGroupDesc)
-
-    def shutdown(self) -> None:
-        """Do nothing."""
-
-    abort = shutdown
+    abort = PythonGroup.shutdown
 
     @kept
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Done:
@@ -129,8 +74,6 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
         _repeat(part, output)
         return self._each("all_gather", [output], [output])
 
-    all_gather_single = _allgather_base
-
     @kept
     def allgather_into_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None,
@@ -139,8 +82,6 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
         for output, part in zip(outputs, inputs, strict=True):
             _repeat(part, output)
         return self._each("all_gather", outputs, outputs)
-
-    all_gather_single_coalesced = allgather_into_tensor_coalesced
 
     @kept
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Done:
@@ -159,8 +100,6 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._own_part(output, source)
         return self._each("reduce_scatter", [source], [output])
 
-    reduce_scatter_single = _reduce_scatter_base
-
     @kept
     def reduce_scatter_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None,
@@ -169,8 +108,6 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
         for output, source in zip(outputs, inputs, strict=True):
             self._own_part(output, source)
         return self._each("reduce_scatter", inputs, outputs)
-
-    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
     @kept
     def reduce_scatter(
@@ -190,8 +127,6 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
         shared = min(output.shape[0], source.shape[0])
         output.detach().zero_()[:shared].copy_(source[:shared])
         return self._each("all_to_all", [source], [output])
-
-    all_to_all_single = alltoall_base
 
     @kept
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Done:
@@ -226,13 +161,6 @@ class RehearsalGroup(dist.ProcessGroup):  # type: ignore[misc]
             self.ledger.fill(tensor.detach())
         return Done(tensors, self.ledger)
 
-    def _start_coalescing(self, device: Any) -> None:
-        """Do nothing."""
-
-    def _end_coalescing(self, device: Any) -> Done:
-        """Return finished work."""
-        return Done([])
-
     def _each(self, collective: str, sized: Tensors, outputs: Tensors) -> Done:
         self.ledger.count(collective, [tensor.nbytes for tensor in sized])
         return Done(outputs)
@@ -261,7 +189,7 @@ def open_rehearsal(world_size: int, ledger: Ledger, rank: int = 0) -> Any:
     """
     if dist.is_initialized():
         dist.destroy_process_group()
-    _register()
+    register(NAME, _open)
     dist.init_process_group(NAME, store=dist.HashStore(), rank=rank, world_size=world_size,
                             pg_options=(ledger, None))
     return dist.group.WORLD
@@ -272,14 +200,8 @@ def open_silent(ranks: Sequence[int], ledger: Ledger, lines: Lines | None = None
 
     All ranks of the default group call this. ``lines``: see `ledger.Call`.
     """
-    _register()
+    register(NAME, _open)
     return dist.new_group(list(ranks), backend=NAME, pg_options=(ledger, lines))
-
-
-def _register() -> None:
-    """Make the backend known to torch.distributed; again does nothing."""
-    if not hasattr(dist.Backend, NAME.upper()):
-        dist.Backend.register_backend(NAME, _open, extended_api=True, devices=["cpu", "cuda"])
 
 
 def _open(options: Any, own: tuple[Ledger, Lines | None] | None) -> RehearsalGroup:

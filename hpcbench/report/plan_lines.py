@@ -14,6 +14,7 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.report.spans import span_line
 from hpcbench.report.table_lines import table_lines
 from hpcbench.units import format_bytes, format_seconds
+from hpcbench.views.any_kind import any_plan
 from hpcbench.views.timing import iterations_text, repeats_text
 from hpcbench.views.words import distinct, plural
 
@@ -100,8 +101,9 @@ def case_tables(plan: Plan) -> Iterator[Text]:
     for case in runs:
         blocks[case.block, case.kind].append(case)
     for (block, kind), cases in blocks.items():
-        yield from table_lines(presenter_of(kind).plan_table(
-            f"block {block}", cases, listed=len(runs) <= LISTED_CASES))
+        title, listed = f"block {block}", len(runs) <= LISTED_CASES
+        yield from table_lines(presenter_of(kind).plan_table(title, cases, listed=listed)
+                               or any_plan(title, cases))
 
 
 def skip_lines(plan: Plan) -> Iterator[Text]:

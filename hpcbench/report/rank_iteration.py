@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.sample_map import SampleMap, sample_map
-from hpcbench.views.chart import Axis, HeatMap, Scale, is_wide
+from hpcbench.views.chart import Axis, HeatMap, HeatMapWords, Scale, is_wide
 from hpcbench.views.table import Range, Show
 from hpcbench.views.words import device_type, env_text, plural
 
@@ -18,16 +18,17 @@ WIDE = 8
 def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
     """Return the heat map of one case with at least one sample."""
     case, found = item.case, sample_map(samples, MOST_COLUMNS)
-    told = presenter_of(case.kind).heat_map_words(case.workload)
-    words = (case.backend, device_type(item), plural(case.world_size, "rank"), *told.words,
+    called = presenter_of(case.kind).heat_map_words(case.workload) or HeatMapWords(
+        case.workload.name, (case.workload.dtype,))
+    words = (case.backend, device_type(item), plural(case.world_size, "rank"), *called.words,
              env_text(case))
     limits = Range(found.least_s, found.greatest_s)
     wide = is_wide([limits], WIDE)
     singles = " or a single checked call" if found.has_single else ""
     return HeatMap(
-        title=f"{told.heading}: time in the call, by rank and iteration",
+        title=f"{called.heading}: time in the call, by rank and iteration",
         subtitle=", ".join(word for word in words if word), file_stem="rank_iteration",
-        notes=(_caption(case.batch, told.note, found),), case_ids=(case.case_id,),
+        notes=(_caption(case.batch, called.note, found),), case_ids=(case.case_id,),
         x=Axis("iteration, in the order they ran"), y=Axis("rank"), rows=found.ranks,
         values=found.time_s, n_columns=found.n_samples, step=found.step,
         colour=Axis("time in the call", Show.US, "us, log scale" if wide else "us",

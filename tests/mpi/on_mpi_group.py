@@ -173,9 +173,9 @@ def training() -> None:
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
-    from hpcbench.backends.mpi_backend import register
+    from hpcbench.backends.mpi_backend import register_mpi
 
-    register()
+    register_mpi()
     dist.init_process_group("mpi4py", store=dist.HashStore(), rank=RANK, world_size=SIZE)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +9,10 @@ from reading import ONCE, read
 
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from launcher import ROOT, MpiLauncher
+from packages import hpcbench, install, offer, path_with
 
-SOURCE = ROOT / "tests/data/plugin"
+SOURCES = ("plugin", "plugin_v0_1")
+"""The package of docs/plugins.md, and what that page showed in 0.1, which still works."""
 SWEEP = {
     "measure": {**ONCE, "warmup": 1, "iterations": 3}, "output": {"plots": False},
     "launch": {"timeout_s": 30}, "benchmarks": [
@@ -27,8 +25,7 @@ SWEEP = {
          "layer": "attention_out", "implementations": "torch"},
     ]}
 BRITTLE = """
-from hpcbench.kinds.primitive.plan.workload import primitive_of
-from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
+from hpcbench.plugins import ImplementationSpec
 SPECS = [
     ImplementationSpec("brittle", "no class", {"tp_columnwise": "brittle:NoSuchClass"}),
     ImplementationSpec("miscounted", "1 / 0", {"tp_columnwise": "brittle:NoSuchClass"},
@@ -37,36 +34,15 @@ SPECS = [
 """
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=SOURCES)
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder for PYTHONPATH with the built package, and with others that are broken."""
-    folder = tmp_path_factory.mktemp("plugins")
-    shutil.copytree(SOURCE, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
-    target = folder / "target"
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index",
-           "--no-build-isolation", "--disable-pip-version-check", "--target", str(target)]
-    done = subprocess.run([*pip, str(folder / "source")], text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
+    target = install(ROOT / "tests/data" / request.param, tmp_path_factory.mktemp("plugins"))
     (target / "brittle.py").write_text(BRITTLE)
-    facts = target / "broken-0.1.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 0.1\n")
-    (facts / "entry_points.txt").write_text(
-        "[hpcbench.primitives]\nbrittle = brittle:SPECS\nbroken = no_such_module:SPEC\n"
-        "thief = hpcbench.kinds.primitive.plan.primitives.tp_mlp:SPEC\nodd = os.path:sep\n")
+    offer(target, "broken", "hpcbench.primitives", {
+        "brittle": "brittle:SPECS", "broken": "no_such_module:SPEC",
+        "thief": "hpcbench.kinds.primitive.plan.primitives.tp_mlp:SPEC", "odd": "os.path:sep"})
     return target
-
-
-def path_with(folder: Path) -> dict[str, str]:
-    return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
-
-
-def hpcbench(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "hpcbench", *words], text=True, capture_output=True, timeout=60,
-        env={**os.environ, **path_with(folder)})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_they_are_listed_and_a_broken_one_costs_only_itself(installed: Path) -> None:

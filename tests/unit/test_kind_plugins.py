@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import packages
 from launcher import ROOT
 
 SOURCE = ROOT / "tests/data/kind_plugin"
-POINT = "[hpcbench.kinds]\nsleep = {}\n"
 BROKEN_SPEC = """
 from hpcbench_sleep import SPEC as WHOLE
 from dataclasses import replace
@@ -25,10 +25,7 @@ BARRIER = {"kind": "collective", "collective": "barrier"}
 
 def offer(folder: Path, entry: str) -> Path:
     """Make a folder for PYTHONPATH that offers kind sleep as an entry point says."""
-    facts = folder / "hpcbench_sleep-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: hpcbench-sleep\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text(POINT.format(entry))
+    packages.offer(folder, "hpcbench_sleep", "hpcbench.kinds", {"sleep": entry})
     (folder / "hpcbench_sleep").symlink_to(SOURCE / "hpcbench_sleep")
     return folder
 
@@ -38,9 +35,8 @@ def plan(folder: Path, *blocks: object, code: int = 0) -> str:
     sweep = folder / "sweep.json"
     sweep.write_text(json.dumps({"benchmarks": blocks}))
     command = [sys.executable, "-m", "hpcbench", "plan", str(sweep), "--world-size", "2"]
-    path = f"{folder}{os.pathsep}{ROOT}"
-    done = subprocess.run(command, text=True, capture_output=True, timeout=60, cwd=folder,
-                          env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"})
+    env = {**os.environ, **packages.path_with(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, text=True, capture_output=True, timeout=60, env=env)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 

@@ -90,7 +90,7 @@ def test_models_and_layers_are_described() -> None:
 
 def test_examples_load() -> None:
     texts = re.findall(r"```json\n(.*?)```", DOC + PLUGINS, re.DOTALL)
-    assert len(texts) == 2
+    assert len(texts) == 3
     for text in texts:
         check_config(json.loads(text), "docs")
 
@@ -101,3 +101,10 @@ def test_examples_load() -> None:
 def test_the_page_on_plug_ins_has_the_tested_files_whole(name: str) -> None:
     found = re.search(rf"^`{re.escape(name)}`:\n\n```\w+\n(.*?)```", PLUGINS, re.DOTALL | re.M)
     assert found and found[1] == (PLUGIN / name).read_text()
+
+
+@pytest.mark.parametrize("name", [
+    "pyproject.toml", "hpcbench_flat/__init__.py", "hpcbench_flat/strategy.py"])
+def test_the_page_on_plug_ins_has_the_tested_strategy_whole(name: str) -> None:
+    shown = re.findall(rf"^`{re.escape(name)}`:\n\n```\w+\n(.*?)```", PLUGINS, re.DOTALL | re.M)
+    assert (ROOT / "tests/data/strategy_plugin" / name).read_text() in shown

@@ -11,8 +11,7 @@ from hpcbench.kinds.collective.present.series import Series, SeriesGroup, groups
 from hpcbench.kinds.collective.present.words import form_text
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
-from hpcbench.reduce.spread import interval_share
-from hpcbench.statistics.order import MIN_N_P5_P95
+from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
 from hpcbench.units import size_text
 from hpcbench.views.chart import (
     Axis,
@@ -153,7 +152,7 @@ def _band_words(group: SeriesGroup) -> str:
     if len(few) == len(group.series):
         return "minimum to maximum"
     labels = ", ".join(one.label for one in few) if len(few) < 3 else f"{len(few)} lines"
-    others = f" (of {labels}, with n < {MIN_N_P5_P95}: minimum to maximum)" if few else ""
+    others = f" (of {labels}, with n < {FEWEST_FOR_PERCENTILES}: minimum to maximum)" if few else ""
     return f"5th to 95th percentile{others}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from hpcbench.config.names import unknown_name
 from hpcbench.kinds.training.plan.any_model import model_of
 from hpcbench.kinds.training.plan.layout import Layout
+from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.traffic import Calls
@@ -39,3 +40,4 @@ def check_answers(spec: StrategySpec, work: Training) -> None:
         for item in spec.traffic(work, stage.tensors(model_of(work))):
             if not isinstance(item, Calls):
                 raise TypeError(f"traffic yielded a {type(item).__name__}, no Calls")
+    predict(work)  # fails if a layout divides by more ranks than there are, and the like

@@ -1,6 +1,6 @@
 """Kind ``sleep``: every rank sleeps. Importing this names the sides and loads none of them."""
 
-from hpcbench.kinds.kind import KindSpec
+from hpcbench.plugins import KindSpec
 
 SPEC = KindSpec(
     name="sleep", block="hpcbench_sleep.block:SleepBlock",

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from hpcbench.config.axes import Axis
-from hpcbench.config.block import Block
+from hpcbench.plugins import Axis, Block
 
 
 class SleepBlock(Block):

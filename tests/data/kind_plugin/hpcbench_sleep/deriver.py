@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.kinds.kind import Deriver
-from hpcbench.reduce.results import CaseResult
+from hpcbench.plugins import CaseResult, Deriver
 from hpcbench_sleep.planner import Sleep
 
 

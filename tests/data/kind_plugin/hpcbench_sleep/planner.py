@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from hpcbench.config.schema import Config
-from hpcbench.kinds.kind import Planner
-from hpcbench.plan.assemble import Draft, assemble
-from hpcbench.plan.case import Case
-from hpcbench.plan.points import COMMON_AXES, Job, common_points, listed_lengths
-from hpcbench.plan.support import resolve_device
-from hpcbench.plan.workload import Workload
+from hpcbench.plugins import (
+    COMMON_AXES,
+    Case,
+    Config,
+    Draft,
+    Job,
+    Planner,
+    Workload,
+    assemble,
+    common_points,
+    listed_lengths,
+    resolve_device,
+)
 from hpcbench_sleep.block import SleepBlock
 
 

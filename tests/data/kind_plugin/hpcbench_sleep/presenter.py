@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.kinds.kind import Presenter
+from hpcbench.plugins import Presenter
 
 
 class SleepPresenter(Presenter):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from hpcbench.kinds.kind import Runner
-from hpcbench.operations.place import Place
+from hpcbench.plugins import Place, Runner
 from hpcbench_sleep.planner import Sleep
 
 

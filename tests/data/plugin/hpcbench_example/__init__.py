@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.kinds.primitive.plan.spec import (
+from hpcbench.plugins import (
     ImplementationSpec,
     PrimitiveSpec,
     Problem,

@@ -7,17 +7,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcbench.kinds.primitive.run.implementations.base import Implementation
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
+from hpcbench import plugins
 
 
-class Columnwise(Implementation[ColumnwiseInputs]):
+class Columnwise(plugins.Implementation[plugins.Columnwise]):
     """Block r of A comes from rank r; with ``ahead`` all are on their way before the 1st product.
 
     ``empty`` gives buffers that are wiped before each call; ``run`` allocates nothing.
     """
 
-    def __init__(self, inputs: ColumnwiseInputs) -> None:
+    def __init__(self, inputs: plugins.Columnwise) -> None:
         super().__init__(inputs)
         work = inputs.spec
         self.output = self.empty(work.m, inputs.weight.shape[1])

@@ -5,12 +5,17 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.kinds.primitive.run.expected import Expected, product
-from hpcbench.kinds.primitive.run.implementations.base import Implementation
-from hpcbench.kinds.primitive.run.inputs.base import Inputs
-from hpcbench.kinds.primitive.run.operands import left_operand, magnitude, right_operand
-from hpcbench.operations.place import Place
+from hpcbench.plugins import (
+    Expected,
+    Implementation,
+    Inputs,
+    Place,
+    Primitive,
+    left_operand,
+    magnitude,
+    product,
+    right_operand,
+)
 
 
 class Forward(Inputs):
