@@ -47,7 +47,7 @@ def _result_tables(results: Results) -> Iterator[Text]:
         for table in presenter_of(kind).overviews(items, results.derived.get(kind, {})):
             yield from table_lines(table)
     for kind, reason in results.missing_kinds.items():
-        yield Text(f"kind {kind}: {reason}; its rows lack what the kind derives (docs/plugins.md)",
+        yield Text(f"kind {kind} {reason}; its rows lack what the kind derives (docs/plugins.md)",
                    style="yellow")
 
 
