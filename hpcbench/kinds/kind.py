@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.checks import Problem
     from hpcbench.reduce.results import CaseResult
-    from hpcbench.views.chart import Chart, HeatMapWords
+    from hpcbench.views.chart import Chart, HeatMapCase
     from hpcbench.views.table import Line, Table
 
 W = TypeVar("W", bound="Workload")
@@ -186,13 +186,9 @@ class Presenter(Generic[W, R]):
         """Yield the charts of the results of all blocks; how they were timed is added to them."""
         return ()
 
-    def heat_map_words(self, work: W) -> HeatMapWords | None:
-        """Return what the heat map of a case's samples says of it; None: name and dtype do."""
+    def heat_map_case(self, case: Case) -> HeatMapCase | None:
+        """Return what a heat map of the case's samples says; None: its name, most ranks first."""
         return None
-
-    def heat_map_order(self, case: Case) -> tuple[int, ...]:
-        """Return a sort key: the heat map is of the last of the kind's cases with statistics."""
-        return (case.world_size,)
 
     def row(self, item: CaseResult, record: R | None) -> Mapping[str, Any]:
         """Return values of a case's row in summary.json and summary.csv, by field.

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from hpcbench.config.names import PASSED_ENV
 from hpcbench.kinds.registry import presenter_of
-from hpcbench.launch.workers.environment import ALLOWED
 from hpcbench.plan.case import Case, Plan
 from hpcbench.report.spans import span_line
 from hpcbench.report.table_lines import table_lines
@@ -39,7 +39,7 @@ def plan_header(plan: Plan) -> Iterator[Text]:
     yield Text(_estimate_line(plan))
     yield from (Text(line, style="yellow") for line in _late_lines(plan))
     yield from (Text(f"note: {note}", style="yellow") for note in plan.config.get("notes", ()))
-    patterns = (*ALLOWED, *plan.config.get("launch", {}).get("pass_env", ()))
+    patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
     inherited = f"workers inherit only variables that match: {' '.join(patterns)}"
     for line in textwrap.wrap(inherited, HEADER_COLUMNS, subsequent_indent="  "):
         yield Text(line, style="dim")

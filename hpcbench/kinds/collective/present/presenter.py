@@ -21,7 +21,6 @@ class CollectivePresenter(Presenter[Collective, CollectiveRecord]):
     definitions = staticmethod(result_table.definitions)
     tables = staticmethod(result_table.result_tables)
     charts = staticmethod(_charts.charts)
-    heat_map_words = staticmethod(_charts.heat_map_words)
-    heat_map_order = staticmethod(_charts.heat_map_order)
+    heat_map_case = staticmethod(_charts.heat_map_case)
     row = staticmethod(summary.row)
     sections = staticmethod(summary.sections)

@@ -23,7 +23,6 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     tables = staticmethod(result_table.result_tables)
     overviews = staticmethod(scaling.overviews)
     charts = staticmethod(_charts.charts)
-    heat_map_words = staticmethod(_charts.heat_map_words)
-    heat_map_order = staticmethod(_charts.heat_map_order)
+    heat_map_case = staticmethod(_charts.heat_map_case)
     row = staticmethod(summary.row)
     sections = staticmethod(summary.sections)
