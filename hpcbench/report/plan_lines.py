@@ -1,4 +1,4 @@
-"""The lines that tell what a plan holds before it runs."""
+"""The lines that say what a plan holds before it runs."""
 
 from __future__ import annotations
 

@@ -149,16 +149,16 @@ def _config(rows: list[dict[str, Any]], plan: Plan) -> dict[str, Any]:
 
 
 def _one_or_all(values: Iterable[int | str]) -> Any:
-    found = sorted(set(values), key=lambda value: (isinstance(value, str), value))
-    return found[0] if len(found) == 1 else found
+    unique = sorted(set(values), key=lambda value: (isinstance(value, str), value))
+    return unique[0] if len(unique) == 1 else unique
 
 
 def _sections(results: Results, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what each kind tells of its cases; of a kind without cases that there are none."""
-    found: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
     for kind in kinds():
         own = [(row, item) for row, item in zip(rows, results.cases, strict=True)
                if item.case.kind == kind]
-        found |= presenter_of(kind).sections(
+        sections |= presenter_of(kind).sections(
             [row for row, _ in own], [item for _, item in own], results.derived.get(kind, {}))
-    return found
+    return sections
