@@ -8,6 +8,7 @@ HpcbenchError                 4  internal error
       TraceError              2  a trace, journal or results file that is not what it should be
   RankLostError               3  another rank's supervisor does not answer; the job is ended
   CaseError                   -  one case cannot go on; ends the case, never the command
+    PluginError               -  a plug-in cannot be imported; costs its cases only
 """
 
 from __future__ import annotations
@@ -61,3 +62,7 @@ class RankLostError(HpcbenchError):
 
 class CaseError(HpcbenchError):
     """One case cannot go on on this rank; the message is its cause."""
+
+
+class PluginError(CaseError):
+    """A plug-in that cannot be imported; the message says what is wrong with it."""

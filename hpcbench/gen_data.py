@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcbench.config.names import unknown_name
 from hpcbench.errors import FileError, UsageError
-from hpcbench.kinds.training.plan.models import MODELS
+from hpcbench.operations.models import MODELS
 from hpcbench.operations.token_file import DTYPES, dtype_of, sidecar
 from hpcbench.trace.files import whole_file
 

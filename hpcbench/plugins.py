@@ -44,10 +44,20 @@ if TYPE_CHECKING:
     from hpcbench.kinds.primitive.run.operands import left_operand as left_operand
     from hpcbench.kinds.primitive.run.operands import magnitude as magnitude
     from hpcbench.kinds.primitive.run.operands import right_operand as right_operand
+    from hpcbench.kinds.training.plan.layout import Buckets as Buckets
+    from hpcbench.kinds.training.plan.layout import Groups as Groups
+    from hpcbench.kinds.training.plan.layout import Layout as Layout
     from hpcbench.kinds.training.plan.spec import Degrees as Degrees
     from hpcbench.kinds.training.plan.spec import StrategySpec as StrategySpec
+    from hpcbench.kinds.training.plan.tensors import Tensor as Tensor
+    from hpcbench.kinds.training.plan.traffic import Calls as Calls
+    from hpcbench.kinds.training.plan.traffic import calls as calls
     from hpcbench.kinds.training.plan.workload import Training as Training
+    from hpcbench.kinds.training.run.models.model import Model as Model
+    from hpcbench.kinds.training.run.phases import PhaseClock as PhaseClock
+    from hpcbench.kinds.training.run.strategies.base import Batch as Batch
     from hpcbench.kinds.training.run.strategies.base import Strategy as Strategy
+    from hpcbench.kinds.training.run.strategies.replica import Replica as Replica
     from hpcbench.operations.call import Call as Call
     from hpcbench.operations.check import Mismatch as Mismatch
     from hpcbench.operations.check import compare as compare
@@ -64,10 +74,14 @@ if TYPE_CHECKING:
     from hpcbench.plan.case import Case as Case
     from hpcbench.plan.options import Option as Option
     from hpcbench.plan.options import Values as Values
+    from hpcbench.plan.points import COMMON_AXES as COMMON_AXES
     from hpcbench.plan.points import Job as Job
+    from hpcbench.plan.points import common_points as common_points
+    from hpcbench.plan.points import listed_lengths as listed_lengths
     from hpcbench.plan.support import resolve_device as resolve_device
     from hpcbench.plan.support import unsupported as unsupported
     from hpcbench.plan.workload import Workload as Workload
+    from hpcbench.reduce.results import CaseResult as CaseResult
 
 _WHERE: Mapping[str, str] = MappingProxyType({
     "config.axes": "Axis",
@@ -88,9 +102,15 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "kinds.primitive.run.inputs.tp_mlp": "Mlp",
     "kinds.primitive.run.inputs.tp_rowwise": "Rowwise",
     "kinds.primitive.run.operands": "left_operand magnitude right_operand",
+    "kinds.training.plan.layout": "Buckets Groups Layout",
     "kinds.training.plan.spec": "Degrees StrategySpec",
+    "kinds.training.plan.tensors": "Tensor",
+    "kinds.training.plan.traffic": "Calls calls",
     "kinds.training.plan.workload": "Training",
-    "kinds.training.run.strategies.base": "Strategy",
+    "kinds.training.run.models.model": "Model",
+    "kinds.training.run.phases": "PhaseClock",
+    "kinds.training.run.strategies.base": "Batch Strategy",
+    "kinds.training.run.strategies.replica": "Replica",
     "operations.call": "Call",
     "operations.check": "Mismatch compare",
     "operations.collectives": "CollectiveSpec",
@@ -101,9 +121,10 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "plan.assemble": "Draft assemble",
     "plan.case": "Case",
     "plan.options": "Option Values",
-    "plan.points": "Job",
+    "plan.points": "COMMON_AXES Job common_points listed_lengths",
     "plan.support": "resolve_device unsupported",
     "plan.workload": "Workload",
+    "reduce.results": "CaseResult",
 })
 """Module, below this package -> the names that it gives."""
 

@@ -42,6 +42,13 @@ def format_bytes(size_bytes: int) -> str:
     return str(size_bytes)
 
 
+def size_text(size_bytes: int) -> str:
+    """Return an exact size with its unit, such as ``8 B`` or ``64 KiB``."""
+    text = format_bytes(size_bytes)
+    digits = text.rstrip("BGKMi")
+    return f"{digits} {text[len(digits):] or 'B'}"
+
+
 def round_bytes(size_bytes: int) -> str:
     """Return a size with three significant digits and its decimal unit: ``12.3 GB``."""
     for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -61,6 +68,11 @@ def format_seconds(seconds: float) -> str:
 def to_us(seconds: float) -> float:
     """Return microseconds."""
     return seconds * 1e6
+
+
+def to_ms(seconds: float) -> float:
+    """Return milliseconds."""
+    return seconds * 1e3
 
 
 def to_tflop_per_s(flops_per_s: float) -> float:

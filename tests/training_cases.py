@@ -18,8 +18,7 @@ def make_training(strategy: str = "data", **changes: Any) -> Training:
         family="gpt", layers=2, hidden=64, heads=4, kv_heads=4, inner=256, vocab=256,
         seq_length=32, dtype="fp32", batch_size=4, accumulation=1, optimizer="adamw",
         checkpointing="none", dp=2, tp=1, pp=1, parameters=118_528,
-        flops=(("megatron", 190_000_000), ("palm", 200_000_000)), calls=("all_reduce",),
-        runner="hpcbench.kinds.training.run.strategies.data:Data")
+        flops=(("megatron", 190_000_000), ("palm", 200_000_000)), calls=("all_reduce",))
     return replace(work, **changes)
 
 

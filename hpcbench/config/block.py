@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from hpcbench.config.axes import Axis, Environment, Iterations, WorldSize
 from hpcbench.config.section import (
@@ -48,3 +48,9 @@ class Block(Section):
     wakeup_s: Axis[Wakeup] | None = Field(default=None, description="Instead of launch.wakeup_s.")
     timeout_s: Timeout | None = Field(
         default=None, description="Instead of launch.timeout_s; a limit, so no list.")
+
+
+class UnusableBlock(Block):
+    """A block of a kind whose plug-in cannot be imported: its own keys are kept unchecked."""
+
+    model_config = ConfigDict(extra="allow")

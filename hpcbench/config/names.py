@@ -22,16 +22,6 @@ DTYPE_ALIASES: Mapping[str, str] = MappingProxyType({
     "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "int": "int32", "long": "int64",
 })
 FLOATING_DTYPES = ("fp32", "fp64", "fp16", "bf16")
-TRAINING_DTYPES = ("fp32", "bf16", "fp16")
-OPTIMIZERS = ("adamw", "sgd")
-CHECKPOINTINGS = ("none", "selective", "operators", "full")
-"""Which activations a training keeps for the backward pass, and which it computes again."""
-COMMUNICATIONS = ("on", "off", "only")
-"""Whether a training step communicates, does all but that, or nothing but that."""
-OWN_LIBRARY = "hpcbench"
-LIBRARIES = (OWN_LIBRARY, "transformers")
-"""Whose model of the shape is trained."""
-
 SPLITS = ("even", "linear", "one_heavy", "zero")
 """How the data are divided among the ranks (docs/method.md)."""
 OPS = ("sum", "prod", "min", "max", "avg")

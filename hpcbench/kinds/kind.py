@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hpcbench.errors import PluginError
+
 if TYPE_CHECKING:
     from hpcbench.config.block import Block
     from hpcbench.config.schema import Config
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.checks import Problem
     from hpcbench.reduce.results import CaseResult
+    from hpcbench.views.chart import Chart, HeatMapWords
+    from hpcbench.views.table import Line, Table
+
+CountedCall = tuple[str, int, int]
+"""A collective, how often it was called, and the bytes of all calls as nccl-tests sizes them."""
 
 
 class Planner(ABC):
@@ -110,8 +117,93 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         return ()
 
 
-class Presenter(ABC):  # noqa: B024  (a kind may present nothing)
-    """Turns the results and derived records of one kind into neutral objects."""
+class Presenter:
+    """Turns cases, results and derived records of one kind into neutral objects (`views`).
+
+    Whatever a kind does not present itself is shown as of any kind. ``derived`` are the kind's
+    records by case id. ``fields`` names the columns that the kind adds to summary.csv;
+    ``ranks_word`` stands before the number of ranks in short lines.
+    """
+
+    fields: tuple[str, ...] = ()
+    ranks_word = "ranks"
+
+    def listing(self) -> Iterable[Line | Table]:
+        """Yield what `hpcbench list` says of the kind: what can be measured."""
+        return ()
+
+    def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+        """Return the cases of a block: ``listed`` one by one, else a row for cases that are alike.
+        """
+        from hpcbench.views.generic import plan_table
+
+        return plan_table(title, cases)
+
+    def dry_run_lines(self, work: Workload, calls: Sequence[CountedCall] | None) -> Iterable[str]:
+        """Yield what is known of a case that was tried; ``calls`` are rank 0's, if it was called.
+        """
+        return ()
+
+    def type_word(self, work: Workload) -> str | None:
+        """Return the element type; None of what moves no data."""
+        return work.dtype
+
+    def span_words(self, works: Sequence[Workload]) -> Iterable[str]:
+        """Yield short words for what several cases span; they follow their names."""
+        return ()
+
+    def size_words(self, works: Sequence[Workload]) -> Iterable[str]:
+        """Yield short words for the sizes of several cases; they follow their types."""
+        return ()
+
+    def definitions(
+        self, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[str]:
+        """Yield what the columns of the tables of these cases mean."""
+        return ()
+
+    def tables(
+        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[Table]:
+        """Yield the tables of one block's results."""
+        from hpcbench.views.generic import result_tables
+
+        return result_tables(title, items)
+
+    def overviews(
+        self, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[Table]:
+        """Yield tables of the results of all blocks, which stand below those of the blocks."""
+        return ()
+
+    def charts(
+        self, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[Chart]:
+        """Yield the charts of the results of all blocks; how they were timed is added to them."""
+        return ()
+
+    def heat_map_words(self, work: Workload) -> HeatMapWords | None:
+        """Return what the heat map of a case's samples says of it; None: name and dtype do."""
+        return None
+
+    def heat_map_order(self, case: Case) -> tuple[int, ...]:
+        """Return a sort key: the heat map is of the last of the kind's cases with statistics."""
+        return (case.world_size,)
+
+    def row(self, item: CaseResult, record: Any) -> Mapping[str, Any]:
+        """Return values of a case's row in summary.json and summary.csv, by field.
+
+        Beside ``fields`` they may be of fields that all kinds have. ``record`` is None where there
+        is none.
+        """
+        return {}
+
+    def sections(
+        self, rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
+        derived: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """Return what the kind adds to ``results`` of summary.json; rows and items correspond."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +211,8 @@ class KindSpec:
     """A kind of case: its names, and where its block and its sides are, as ``module:object``.
 
     ``aliases`` are other names of the kind in sweep files. Kinds are listed by ``order``, then by
-    name. Making one imports nothing.
+    name. Making one imports nothing. ``problem`` says why a plug-in's kind cannot be used. Then,
+    and where the module of a plug-in cannot be imported, stand-ins make its cases skips.
     """
 
     name: str
@@ -130,26 +223,79 @@ class KindSpec:
     presenter_path: str
     aliases: tuple[str, ...] = ()
     order: int = 100
+    problem: str = ""
 
     def block_class(self) -> type[Block]:
         """Return the class of the kind's blocks in sweep files."""
-        return _load(self.block)  # type: ignore[no-any-return]
+        try:
+            return self._load(self.block)  # type: ignore[no-any-return]
+        except PluginError:
+            return _load("hpcbench.config.block:UnusableBlock")  # type: ignore[no-any-return]
 
     def planner(self) -> Planner:
         """Return a new planner."""
-        return _load(self.planner_path)()  # type: ignore[no-any-return]
+        try:
+            self._load(self.block)
+            return self._load(self.planner_path)()  # type: ignore[no-any-return]
+        except PluginError as error:
+            return _load("hpcbench.plan.unusable:UnusablePlanner")(  # type: ignore[no-any-return]
+                self.name, str(error))
 
     def runner(self) -> Runner:
         """Return a new runner; this imports torch."""
-        return _load(self.runner_path)()  # type: ignore[no-any-return]
+        try:
+            return self._load(self.runner_path)()  # type: ignore[no-any-return]
+        except PluginError as error:
+            return _UnusableRunner(str(error))
 
     def deriver(self) -> Deriver:
         """Return a new deriver."""
-        return _load(self.deriver_path)()  # type: ignore[no-any-return]
+        try:
+            return self._load(self.deriver_path)()  # type: ignore[no-any-return]
+        except PluginError:
+            return Deriver()
 
     def presenter(self) -> Presenter:
-        """Return a new presenter."""
-        return _load(self.presenter_path)()  # type: ignore[no-any-return]
+        """Return a new presenter. Raises PluginError if a plug-in's cannot be imported."""
+        return self._load(self.presenter_path)()  # type: ignore[no-any-return]
+
+    def _load(self, path: str) -> Any:
+        """Return what a path names. Raises PluginError if a plug-in's module is at fault."""
+        if self.problem:
+            raise PluginError(self.problem)
+        try:
+            return _load(path)
+        except (Exception, SystemExit) as error:
+            if path.startswith("hpcbench."):
+                raise
+            raise PluginError(
+                f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+class _UnusableRunner(Runner):
+    """Stands for the runner of a plug-in that cannot be imported: its cases fail."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
+        """Raise PluginError."""
+        raise PluginError(self._problem)
+
+
+class UnusablePresenter(Presenter):
+    """Stands for the presenter of a plug-in that cannot be imported, and says why it cannot."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def tables(
+        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, Any],
+    ) -> Iterable[Table]:
+        """Yield what every case has, and the reason below it."""
+        from hpcbench.views.generic import result_tables
+
+        return result_tables(title, items, self._problem)
 
 
 def _load(path: str) -> Any:

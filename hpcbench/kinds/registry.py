@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import hpcbench.kinds
 from hpcbench.entry_points import offers
-from hpcbench.kinds.kind import KindSpec, Planner
+from hpcbench.errors import PluginError
+from hpcbench.kinds.kind import KindSpec, Planner, Presenter, UnusablePresenter
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case
@@ -28,7 +29,8 @@ ENTRY_POINTS = "hpcbench.kinds"
 def kinds() -> Mapping[str, KindSpec]:
     """Return the kinds that are installed, by name, in the order in which they are listed.
 
-    What is installed does not change while a process runs, so it is looked up once.
+    A plug-in that cannot be imported counts as a kind of the entry point's name; its cases are
+    skips. What is installed does not change while a process runs, so it is looked up once.
     """
     return _scan()[0]
 
@@ -53,6 +55,8 @@ def _scan() -> tuple[Mapping[str, KindSpec], Mapping[str, str]]:
             broken[offer.name] = f"there is a kind {spec.name} already"
         else:
             specs[spec.name] = spec
+    for name, problem in broken.items():
+        specs.setdefault(name, KindSpec(name, "", "", "", "", "", problem=problem))
     ordered = sorted(specs.values(), key=lambda one: (one.order, one.name))
     return MappingProxyType({spec.name: spec for spec in ordered}), MappingProxyType(broken)
 
@@ -66,6 +70,16 @@ def _rooms() -> Iterator[KindSpec]:
 def planner_of(case: Case) -> Planner:
     """Return a planner of a case's kind. Raises KeyError if the kind is not installed."""
     return kinds()[case.kind].planner()
+
+
+@cache
+def presenter_of(kind: str) -> Presenter:
+    """Return the presenter of a kind; what shows any case where the kind has none that works."""
+    spec = kinds().get(kind)
+    try:
+        return spec.presenter() if spec else Presenter()
+    except PluginError as error:
+        return UnusablePresenter(str(error))
 
 
 def kind_aliases() -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import product
+from typing import NamedTuple, Protocol
 
 from hpcbench.config.block import Block
 from hpcbench.config.implementations import OptionAxes
@@ -58,6 +59,35 @@ class Point(Protocol):
     @property
     def wakeup_s(self) -> float:
         """Return how often supervisors wake while the case runs, in seconds."""
+
+
+class CommonPoint(NamedTuple):
+    """One value of every axis that blocks of all kinds have."""
+
+    dtype: str
+    backend: str
+    device: str
+    env: tuple[tuple[str, str], ...]
+    world_size: int
+    mode: str
+    warmup: int
+    iterations: int | str
+    validate: bool
+    wakeup_s: float
+
+
+def common_points(block: Block, job: Job) -> Iterator[CommonPoint]:
+    """Yield the points of the common axes; ``all`` becomes the job's world size."""
+    measure = job.config.measure
+    variables = product(*([(name, value) for value in block.env[name]]
+                          for name in sorted(block.env)))
+    sizes = [job.world_size if size == "all" else int(size) for size in block.world_size]
+    for values in product(
+            block.dtype, block.backend, block.device, tuple(variables), sizes,
+            block.mode or (measure.mode,), block.warmup or (measure.warmup,),
+            block.iterations or (measure.iterations,), block.check or (measure.check,),
+            block.wakeup_s or (job.config.launch.wakeup_s,)):
+        yield CommonPoint(*values)
 
 
 def refuse_huge(blocks: Sequence[tuple[Planner, Block]], config: Config) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hpcbench.reduce.results import CaseResult, Statistics, Timing
+from hpcbench.statistics.order import MIN_N_P5_P95
 
 Range = tuple[float, float]
+FEWEST_FOR_PERCENTILES = MIN_N_P5_P95
+"""Of fewer samples p5 and p95 are not told."""
 
 
 def interval_share(stats: Statistics) -> float | None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hpcbench.kinds.training.plan.predict import predict_stage
-from hpcbench.kinds.training.plan.stages import stages_of
-from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.kinds.training.present.plan_table import calls_text, demand_lines
+from hpcbench.kinds.kind import CountedCall
+from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.report.terminal import open_console
 
@@ -25,7 +23,7 @@ class Trial:
     case: Case
     outcome: str
     reason: str
-    calls: tuple[tuple[str, int, int], ...] = ()
+    calls: tuple[CountedCall, ...] = ()
 
 
 def print_trials(plan: Plan, trials: Iterable[Trial]) -> int:
@@ -42,22 +40,11 @@ def print_trials(plan: Plan, trials: Iterable[Trial]) -> int:
         counts[trial.outcome] += 1
         reason = f"  {trial.reason}" if trial.reason else ""
         say(f"{trial.outcome:<9} {trial.case.label}{reason}")
-        for line in _of_training(trial):
-            say(f"{'':<10}{line}")
+        if trial.outcome in ("accepted", "not tried"):
+            calls = trial.calls if trial.outcome == "accepted" else None
+            for line in presenter_of(trial.case.kind).dry_run_lines(trial.case.workload, calls):
+                say(f"{'':<10}{line}")
     told = ", ".join(f"{counts[name]} {name}"
                      for name in ("accepted", "refused", "skipped", "not tried"))
     say(f"dry run, not a measurement: {len(plan.cases)} cases = {told}")
     return counts["refused"]
-
-
-def _of_training(trial: Trial) -> Iterator[str]:
-    """Yield what a training's step called, and what each of its ranks will need."""
-    if trial.case.kind != "training" or trial.outcome not in ("accepted", "not tried"):
-        return
-    work = training_of(trial.case)
-    if trial.outcome == "accepted":
-        expected = {(one.collective, one.count, one.size_bytes)
-                    for one in predict_stage(work, stages_of(work)[0]).calls}
-        how = "as" if set(trial.calls) == expected else "other than"
-        yield f"called by rank 0, {how} predicted: {calls_text(trial.calls)}"
-    yield from demand_lines(work)

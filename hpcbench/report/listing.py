@@ -9,12 +9,11 @@ from typing import Any
 from rich.text import Text
 
 from hpcbench.config.names import BACKENDS, DTYPE_BYTES, OPS, ORDERS, SPLITS
-from hpcbench.kinds.primitive.plan.registry import load_registry
-from hpcbench.kinds.primitive.present.listing import primitive_lines
-from hpcbench.kinds.training.present.listing import training_lines
+from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.operations.collectives import collectives
+from hpcbench.report.table_lines import listing_lines
 from hpcbench.report.terminal import open_console
-from hpcbench.report.timing import MODES, USUAL_FOLDS
+from hpcbench.views.timing import MODES, USUAL_FOLDS
 
 NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
 
@@ -42,10 +41,10 @@ def _lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
                          ("splits", SPLITS), ("orders", ORDERS)):
         yield Text(f"{title:<17}{', '.join(names)}")
     yield Text()
-    yield from primitive_lines(load_registry())
-    yield Text()
-    yield from training_lines()
-    yield Text()
+    for kind in kinds():
+        items = list(presenter_of(kind).listing())
+        yield from (line for item in items for line in listing_lines(item))
+        yield from [Text()] if items else []
     yield Text("timing modes", style="bold")
     for name, meaning in MODES.items():
         yield Text(f"  {name:<15}{meaning}; fold {USUAL_FOLDS[name]}")

@@ -4,51 +4,23 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.text import Text
 
-from hpcbench.kinds.collective.plan.workload import collective_of
-from hpcbench.kinds.primitive.present import plan_table as primitive_plan
-from hpcbench.kinds.training.present import plan_table as training_plan
+from hpcbench.kinds.registry import presenter_of
 from hpcbench.launch.workers.environment import ALLOWED
 from hpcbench.plan.case import Case, Plan
-from hpcbench.report.text import (
-    MISSING,
-    Column,
-    column_widths,
-    distinct,
-    env_text,
-    form_text,
-    header_lines,
-    in_place_cell,
-    plural,
-    row_line,
-    size_range,
-    summarise_cases,
-    type_cell,
-    without_empty,
-)
-from hpcbench.report.timing import batch_text, iterations_text, repeats_text, samples_text
+from hpcbench.report.spans import span_line
+from hpcbench.report.table_lines import table_lines
 from hpcbench.units import format_bytes, format_seconds
+from hpcbench.views.timing import iterations_text, repeats_text
+from hpcbench.views.words import distinct, plural
 
 LISTED_CASES = 60
 STOPPING_LEVEL = 0.99
 """Level of the interval that measure.precision is about (docs/config.md)."""
 HEADER_COLUMNS = 110
-CASE_COLUMNS = (
-    Column("#"), Column("collective", words=True),
-    Column("backend", words=True), Column("device", words=True), Column("ranks"),
-    Column("type", words=True), Column("redop", words=True), Column("root"),
-    Column("place", words=True), Column("size", "(B)"), Column("count", "(elem)"),
-    Column("samples", words=True), Column("needs", words=True), Column("estimate", "(a pass)"),
-)
-GROUP_COLUMNS = (
-    Column("cases"), Column("collective", words=True), Column("backend", words=True),
-    Column("device", words=True), Column("ranks"), Column("types", words=True),
-    Column("redops", words=True), Column("sizes", words=True), Column("samples", words=True),
-    Column("needs", words=True), Column("estimate", "(a pass)"),
-)
 
 
 def plan_header(plan: Plan) -> Iterator[Text]:
@@ -121,72 +93,15 @@ def _late_lines(plan: Plan) -> Iterator[str]:
                f"checks: {worst.label}")
 
 
-def case_table(plan: Plan) -> Iterator[Text]:
-    """Yield every case, or, for long plans, one line per block, collective and backend."""
+def case_tables(plan: Plan) -> Iterator[Text]:
+    """Yield every case, or, for long plans, one line per block, backend and what it runs."""
     runs = [case for case in plan.cases if case.skip is None]
-    blocks = dict.fromkeys(case.block for case in runs)
-    listed = len(runs) <= LISTED_CASES
-    for block in blocks:
-        cases = [case for case in runs if case.block == block]
-        yield Text()
-        yield Text(f"block {block}", style="bold")
-        yield from _table(*without_empty(*_rows(cases, listed=listed)))
-
-
-def _rows(cases: Sequence[Case], *, listed: bool) -> tuple[Sequence[Column], list[list[str]]]:
-    """Return columns and rows of a block, whose cases are all of one kind."""
-    if cases[0].kind == "primitive":
-        return (primitive_plan.case_rows if listed else primitive_plan.group_rows)(cases)
-    if cases[0].kind == "training":
-        return (training_plan.case_rows if listed else training_plan.group_rows)(cases)
-    if listed:
-        return CASE_COLUMNS, [_case_row(case) for case in cases]
-    return GROUP_COLUMNS, _group_rows(cases)
-
-
-def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
-    widths = column_widths(columns, rows)
-    for line in header_lines(columns, widths):
-        yield Text(line, style="dim")
-    for row in rows:
-        yield Text(row_line(columns, widths, row))
-
-
-def _case_row(case: Case) -> list[str]:
-    work = collective_of(case)
-    return [
-        str(case.index), _collective(case), _backend(case), case.device,
-        str(case.world_size), type_cell(case), work.op or MISSING,
-        MISSING if work.root is None else str(work.root), in_place_cell(case),
-        str(work.size_bytes), str(work.count), f"{samples_text([case])} {batch_text(case)}",
-        ",".join(case.needs) or MISSING,
-        format_seconds(case.estimate_s) if case.estimate_s else MISSING,
-    ]
-
-
-def _group_rows(cases: Sequence[Case]) -> list[list[str]]:
-    groups: dict[tuple[str, str, str, int, str, tuple[str, ...]], list[Case]] = defaultdict(list)
-    for case in cases:
-        key = (_collective(case), _backend(case), case.device, case.world_size, batch_text(case),
-               case.needs)
-        groups[key].append(case)
-    return [
-        [str(len(group)), collective, backend, device, str(ranks),
-         distinct(type_cell(case) for case in group),
-         distinct(collective_of(case).op for case in group) or MISSING, size_range(group),
-         f"{samples_text(group)} {mode}", ",".join(needs) or MISSING,
-         format_seconds(sum(case.estimate_s for case in group) or 0.0)]
-        for (collective, backend, device, ranks, mode, needs), group in groups.items()
-    ]
-
-
-def _collective(case: Case) -> str:
-    form = form_text(case)
-    return f"{collective_of(case).collective} ({form})" if form else collective_of(case).collective
-
-
-def _backend(case: Case) -> str:
-    return f"{case.backend} {env_text(case)}".rstrip()
+    blocks: dict[tuple[str, str], list[Case]] = defaultdict(list)
+    for case in runs:
+        blocks[case.block, case.kind].append(case)
+    for (block, kind), cases in blocks.items():
+        yield from table_lines(presenter_of(kind).plan_table(
+            f"block {block}", cases, listed=len(runs) <= LISTED_CASES))
 
 
 def skip_lines(plan: Plan) -> Iterator[Text]:
@@ -200,4 +115,4 @@ def skip_lines(plan: Plan) -> Iterator[Text]:
         yield Text(f"skipped: {sum(map(len, groups.values()))}", style="yellow")
     for reason, cases in groups.items():
         yield Text(f"{len(cases):>6} x  {reason}")
-        yield Text(f"           {summarise_cases(cases)}", style="dim")
+        yield Text(f"           {span_line(cases)}", style="dim")

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, CaseResult, Results, Timing
-from hpcbench.report.text import (
-    MISSING,
-    Column,
-    column_widths,
-    format_us,
-    header_lines,
-    plural,
-    row_line,
-)
-from hpcbench.report.timing import FLAGS
+from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results, Timing
+from hpcbench.reduce.totals import launch_spreads, sample_counts, start_ups
+from hpcbench.report.table_lines import table_lines
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.table import Column, Group, Row, Show, Table
+from hpcbench.views.timing import FLAGS
+from hpcbench.views.words import plural
 
-STARTUP_COLUMNS = (
-    Column("backend", words=True), Column("ranks"), Column("group opened in"),
-    Column("first call"), Column("passes ended", words=True),
+_START_UP_COLUMNS = (
+    Column("backend", "backend"), Column("ranks", "ranks", Show.COUNT),
+    Column("communicator", "group opened in", Show.DURATION, better="less"),
+    Column("first_call", "first call", Show.DURATION, better="less"),
+    Column("ends", "passes ended"),
 )
 
 
 def quality_lines(results: Results) -> Iterator[Text]:
     """Yield what flags mean, what was left out, start-up, ends of passes, launches and drift."""
-    timed = [(item, item.timing) for item in results.cases if item.timing is not None]
-    if timed:
+    timings = [item.timing for item in results.cases if item.timing is not None]
+    if timings:
         yield Text()
-        yield from _flag_lines([timing for _, timing in timed])
-        yield from _sample_lines(timed)
-        yield from _launch_lines(timed)
-        yield from _startup_lines(timed)
+        yield from _flag_lines(timings)
+        yield from _sample_lines(results)
+        yield from _launch_lines(results)
+        yield from table_lines(_start_up_table(results))
     yield from _canary_lines(results)
 
 
@@ -48,56 +46,31 @@ def _flag_lines(timings: Sequence[Timing]) -> Iterator[Text]:
                    style="yellow")
 
 
-def _sample_lines(timed: Sequence[tuple[CaseResult, Timing]]) -> Iterator[Text]:
+def _sample_lines(results: Results) -> Iterator[Text]:
     """Yield how many samples there are of each sort: none is deleted."""
-    sums = {name: sum(getattr(timing, name) for _, timing in timed)
-            for name in ("n_warmup", "n_ramp", "n_surplus", "n_late", "n_outlier")}
-    counted = sum(item.statistics.n for item, _ in timed if item.statistics)
-    yield Text(
-        f"samples: {counted} counted ({sums['n_late']} late, {sums['n_outlier']} above median + "
-        "10 MAD); kept but not counted:")
-    yield Text(
-        f"  {sums['n_warmup']} warm-ups, {sums['n_ramp']} before the steady state, "
-        f"{sums['n_surplus']} beyond what the shortest pass of their case has")
+    counts = sample_counts(results.cases)
+    yield Text(f"samples: {counts.counted} counted ({counts.late} late, {counts.outlier} above "
+               "median + 10 MAD); kept but not counted:")
+    yield Text(f"  {counts.warmup} warm-ups, {counts.ramp} before the steady state, "
+               f"{counts.surplus} beyond what the shortest pass of their case has")
 
 
-def _launch_lines(timed: Sequence[tuple[CaseResult, Timing]]) -> Iterator[Text]:
+def _launch_lines(results: Results) -> Iterator[Text]:
     """Yield how far the medians of a case's launches lie apart; nothing for a single launch."""
-    spreads = sorted((max(timing.launch_medians_s) / min(timing.launch_medians_s) - 1, at)
-                     for at, (_, timing) in enumerate(timed)
-                     if len(timing.launch_medians_s) > 1 and min(timing.launch_medians_s) > 0)
-    if spreads:
-        middle, (widest, at) = spreads[len(spreads) // 2][0], spreads[-1]
-        yield Text(f"launches: a case's medians span {middle:.1%} (the middle case) to "
-                   f"{widest:.1%} ({timed[at][0].case.label})")
+    if spreads := launch_spreads(results.cases):
+        yield Text(f"launches: a case's medians span {spreads.middle:.1%} (the middle case) to "
+                   f"{spreads.widest:.1%} ({spreads.widest_case.case.label})")
 
 
-def _startup_lines(timed: Sequence[tuple[CaseResult, Timing]]) -> Iterator[Text]:
-    """Yield a line per backend and number of ranks: the longest start-up, how passes ended."""
-    groups: dict[tuple[str, int], list[Timing]] = defaultdict(list)
-    for item, timing in timed:
-        groups[item.case.backend, item.case.world_size].append(timing)
-    rows = [[backend, str(ranks), _longest([timing.communicator_s for timing in timings]),
-             _longest([timing.first_call_s for timing in timings]), _ends(timings)]
-            for (backend, ranks), timings in groups.items()]
-    widths = column_widths(STARTUP_COLUMNS, rows)
-    yield Text()
-    yield Text("start-up (the longest of any rank and case), and why passes ended", style="bold")
-    for line in header_lines(STARTUP_COLUMNS, widths):
-        yield Text(line, style="dim")
-    for row in rows:
-        yield Text(row_line(STARTUP_COLUMNS, widths, row))
-
-
-def _longest(times_s: Sequence[float | None]) -> str:
-    known = [time for time in times_s if time is not None]
-    return format_seconds(max(known)) if known else MISSING
-
-
-def _ends(timings: Sequence[Timing]) -> str:
-    """Return ``120 converged, 6 budget``, in the order of STOP_REASONS."""
-    counts = Counter(reason for timing in timings for reason in timing.stop_reasons)
-    return ", ".join(f"{counts[reason]} {reason}" for reason in STOP_REASONS if counts[reason])
+def _start_up_table(results: Results) -> Table:
+    """Return a row per backend and number of ranks: the longest start-up, how passes ended."""
+    rows = tuple(Row((
+        one.backend, one.world_size, one.communicator_s, one.first_call_s,
+        ", ".join(f"{count} {reason}" for reason in STOP_REASONS
+                  if (count := one.stop_reasons.get(reason)))))
+        for one in start_ups(results.cases))
+    return Table("start-up (the longest of any rank and case), and why passes ended",
+                 _START_UP_COLUMNS, (Group("", rows),))
 
 
 def _canary_lines(results: Results) -> Iterator[Text]:
@@ -113,7 +86,8 @@ def _canary_lines(results: Results) -> Iterator[Text]:
     text += f", {canary.n_not_ok} more not ok" if canary.n_not_ok else ""
     if canary.drift is not None:
         first, last = canary.runs[0], canary.runs[-1]
-        text += (f" in {format_seconds(last.since_start_s)}; median {format_us(first.median_s)} us "
-                 f"at first, {format_us(last.median_s)} us at last: drift {canary.drift:+.1%}")
+        before, after = (cell_text(run.median_s, Show.US) for run in (first, last))
+        text += (f" in {format_seconds(last.since_start_s)}; median {before} us at first, "
+                 f"{after} us at last: drift {canary.drift:+.1%}")
     words = [f"{word}: {CANARY_QUALITIES[word]}" for word in canary.quality]
     yield Text("; ".join([text, *words]), style="yellow" if words else "")

@@ -9,38 +9,18 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from hpcbench.kinds.collective.derive.rates import bandwidth
-from hpcbench.kinds.collective.plan.workload import Collective
-from hpcbench.kinds.primitive.derive.partners import NOTHING, Comparison, compare
-from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.kinds.primitive.present.summary_fields import (
-    PRIMITIVE_FIELDS,
-    listed_primitives,
-    primitive_fields,
-)
-from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures
-from hpcbench.kinds.training.derive.scaling import scaling
-from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.present.summary_fields import (
-    TRAINING_FIELDS,
-    scaling_fields,
-    training_fields,
-    training_results,
-)
-from hpcbench.operations.collectives import summary_keys
+from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
 from hpcbench.reduce.timing import CI_LEVEL
-from hpcbench.report.text import device_memory_how, env_text
-from hpcbench.report.timing import INTERVAL_TITLE, fold_of
 from hpcbench.trace.files import whole_file
-from hpcbench.units import to_gb_per_s
+from hpcbench.views.timing import INTERVAL_TITLE, fold_of
+from hpcbench.views.words import device_memory_how, env_text
 
 SCHEMA_VERSION = 2
 STATISTIC_FIELDS = ("n", "min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
@@ -52,42 +32,39 @@ TIMING_FIELDS = (
     "quickest_rank", "quickest_share", "launch_medians_s",
 )
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
-FIELDS = (
+COMMON_FIELDS = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
     "env", "dtype", "op", "root", "in_place", "requested_bytes",
     "size_bytes", "count", "split", "groups", "warmup", "iterations", "validate", "status",
     "reason", "blamed_rank", "n_wrong",
     *STATISTIC_FIELDS, "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
     "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", "device_memory",
-    *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s", *PRIMITIVE_FIELDS,
-    *TRAINING_FIELDS,
+    *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s",
 )
-"""The columns of summary.csv, and the keys of each of summary.json's ``cases``; those of schema
-version 1 come first. A list is a list in JSON, and text separated by spaces in CSV, with - for
-null (``not_compared`` and ``not_paired``, whose entries are sentences: by semicolons)."""
-COMMUNICATION_FIELDS = (
-    "case_id", "backend", "device", "world_size", "dtype", "op", "in_place", "size_bytes", "split",
-    "groups", "n", "median_s", "p95_s", "algbw_gb_per_s", "busbw_gb_per_s", "mode", "fold",
-    "ci_low_s", "ci_high_s", "ci_reliable", "device_memory",
-)
+"""The first columns of summary.csv, and keys of each of summary.json's ``cases``; those of schema
+version 1 come first, and with them those of collectives. A list is a list in JSON, and text
+separated by spaces in CSV, with - for null (``not_compared`` and ``not_paired``, whose entries are
+sentences: by semicolons)."""
+
+
+def field_names() -> tuple[str, ...]:
+    """Return COMMON_FIELDS and, after them, those of each kind in the order of the kinds."""
+    own = (name for kind in kinds() for name in presenter_of(kind).fields)
+    return tuple(dict.fromkeys((*COMMON_FIELDS, *own)))
 
 
 def write_summary(results: Results, folder: Path) -> list[Path]:
     """Write both files into ``folder`` and return their paths. Raises FileError."""
-    comparisons, exposed = compare(results.cases), exposures(results.cases)
-    scaled, hardware = scaling(results.cases), results.plan.config.get("hardware", {})
-    rows = [case_row(item, comparisons.get(item.case.case_id, NOTHING), hardware,
-                     exposed.get(item.case.case_id, UNPAIRED))
-            | scaling_fields(scaled.get(item.case.case_id)) for item in results.cases]
+    names, rows = field_names(), case_rows(results)
     json_path, csv_path = folder / "summary.json", folder / "summary.csv"
     document = summary_document(results, rows)
     with whole_file(json_path) as part:
         text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
         part.write_text(text + "\n", encoding="utf-8")
     with whole_file(csv_path) as part, part.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, FIELDS, lineterminator="\n")
+        writer = csv.DictWriter(stream, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _csv_cell(name, row[name]) for name in FIELDS} for row in rows)
+        writer.writerows({name: _csv_cell(name, row[name]) for name in names} for row in rows)
     return [json_path, csv_path]
 
 
@@ -98,16 +75,15 @@ def _csv_cell(name: str, value: Any) -> Any:
         "-" if item is None else str(item) for item in value)
 
 
-def case_row(
-    item: CaseResult, told: Comparison = NOTHING,
-    hardware: Mapping[str, Any] = MappingProxyType({}), exposure: Exposure = UNPAIRED,
-) -> dict[str, Any]:
-    """Return one case's `FIELDS`; None where a case has no such number.
+def case_rows(results: Results) -> list[dict[str, Any]]:
+    """Return each case's `field_names`; None where it has no such number."""
+    names = field_names()
+    return [_row(item, results.record_of(item), names) for item in results.cases]
 
-    ``hardware`` is the config's section, which may declare peaks.
-    """
+
+def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
     case, work, stats = item.case, item.case.workload, item.statistics
-    row = {**dict.fromkeys(FIELDS), **{name: getattr(case, name) for name in (
+    row = {**dict.fromkeys(names), **{name: getattr(case, name) for name in (
         "case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
         "iterations", "validate", "batch")}}
     row |= {"dtype": work.dtype, "groups": work.groups}
@@ -121,24 +97,8 @@ def case_row(
             for name in (*TIMING_FIELDS, "pass_medians_s")}
     row |= {name: item.library[name] if item.library else None for name in LIBRARY_FIELDS}
     row |= {"fold": fold_of(item) if stats else None, **_interval(stats)}
-    if isinstance(work, Collective):
-        row |= _collective_fields(work, case.world_size, stats)
-    elif isinstance(work, Primitive):
-        row |= primitive_fields(work, told)
-    elif isinstance(work, Training):
-        row |= training_fields(item, work, hardware, exposure)
-    return {name: row[name] for name in FIELDS}
-
-
-def _collective_fields(
-    work: Collective, world_size: int, stats: Statistics | None
-) -> dict[str, Any]:
-    """Return what only collectives have, and their rates."""
-    rates = bandwidth(work, world_size, stats.median_s) if stats else None
-    return {
-        **asdict(work), "busbw_factor": work.traits.busbw_factor(world_size // work.groups),
-        "algbw_gb_per_s": to_gb_per_s(rates.algbw_bytes_per_s) if rates else None,
-        "busbw_gb_per_s": to_gb_per_s(rates.busbw_bytes_per_s) if rates else None}
+    row |= presenter_of(case.kind).row(item, record)
+    return {name: row[name] for name in names}
 
 
 def _interval(stats: Statistics | None) -> dict[str, Any]:
@@ -170,10 +130,7 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
         "canary": results.canary and asdict(results.canary),
         "config": _config(rows, results.plan),
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},
-        "results": {
-            "communication": _communication(rows), "primitives": listed_primitives(rows),
-            **training_results(rows, results.cases, results.plan.config.get("hardware", {})),
-        },
+        "results": _sections(results, rows),
         "cases": rows,
         "findings": [asdict(finding) for finding in results.findings],
     }
@@ -197,10 +154,12 @@ def _one_or_all(values: Iterable[int | str]) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-def _communication(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the ok rows under the names that users of other tools look for."""
-    return {
-        name: [{field: row[field] for field in COMMUNICATION_FIELDS} for row in rows
-               if row["collective"] == collective and row["status"] == "ok"]
-        for collective, name in summary_keys().items()
-    }
+def _sections(results: Results, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what each kind tells of its cases; of a kind without cases that there are none."""
+    found: dict[str, Any] = {}
+    for kind in kinds():
+        own = [(row, item) for row, item in zip(rows, results.cases, strict=True)
+               if item.case.kind == kind]
+        found |= presenter_of(kind).sections(
+            [row for row, _ in own], [item for _, item in own], results.derived.get(kind, {}))
+    return found

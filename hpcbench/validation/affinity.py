@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcbench.report.text import plural
 from hpcbench.validation.lines import Line, by_value, not_applicable, ok, spread, warn
 from hpcbench.validation.rank_report import Job, Told
+from hpcbench.views.words import plural
 
 _BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bind-to core "
          "(Open MPI), srun --cpu-bind=cores with --cpus-per-task")

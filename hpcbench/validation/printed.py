@@ -12,8 +12,8 @@ from rich.text import Text
 
 from hpcbench import __version__
 from hpcbench.report.terminal import open_console
-from hpcbench.report.text import plural
 from hpcbench.validation.lines import Line, State
+from hpcbench.views.words import plural
 
 _STYLES: Mapping[State, str] = MappingProxyType({
     State.OK: "green", State.WARN: "yellow", State.FAIL: "bold red", State.NOT_APPLICABLE: "dim"})

@@ -1,9 +1,35 @@
-"""What a figure says."""
+"""Charts of results, their figures, and what a figure says."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+
+from hpcbench.kinds.registry import presenter_of
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.report.charts import charts_of, origin_text
+from hpcbench.report.plots import draw
+from hpcbench.views.chart import Chart
+from results_factory import MemorySamples, make_results
+
+
+def charts_of_kind(kind: str, items: Sequence[CaseResult]) -> list[Any]:
+    """Return the charts that a kind chooses for these cases."""
+    results = make_results(tuple(items))
+    own = [item for item in items if item.case.kind == kind]
+    return list(presenter_of(kind).charts(own, results.derived.get(kind, {})))
+
+
+def first_figure(results: Results) -> Figure:
+    """Return the figure of the first chart of a run."""
+    return figure_of(next(iter(charts_of(results, MemorySamples(results)))), results)
+
+
+def figure_of(chart: Chart, results: Results) -> Figure:
+    return draw(chart, origin_text(results.run))
 
 
 def texts_of(figure: Figure) -> str:

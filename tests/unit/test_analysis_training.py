@@ -19,7 +19,7 @@ WORK = Training(
     strategy="data", options=(), model="transformer-tiny", shrunk=False, family="gpt", layers=2,
     hidden=64, heads=4, kv_heads=4, inner=256, vocab=256, seq_length=32, dtype="bf16", batch_size=8,
     accumulation=2, optimizer="adamw", checkpointing="none", dp=2, tp=1, pp=1, parameters=1000,
-    flops=(("megatron", 6_000_000), ("6n", 3_000_000)), calls=("all_reduce",), runner="m:C")
+    flops=(("megatron", 6_000_000), ("6n", 3_000_000)), calls=("all_reduce",))
 TRUE = Record(step_s=0.5, samples_per_s=32.0, tokens_per_s=1024.0, global_batch=16, seq_length=32,
               utilisations={"mfu": 0.4, "hfu": None})
 DEGREES = st.sampled_from((1, 2, 4, 8))

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from figure_texts import texts_of
+from figure_texts import charts_of_kind, first_figure, texts_of
 from hpcbench.kinds.training.derive.exposed import exposures, paired
 from hpcbench.kinds.training.derive.pipeline import bubble_share
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import Arrival, CaseResult
+from hpcbench.report.charts import most_telling
 from hpcbench.report.console import print_results
-from hpcbench.report.plots.heatmap import most_telling
-from hpcbench.report.plots.steps import draw_steps, step_charts
 from hpcbench.report.summary import write_summary
 from hpcbench.statistics.overlap import OverPasses
 from results_factory import make_results, not_ok
@@ -181,9 +180,10 @@ def test_the_summary_has_them_and_no_rates_of_what_trains_nothing(tmp_path: Path
 def test_figures_show_where_the_step_would_end() -> None:
     items = trio()
     results = make_results(items)
-    (chart,) = step_charts(items)
-    assert [training_of(item.case).communication for _, item in chart.rows] == ["on"]
-    words = texts_of(draw_steps(chart, results)).split()
+    (chart,) = charts_of_kind("training", items)
+    assert chart.case_ids == tuple(item.case.case_id for item in items
+                                   if training_of(item.case).communication == "on")
+    words = texts_of(first_figure(results)).split()
     assert "what is right of it is exposed" in " ".join(words)
     assert most_telling(items) is items[0]
-    assert "Dashed" not in texts_of(draw_steps(step_charts(items[:1])[0], results))
+    assert "Dashed" not in texts_of(first_figure(make_results(items[:1])))

@@ -20,6 +20,7 @@ from hpcbench.kinds.training.present.listing import training_lines
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.console import print_plan, print_results
+from hpcbench.views.table import Table
 from results_factory import make_results
 from training_results import trained
 
@@ -146,5 +147,6 @@ def test_plans_and_lists_name_both_kinds(capsys: Capture) -> None:
     (header,) = [line for line in capsys.readouterr().out.splitlines() if "strategy" in line]
     assert " width " in header
     assert " hidden " not in header
-    listed = [line.plain.split() for line in training_lines()]
-    assert ["resnet50", "16", "64", "1000", "224", "25,557,032"] in listed
+    rows = [row.cells for table in training_lines() if isinstance(table, Table)
+            for row in table.rows]
+    assert ("resnet50", 16, 64, 1000, 224, "25,557,032") in rows

@@ -18,7 +18,7 @@ from hpcbench.kinds.primitive.plan.primitives.ep_all_to_all import tokens_of_exp
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import Problem, Work
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
-from hpcbench.kinds.training.plan.models import MODELS
+from hpcbench.operations.models import MODELS
 from hpcbench.operations.sizes import weights
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan

@@ -8,13 +8,14 @@ import pytest
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
-from hpcbench.kinds.training.plan.models import MODELS, parameters, shape_of
+from hpcbench.kinds.training.plan.models import parameters, shape_of
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict, predict_stage
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.stages import stages_of
-from hpcbench.kinds.training.plan.strategies import STRATEGIES
 from hpcbench.kinds.training.plan.tensors import tensors
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.operations.collectives import collectives
+from hpcbench.operations.models import MODELS
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 
@@ -85,7 +86,7 @@ def test_ids_are_those_of_the_time_before_there_were_other_libraries() -> None:
 
 
 def test_a_plan_of_trainings_survives_json() -> None:
-    plan = plan_of({"strategies": {spec.name: {} for spec in STRATEGIES}, "world_size": [1, 4]})
+    plan = plan_of({"strategies": {spec.name: {} for spec in strategies()}, "world_size": [1, 4]})
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
 
 
@@ -280,7 +281,7 @@ SETS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("spec", STRATEGIES, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", strategies(), ids=lambda spec: spec.name)
 def test_what_is_predicted_is_what_the_strategy_says_it_calls(spec: Any) -> None:
     for case in plan_of({"strategies": {spec.name: SETS[spec.name]}, "batch_size": 16}).cases:
         assert case.skip is None, case.skip

@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from figure_texts import texts_of
-from hpcbench.reduce.results import CaseResult
-from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
+from figure_texts import figure_of, texts_of
+from hpcbench.plan.workload import UnknownWorkload
+from hpcbench.reduce.results import CaseResult, CaseSamples, Results
+from hpcbench.report.charts import most_telling
+from hpcbench.report.rank_iteration import rank_iteration
 from hpcbench.trace.schema import Flag
-from results_factory import all_ok, make_case, make_samples, ok, sweep
+from results_factory import all_ok, make_case, make_results, make_samples, ok, shaped, sweep
+
+
+def drawn(results: Results, samples: CaseSamples) -> Figure:
+    """Return the map of the first case."""
+    return figure_of(rank_iteration(results.cases[0], samples), results)
 
 
 def test_heat_map_marks_warm_ups_and_passes() -> None:
@@ -18,7 +26,7 @@ def test_heat_map_marks_warm_ups_and_passes() -> None:
     results = all_ok((case,))
     samples = make_samples(case, 1e-3)
     half = (np.arange(25) >= 12).astype(np.int64)
-    shown = texts_of(draw_heatmap(results.cases[0], replace(samples, pass_index=half), results))
+    shown = texts_of(drawn(results, replace(samples, pass_index=half)))
     for words in ("warm-up, not in the statistics", "time in the call (us", "rank", "iteration",
                   "next pass", "1 KiB"):
         assert words in shown
@@ -31,8 +39,7 @@ def test_heat_map_marks_single_calls_and_the_next_launch() -> None:
     flags = samples.flags.copy()
     flags[:, -1] = Flag.SINGLE | Flag.CHECKED
     launch = (np.arange(25) >= 12).astype(np.int64)
-    shown = texts_of(draw_heatmap(
-        results.cases[0], replace(samples, flags=flags, launch=launch), results))
+    shown = texts_of(drawn(results, replace(samples, flags=flags, launch=launch)))
     for words in ("single checked call", "next pass", "a sample of 20 calls"):
         assert words in shown
 
@@ -43,7 +50,7 @@ def test_many_samples_share_columns_and_none_is_hidden() -> None:
     samples = make_samples(case, 1e-3)
     end = samples.end_ns.copy()
     end[1, 2000] = samples.start_ns[1, 2000] + 90_000_000
-    figure = draw_heatmap(results.cases[0], replace(samples, end_ns=end), results)
+    figure = drawn(results, replace(samples, end_ns=end))
     assert "the longest of 4 samples" in texts_of(figure)
     shown = figure.axes[0].images[0].get_array()
     assert shown is not None
@@ -55,8 +62,8 @@ def test_heat_map_of_equal_or_only_warm_up_samples() -> None:
     case = make_case()
     results = all_ok((case,))
     samples = make_samples(case, 1e-3)
-    draw_heatmap(results.cases[0], replace(samples, end_ns=samples.start_ns), results)
-    draw_heatmap(results.cases[0], replace(samples, flags=np.ones_like(samples.flags)), results)
+    drawn(results, replace(samples, end_ns=samples.start_ns))
+    drawn(results, replace(samples, flags=np.ones_like(samples.flags)))
 
 
 def test_most_telling_case_is_the_largest_all_reduce_of_the_most_ranks() -> None:
@@ -67,3 +74,19 @@ def test_most_telling_case_is_the_largest_all_reduce_of_the_most_ranks() -> None
     assert (work.collective, work.size_bytes, chosen.case.world_size) == ("all_reduce", 2**20, 4)
     batches = [ok(make_case(mode="pipelined", batch=20)), ok(make_case(index=1))]
     assert most_telling(batches) == batches[1]
+
+
+def test_ranks_may_finish_early_where_a_part_is_empty() -> None:
+    for split, waits in (("even", True), ("linear", True), ("zero", False)):
+        case = shaped(split, 1, 0)
+        (note,) = rank_iteration(ok(case), make_samples(case, 1e-3)).notes
+        assert ("No rank can finish before all have arrived" in note) == waits, split
+
+
+def test_a_case_of_a_kind_that_is_not_installed_is_mapped_after_all_others() -> None:
+    case = replace(make_case(index=1), kind="toy", workload=UnknownWorkload({"name": "spin"}))
+    results = make_results((ok(case, 1e-3),))
+    assert most_telling(results.cases) is results.cases[0]
+    known = ok(make_case())
+    assert most_telling([*results.cases, known]) is known
+    assert "spin: time in the call" in texts_of(drawn(results, make_samples(case, 1e-3)))

@@ -11,13 +11,13 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from figure_texts import texts_of
-from hpcbench.kinds.primitive.derive.partners import compare
-from hpcbench.kinds.primitive.present.problems import MOST_ROWS, problem_charts
+from figure_texts import charts_of_kind, figure_of, first_figure, texts_of
+from hpcbench.kinds.primitive.present.charts import BOUND, MOST_ROWS, TOGETHER
 from hpcbench.reduce.results import CaseResult
+from hpcbench.report.charts import most_telling
 from hpcbench.report.plots import plot_results
-from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
-from hpcbench.report.plots.roofline import BOUND, TOGETHER, draw_problem
+from hpcbench.report.rank_iteration import rank_iteration
+from hpcbench.views.chart import BarChart
 from results_factory import (
     MemorySamples,
     all_ok,
@@ -46,8 +46,12 @@ def problem(
 
 
 def drawn(items: list[CaseResult]) -> Figure:
-    (chart,) = problem_charts(items)
-    return draw_problem(chart, compare(items), make_results(tuple(items)))
+    (_,) = problem_charts(items)
+    return first_figure(make_results(tuple(items)))
+
+
+def problem_charts(items: list[CaseResult]) -> list[BarChart]:
+    return charts_of_kind("primitive", items)
 
 
 def test_an_image_is_written_for_each_problem_and_collectives_ignore_them(tmp_path: Path) -> None:
@@ -69,10 +73,11 @@ def test_rows_begin_with_the_parts_and_sections_are_orders() -> None:
     assert chart.subtitle == "gloo, cpu, 4 ranks, isolated, fp32"
     before, after = chart.sections
     assert (before.title, after.title) == ("AG_before weight=sharded", "AG_after weight=sharded")
-    assert [row.label for row in before.rows] == [
+    assert [bar.label for bar in before.bars] == [
         "compute_only", "comm_only", "torch", "chunked_pipeline chunks=4"]
-    assert (before.compute_s, before.communicate_s) == (12e-3, 8e-3)
-    assert after.compute_s is after.communicate_s is None
+    assert {look.label: time_s for time_s, look in before.lines} == {
+        "compute_only": 12e-3, "comm_only": 8e-3, BOUND.label: 12e-3, TOGETHER.label: 20e-3}
+    assert after.lines == ()
 
 
 @pytest.mark.parametrize("other", [
@@ -91,9 +96,9 @@ def test_the_primitives_own_options_make_sections_and_the_unsharded_product_no_l
     (chart,) = problem_charts(items)
     assert [section.title for section in chart.sections] == [
         "AG_before weight=sharded", "AG_before weight=replicated"]
-    assert [row.label for row in chart.sections[0].rows] == [
+    assert [bar.label for bar in chart.sections[0].bars] == [
         "compute_only size=unsharded", "torch", "p2p_ring"]
-    assert chart.sections[0].compute_s is None
+    assert chart.sections[0].lines == ()
 
 
 def test_the_figure_says_times_overlap_bound_and_what_they_mean() -> None:
@@ -152,7 +157,7 @@ def test_the_text_of_20_rows_does_not_overlap() -> None:
 def test_only_cases_with_times_are_drawn() -> None:
     failed = not_ok(make_primitive_case(make_primitive("p2p_ring"), index=1), "failed", "x")
     (chart,) = problem_charts([*problem("torch"), failed, ok(make_case(index=2))])
-    assert [row.label for row in chart.sections[0].rows] == ["torch weight=sharded"]
+    assert [bar.label for bar in chart.sections[0].bars] == ["torch weight=sharded"]
     assert problem_charts([failed]) == []
 
 
@@ -167,7 +172,8 @@ def test_the_heat_map_shows_a_primitive_only_where_there_is_no_collective() -> N
     small = ok(make_case(make_workload("broadcast", 8)))
     assert most_telling([fused, small]) == small
     assert most_telling([fused]) == fused
-    shown = texts_of(draw_heatmap(fused, make_samples(fused.case, 1e-3), all_ok((fused.case,))))
+    shown = texts_of(figure_of(
+        rank_iteration(fused, make_samples(fused.case, 1e-3)), all_ok((fused.case,))))
     for words in ("tp_columnwise by chunked_pipeline", "AG_before, chunks=4 weight=sharded",
                   "m=4096 n=1024 k=512"):
         assert words in shown

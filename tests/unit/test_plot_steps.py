@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
 
-from figure_texts import texts_of
+from figure_texts import charts_of_kind, figure_of, texts_of
+from hpcbench.kinds.training.present.charts import MOST_ROWS
+from hpcbench.reduce.results import CaseResult
+from hpcbench.report.charts import charts_of, most_telling
 from hpcbench.report.plots import plot_results
-from hpcbench.report.plots.heatmap import most_telling
-from hpcbench.report.plots.steps import MOST_ROWS, draw_steps, parts_ms, step_charts
+from hpcbench.views.chart import BarChart
 from results_factory import MemorySamples, make_case, not_ok, ok
 from training_results import SHARES, strategies, trained, training_case, with_peak
 
@@ -26,17 +29,26 @@ def test_a_figure_for_each_model_and_number_of_ranks(tmp_path: Path) -> None:
 
 
 def test_the_parts_of_a_bar_are_the_step() -> None:
-    parts = parts_ms(trained(training_case(), 8e-3))
+    parts = parts_s(trained(training_case(), 8e-3))
     assert list(parts) == [*SHARES, "other"]
-    assert sum(parts.values()) == pytest.approx(8.0)
-    assert parts["backward"] == pytest.approx(4.4)
-    assert parts_ms(trained(training_case(), 8e-3, {})) == {"other": 8.0}
+    assert sum(parts.values()) == pytest.approx(8e-3)
+    assert parts["backward"] == pytest.approx(4.4e-3)
+    assert parts_s(trained(training_case(), 8e-3, {})) == {"other": 8e-3}
+
+
+def parts_s(item: CaseResult) -> dict[str, float]:
+    (bar,) = step_charts([item])[0].sections[0].bars
+    return {look.label: time_s for time_s, look in bar.segments}
+
+
+def step_charts(items: Sequence[CaseResult]) -> list[BarChart]:
+    return charts_of_kind("training", items)
 
 
 def test_the_figure_says_what_is_shown() -> None:
     results = with_peak(strategies(), fp32=50e9)
-    (_, chart, _) = step_charts(results.cases)
-    figure = draw_steps(chart, results)
+    (_, chart, _, _) = charts_of(results, MemorySamples(results))
+    figure = figure_of(chart, results)
     text = texts_of(figure)
     assert "data dp=2 bucket_mb=1 comm_hook=none" in text
     assert "checkpointing=full" in text and "checkpointing=none" not in text
@@ -50,8 +62,8 @@ def test_the_figure_says_what_is_shown() -> None:
 def test_only_trainings_with_numbers_and_as_many_as_can_be_read() -> None:
     items = [trained(training_case(index=at, batch_size=at + 1)) for at in range(MOST_ROWS + 2)]
     charts = step_charts([*items, not_ok(training_case(index=99), "failed", ""), ok(make_case())])
-    assert [len(chart.rows) for chart in charts] == [MOST_ROWS, 2]
-    assert charts[0].rows[0][0] == "data dp=2 batch_size=1"
+    assert [len(chart.sections[0].bars) for chart in charts] == [MOST_ROWS, 2]
+    assert charts[0].sections[0].bars[0].label == "data dp=2 batch_size=1"
     assert charts[0].file_stem != charts[1].file_stem
     assert step_charts([ok(make_case())]) == []
 

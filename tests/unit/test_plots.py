@@ -14,12 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
-from figure_texts import texts_of
+from figure_texts import figure_of, first_figure, texts_of
 from hpcbench.errors import UsageError
+from hpcbench.kinds.collective.present.series import MAX_LINES, MAX_ROWS, groups
+from hpcbench.report.canary_chart import canary_chart
 from hpcbench.report.plots import plot_file, plot_results
-from hpcbench.report.plots.canary import draw_canary
-from hpcbench.report.plots.curves import draw_chart
-from hpcbench.report.plots.series import MAX_LINES, MAX_ROWS, charts
 from hpcbench.report.plots.style import thin
 from results_factory import (
     ITEM_BYTES,
@@ -73,33 +72,33 @@ def test_nothing_ok_draws_nothing(tmp_path: Path) -> None:
 
 
 def test_only_ok_cases_are_drawn() -> None:
-    drawn = [item for chart in charts(mixed_results().cases) for item in chart.items]
+    drawn = [item for group in groups(mixed_results().cases) for item in group.items]
     assert [item.case.workload.size_bytes for item in drawn] == [8, 2**20]
 
 
 def test_labels_say_only_what_differs() -> None:
-    chart, = charts(all_ok(sweep(("all_reduce",), world_sizes=(2, 4))).cases)
-    assert [line.label for line in chart.lines] == [
+    group, = groups(all_ok(sweep(("all_reduce",), world_sizes=(2, 4))).cases)
+    assert [line.label for line in group.series] == [
         "gloo 2 ranks", "gloo 4 ranks", "mpi 2 ranks", "mpi 4 ranks"]
-    assert chart.subtitle == "cpu, isolated, fp32, sum, out of place"
+    assert group.subtitle == "cpu, isolated, fp32, sum, out of place"
 
 
 def test_splits_and_groups_are_told_only_where_they_are_unusual() -> None:
     cases = [shaped(split, 1, index) for index, split in enumerate(("even", "linear"))]
     cases += [shaped("linear", 2, 2)]
-    chart, = charts(all_ok(tuple(cases)).cases)
-    assert [line.label for line in chart.lines] == [
+    group, = groups(all_ok(tuple(cases)).cases)
+    assert [line.label for line in group.series] == [
         "split even 1 group", "split linear 1 group", "split linear 2 groups"]
-    linear, = charts(all_ok((cases[1], shaped("linear", 1, 3, 4096))).cases)
+    linear, = groups(all_ok((cases[1], shaped("linear", 1, 3, 4096))).cases)
     assert linear.subtitle == "gloo, cpu, 4 ranks, isolated, split linear, fp32, out of place"
 
 
 def test_environment_variables_that_all_share_are_not_in_the_labels() -> None:
     cases = tuple(make_case(index=index, env=(("NCCL_ALGO", algorithm), ("NCCL_PROTO", "LL")))
                   for index, algorithm in enumerate(("Ring", "Tree")))
-    chart, = charts(all_ok(cases).cases)
-    assert [line.label for line in chart.lines] == ["NCCL_ALGO=Ring", "NCCL_ALGO=Tree"]
-    assert "NCCL_PROTO=LL" in chart.subtitle
+    group, = groups(all_ok(cases).cases)
+    assert [line.label for line in group.series] == ["NCCL_ALGO=Ring", "NCCL_ALGO=Tree"]
+    assert "NCCL_PROTO=LL" in group.subtitle
 
 
 def test_modes_and_folds_never_share_a_line() -> None:
@@ -109,12 +108,12 @@ def test_modes_and_folds_never_share_a_line() -> None:
                  for size in (8, 1024))]
     items = [ok(case) for case in cases]
     items.append(flagged(ok(make_case(make_workload(size_bytes=64), index=9)), fold="local_max"))
-    chart, = charts(items)
-    assert [line.label for line in chart.lines] == [
+    group, = groups(items)
+    assert [line.label for line in group.series] == [
         "isolated", "pipelined", "barrier_start", "isolated (fold local_max)"]
-    alone, = charts(items[:2])
+    alone, = groups(items[:2])
     assert "isolated" in alone.subtitle
-    shown = texts_of(draw_chart(chart, make_results(tuple(items)))).replace("\n", " ")
+    shown = texts_of(first_figure(make_results(tuple(items)))).replace("\n", " ")
     for words in ("pipelined, fold per_call (max over ranks of (end - start) / calls)",
                   "isolated, fold local_max (max over ranks of end - start)"):
         assert words in shown
@@ -123,9 +122,9 @@ def test_modes_and_folds_never_share_a_line() -> None:
 def test_the_same_line_from_two_blocks_is_one_line() -> None:
     cases = sweep(("all_reduce",), ("gloo",), (8, 64)) + sweep(
         ("all_reduce",), ("gloo",), (1024,), block="scaling")
-    chart, = charts(all_ok(cases).cases)
-    assert chart.sizes == [8, 64, 1024]
-    assert len(chart.lines) == 1
+    group, = groups(all_ok(cases).cases)
+    assert group.sizes == [8, 64, 1024]
+    assert len(group.series) == 1
 
 
 AXES = st.fixed_dictionaries({
@@ -140,14 +139,14 @@ AXES = st.fixed_dictionaries({
 @given(AXES)
 def test_every_case_is_drawn_once_and_no_figure_is_crowded(axes: dict[str, set[object]]) -> None:
     cases = sweep(("all_reduce", "barrier"), **{name: tuple(v) for name, v in axes.items()})
-    found = charts(all_ok(cases).cases)
-    drawn = [item.case.case_id for chart in found for item in chart.items]
+    found = groups(all_ok(cases).cases)
+    drawn = [item.case.case_id for group in found for item in group.items]
     assert sorted(drawn) == sorted(case.case_id for case in cases)
-    assert len({chart.file_stem for chart in found}) == len(found)
-    for chart in found:
-        limit = MAX_ROWS if len(chart.sizes) == 1 else MAX_LINES
-        labels = [line.label for line in chart.lines]
-        if chart.collective != "barrier":  # the factory repeats a barrier per dtype
+    assert len({group.file_stem for group in found}) == len(found)
+    for group in found:
+        limit = MAX_ROWS if len(group.sizes) == 1 else MAX_LINES
+        labels = [line.label for line in group.series]
+        if group.collective != "barrier":  # the factory repeats a barrier per dtype
             assert len(labels) <= limit
             assert len(set(labels)) == len(labels)
 
@@ -159,12 +158,12 @@ def test_file_names_hold_no_separator_of_backends_or_variables() -> None:
                   for size in (8, 64))
     more = tuple(replace(case, world_size=2, case_id=case.case_id + "2") for case in cases)
     items = tuple(ok(case, 1e-4) for case in cases + more)
-    assert all("/" not in chart.file_stem for chart in charts(items))
+    assert all("/" not in group.file_stem for group in groups(items))
 
 
 def test_figure_explains_itself() -> None:
     results = all_ok(sweep(("all_reduce",), world_sizes=(1, 4)))
-    shown = texts_of(draw_chart(charts(results.cases)[0], results)).replace("\n", " ")
+    shown = texts_of(first_figure(results)).replace("\n", " ")
     for words in ("all_reduce", "time per operation (us)", "bus bandwidth (GB/s)", "8 B", "1 KiB",
                   "1 MiB", "5th to 95th percentile", "n = 20", "Mode isolated, fold global (last",
                   "95% confidence interval", "times of different ranks are not compared", "1 pass",
@@ -174,7 +173,7 @@ def test_figure_explains_itself() -> None:
 
 def test_band_is_the_range_where_percentiles_do_not_exist() -> None:
     results = all_ok(sweep(("all_reduce",), iterations=8))
-    assert "minimum to maximum" in texts_of(draw_chart(charts(results.cases)[0], results))
+    assert "minimum to maximum" in texts_of(first_figure(results))
 
 
 def test_only_the_lines_with_few_samples_have_another_band() -> None:
@@ -183,13 +182,14 @@ def test_only_the_lines_with_few_samples_have_another_band() -> None:
     items[-1] = replace(items[-1], statistics=make_statistics(1e-3, n=8))
     results = make_results(tuple(items))
     assert ("Band: 5th to 95th percentile (of mpi, with n < 20: minimum to maximum)"
-            in texts_of(draw_chart(charts(items)[0], results)))
+            in texts_of(first_figure(results)))
 
 
 def test_the_canary_of_a_machine_that_changed_a_lot_is_drawn_on_a_log_scale() -> None:
     results = all_ok(sweep(("all_reduce",), ("gloo",)))
     for medians_s, scale in (((1e-4, 2e-4, 3e-4), "linear"), ((1e-4, 2e-3, 1e-4), "log")):
-        assert draw_canary(make_canary(*medians_s), results).axes[0].get_yscale() == scale
+        chart = canary_chart(make_canary(*medians_s), results.plan)
+        assert figure_of(chart, results).axes[0].get_yscale() == scale
 
 
 def test_points_without_an_interval_are_counted() -> None:
@@ -197,16 +197,16 @@ def test_points_without_an_interval_are_counted() -> None:
     items = [ok(case) for case in cases]
     items[0] = replace(items[0], statistics=replace(make_statistics(1e-4), ci_reliable=False))
     results = make_results(tuple(items))
-    assert "1 of 3 points have none" in texts_of(draw_chart(charts(items)[0], results))
+    assert "1 of 3 points have none" in texts_of(first_figure(results))
     few = all_ok(sweep(("all_reduce",), iterations=5))
-    assert "No sound confidence interval" in texts_of(draw_chart(charts(few.cases)[0], few))
+    assert "No sound confidence interval" in texts_of(first_figure(few))
 
 
 def test_rows_tell_the_interval() -> None:
     cases = tuple(make_case(mode=mode, index=index)
                   for index, mode in enumerate(("isolated", "barrier_start")))
     items = [ok(cases[0], 1e-3), as_version_1(ok(cases[1], 1e-3))]
-    shown = texts_of(draw_chart(charts(items)[0], make_results(tuple(items))))
+    shown = texts_of(first_figure(make_results(tuple(items))))
     assert "1000.0 us +-2.0%, " in shown
     assert "1000.0 us, " in shown
 
@@ -220,7 +220,7 @@ def test_the_canary_is_drawn_from_three_runs_on(tmp_path: Path) -> None:
     drifted = replace(results, canary=canary)
     names = [path.name for path in plot_results(drifted, MemorySamples(drifted), tmp_path)]
     assert names[-1] == "canary.png"
-    shown = texts_of(draw_canary(canary, drifted))
+    shown = texts_of(figure_of(canary_chart(canary, drifted.plan), drifted))
     for words in ("n = 20", "+10.0% (drifting)", "within 3%", "Fold local_max", "order statistics",
                   canary.label):
         assert words in shown
@@ -228,7 +228,7 @@ def test_the_canary_is_drawn_from_three_runs_on(tmp_path: Path) -> None:
 
 def test_one_rank_alone_has_no_bandwidth_curve() -> None:
     results = all_ok(sweep(("all_reduce",), ("gloo",), world_sizes=(1,)))
-    shown = texts_of(draw_chart(charts(results.cases)[0], results))
+    shown = texts_of(first_figure(results))
     assert "nothing crosses a link" in shown
 
 

@@ -8,15 +8,15 @@ import pytest
 
 from hpcbench.config import names
 from hpcbench.errors import FileError
-from hpcbench.kinds.training.plan.models import MODELS
-from hpcbench.kinds.training.plan.strategies import STRATEGIES
+from hpcbench.kinds.training.plan.registry import strategies
+from hpcbench.operations.models import MODELS
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.report.console import print_results
 from hpcbench.report.listing import print_listing
 from hpcbench.report.outputs import write_reports
 from hpcbench.report.plots import plot_file
-from hpcbench.report.timing import MODES, USUAL_FOLDS
+from hpcbench.views.timing import MODES, USUAL_FOLDS
 from results_factory import (
     MemorySamples,
     make_case,
@@ -91,6 +91,6 @@ def test_listing_without_a_probe_names_everything(capsys: pytest.CaptureFixture[
     for word in ("all_to_all", "bf16 (2 B)", "avg", "gloo", "nccl", "ucc/tl/ucp", "barrier_start",
                  "pipelined", "fold global", "shuffled", "not probed"):
         assert word in text
-    for name in [*MODELS, *(spec.name for spec in STRATEGIES)]:
+    for name in [*MODELS, *(spec.name for spec in strategies())]:
         assert f"\n  {name} " in text
     assert "1,313,626,112" in text

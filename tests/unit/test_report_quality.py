@@ -9,7 +9,10 @@ import pytest
 
 from hpcbench.reduce.results import QUALITIES, Clocks
 from hpcbench.report.console import print_results
-from hpcbench.report.timing import FLAGS, interval_cell
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.columns import interval_cell
+from hpcbench.views.table import Show
+from hpcbench.views.timing import FLAGS
 from results_factory import (
     as_version_1,
     flagged,
@@ -38,9 +41,9 @@ def test_an_interval_that_is_absent_or_unreliable_has_no_figure(
 
 def test_the_interval_printed_is_its_farther_end() -> None:
     stats = replace(make_statistics(1e-3), ci_low_s=0.97e-3, ci_high_s=1.01e-3)
-    assert interval_cell(stats) == "3.0"
-    assert interval_cell(replace(stats, median_s=0.0)) == "?"
-    assert interval_cell(None) == "-"
+    assert cell_text(interval_cell(stats), Show.PERCENT) == "3.0"
+    assert cell_text(interval_cell(replace(stats, median_s=0.0)), Show.PERCENT) == "?"
+    assert cell_text(interval_cell(None), Show.PERCENT) == "-"
 
 
 def test_results_of_schema_version_1_are_printed(capsys: Capture, tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
-from hpcbench.kinds.training.plan.models import MODELS, parameters
+from hpcbench.kinds.training.plan.models import parameters
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_parameters
 from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
 from hpcbench.kinds.training.plan.spec import StrategySpec
-from hpcbench.kinds.training.plan.strategies import STRATEGIES
+from hpcbench.operations.models import MODELS
 from hpcbench.plan.expand import make_plan
 from launcher import ROOT
 
@@ -42,14 +43,14 @@ def test_every_model_is_told_with_its_extents() -> None:
             parameters(shape).total], name
 
 
-@pytest.mark.parametrize("spec", STRATEGIES, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", strategies(), ids=lambda spec: spec.name)
 def test_every_strategy_is_told_with_its_options(spec: StrategySpec) -> None:
     table = rows("Strategies")
-    assert set(table) == {each.name for each in STRATEGIES}
+    assert set(table) == {each.name for each in strategies()}
     told = table[spec.name][2]
     inherited = {"hybrid": ("tensor", "pipeline")}.get(spec.name, ())
     own = {option: values for option, values in spec.options.items()
-           if not any(option in other.options for other in STRATEGIES if other.name in inherited)}
+           if not any(option in other.options for other in strategies() if other.name in inherited)}
     for option, values in own.items():
         assert f"`{option}`" in told
         if not values.allowed and spec.name not in ("zero1", "hsdp"):

@@ -7,15 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.kinds.training.plan.flops import DEFINITIONS, flops, recomputed
-from hpcbench.kinds.training.plan.models import (
-    CHECKPOINTING,
-    FAMILIES,
-    MODELS,
-    ModelShape,
-    is_recomputed,
-    parameters,
-    shrink,
-)
+from hpcbench.kinds.training.plan.models import is_recomputed, parameters, shrink
+from hpcbench.kinds.training.plan.names import CHECKPOINTINGS
+from hpcbench.operations.models import FAMILIES, MODELS, ModelShape
 
 H100 = 989e12
 """Dense bf16 FLOP/s of an H100 SXM, as those who published the figures below took it."""
@@ -126,7 +120,7 @@ def test_flops_grow_with_the_samples_and_recomputation_is_less_than_a_forward_pa
     step = dict(flops(shape, samples))[definition]
     assert step == samples * dict(flops(shape, 1))[definition]
     none, some, products, full = (
-        recomputed(shape, samples, mode, definition) for mode in CHECKPOINTING)
+        recomputed(shape, samples, mode, definition) for mode in CHECKPOINTINGS)
     assert none == products == 0 < some < full < step // 3
     assert 2 * some == full or shape.layers % 2
 

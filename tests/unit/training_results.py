@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.kinds.training.plan.adapters import adapters_of
 from hpcbench.kinds.training.plan.flops import flops
+from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
+from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import CaseResult, Phase, Results, Steps
 from results_factory import make_results, ok
 from training_cases import make_training, make_training_case
@@ -65,7 +66,7 @@ def _phase(
 def with_peak(results: Results, **peak_flops: float) -> Results:
     """Return the results of a run whose config declares peaks."""
     plan = replace(results.plan, config={"hardware": {"peak_flops": peak_flops}})
-    return replace(results, plan=plan)
+    return with_records(replace(results, plan=plan))
 
 
 def strategies() -> Results:

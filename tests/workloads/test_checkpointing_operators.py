@@ -17,11 +17,11 @@ from torch.utils._pytree import tree_leaves
 
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
-from hpcbench.config.names import LIBRARIES
 from hpcbench.kinds.training.plan.activations import Kept, recomputed_bytes
-from hpcbench.kinds.training.plan.layout import layout_of
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.names import LIBRARIES
 from hpcbench.kinds.training.plan.spec import Degrees
+from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
 from hpcbench.kinds.training.run.parity import parity
@@ -107,7 +107,7 @@ def test_with_adapters_it_keeps_their_products_too(
         for layers in (2, 4):
             strategy = low_rank(replace(one, layers=layers), place)
             found.append(left_by(strategy.plain, torch.bfloat16))
-    kept = layout_of(one).kept
+    kept = step_of(one).kept
     of_block = recomputed_bytes(shape_of(one), kept, products=True)
     assert found[1] - found[0] == 2 * TOKENS * of_block
 
@@ -133,7 +133,7 @@ def test_sums_over_ranks_are_kept_whole(family: str, by_tokens: bool) -> None:
         strategy = Tensor(work, Place(0, ranks, world, torch.device("cpu")))
         found.append(left_by(strategy.plain, None))
         strategy.close()
-    kept = layout_of(work).kept
+    kept = step_of(work).kept
     assert found[1] - found[0] == 2 * TOKENS * recomputed_bytes(
         shape_of(work), kept, products=True)
 

@@ -14,7 +14,7 @@ from hpcbench.config.load import check_config
 from hpcbench.dry_run import trials
 from hpcbench.kinds.primitive.plan.registry import PRIMITIVES
 from hpcbench.kinds.primitive.plan.workload import primitive_of
-from hpcbench.kinds.training.plan.strategies import STRATEGIES
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
@@ -91,12 +91,12 @@ def test_every_strategy_is_accepted_and_calls_what_is_predicted(
     block = {"kind": "training", "model": "transformer-tiny", "layers": 4, "hidden": 64,
              "seq_length": 16, "vocab": 96, "batch_size": 4, "optimizer": "sgd",
              "strategies": {spec.name: {"tp": 2} if spec.name == "hybrid" else {}
-                            for spec in STRATEGIES}}
+                            for spec in strategies()}}
     job = make_plan(check_config({"benchmarks": [block]}, "test"), 4)
     assert print_trials(job, trials(job)) == 0
     lines = capsys.readouterr().out.splitlines()
     accepted = [line.split()[2] for line in lines if line.startswith("accepted")]
-    others = [spec.name for spec in STRATEGIES if spec.name != "single"]
+    others = [spec.name for spec in strategies() if spec.name != "single"]
     assert accepted == [*others, "single"]  # fewer ranks come later
     assert sum("called by rank 0, as predicted: " in line for line in lines) == len(accepted)
     assert not [line for line in lines if "other than predicted" in line]

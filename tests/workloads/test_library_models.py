@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.plan.flops import flops, recomputed
-from hpcbench.kinds.training.plan.models import MODELS, ModelShape, parameters, shape_of, shrink
+from hpcbench.kinds.training.plan.models import parameters, shape_of, shrink
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.library import LibraryModel
@@ -23,6 +23,7 @@ from hpcbench.kinds.training.run.strategies.base import Strategy
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
 from hpcbench.kinds.training.run.strategies.single import Single
+from hpcbench.operations.models import MODELS, ModelShape
 from hpcbench.operations.place import Place
 from launcher import ROOT
 from workloads.training_cases import alone, training

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
-from hpcbench.kinds.training.plan.strategies import STRATEGIES
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.operation import TrainingOperation
@@ -161,9 +160,8 @@ def test_scaled_projections_are_found(place: Place) -> None:
 
 def _operation(place: Place, kind: type[Single], monkeypatch: pytest.MonkeyPatch,
                **changes: Any) -> TrainingOperation:
-    monkeypatch.setitem(globals(), "Chosen", kind)
-    spec = replace(training("single", **changes), runner=f"{__name__}:Chosen")
-    return TrainingOperation(spec, place, validate=True)
+    monkeypatch.setattr("hpcbench.kinds.training.run.operation._strategy_class", lambda _: kind)
+    return TrainingOperation(training("single", **changes), place, validate=True)
 
 
 def test_a_disparity_is_told_once_and_steps_are_taken_all_the_same(
@@ -256,7 +254,7 @@ def test_large_models_are_tried_on_a_twin(degrees: Degrees, layers: int) -> None
     assert tried(training("single")) == training("single")
 
 
-@pytest.mark.parametrize("spec", STRATEGIES, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", strategies(), ids=lambda spec: spec.name)
 @pytest.mark.parametrize("schedule", SCHEDULE_NAMES)
 def test_a_strategy_takes_the_twin_of_what_it_takes(spec: StrategySpec, schedule: str) -> None:
     if "schedule" not in spec.options and schedule != SCHEDULE_NAMES[0]:

@@ -13,7 +13,6 @@ import torch.distributed as dist
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.config.load import check_config
-from hpcbench.config.names import LIBRARIES
 from hpcbench.kinds.training.plan.activations import (
     Kept,
     block_bytes,
@@ -22,10 +21,11 @@ from hpcbench.kinds.training.plan.activations import (
     recomputed_bytes,
 )
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.names import LIBRARIES
 from hpcbench.kinds.training.plan.predict import predict_stage
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
 from hpcbench.kinds.training.plan.stages import stages_of
-from hpcbench.kinds.training.plan.strategies import STRATEGIES
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.operation import TrainingOperation
@@ -113,7 +113,7 @@ def rehearsed(work: Training, rank: int) -> tuple[dict[str, tuple[int, int]], di
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
 @pytest.mark.usefixtures("_left")
-@pytest.mark.parametrize("strategy", [spec.name for spec in STRATEGIES])
+@pytest.mark.parametrize("strategy", [spec.name for spec in strategies()])
 def test_calls_and_what_is_held(strategy: str) -> None:
     for work in works(strategy):
         for stage in stages_of(work)[::max(work.pp - 1, 1)]:  # the first and the last

@@ -8,11 +8,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.plan.flops import flops, recomputed
-from hpcbench.kinds.training.plan.models import CHECKPOINTING, MODELS, ModelShape, parameters
+from hpcbench.kinds.training.plan.models import parameters
+from hpcbench.kinds.training.plan.names import CHECKPOINTINGS
 from hpcbench.kinds.training.run.models.alteration import alter
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.models.rotary import Rotation
 from hpcbench.kinds.training.run.models.transformer import TIED, Transformer, plain_name
+from hpcbench.operations.models import MODELS, ModelShape
 
 SMALL = {
     "gpt": ModelShape("gpt", 3, 32, 4, 4, 128, 50, 16),
@@ -77,7 +79,7 @@ def test_parts_have_the_parameters_that_the_plan_says(shape: ModelShape) -> None
 
 
 @families
-@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
+@pytest.mark.parametrize("checkpointing", CHECKPOINTINGS)
 def test_recomputation_is_counted_and_changes_nothing(
     shape: ModelShape, checkpointing: str,
 ) -> None:

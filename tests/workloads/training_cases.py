@@ -11,8 +11,8 @@ import torch.distributed as dist
 
 from hpcbench.kinds.training.plan.any_model import extents_of, shrunk
 from hpcbench.kinds.training.plan.build_workload import counted
+from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.spec import Degrees
-from hpcbench.kinds.training.plan.strategies import strategy
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
 from hpcbench.operations.place import Place
@@ -38,7 +38,7 @@ def training(name: str, options: dict[str, Any] | None = None, *, model: str = "
     return counted(Training(
         strategy=name, options=in_order(spec.without_idle(chosen)), model=model, shrunk=True,
         **extents, dp=degrees.dp, tp=degrees.tp, pp=degrees.pp, parameters=0, flops=(), calls=(),
-        runner=spec.runner, **given))
+        **given))
 
 
 @contextmanager

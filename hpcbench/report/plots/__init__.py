@@ -1,23 +1,34 @@
-"""The figures of a results file. Importing this package imports matplotlib; nothing else does."""
+"""Charts drawn by matplotlib. Importing this package imports it; nothing else does."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from hpcbench.errors import FileError, UsageError
-from hpcbench.kinds.primitive.derive.partners import compare
-from hpcbench.kinds.primitive.present.problems import problem_charts
 from hpcbench.reduce.results import Results, SampleSource
 from hpcbench.reduce.results_file import open_results
-from hpcbench.report.plots.canary import FEWEST_RUNS, draw_canary
-from hpcbench.report.plots.curves import draw_chart
-from hpcbench.report.plots.heatmap import draw_heatmap, most_telling
-from hpcbench.report.plots.roofline import draw_problem
-from hpcbench.report.plots.series import charts
-from hpcbench.report.plots.steps import draw_steps, step_charts
+from hpcbench.report.charts import charts_of, origin_text
+from hpcbench.report.plots.bars import draw_bars
+from hpcbench.report.plots.dots import draw_dots
+from hpcbench.report.plots.heat_map import draw_heat_map
+from hpcbench.report.plots.lines import draw_lines
 from hpcbench.report.plots.style import save
+from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
+DRAWERS: Mapping[type[Chart], Callable[[Any, str], Figure]] = MappingProxyType({
+    LineChart: draw_lines, DotChart: draw_dots, BarChart: draw_bars, HeatMap: draw_heat_map})
+"""Kind of chart -> what draws one, and below it the run that it is of."""
+
+
+def draw(chart: Chart, origin: str) -> Figure:
+    """Return the figure of a chart; ``origin`` says which run it is of."""
+    return DRAWERS[type(chart)](chart, origin)
 
 
 def plot_file(path: Path, output: Path | None, image_format: str) -> list[Path]:
@@ -42,22 +53,8 @@ def plot_results(
 ) -> list[Path]:
     """Write every figure into ``folder`` and return their paths; none where no case is ok.
 
-    One figure of latency and bus bandwidth per collective (several where one would hold too many
-    lines), one of all implementations per problem of a primitive, one of all strategies per model
-    and ranks, the rank x iteration map of the most telling case, and the canary if it ran often
-    enough. Raises FileError.
+    Raises FileError.
     """
-    drawings = [(chart.file_stem, draw_chart(chart, results)) for chart in charts(results.cases)]
-    comparisons = compare(results.cases)
-    drawings += [(chart.file_stem, draw_problem(chart, comparisons, results))
-                 for chart in problem_charts(results.cases)]
-    drawings += [(chart.file_stem, draw_steps(chart, results))
-                 for chart in step_charts(results.cases)]
-    telling = most_telling(results.cases)
-    samples = source.samples(telling.case.case_id) if telling else None
-    if telling and samples is not None and samples.start_ns.size:
-        drawings.append(("rank_iteration", draw_heatmap(telling, samples, results)))
-    if drawings and results.canary and len(results.canary.runs) >= FEWEST_RUNS:
-        drawings.append(("canary", draw_canary(results.canary, results)))
-    return [save(figure, folder / f"{stem}.{image_format}", image_format)
-            for stem, figure in drawings]
+    origin = origin_text(results.run)
+    return [save(draw(chart, origin), folder / f"{chart.file_stem}.{image_format}", image_format)
+            for chart in charts_of(results, source)]

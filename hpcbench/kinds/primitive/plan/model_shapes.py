@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from hpcbench.kinds.training.plan.models import MODELS
+from hpcbench.operations.models import MODELS
 
 LAYERS = ("attention_qkv", "attention_out", "mlp_up", "mlp_down", "mlp")
 

@@ -20,7 +20,7 @@ from hpcbench.kinds.primitive.plan.registry import Registry
 from hpcbench.kinds.primitive.plan.shapes import Shape, shapes
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.usable import AXES_OF_POINTS
-from hpcbench.kinds.training.plan.models import MODELS
+from hpcbench.operations.models import MODELS
 from hpcbench.plan.options import Option, Values, wanted
 from hpcbench.plan.points import Job
 

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-
-from rich.text import Text
+from collections.abc import Iterator
 
 from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
 from hpcbench.kinds.primitive.plan.registry import Registry
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
-from hpcbench.plan.options import Values
-from hpcbench.report.text import MISSING, Column, column_widths, row_line
+from hpcbench.views.cell_text import MISSING
+from hpcbench.views.listing import listed_more, option_lines
+from hpcbench.views.table import Column, Group, Line, Row, Table
 
 
-def primitive_lines(registry: Registry) -> Iterator[Text]:
+def primitive_lines(registry: Registry) -> Iterator[Line | Table]:
     """Yield the primitives, their implementations, the matrix of both, models and plug-ins."""
-    yield Text("primitives", style="bold")
+    yield Line("primitives", "title")
     for name, spec in registry.primitives.items():
-        yield Text(f"  {name:<20}{spec.meaning}")
-        yield _more("orders", ", ".join(spec.orders))
+        yield Line(f"  {name:<20}{spec.meaning}")
+        yield listed_more("orders", ", ".join(spec.orders))
         yield from option_lines(spec.options)
         if spec.layers:
-            yield _more("shape from", ", ".join(spec.layers))
-    yield Text()
-    yield Text("implementations", style="bold")
+            yield listed_more("shape from", ", ".join(spec.layers))
+    yield Line("")
+    yield Line("implementations", "title")
     for name in registry.names():
         yield from _implementation(name, registry)
-    yield Text()
-    yield Text("which implementation has which primitive, and in which orders if not in all",
-               style="bold")
+    yield Line("")
+    yield Line("which implementation has which primitive, and in which orders if not in all",
+               "title")
     yield from _matrix(registry)
-    yield Text()
-    yield Text("layers of models that give shapes", style="bold")
-    yield Text(f"  {', '.join(LAYERS)}")
+    yield Line("")
+    yield Line("layers of models that give shapes", "title")
+    yield Line(f"  {', '.join(LAYERS)}")
     yield from _plugins(registry)
 
 
@@ -64,59 +63,41 @@ def _cell(spec: ImplementationSpec | None, primitive: str, registry: Registry) -
     return "yes" if len(own) == len(every) else ", ".join(own)
 
 
-def _implementation(name: str, registry: Registry) -> Iterator[Text]:
+def _implementation(name: str, registry: Registry) -> Iterator[Line]:
     if name in registry.aliases:
-        yield Text(f"  {name:<20}another name of {registry.aliases[name]}")
+        yield Line(f"  {name:<20}another name of {registry.aliases[name]}")
         return
     specs = registry.implementations.get(name, ())
     for spec in specs:
-        yield Text(f"  {name:<20}{spec.meaning}")
+        yield Line(f"  {name:<20}{spec.meaning}")
         yield from option_lines(spec.options)
         if set(spec.devices) != {"cpu", "cuda"}:
-            yield _more("devices", ", ".join(spec.devices))
+            yield listed_more("devices", ", ".join(spec.devices))
     if not specs:
-        yield Text(f"  {name:<20}none here: a plug-in can bring it", style="dim")
+        yield Line(f"  {name:<20}none here: a plug-in can bring it", "quiet")
         yield from option_lines(registry.elsewhere[name])
 
 
-def option_lines(options: Mapping[str, Values]) -> Iterator[Text]:
-    """Yield a line for each option: what it may be, and what it is if nothing is said."""
-    for name, values in options.items():
-        allowed = (", ".join(_plain(item) for item in values.allowed) if values.allowed else
-                   f"a number from {values.least}")
-        yield _more(f"option {name}", f"{allowed}; default {_plain(values.default)}")
-
-
-def _plain(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _more(title: str, text: str) -> Text:
-    return Text(f"{'':<22}{title}: {text}", style="dim")
-
-
-def _matrix(registry: Registry) -> Iterator[Text]:
+def _matrix(registry: Registry) -> Iterator[Line | Table]:
     table = cells(registry)
-    columns = [Column("", words=True), *(Column(name, words=True) for name in registry.primitives)]
-    rows = [[name, *row.values()] for name, row in table.items()]
-    widths = column_widths(columns, rows)
-    for row in ([column.title for column in columns], *rows):
-        yield Text(f"  {row_line(columns, widths, row)}")
+    columns = tuple(Column(name, name) for name in ("", *registry.primitives))
+    rows = tuple(Row((name, *row.values())) for name, row in table.items())
+    yield Table("", columns, (Group("", rows),))
     grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (name, primitive), reason in reasons(registry).items():
         grouped[name, reason].append(primitive)
     for (name, reason), primitives in grouped.items():
         everywhere = len(primitives) == len(registry.primitives)
         where = name if everywhere else f"{name} of {', '.join(primitives)}"
-        yield Text(f"  no {where}: {reason}", style="dim")
+        yield Line(f"  no {where}: {reason}", "quiet")
 
 
-def _plugins(registry: Registry) -> Iterator[Text]:
+def _plugins(registry: Registry) -> Iterator[Line]:
     if not registry.plugins:
         return
-    yield Text()
-    yield Text("plug-ins", style="bold")
+    yield Line("")
+    yield Line("plug-ins", "title")
     for plugin in registry.plugins:
         told = plugin.problem and f"cannot be used: {plugin.problem}"
-        yield Text(f"  {plugin.name:<20}{plugin.origin}: {told or '; '.join(plugin.offers)}",
-                   style="yellow" if plugin.problem else "")
+        yield Line(f"  {plugin.name:<20}{plugin.origin}: {told or '; '.join(plugin.offers)}",
+                   "warning" if plugin.problem else "plain")

@@ -1,4 +1,4 @@
-"""The rows of a plan's table that are about primitives."""
+"""The tables of a plan's primitives."""
 
 from __future__ import annotations
 
@@ -7,74 +7,58 @@ from collections.abc import Sequence
 
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.plan.case import Case
-from hpcbench.report.text import (
-    MISSING,
-    Column,
-    distinct,
-    env_text,
-    format_number,
-    options_text,
-    span_text,
+from hpcbench.views.columns import COST, cost_cells
+from hpcbench.views.table import Column, Group, Row, Show, Table
+from hpcbench.views.timing import batch_text
+from hpcbench.views.words import backend_text, distinct, options_text, span
+
+_PROBLEM = (Column("ranks", "ranks", Show.COUNT), Column("type", "type"),
+            *(Column(name, name, Show.COUNT) for name in ("m", "n", "k")))
+_CASE_COLUMNS = (
+    Column("index", "#", Show.COUNT), Column("primitive", "primitive"),
+    Column("implementation", "implementation"), Column("order", "order"),
+    Column("options", "options", optional=True), Column("backend", "backend"),
+    Column("device", "device"), *_PROBLEM, Column("model", "model", optional=True),
+    Column("flops", "flops", Show.GFLOP, "1e9", "of one call, on the rank with most", "less",
+           optional=True),
+    Column("wire", "wire", Show.COUNT, "B", "of one call, on the rank with most", "less",
+           optional=True), *COST,
 )
-from hpcbench.report.timing import batch_text, samples_text
-from hpcbench.units import format_seconds
-
-_PROBLEM = (Column("ranks"), Column("type", words=True), Column("m"), Column("n"), Column("k"))
-_COST = (Column("samples", words=True), Column("needs", words=True),
-         Column("estimate", "(a pass)"))
-CASE_COLUMNS = (
-    Column("#"), Column("primitive", words=True), Column("implementation", words=True),
-    Column("order", words=True), Column("options", words=True), Column("backend", words=True),
-    Column("device", words=True), *_PROBLEM, Column("model", words=True),
-    Column("flops", "(1e9)"), Column("wire", "(B)"), *_COST,
+_GROUP_COLUMNS = (
+    Column("cases", "cases", Show.COUNT), Column("primitive", "primitive"),
+    Column("implementation", "implementation"), Column("orders", "orders", optional=True),
+    Column("backend", "backend"), Column("device", "device"), *_PROBLEM, *COST,
 )
-"""Flops and bytes are one call's, of the rank that has most to do."""
-GROUP_COLUMNS = (
-    Column("cases"), Column("primitive", words=True), Column("implementation", words=True),
-    Column("orders", words=True), Column("backend", words=True), Column("device", words=True),
-    *_PROBLEM, *_COST,
-)
-Table = tuple[Sequence[Column], list[list[str]]]
 
 
-def case_rows(cases: Sequence[Case]) -> Table:
-    """Return the columns, and a row for each case."""
-    return CASE_COLUMNS, [_case_row(case) for case in cases]
+def case_table(title: str, cases: Sequence[Case]) -> Table:
+    """Return a row for each case."""
+    return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
 
 
-def group_rows(cases: Sequence[Case]) -> Table:
-    """Return the columns, and a row for each implementation on each backend."""
+def group_table(title: str, cases: Sequence[Case]) -> Table:
+    """Return a row for each implementation on each backend."""
     groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
     for case in cases:
         groups[case.workload.name, primitive_of(case).implementation, case.backend, case.env,
                case.device, case.world_size, batch_text(case), case.needs].append(case)
-    return GROUP_COLUMNS, [_group_row(group) for group in groups.values()]
+    return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),))
 
 
-def _case_row(case: Case) -> list[str]:
+def _case_row(case: Case) -> Row:
     work = primitive_of(case)
-    return [
-        str(case.index), work.primitive, work.implementation, work.order,
-        options_text(work.options), _backend(case), case.device, str(case.world_size), work.dtype,
-        str(work.m), str(work.n), str(work.k), work.shape,
-        format_number(work.flops / 1e9) if work.flops else MISSING,
-        str(work.wire_bytes) if work.wire_bytes else MISSING, *_cost([case])]
+    return Row((
+        case.index, work.primitive, work.implementation, work.order,
+        options_text(work.options), backend_text(case), case.device, case.world_size, work.dtype,
+        work.m, work.n, work.k, work.shape, work.flops or None, work.wire_bytes or None,
+        *cost_cells([case])), case_id=case.case_id)
 
 
-def _group_row(cases: Sequence[Case]) -> list[str]:
+def _group_row(cases: Sequence[Case]) -> Row:
     first, works = cases[0], [primitive_of(case) for case in cases]
-    return [
-        str(len(cases)), primitive_of(first).primitive, primitive_of(first).implementation,
-        distinct(work.order for work in works), _backend(first), first.device,
-        str(first.world_size), distinct(work.dtype for work in works),
-        *(span_text(getattr(work, name) for work in works) for name in ("m", "n", "k")),
-        *_cost(cases)]
-
-
-def _cost(cases: Sequence[Case]) -> list[str]:
-    return [f"{samples_text(cases)} {batch_text(cases[0])}", ",".join(cases[0].needs) or MISSING,
-            format_seconds(sum(case.estimate_s for case in cases) or 0.0)]
-
-
-def _backend(case: Case) -> str:
-    return f"{case.backend} {env_text(case)}".rstrip()
+    return Row((
+        len(cases), works[0].primitive, works[0].implementation,
+        distinct(work.order for work in works), backend_text(first), first.device,
+        first.world_size, distinct(work.dtype for work in works),
+        *(span(getattr(work, name) for work in works) for name in ("m", "n", "k")),
+        *cost_cells(cases)))

@@ -13,7 +13,7 @@ from hpcbench.kinds.training.derive.pipeline_orders import (
     Op,
     order,
 )
-from hpcbench.kinds.training.plan.schedules import pipelining
+from hpcbench.kinds.training.plan.lookup import pipelining
 from hpcbench.kinds.training.plan.workload import Training
 
 COSTS: Mapping[str, float] = MappingProxyType(
@@ -23,9 +23,10 @@ COSTS: Mapping[str, float] = MappingProxyType(
 
 def predicted_bubble(work: Training) -> float | None:
     """Return the share of its ranks' time in which a training waits, None without a pipeline."""
-    if work.pp == 1:
+    pipelined = pipelining(work)
+    if pipelined is None:
         return None
-    schedule, stages_per_rank, microbatches = pipelining(work)
+    schedule, stages_per_rank, microbatches = pipelined
     return bubble_share(schedule.name, work.pp, microbatches, stages_per_rank)
 
 
@@ -34,9 +35,12 @@ def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
 
     As `predicted_bubble`, but the computations of each rank take ``own_s`` together instead of as
     long as those of any other. Ranks are those of the training: neighbours in a tensor group, then
-    in a pipeline.
+    in a pipeline. Nothing is known of a strategy that is not installed.
     """
-    schedule, stages_per_rank, microbatches = pipelining(work)
+    pipelined = pipelining(work)
+    if pipelined is None:
+        return ()
+    schedule, stages_per_rank, microbatches = pipelined
     orders = [order(schedule.name, work.pp, microbatches, stages_per_rank, rank)
               for rank in range(work.pp)]
     units = [sum(COSTS[op.kind] for op in ops) for ops in orders]

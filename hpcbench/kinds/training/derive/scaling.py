@@ -13,15 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from hpcbench.kinds.training.derive.rates import rates
-from hpcbench.kinds.training.plan.low_rank import what_is_trained
+from hpcbench.kinds.training.plan.lookup import alone_by, trained_part
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 
-ALONE = "single"
-"""The strategy of one rank, which any other may be compared with; also adapters over it, with
-which the same adapters over several ranks may be."""
-_LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls", "runner")
+_LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
 """What of a training says how it is laid out on its ranks, or follows from that."""
 Key = tuple[object, ...]
 
@@ -92,7 +89,7 @@ def samples_per_s(item: CaseResult) -> float | None:
 def _same(case: Case) -> Key:
     """Return what must be equal: model, adapters, step, and where it runs."""
     told: Mapping[str, object] = asdict(training_of(case))
-    return (case.backend, case.device, case.env, case.mode, what_is_trained(training_of(case)),
+    return (case.backend, case.device, case.env, case.mode, trained_part(training_of(case)),
             *((name, value) for name, value in told.items() if name not in _LAID_OUT))
 
 
@@ -109,13 +106,6 @@ def _of_group(group: Sequence[CaseResult]) -> Iterator[Scaling]:
                     kind := _kind(training_of(item.case), item.case.world_size,
                                   training_of(base.case), base.case.world_size)):
                 yield Scaling(item, base, kind, _efficiency(item, base))
-
-
-def alone_by(work: Training) -> str:
-    """Return what makes a training one of one rank: ``single``, ``over=single``, or nothing."""
-    if work.strategy == ALONE:
-        return ALONE
-    return f"over={ALONE}" if dict(work.options).get("over") == ALONE else ""
 
 
 def _kind(work: Training, ranks: int, base: Training, base_ranks: int) -> str | None:

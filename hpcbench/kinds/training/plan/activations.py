@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.kinds.training.plan.adapters import Adapters, block_adapters
-from hpcbench.kinds.training.plan.models import ModelShape
+from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 
 _LOGSUMEXP = 4
 _STATISTIC = 4

@@ -8,14 +8,12 @@ a scale for each block of weights, and the scales are quantised in turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hpcbench.config.names import DTYPE_BYTES
-from hpcbench.kinds.training.plan.models import ModelShape, shape_of
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, of_transposed
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.models import ModelShape
 
 _ATTENTION = (
     "attention.q", "attention.k", "attention.v", "attention.o", "attn.c_attn", "attn.c_proj",
@@ -59,14 +57,6 @@ class Adapters:
         return self.packed and of_block_product(name) and name.endswith(".weight")
 
 
-def adapters_of(work: Training) -> Adapters | None:
-    """Return the adapters of a training, None where the model itself is trained."""
-    options = dict(work.options)
-    if "rank" not in options:
-        return None
-    return Adapters(int(options["rank"]), str(options["targets"]), work.strategy == "qlora")
-
-
 def of_block_product(name: str) -> bool:
     """Return whether a parameter is of one of the products of a block."""
     return name.rpartition(".")[0].endswith(TARGETS["all"])
@@ -106,26 +96,6 @@ def first_products(shape: ModelShape) -> list[Tensor]:
 def count(shape: ModelShape, adapters: Adapters) -> int:
     """Return how many parameters all adapters have: rank x (inputs + outputs) of each product."""
     return shape.layers * sum(item.elements for item in block_adapters(shape, adapters))
-
-
-def laid_out(work: Training, parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Return the parameters as they are held, adapters behind the weights that have them.
-
-    Without adapters these are the parameters as they are: fp32, all of them trained.
-    """
-    adapters = adapters_of(work)
-    if adapters is None:
-        return list(parameters)
-    narrow, found = DTYPE_BYTES[work.dtype], []
-    for item in parameters:
-        held = item._replace(trained=False)
-        if adapters.packs(item.name):
-            held = held._replace(extents=(-(-item.elements // 2), 1), element_bytes=1)
-        elif is_narrow(shape_of(work), item.name):
-            held = held._replace(element_bytes=narrow)
-        found.append(held)
-        found += low_rank_tensors(item, adapters.rank) if adapters.has(item.name) else ()
-    return found
 
 
 def scale_bytes(adapters: Adapters | None, parameters: Sequence[Tensor]) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hpcbench.kinds.training.plan.adapters import Adapters, adapters_of
+from hpcbench.kinds.training.plan.adapters import Adapters
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
-from hpcbench.kinds.training.plan.models import MODELS, ModelShape, parameters, shape_of, shrink
+from hpcbench.kinds.training.plan.lookup import adapters_of
+from hpcbench.kinds.training.plan.models import parameters, shape_of, shrink
 from hpcbench.kinds.training.plan.resnet import (
     FAMILY,
     RESNETS,
@@ -26,6 +27,7 @@ from hpcbench.kinds.training.plan.tensors import (
     head_tensors,
 )
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.models import MODELS, ModelShape
 
 AnyShape = ModelShape | ResNetShape
 NAMES = (*MODELS, *RESNETS)

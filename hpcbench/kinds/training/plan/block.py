@@ -6,14 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from hpcbench.config import names
 from hpcbench.config.axes import Axis, named
 from hpcbench.config.block import Block, Extent
 from hpcbench.config.implementations import Strategies
+from hpcbench.config.names import DTYPE_ALIASES
 from hpcbench.config.section import Text
+from hpcbench.kinds.training.plan import names
 
 TrainingDtype = Annotated[str, named(names.TRAINING_DTYPES, {
-    alias: name for alias, name in names.DTYPE_ALIASES.items() if name in names.TRAINING_DTYPES})]
+    alias: name for alias, name in DTYPE_ALIASES.items() if name in names.TRAINING_DTYPES})]
 Optimizer = Annotated[str, named(names.OPTIMIZERS)]
 Checkpointing = Annotated[str, named(names.CHECKPOINTINGS)]
 Communication = Annotated[str, named(names.COMMUNICATIONS)]

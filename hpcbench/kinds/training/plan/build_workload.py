@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.config.names import OWN_LIBRARY
-from hpcbench.kinds.training.plan.adapters import adapters_of, count
+from hpcbench.kinds.training.plan.adapters import count
+from hpcbench.kinds.training.plan.answers import check_answers, check_degrees
 from hpcbench.kinds.training.plan.any_model import (
     extents_of,
     flops_of,
@@ -16,29 +16,46 @@ from hpcbench.kinds.training.plan.any_model import (
     published,
     shrunk,
 )
-from hpcbench.kinds.training.plan.models import ModelShape
-from hpcbench.kinds.training.plan.points import Asked, TrainingPoint
+from hpcbench.kinds.training.plan.lookup import adapters_of
+from hpcbench.kinds.training.plan.points import ModelChoice, TrainingPoint
+from hpcbench.kinds.training.plan.registry import is_ours
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 from hpcbench.plan.options import in_order
 
 
 def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
+    """Return the workload of a point, and why it can run nowhere, or None."""
+    try:
+        return _training(point)
+    except Exception as error:
+        if is_ours(point.strategy):
+            raise
+        plain = replace(point.strategy, idle=lambda _options: {})  # which may have raised it
+        return (_draft(point._replace(strategy=plain), _as_given(point.choice), Degrees()),
+                f"its plug-in cannot plan it: {type(error).__name__}: {error}")
+
+
+def _training(point: TrainingPoint) -> tuple[Training, str | None]:
     """Return the workload of a point, and why it can run nowhere, or None.
 
     Ranks that cannot be divided have the degrees of one; a shape that is none keeps what was
     asked for, and no parameters.
     """
-    asked, spec = point.asked, point.strategy
-    shape = shrunk(asked.model, **dict(asked.extents))
+    choice, spec = point.choice, point.strategy
+    shape = shrunk(choice.model, **dict(choice.extents))
     degrees = spec.degrees(point.world_size, dict(point.options))
     if isinstance(shape, str):
-        return _draft(point, _asked_for(asked), Degrees()), shape
+        return _draft(point, _as_given(choice), Degrees()), shape
     if isinstance(degrees, str):
         return _draft(point, extents_of(shape), Degrees()), degrees
+    check_degrees(degrees, point.world_size)
     work = counted(_draft(point, extents_of(shape), degrees))
     work = replace(work, flops=flops_of(shape, work.global_batch, adapters_of(work)))
+    if not is_ours(spec):
+        check_answers(spec, work)
     reason = spec.ineffective(dict(point.options)) or why_not(work, spec)
     calls = () if work.communication == "off" else spec.calls(work)
     return (work, reason) if reason else (replace(work, calls=calls), None)
@@ -51,8 +68,8 @@ def counted(work: Training) -> Training:
         count(shape, adapters) if adapters and isinstance(shape, ModelShape) else 0))
 
 
-def _asked_for(asked: Asked) -> dict[str, Any]:
-    return {**extents_of(published(asked.model)), **dict(asked.extents)}
+def _as_given(choice: ModelChoice) -> dict[str, Any]:
+    return {**extents_of(published(choice.model)), **dict(choice.extents)}
 
 
 def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -> Training:
@@ -60,10 +77,10 @@ def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -
     return Training(
         strategy=point.strategy.name,
         options=in_order(point.strategy.without_idle(dict(point.options))),
-        model=point.asked.model,
-        shrunk=extents != extents_of(published(point.asked.model)), **extents,
+        model=point.choice.model,
+        shrunk=extents != extents_of(published(point.choice.model)), **extents,
         **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
-        parameters=0, flops=(), calls=(), runner=point.strategy.runner,
+        parameters=0, flops=(), calls=(),
         modules=(*point.strategy.modules, *_of_library(point.setting.library)))
 
 

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.build_workload import make_training
 from hpcbench.kinds.training.plan.estimate import estimate_training_s
 from hpcbench.kinds.training.plan.fits import advice
 from hpcbench.kinds.training.plan.points import TrainingPoint, training_points
 from hpcbench.kinds.training.plan.predict import Prediction, predict
+from hpcbench.kinds.training.plan.spec import StrategySpec
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
+from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.assemble import (
     Draft,
     assemble,
@@ -25,7 +26,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.points import Job
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
 
-_FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls", "runner",
+_FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls",
             "adapters", "modules")
 """What follows from the rest of a training: no part of what makes it this one."""
 
@@ -52,7 +53,7 @@ def _draft(point: TrainingPoint, job: Job) -> Draft:
         validate=point.validate and work.communication != "only",  # which has no result
         memory_bytes=expected.memory.total, skip=reason,
         estimate_s=estimate_training_s(work, expected, device, calls, hardware),
-        identity=_identity(work))
+        identity=_identity(work, point.strategy))
 
 
 def _unfit_world(point: TrainingPoint, job_size: int) -> str | None:
@@ -73,7 +74,7 @@ def _unsupported(point: TrainingPoint, work: Training, device: str) -> str | Non
     return next((reason for reason in reasons if reason), None)
 
 
-def _identity(work: Training) -> dict[str, Any]:
+def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
     """Return what makes it this training; what follows from that is left out.
 
     Where it is as usual, that is not named which was no choice at first: old ids remain.
@@ -82,6 +83,4 @@ def _identity(work: Training) -> dict[str, Any]:
     told = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks
             and usual.get(name) != value}
-    options = {name: value for name, value in work.options if (name, value) != (
-        "balance", "static")}
-    return {"kind": "training", **told, "options": options}
+    return {"kind": "training", **told, "options": spec.identifying(work.options)}

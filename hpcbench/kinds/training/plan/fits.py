@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any
 
 from hpcbench.kinds.training.plan.memory import memory_of
+from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.stages import stages_of
-from hpcbench.kinds.training.plan.strategies import strategy
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import Training
 

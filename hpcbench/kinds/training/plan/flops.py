@@ -20,12 +20,12 @@ from hpcbench.kinds.training.plan.adapters import (
     low_rank_tensors,
 )
 from hpcbench.kinds.training.plan.models import (
-    ModelShape,
     block_weights,
     is_recomputed,
     keeps_products,
     parameters,
 )
+from hpcbench.operations.models import ModelShape
 
 EXECUTED = "counted"
 """The definition of FLOPs that counts what is executed."""

@@ -1,107 +1,79 @@
-"""How a training lies on its ranks: what is divided, copied and cast; read from its options."""
+"""How a training lies on its ranks, as its strategy tells it.
+
+What a plan predicts of memory and traffic follows from that, and from the degrees of the training.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbench.config.names import DTYPE_BYTES
-from hpcbench.kinds.training.plan.activations import Kept
-from hpcbench.kinds.training.plan.adapters import adapters_of
-from hpcbench.kinds.training.plan.shares import most_share
-from hpcbench.kinds.training.plan.tensors import COLUMNWISE, ROWWISE, Tensor
-from hpcbench.kinds.training.plan.traffic import Groups
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.adapters import Adapters
+from hpcbench.kinds.training.plan.schedules import Pipelining
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """How parameters that are handled block by block are spread.
+
+    Attributes:
+        shards: ranks that each is divided among.
+        copies: groups of shards that have the same.
+        element_bytes: bytes of an element that is gathered.
+        reshard: whether blocks give up what they gathered between forward and backward.
+        reshard_root: whether what is no block does.
+        rounds: how often in a step all that is needed is gathered.
+        exchanges: how often in a step gradients are exchanged.
+    """
+
+    shards: int = 1
+    copies: int = 1
+    element_bytes: int = 4
+    reshard: bool = False
+    reshard_root: bool = False
+    rounds: int = 1
+    exchanges: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """How DistributedDataParallel exchanges gradients: in buckets of ``mib`` MiB.
+
+    ``are_views``: gradients lie in the buckets. ``hook``: in what form they travel.
+    """
+
+    mib: int
+    are_views: bool = False
+    hook: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What strategies have in common, whatever they are called.
+    """What is divided, copied and cast, and how gradients are exchanged.
+
+    A strategy states what differs from a rank that trains the whole model by itself.
 
     Attributes:
-        kept: how activations are kept.
         groups: how parameters are spread that are handled block by block: gathered when they are
             needed (FSDP), cast, and their gradients exchanged together; None where they are not.
-        bucket_mb: MiB of a bucket of gradients, None where there are none (DDP).
-        bucket_view: whether gradients lie in the buckets.
-        hook: how gradients travel (DDP).
+        buckets: how gradients are exchanged by DDP; None where they are not.
         state_ranks: ranks that the optimizer's states alone are divided among (ZeRO stage 1).
-        parts: micro-batches of a step.
-        samples: of one micro-batch of a replica, where they differ the most.
-        tokens: of one, too; 0 if samples are images.
+        by_tokens: whether tensor-parallel ranks divide the tokens, too (sequence parallel).
+        by_words: whether they divide the logits (loss parallel).
+        pipeline: how stages and micro-batches are scheduled; None without a pipeline.
+        adapters: what alone is trained; None where the model itself is.
+        balanced: whether samples are divided among replicas by their speed.
     """
 
-    kept: Kept
-    groups: Groups | None
-    bucket_mb: int | None
-    bucket_view: bool
-    hook: str
-    state_ranks: int
-    parts: int
-    samples: int
-    tokens: int
+    groups: Groups | None = None
+    buckets: Buckets | None = None
+    state_ranks: int = 1
+    by_tokens: bool = False
+    by_words: bool = False
+    pipeline: Pipelining | None = None
+    adapters: Adapters | None = None
+    balanced: bool = False
 
     @property
     def shards(self) -> int:
         """Return the ranks that each parameter is divided among by FSDP."""
         return self.groups.shards if self.groups else 1
-
-
-def layout_of(work: Training) -> Layout:
-    """Return the layout of a training."""
-    options, groups = dict(work.options), _groups(work)
-    mixed, element = work.dtype != "fp32", DTYPE_BYTES[work.dtype]
-    parts = work.accumulation * int(options.get("microbatches", 1) if work.pp > 1 else 1)
-    kept = Kept(
-        element=element, wide=element if groups else 4, copies=mixed and groups is None,
-        adapters=adapters_of(work), tp=work.tp,
-        by_tokens=bool(options.get("sequence_parallel", False)),
-        by_words=bool(options.get("loss_parallel", False)))
-    return Layout(
-        kept=kept, groups=groups,
-        bucket_mb=int(options["bucket_mb"]) if "bucket_mb" in options else None,
-        bucket_view=bool(options.get("bucket_view", False)),
-        hook=str(options.get("comm_hook", "none")),
-        state_ranks=work.dp if work.strategy == "zero1" else 1, parts=parts,
-        samples=-(-most_share(work) // parts),
-        tokens=-(-most_share(work) // parts) * work.seq_length)
-
-
-def _groups(work: Training) -> Groups | None:
-    """Return how parameters are spread block by block, None where each replica has them whole.
-
-    A pipeline gathers its stages once for all micro-batches, and exchanges gradients behind them.
-    """
-    options, element = dict(work.options), DTYPE_BYTES[work.dtype]
-    if "reshard" in options:
-        copies = int(options.get("replicas", 1))
-        return Groups(work.dp // copies, copies, element, reshard=bool(options["reshard"]),
-                      rounds=work.accumulation)
-    if work.dp == 1 or "data" not in options:
-        return None
-    times = work.accumulation if work.pp > 1 else 1
-    if options["data"] != "fsdp":
-        return Groups(1, work.dp, element, exchanges=times)
-    return Groups(work.dp, 1, element, reshard=work.pp == 1, reshard_root=work.pp == 1,
-                  rounds=work.accumulation, exchanges=times)
-
-
-def divided(parameters: Sequence[Tensor], tp: int) -> list[Tensor]:
-    """Return a tensor-parallel rank's part of each parameter, that of the first rank."""
-    return [item._replace(extents=_part(item, tp)) for item in parameters]
-
-
-def _part(item: Tensor, tp: int) -> tuple[int, ...]:
-    product, _, kind = item.name.rpartition(".")
-    rows, *columns = item.extents
-    if product.endswith(COLUMNWISE) or product in ("embedding.tokens", "head.logits"):
-        return (-(-rows // tp), *columns)
-    if product.endswith(ROWWISE) and kind == "weight":
-        return (rows, -(-columns[0] // tp))
-    return item.extents
-
-
-def sharded(parameters: Sequence[Tensor], shards: int) -> list[Tensor]:
-    """Return the first rank's shard of each parameter: it has most where they are uneven."""
-    return [item._replace(extents=(-(-item.extents[0] // shards), *item.extents[1:]))
-            for item in parameters]

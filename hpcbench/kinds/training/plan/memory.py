@@ -16,16 +16,19 @@ from hpcbench.kinds.training.plan.activations import (
     loss_bytes,
     recomputed_bytes,
 )
-from hpcbench.kinds.training.plan.adapters import adapters_of, laid_out, scale_bytes
+from hpcbench.kinds.training.plan.adapters import scale_bytes
 from hpcbench.kinds.training.plan.any_model import AnyShape, model_of, part_tensors
-from hpcbench.kinds.training.plan.layout import Layout, divided, layout_of, sharded
-from hpcbench.kinds.training.plan.models import ModelShape, is_recomputed, keeps_products
+from hpcbench.kinds.training.plan.held import divided, laid_out, sharded
+from hpcbench.kinds.training.plan.lookup import adapters_of
+from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
 from hpcbench.kinds.training.plan.resnet import ResNetShape
 from hpcbench.kinds.training.plan.resnet_parts import kept_bytes, running_bytes, working_bytes
 from hpcbench.kinds.training.plan.stages import Stage
+from hpcbench.kinds.training.plan.step import Step, step_of
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, trained
 from hpcbench.kinds.training.plan.traffic import travelling_bytes
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.models import ModelShape
 
 WEIGHT_BYTES = 4
 """What is trained, its gradients and states are fp32 whatever the arithmetic is in."""
@@ -59,15 +62,15 @@ class Memory:
 
 def memory_of(work: Training, stage: Stage) -> Memory:
     """Return what the rank with these parts of the model needs, of its group the one with most."""
-    layout, shape = layout_of(work), model_of(work)
+    step, shape = step_of(work), model_of(work)
     whole = divided(stage.tensors(shape), work.tp)
-    own = sharded(laid_out(work, whole), layout.shards)
+    own = sharded(laid_out(work, whole), step.layout.shards)
     return Memory(
         parameters=sum(item.held_bytes for item in own) + scale_bytes(adapters_of(work), whole),
         gradients=_elements(trained(own)) * WEIGHT_BYTES,
-        optimizer=_state_bytes(work.optimizer, trained(own), layout.state_ranks),
-        activations=_activations(work, shape, stage, layout),
-        buffers=_buffers(stage, shape, work, layout))
+        optimizer=_state_bytes(work.optimizer, trained(own), step.layout.state_ranks),
+        activations=_activations(work, shape, stage, step),
+        buffers=_buffers(stage, shape, work, step))
 
 
 def _elements(parameters: Sequence[Tensor]) -> int:
@@ -91,11 +94,11 @@ def _state_bytes(optimizer: str, own: Sequence[Tensor], ranks: int) -> int:
                for share in shares)
 
 
-def _activations(work: Training, shape: AnyShape, stage: Stage, layout: Layout) -> int:
+def _activations(work: Training, shape: AnyShape, stage: Stage, step: Step) -> int:
     """Return what forward leaves, of all micro-batches that are under way at once."""
-    kept = layout.kept
+    kept = step.kept
     if isinstance(shape, ResNetShape):
-        element, samples = kept.element, layout.samples
+        element, samples = kept.element, step.samples
         return int(kept_bytes(shape, stage.blocks, samples, element) * stage.under_way
                    + working_bytes(shape, max(stage.blocks), samples, element))
     again = [is_recomputed(work.checkpointing, number) for number in stage.blocks]
@@ -104,57 +107,57 @@ def _activations(work: Training, shape: AnyShape, stage: Stage, layout: Layout) 
     of_token = sum(less if each else full for each in again)
     of_token += stage.first * embedding_bytes(shape, kept) + stage.last * head_bytes(shape, kept)
     working = max(full if any(again) else 0, loss_bytes(shape, kept) if stage.last else 0)
-    return int(layout.tokens * (of_token * stage.under_way + working))
+    return int(step.tokens * (of_token * stage.under_way + working))
 
 
-def _buffers(stage: Stage, shape: AnyShape, work: Training, layout: Layout) -> int:
+def _buffers(stage: Stage, shape: AnyShape, work: Training, step: Step) -> int:
     """Return what lies beside weights and activations.
 
     One weight that is held in 4 bits is there as numbers, too.
     """
     running = running_bytes(shape, stage.blocks) if isinstance(shape, ResNetShape) else 0
-    unpacked = _largest_packed(work, shape) * layout.kept.element
-    if layout.groups:
-        return running + unpacked + _gathered(stage, shape, work, layout)
-    return running + unpacked + _copies(stage, shape, work, layout)
+    unpacked = _largest_packed(work, shape) * step.kept.element
+    if step.layout.groups:
+        return running + unpacked + _gathered(stage, shape, work, step)
+    return running + unpacked + _copies(stage, shape, work, step)
 
 
-def _gathered(stage: Stage, shape: AnyShape, work: Training, layout: Layout) -> int:
+def _gathered(stage: Stage, shape: AnyShape, work: Training, step: Step) -> int:
     """Return what is whole at once of parameters that are spread block by block.
 
     The largest block and the next one, one more that is being gathered, what is no block, and the
     gradients of two.
     """
     def whole_bytes(parameters: Sequence[Tensor]) -> int:
-        return sum(item.elements * travelling_bytes(item, layout.kept.element)
+        return sum(item.elements * travelling_bytes(item, step.kept.element)
                    for item in parameters)
 
-    assert layout.groups is not None  # noqa: S101  (the caller has looked)
+    assert step.layout.groups is not None  # noqa: S101  (the caller has looked)
     blocks = [laid_out(work, divided(part_tensors(shape, number), work.tp))
               for number in stage.blocks]
     sizes = sorted(map(whole_bytes, blocks), reverse=True)
     root = whole_bytes(laid_out(work, divided(stage.tensors(shape), work.tp))) - sum(sizes)
-    gathers = layout.shards > 1 or layout.kept.element < WEIGHT_BYTES
-    whole = sizes[:2] if layout.groups.reshard else sizes
+    gathers = step.layout.shards > 1 or step.kept.element < WEIGHT_BYTES
+    whole = sizes[:2] if step.layout.groups.reshard else sizes
     gathered = sum(whole) + sizes[0] + root if gathers else 0
     return gathered + 2 * max(_elements(trained(block)) for block in blocks) * WEIGHT_BYTES
 
 
-def _copies(stage: Stage, shape: AnyShape, work: Training, layout: Layout) -> int:
+def _copies(stage: Stage, shape: AnyShape, work: Training, step: Step) -> int:
     """Return the buckets of DDP, and autocast's copies of weights.
 
     Those are of all products that are not held in its dtype.
     """
     local = laid_out(work, divided(stage.tensors(shape), work.tp))
     buckets = 0
-    if layout.bucket_mb is not None and not layout.bucket_view:
+    if step.layout.buckets and not step.layout.buckets.are_views:
         buckets = _elements(trained(local)) * WEIGHT_BYTES
     products = [item for item in local if len(item.extents) > 1
-                and item.element_bytes > layout.kept.element
+                and item.element_bytes > step.kept.element
                 and not item.name.startswith("embedding.")]
     tied = isinstance(shape, ModelShape) and shape.tied and stage.last and not stage.alone
     logits = -(-work.vocab // work.tp) * work.hidden if tied else 0
-    return buckets + layout.kept.copies * layout.kept.element * (_elements(products) + logits)
+    return buckets + step.kept.copies * step.kept.element * (_elements(products) + logits)
 
 
 def _largest_packed(work: Training, shape: AnyShape) -> int:

@@ -1,59 +1,63 @@
-"""Strategies in which a rank has a part of the model: of every layer, some layers, or both."""
+"""What strategies have in common in which a rank has a part of each layer, or some layers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
+from hpcbench.kinds.training.plan.layout import Layout
 from hpcbench.kinds.training.plan.models import keeps_products
-from hpcbench.kinds.training.plan.schedules import AUTO, SCHEDULE_NAMES, pipelining, unscheduled
-from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
+from hpcbench.kinds.training.plan.schedules import (
+    AUTO,
+    SCHEDULE_NAMES,
+    Pipelining,
+    schedule_of,
+    unscheduled,
+)
+from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.options import Option, Values
 
-_FOLDER = "hpcbench.kinds.training.run.strategies"
 _SWITCH = Values(False, (False, True))
-_TENSOR = MappingProxyType({"sequence_parallel": _SWITCH, "loss_parallel": _SWITCH})
-_PIPELINE = MappingProxyType({
+TENSOR_OPTIONS = MappingProxyType({"sequence_parallel": _SWITCH, "loss_parallel": _SWITCH})
+PIPELINE_OPTIONS = MappingProxyType({
     "schedule": Values("1F1B", SCHEDULE_NAMES), "microbatches": Values(4),
     "stages_per_rank": Values(AUTO, (AUTO, 1, 2, 3, 4, 6, 8))})
-_HYBRID = MappingProxyType({
-    "tp": Values(1), "pp": Values(1), "data": Values("replicate", ("replicate", "fsdp")),
-    **_TENSOR, **_PIPELINE})
 
 
-def _of_tensors(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
-    return Degrees(tp=ranks) if ranks > 1 else "one rank has no other to share a layer with"
+def model_parallel_layout(work: Training) -> Layout:
+    """Return the layout of tensor parts and stages; without their options as `model` has it."""
+    options = dict(work.options)
+    return Layout(
+        by_tokens=bool(options.get("sequence_parallel", False)),
+        by_words=bool(options.get("loss_parallel", False)),
+        pipeline=_pipelining(options) if work.pp > 1 else None)
 
 
-def _of_stages(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
+def _pipelining(options: Mapping[str, Option]) -> Pipelining:
+    schedule = schedule_of(str(options.get("schedule", "GPipe")))
+    stages = options.get("stages_per_rank", AUTO)
+    return Pipelining(schedule, schedule.stages_per_rank if stages == AUTO else int(stages),
+                      int(options.get("microbatches", 1)))
+
+
+def stage_degrees(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
+    """Return a pipeline of all ranks."""
     return Degrees(pp=ranks) if ranks > 1 else "one rank is no pipeline"
 
 
-def _several(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
-    """Return the degrees: what tp and pp leave of the ranks are replicas."""
-    tp, pp = int(options["tp"]), int(options["pp"])
-    if ranks % (tp * pp):
-        return f"{ranks} ranks cannot be divided evenly into replicas of tp={tp} x pp={pp}"
-    degrees = Degrees(dp=ranks // (tp * pp), tp=tp, pp=pp)
-    if sum(degree > 1 for degree in (degrees.dp, tp, pp)) < 2:
-        return (f"dp={degrees.dp} x tp={tp} x pp={pp} has not two dimensions: give tp and pp that "
-                "have, or take strategy data, fsdp, tensor or pipeline")
-    return degrees
-
-
-def _unfit_tensors(work: Training) -> str | None:
+def unfit_tensors(work: Training) -> str | None:
     """Return why the model cannot be divided by tensors beyond heads and columns, or None."""
     if work.tp > 1 and work.option("sequence_parallel") and work.seq_length % work.tp:
         return f"{work.seq_length} tokens cannot be divided evenly among {work.tp} ranks (tp)"
     return None
 
 
-def _unfit_stages(work: Training) -> str | None:
+def unfit_stages(work: Training) -> str | None:
     """Return why layers and samples do not go into stages and micro-batches, or None."""
     if work.pp == 1:
         return None
-    schedule, stages_per_rank, microbatches = pipelining(work)
+    schedule, stages_per_rank, microbatches = _pipelining(dict(work.options))
     stages, samples = work.pp * stages_per_rank, work.batch_size // work.accumulation
     if reason := unscheduled(schedule, work.pp, stages_per_rank, microbatches):
         return reason
@@ -77,53 +81,13 @@ def _whole_backward(work: Training) -> str | None:
     return "and that of a compiled block is in one piece" if work.compile else None
 
 
-def _unfit_hybrid(work: Training) -> str | None:
-    return _without_effect(work) or _unfit_tensors(work) or _unfit_stages(work)
+def tensor_call_names(work: Training) -> tuple[str, ...]:
+    """Return the collectives that tensor-parallel ranks call in a step."""
+    by_tokens, by_words = work.option("sequence_parallel"), work.option("loss_parallel")
+    return ("all_reduce", *(("reduce_scatter",) if by_tokens else ()),
+            *(("all_gather",) if by_tokens or not by_words else ()))
 
 
-def _without_effect(work: Training) -> str | None:
-    """Return what is asked of a dimension that is not there: two cases would be the same."""
-    for name, degree, options in (("tp", work.tp, _TENSOR), ("pp", work.pp, _PIPELINE),
-                                  ("dp", work.dp, {"data": _HYBRID["data"]})):
-        changed = [option for option, values in options.items()
-                   if work.option(option) != values.default]
-        if degree == 1 and changed:
-            return f"{changed[0]}={work.option(changed[0])} has no effect with {name}=1"
-    return None
-
-
-def _calls_of_tensors(work: Training) -> Iterator[str]:
-    yield "all_reduce"
-    if work.option("sequence_parallel"):
-        yield "reduce_scatter"
-    if work.option("sequence_parallel") or not work.option("loss_parallel"):
-        yield "all_gather"
-
-
-def _calls(work: Training) -> tuple[str, ...]:
-    """Return what the dimensions call together, each once."""
-    calls = [*(_calls_of_tensors(work) if work.tp > 1 else ()),
-             *(("send_recv",) if work.pp > 1 else ())]
-    if work.dp > 1:
-        calls += (["all_gather", "reduce_scatter"] if work.option("data") == "fsdp" else
-                  ["all_reduce"])
-    return tuple(dict.fromkeys(calls))
-
-
-MODEL_PARALLEL = (
-    StrategySpec(
-        "tensor", "every layer is divided among the ranks: heads, columns, words (Megatron)",
-        f"{_FOLDER}.tensor:Tensor", degrees=_of_tensors, unfit=_unfit_tensors, calls=_calls,
-        options=_TENSOR),
-    StrategySpec(
-        "model", "layers are divided among the ranks, of which one works at a time",
-        f"{_FOLDER}.pipeline:Pipeline", degrees=_of_stages, unfit=_unfit_stages, calls=_calls),
-    StrategySpec(
-        "pipeline", "layers are divided among the ranks, micro-batches pass through them",
-        f"{_FOLDER}.pipeline:Pipeline", degrees=_of_stages, unfit=_unfit_stages, calls=_calls,
-        options=_PIPELINE),
-    StrategySpec(
-        "hybrid", "replicas or shards x pipeline x tensor, by degrees; replicas are what is left",
-        f"{_FOLDER}.hybrid:hybrid", degrees=_several, unfit=_unfit_hybrid, calls=_calls,
-        options=_HYBRID),
-)
+def stage_call_names(work: Training) -> tuple[str, ...]:
+    """Return what the stages of a pipeline call: messages to each other."""
+    return ("send_recv",)

@@ -35,9 +35,10 @@ class TrainingPlanner(Planner):
         return training_cases(title, block, job)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Training:
-        """Rebuild a training."""
+        """Rebuild a training; earlier versions stored the place of its strategy's class, too."""
+        kept = {name: value for name, value in data.items() if name != "runner"}
         return Training(**{
-            **data, "options": tuple((str(name), value) for name, value in data["options"]),
+            **kept, "options": tuple((str(name), value) for name, value in data["options"]),
             "flops": tuple((str(name), int(count)) for name, count in data["flops"]),
             "calls": tuple(data["calls"]), "modules": tuple(data.get("modules", ()))})
 

@@ -11,14 +11,15 @@ from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES
 from hpcbench.kinds.training.plan.block import TrainingBlock
+from hpcbench.kinds.training.plan.lookup import ranks_of
+from hpcbench.kinds.training.plan.registry import registry, usable
 from hpcbench.kinds.training.plan.spec import StrategySpec
-from hpcbench.kinds.training.plan.strategies import STRATEGIES, strategy
 from hpcbench.plan.options import Option, in_order, wanted
 from hpcbench.plan.points import Job
 
 
-class Asked(NamedTuple):
-    """A model, and by its keys what the sweep gives instead of the model's own extents."""
+class ModelChoice(NamedTuple):
+    """A model, and the extents that the sweep gives instead of the model's own, by key."""
 
     model: str
     extents: tuple[tuple[str, int], ...]
@@ -41,7 +42,7 @@ class Setting(NamedTuple):
 class TrainingPoint(NamedTuple):
     """One value of every axis."""
 
-    asked: Asked
+    choice: ModelChoice
     setting: Setting
     device: str
     env: tuple[tuple[str, str], ...]
@@ -56,7 +57,7 @@ class TrainingPoint(NamedTuple):
     wakeup_s: float
 
 
-class _Choice(NamedTuple):
+class _StrategyChoice(NamedTuple):
     """A strategy with one value for each option; without a ``backend`` the block's hold."""
 
     strategy: StrategySpec
@@ -80,23 +81,23 @@ def _points(block: TrainingBlock, job: Job) -> Iterator[TrainingPoint]:
         block.mode or (config.measure.mode,), block.warmup or (config.measure.warmup,),
         block.iterations or (config.measure.iterations,), block.check or (config.measure.check,),
         block.wakeup_s or (config.launch.wakeup_s,)))
-    for asked, setting, device, env, size in product(
+    for model, setting, device, env, size in product(
             _models(block), _settings(block), block.device, variables, block.world_size):
         for choice in choices:
-            every = choice.strategy.ranks(dict(choice.options)) or job.world_size
+            every = ranks_of(choice.strategy, dict(choice.options)) or job.world_size
             ranks = every if size == "all" else int(size)
             backends = block.backend if choice.backend is None else (choice.backend,)
             for backend, measured in product(backends, inner):
-                yield TrainingPoint(asked, setting, device, env, ranks, choice.strategy,
+                yield TrainingPoint(model, setting, device, env, ranks, choice.strategy,
                                     choice.options, backend, *measured)
 
 
-def _models(block: TrainingBlock) -> Iterator[Asked]:
+def _models(block: TrainingBlock) -> Iterator[ModelChoice]:
     """Yield each model with the extents that are of its kind: others are no axes of it."""
     for model in block.model:
         given = {key: values for key in EXTENTS[model] if (values := getattr(block, key))}
         for extents in product(*given.values()):
-            yield Asked(model, tuple(zip(given, extents, strict=True)))
+            yield ModelChoice(model, tuple(zip(given, extents, strict=True)))
 
 
 def _settings(block: TrainingBlock) -> Iterator[Setting]:
@@ -104,15 +105,16 @@ def _settings(block: TrainingBlock) -> Iterator[Setting]:
         yield Setting(*values)
 
 
-def _choices(block: TrainingBlock) -> Iterator[_Choice]:
+def _choices(block: TrainingBlock) -> Iterator[_StrategyChoice]:
     for name, sets in block.strategies.items():
-        spec = strategy(name)
-        assert spec is not None  # noqa: S101  (an unknown name has been refused)
         for axes in sets:
+            spec = usable(name, axes)
+            assert spec is not None  # noqa: S101  (an unknown name has been refused)
             own = {key: axes.get(key, (values.default,)) for key, values in spec.options.items()}
             for backend, values in product(axes.get("backend", (None,)), product(*own.values())):
-                yield _Choice(spec, in_order(dict(zip(own, values, strict=True))),
-                              None if backend is None else str(backend))
+                yield _StrategyChoice(
+                    spec, in_order(dict(zip(own, values, strict=True))),
+                    None if backend is None else str(backend))
 
 
 def _problems(block: TrainingBlock) -> Iterator[str]:
@@ -125,13 +127,12 @@ def _problems(block: TrainingBlock) -> Iterator[str]:
                 f"a model that has it" for key in all_keys
                 if key not in taken and getattr(block, key) and set(block.model) <= set(EXTENTS))
     for name, sets in block.strategies.items():
-        spec = strategy(name)
-        if spec is None:
-            known = [spec.name for spec in STRATEGIES]
-            yield f"strategies.{name}: {unknown_name(name, known)}"
-            continue
         for axes in sets:
-            yield from _bad_options(f"strategies.{name}", axes, spec)
+            spec = usable(name, axes)
+            if spec is None:
+                yield f"strategies.{name}: {unknown_name(name, registry().strategies)}"
+            else:
+                yield from _bad_options(f"strategies.{name}", axes, spec)
 
 
 def _bad_options(where: str, axes: OptionAxes, spec: StrategySpec) -> Iterator[str]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hpcbench.kinds.training.plan.adapters import adapters_of, laid_out
 from hpcbench.kinds.training.plan.any_model import flops_again, model_of, part_tensors
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
-from hpcbench.kinds.training.plan.layout import divided, layout_of
+from hpcbench.kinds.training.plan.held import divided, laid_out
+from hpcbench.kinds.training.plan.lookup import adapters_of, own_traffic
 from hpcbench.kinds.training.plan.memory import Memory, memory_of
-from hpcbench.kinds.training.plan.models import ModelShape, is_recomputed
+from hpcbench.kinds.training.plan.models import is_recomputed
 from hpcbench.kinds.training.plan.pipeline_traffic import pipeline_calls
 from hpcbench.kinds.training.plan.resnet import ResNetShape, stage_flops
-from hpcbench.kinds.training.plan.shares import SPEED_BYTES, is_dynamic
 from hpcbench.kinds.training.plan.stages import Stage, stages_of
+from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.plan.tensor_traffic import tensor_calls
 from hpcbench.kinds.training.plan.tensors import Tensor, trained
 from hpcbench.kinds.training.plan.traffic import (
@@ -23,9 +23,9 @@ from hpcbench.kinds.training.plan.traffic import (
     ddp_calls,
     fsdp_calls,
     together,
-    zero1_calls,
 )
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.models import ModelShape
 
 _OVERFLOWED = 4
 """Bytes in which ranks with parts of a model tell each other whether fp16 gradients overflowed."""
@@ -94,24 +94,23 @@ def _flops(work: Training, stage: Stage) -> int:
 def _calls(work: Training, stage: Stage) -> list[Calls]:
     if work.communication == "off":
         return []
-    layout, shape = layout_of(work), model_of(work)
+    step, shape = step_of(work), model_of(work)
+    layout = step.layout
     local = laid_out(work, divided(stage.tensors(shape), work.tp))
     found: list[Calls] = []
     if layout.groups:
         blocks = [laid_out(work, divided(part_tensors(shape, number), work.tp))
                   for number in stage.blocks]
         found += fsdp_calls(blocks, _roots(local, stage), layout.groups)
-    elif layout.bucket_mb is not None and work.dp > 1:
-        found += ddp_calls(trained(local), work.dp, layout.bucket_mb, layout.hook)
-        found += [zero1_calls(local, work.dp)] if layout.state_ranks > 1 else []
-        if is_dynamic(work):
-            found.append(calls("all_gather", work.dp, [SPEED_BYTES * work.dp]))
+    elif layout.buckets and work.dp > 1:
+        found += ddp_calls(trained(local), work.dp, layout.buckets.mib, layout.buckets.hook)
+    found += own_traffic(work, local)
     if work.tp > 1:
         assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)
         again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
-        found += tensor_calls(shape, stage, layout, again)
-    if work.pp > 1:
-        found.append(pipeline_calls(work, shape, stage, layout))
+        found += tensor_calls(shape, stage, step, again)
+    if layout.pipeline:
+        found.append(pipeline_calls(work, shape, stage, step))
     if work.dtype == "fp16" and work.tp * work.pp > 1:
         found.append(calls("all_reduce", work.dp * work.tp * work.pp, [_OVERFLOWED]))
     elif work.dtype == "fp16" and layout.shards > 1:

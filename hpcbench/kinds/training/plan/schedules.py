@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from hpcbench.kinds.training.plan.workload import Training
-
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -61,15 +59,6 @@ class Pipelining(NamedTuple):
     schedule: Schedule
     stages_per_rank: int
     microbatches: int
-
-
-def pipelining(work: Training) -> Pipelining:
-    """Return how a training with ``pp`` > 1 is pipelined; strategy ``model`` has no options."""
-    options = dict(work.options)
-    schedule = schedule_of(str(options.get("schedule", "GPipe")))
-    stages = options.get("stages_per_rank", AUTO)
-    return Pipelining(schedule, schedule.stages_per_rank if stages == AUTO else int(stages),
-                      int(options.get("microbatches", 1)))
 
 
 def stages_on(schedule: Schedule, ranks: int, rank: int, stages_per_rank: int) -> tuple[int, ...]:

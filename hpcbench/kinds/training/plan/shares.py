@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from hpcbench.kinds.training.plan.lookup import layout_of
 from hpcbench.kinds.training.plan.workload import Training
 
 EVERY = 4
@@ -17,7 +18,7 @@ _GROWTH = 2
 
 def is_dynamic(work: Training) -> bool:
     """Return whether samples are divided by speed."""
-    return dict(work.options).get("balance") == "dynamic"
+    return layout_of(work).balanced
 
 
 def least_share(work: Training) -> int:

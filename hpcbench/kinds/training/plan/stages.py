@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcbench.kinds.training.plan.any_model import AnyShape, end_tensors, part_tensors
-from hpcbench.kinds.training.plan.schedules import Pipelining, pipelining, stages_on
+from hpcbench.kinds.training.plan.lookup import pipelining
+from hpcbench.kinds.training.plan.schedules import Pipelining, stages_on
 from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.workload import Training
 
@@ -45,9 +46,10 @@ class Stage:
 
 def stages_of(work: Training) -> list[Stage]:
     """Return what each rank of a pipeline has, one entry where there is none."""
-    if work.pp == 1:
+    pipelined = pipelining(work)
+    if pipelined is None:
         return [Stage(blocks=tuple(range(work.layers)))]
-    return [_stage(work, pipelining(work), rank) for rank in range(work.pp)]
+    return [_stage(work, pipelined, rank) for rank in range(work.pp)]
 
 
 def _stage(work: Training, pipelined: Pipelining, rank: int) -> Stage:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpcbench.kinds.training.plan.activations import Kept
-from hpcbench.kinds.training.plan.layout import Layout
-from hpcbench.kinds.training.plan.models import ModelShape
 from hpcbench.kinds.training.plan.stages import Stage
+from hpcbench.kinds.training.plan.step import Step
 from hpcbench.kinds.training.plan.traffic import Calls, calls
+from hpcbench.operations.models import ModelShape
 
 _GRADIENT = 4
 _LOSS_SUMS = 3
@@ -22,10 +22,10 @@ _LOSS_SUMS = 3
 
 
 def tensor_calls(
-    shape: ModelShape, stage: Stage, layout: Layout, recomputed: int,
+    shape: ModelShape, stage: Stage, step: Step, recomputed: int,
 ) -> Iterator[Calls]:
     """Yield the calls of a step of a rank with these parts; ``recomputed`` counts its blocks."""
-    kept, parts, tokens = layout.kept, layout.parts, layout.tokens
+    kept, parts, tokens = step.kept, step.parts, step.tokens
     hidden = tokens * shape.hidden
     sums = _sums(stage, shape, hidden, kept, recomputed)
     head = [hidden * (kept.element if shape.family == "bert" else kept.wide)] * stage.last
@@ -38,7 +38,7 @@ def tensor_calls(
         yield calls("all_gather", kept.tp,
                     _gathers(shape, stage, hidden, kept, recomputed) * parts)
         yield calls("all_reduce", kept.tp,
-                    [*_norms(shape, stage, layout), *(head * bert * parts)])
+                    [*_norms(shape, stage, step), *(head * bert * parts)])
     if stage.last and kept.by_words:
         yield calls("all_reduce", kept.tp, [tokens * _GRADIENT] * _LOSS_SUMS * parts)
     elif stage.last:
@@ -72,14 +72,14 @@ def _gathers(
             + [shape.seq_length * shape.hidden * kept.wide] * tables)
 
 
-def _norms(shape: ModelShape, stage: Stage, layout: Layout) -> list[int]:
+def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
     """Return the sizes of the gradients of norms, of which each rank has seen some tokens.
 
     They are summed when gradients are exchanged: those of one micro-batch as they are, those of
     several in fp32, in which they were added up.
     """
-    exchanges = layout.groups.exchanges if layout.groups else 1
-    size = layout.kept.wide if layout.parts == exchanges else _GRADIENT
+    exchanges = step.layout.groups.exchanges if step.layout.groups else 1
+    size = step.kept.wide if step.parts == exchanges else _GRADIENT
     named = [item for item in stage.tensors(shape) if "norm." in item.name]
     if shape.family == "bert":  # its head gathers tokens before it
         named = [item for item in named if not item.name.startswith("head.")]

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from hpcbench.config.names import OWN_LIBRARY
-from hpcbench.kinds.training.plan.models import ModelShape
+from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 
 COLUMNWISE = ("attention.q", "attention.k", "attention.v", "mlp.up", "mlp.gate")
 """Products that tensor parallelism divides by their outputs, weight and bias."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hpcbench.kinds.training.plan.layout import Groups
 from hpcbench.kinds.training.plan.tensors import Tensor, trained
 
 _WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
@@ -28,29 +29,6 @@ class Calls:
     count: int
     size_bytes: int
     wire_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """How parameters that are handled block by block are spread.
-
-    Attributes:
-        shards: ranks that each is divided among.
-        copies: groups of shards that have the same.
-        element_bytes: bytes of an element that is gathered.
-        reshard: whether blocks give up what they gathered between forward and backward.
-        reshard_root: whether what is no block does.
-        rounds: how often in a step all that is needed is gathered.
-        exchanges: how often in a step gradients are exchanged.
-    """
-
-    shards: int = 1
-    copies: int = 1
-    element_bytes: int = 4
-    reshard: bool = False
-    reshard_root: bool = False
-    rounds: int = 1
-    exchanges: int = 1
 
 
 def calls(collective: str, ranks: int, sizes: Sequence[int]) -> Calls:
@@ -114,11 +92,6 @@ def _powersgd(bucket: Sequence[Tensor]) -> tuple[int, int, int]:
              if (rows + columns) * _WORTH < rows * columns]
     rest = sum(rows * columns for rows, columns in shapes if (rows, columns) not in worth)
     return rest, sum(rows for rows, _ in worth), sum(columns for _, columns in worth)
-
-
-def zero1_calls(parameters: Sequence[Tensor], ranks: int) -> Calls:
-    """Return how ZeRO stage 1 shares what it has updated: a broadcast of each parameter."""
-    return calls("broadcast", ranks, [4 * item.elements for item in parameters])
 
 
 def sharded_bytes(group: Sequence[Tensor], shards: int, element_bytes: int) -> int:

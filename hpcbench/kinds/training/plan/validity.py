@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hpcbench.config.names import OWN_LIBRARY
-from hpcbench.kinds.training.plan.adapters import adapters_of
-from hpcbench.kinds.training.plan.layout import layout_of
+from hpcbench.kinds.training.plan.lookup import adapters_of, layout_of
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.resnet import bottlenecks, resnet_of
 from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.spec import StrategySpec
+from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
+from hpcbench.operations.models import OWN_LIBRARY
 
 
 def why_not(work: Training, spec: StrategySpec) -> str | None:
@@ -22,7 +23,7 @@ def why_not(work: Training, spec: StrategySpec) -> str | None:
 
 def _uncompiled(work: Training) -> str | None:
     """Return why torch does not compile this, or None; seen with torch 2.13."""
-    adapters = adapters_of(work)
+    layout = layout_of(work)
     if not work.compile:
         return None
     if work.tp > 1 and work.checkpointing in ("selective", "full"):
@@ -31,7 +32,7 @@ def _uncompiled(work: Training) -> str | None:
     if is_dynamic(work):
         return ("compile: balance=dynamic changes how many samples a rank has, and torch would "
                 "compile again within the steps that are timed")
-    if adapters and adapters.packed and work.option("over") == "fsdp":
+    if layout.adapters and layout.adapters.packed and layout.groups:
         return ("compile: bitsandbytes exchanges the data of gathered 4 bits within a block, of "
                 "which torch makes no graph; over single and data it does")
     return None
@@ -43,9 +44,9 @@ def _of_library(work: Training) -> str | None:
     if work.library == OWN_LIBRARY:
         return None
     if work.tp * work.pp > 1:
+        *names, last = [spec.name for spec in strategies() if not spec.divides_model]
         return (f"{work.strategy} divides hpcbench's own model, which has the exact shape: the one "
-                f"of library {work.library} is trained whole, by single, data, zero1, fsdp, hsdp, "
-                "lora and qlora")
+                f"of library {work.library} is trained whole, by {', '.join(names)} and {last}")
     if adapters and adapters.packed and work.family == "gpt":
         return (f"library {work.library} has weights of {work.model} as (inputs, outputs), which "
                 "bitsandbytes has no 4 bits for; library hpcbench has them the other way round")
@@ -86,7 +87,7 @@ def _undivided_images(work: Training) -> str | None:
 
 def _too_few_values(work: Training) -> str | None:
     """Return why the last batch norm has no statistics: they are of one micro-batch, or None."""
-    samples, extent = layout_of(work).samples, bottlenecks(resnet_of(work))[-1].extent_behind
+    samples, extent = step_of(work).samples, bottlenecks(resnet_of(work))[-1].extent_behind
     if samples * extent**2 > 1:
         return None
     return ("a batch norm of one pixel of one image has nothing to norm: give more samples for "

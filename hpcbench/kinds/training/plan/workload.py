@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.operations.call import Call, calls_of
+from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
 from hpcbench.plan.workload import Workload
@@ -29,7 +29,8 @@ class Training(Workload):
     fp16 are mixed precision over fp32 weights. ``options`` are the strategy's, sorted by name.
     ``parameters`` counts the whole model; ``adapters`` are the parameters beside it that alone are
     trained, 0 where the model is. ``flops`` are the model's of one step on all ranks, one figure
-    for each definition. ``runner`` is ``module:class``; it needs Python ``modules`` beside torch.
+    for each definition. The strategy needs Python ``modules``
+    beside torch.
     ``communication`` ``off`` takes the same steps without any, which train nothing; ``only`` calls
     what a step calls, and no more. ``data`` is the path of a file of tokens, or SYNTHETIC.
     ``library`` is whose model of the shape it is; blocks and loss are compiled if it is to
@@ -59,7 +60,6 @@ class Training(Workload):
     parameters: int
     flops: tuple[tuple[str, int], ...]
     calls: tuple[str, ...]
-    runner: str
     groups: int = 1
     communication: str = "on"
     width: int = 0

@@ -2,60 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from rich.text import Text
-
-from hpcbench.config.names import (
+from hpcbench.kinds.training.plan.models import parameters
+from hpcbench.kinds.training.plan.names import (
     CHECKPOINTINGS,
     COMMUNICATIONS,
     LIBRARIES,
     OPTIMIZERS,
     TRAINING_DTYPES,
 )
-from hpcbench.kinds.primitive.present.listing import option_lines
-from hpcbench.kinds.training.plan.models import MODELS, parameters
+from hpcbench.kinds.training.plan.registry import registry
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_parameters
-from hpcbench.kinds.training.plan.strategies import STRATEGIES
-from hpcbench.report.text import Column, column_widths, row_line
+from hpcbench.operations.models import MODELS
+from hpcbench.views.listing import option_lines
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 
-_COLUMNS = (Column("model", words=True), Column("built as", words=True), Column("layers"),
-            Column("hidden"), Column("heads"), Column("kv heads"), Column("inner"),
-            Column("vocab"), Column("seq"), Column("parameters"))
-_OF_IMAGES = (Column("model of images", words=True), Column("layers"), Column("width"),
-              Column("classes"), Column("image"), Column("parameters"))
+_COLUMNS = (Column("model", "model"), Column("family", "built as"), *(
+    Column(title, title, Show.COUNT) for title in (
+        "layers", "hidden", "heads", "kv heads", "inner", "vocab", "seq", "parameters")))
+_OF_IMAGES = (Column("model", "model of images"), *(
+    Column(title, title, Show.COUNT) for title in (
+        "layers", "width", "classes", "image", "parameters")))
 
 
-def training_lines() -> Iterator[Text]:
+def training_lines() -> Iterator[Line | Table]:
     """Yield the models with their extents, and the strategies with their options."""
-    yield Text("models", style="bold")
-    yield from _table(_COLUMNS, [_row(name) for name in MODELS])
-    yield from _table(_OF_IMAGES, [_image_row(name) for name in RESNETS])
-    yield Text()
-    yield Text("training strategies", style="bold")
-    for spec in STRATEGIES:
-        yield Text(f"  {spec.name:<20}{spec.meaning}")
+    yield Line("models", "title")
+    yield Table("", _COLUMNS, (Group("", tuple(map(_row, MODELS))),))
+    yield Table("", _OF_IMAGES, (Group("", tuple(map(_image_row, RESNETS))),))
+    yield Line("")
+    yield Line("training strategies", "title")
+    for spec in registry().strategies.values():
+        yield Line(f"  {spec.name:<20}{spec.meaning}")
         yield from option_lines(spec.options)
+    for plugin in registry().plugins:
+        problem = plugin.problem and f"cannot be used: {plugin.problem}"
+        yield Line(f"  plug-in {plugin.name:<12}{plugin.origin}: {problem or 'offers a strategy'}",
+                   "warning" if problem else "plain")
     for title, names in (("dtypes", TRAINING_DTYPES), ("optimizers", OPTIMIZERS),
                          ("checkpointing", CHECKPOINTINGS),
                          ("communication", COMMUNICATIONS), ("libraries", LIBRARIES)):
-        yield Text(f"  {f'{title} of trainings':<28}{', '.join(names)}")
+        yield Line(f"  {f'{title} of trainings':<28}{', '.join(names)}")
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
-    widths = column_widths(columns, rows)
-    for row in ([column.title for column in columns], *rows):
-        yield Text(f"  {row_line(columns, widths, row)}")
-
-
-def _image_row(name: str) -> list[str]:
-    shape = RESNETS[name]
-    return [name, *map(str, (shape.layers, shape.width, shape.classes, shape.image)),
-            f"{resnet_parameters(shape):,}"]
-
-
-def _row(name: str) -> list[str]:
+def _row(name: str) -> Row:
     shape = MODELS[name]
-    return [name, shape.family, *(str(getattr(shape, extent)) for extent in (
+    return Row((name, shape.family, *(getattr(shape, extent) for extent in (
         "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")),
-        f"{parameters(shape).total:,}"]
+        f"{parameters(shape).total:,}"))
+
+
+def _image_row(name: str) -> Row:
+    shape = RESNETS[name]
+    return Row((name, shape.layers, shape.width, shape.classes, shape.image,
+                f"{resnet_parameters(shape):,}"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from hpcbench.kinds.training.plan.strategies import strategy
+from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.options import Option
-from hpcbench.report.text import options_text
+from hpcbench.views.words import options_text
 
 
 def telling_options(works: Iterable[Training]) -> Mapping[Training, str]:

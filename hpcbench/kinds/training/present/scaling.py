@@ -4,93 +4,76 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
-from rich.text import Text
-
-from hpcbench.kinds.training.derive.scaling import Scaling, alone_by, samples_per_s
+from hpcbench.kinds.training.derive.record import TrainingRecord
+from hpcbench.kinds.training.derive.scaling import ScalingRecord
 from hpcbench.kinds.training.plan.points import Setting
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.options import telling_options
+from hpcbench.kinds.training.present.words import model_text
+from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
-from hpcbench.report.text import (
-    MISSING,
-    Column,
-    column_widths,
-    env_text,
-    format_number,
-    header_lines,
-    model_text,
-    options_text,
-    plural,
-    row_line,
-    without_empty,
-)
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
+from hpcbench.views.words import env_text, options_text, plural
 
 DEFINITION = (
     "efficiency = samples/s of n ranks / (n / m x samples/s of the m ranks of the base), in %;",
     "  weak: each rank has as many samples as in the base, strong: all ranks together have",
 )
 _FIRST = (
-    Column("strategy", words=True), Column("options", words=True), Column("setting", words=True),
-    Column("batch", "(replica)"), Column("scaling", words=True), Column("base", words=True),
-    Column("base", "(samples/s)"))
-Group = Sequence[Scaling]
+    Column("strategy", "strategy"), Column("options", "options", optional=True),
+    Column("setting", "setting", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
+    Column("scaling", "scaling"), Column("base", "base"),
+    Column("base_rate", "base", Show.NUMBER, "samples/s", better="more", optional=True))
+Member = tuple[Case, ScalingRecord]
 
 
-def scaling_lines(found: Mapping[str, Scaling]) -> Iterator[Text]:
+def scaling_table(
+    items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
+) -> Iterator[Table]:
     """Yield a row for each training that was timed on several numbers of ranks; or nothing."""
+    found = [(item.case, record.scaling) for item in items
+             if (record := derived.get(item.case.case_id)) and record.scaling]
     if not found:
         return
-    groups: dict[tuple[object, ...], list[Scaling]] = defaultdict(list)
-    for scaled in found.values():
-        work = training_of(scaled.item.case)
-        groups[_title(scaled), work.strategy, work.options, tuple(
-            getattr(work, name) for name in Setting._fields), scaled.kind].append(scaled)
-    ranks = sorted({scaled.item.case.world_size for scaled in found.values()})
-    varied = _varied([scaled.item for scaled in found.values()])
-    every = (*_FIRST, *(Column(f"n={count}", "%") for count in ranks))
-    options = telling_options(training_of(group[0].item.case) for group in groups.values())
-    columns, rows = without_empty(every, [
-        _row(group, ranks, varied, options[training_of(group[0].item.case)])
-        for group in groups.values()])
-    widths = column_widths(columns, rows)
-    yield Text()
-    yield Text("scaling of trainings", style="bold")
-    yield from (Text(line) for line in DEFINITION)
-    for line in header_lines(columns, widths):
-        yield Text(line, style="dim")
-    last = ""
-    for group, row in zip(groups.values(), rows, strict=True):
-        if (title := _title(group[0])) != last:
-            yield Text(title, style="cyan")
-        yield Text(row_line(columns, widths, row))
-        last = title
+    rows: dict[tuple[object, ...], list[Member]] = defaultdict(list)
+    for case, scaling in found:
+        work = training_of(case)
+        rows[_title(case), work.strategy, work.options, tuple(
+            getattr(work, name) for name in Setting._fields), scaling.kind].append((case, scaling))
+    ranks = sorted({case.world_size for case, _ in found})
+    columns = (*_FIRST, *(Column(f"n={count}", f"n={count}", Show.PERCENT, "%", "efficiency",
+                                 "more", optional=True) for count in ranks))
+    varied = _varied([case for case, _ in found])
+    options = telling_options(training_of(row[0][0]) for row in rows.values())
+    yield Table("scaling of trainings", columns, tuple(
+        Group(title, tuple(_row(row, ranks, varied, options[training_of(row[0][0])])
+                           for row in same))
+        for title, same in groupby(rows.values(), key=lambda row: _title(row[0][0]))),
+        lead=tuple(map(Line, DEFINITION)))
 
 
-def _title(scaled: Scaling) -> str:
-    case = scaled.item.case
+def _title(case: Case) -> str:
     work = training_of(case)
     return "  ".join(part for part in (
         f"{work.model} ({model_text(work)})", f"{case.backend} ({case.device})",
         case.mode, env_text(case)) if part)
 
 
-def _varied(items: Sequence[CaseResult]) -> list[str]:
+def _varied(cases: Sequence[Case]) -> list[str]:
     """Return what of a step is not the same for all; the batch has a column of its own."""
     return [name for name in Setting._fields if name != "batch_size"
-            and len({getattr(training_of(item.case), name) for item in items}) > 1]
+            and len({getattr(training_of(case), name) for case in cases}) > 1]
 
 
 def _row(
-    group: Group, ranks: Sequence[int], varied: Sequence[str], options: str,
-) -> list[str]:
-    first, work = group[0], training_of(group[0].item.case)
-    shares = {scaled.item.case.world_size: scaled.efficiency for scaled in group}
-    base, rate = first.base.case, samples_per_s(first.base)
-    alone = alone_by(training_of(base))
-    return [
-        work.strategy, options,
-        options_text([(key, getattr(work, key)) for key in varied]), str(work.batch_size),
-        first.kind, ", ".join(filter(None, (alone, plural(base.world_size, "rank")))),
-        MISSING if rate is None else format_number(rate),
-        *(f"{100 * shares[count]:.1f}" if count in shares else MISSING for count in ranks)]
+    members: Sequence[Member], ranks: Sequence[int], varied: Sequence[str], options: str,
+) -> Row:
+    (case, first), work = members[0], training_of(members[0][0])
+    shares = {case.world_size: scaling.efficiency for case, scaling in members}
+    base = ", ".join(filter(None, (first.base_alone, plural(first.base_ranks, "rank"))))
+    return Row((
+        work.strategy, options, options_text([(key, getattr(work, key)) for key in varied]),
+        work.batch_size, first.kind, base, first.base_samples_per_s, *map(shares.get, ranks)),
+        case_id=case.case_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_silent
 from hpcbench.errors import CaseError
+from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.compilation import SETTLING, forget, graphs
@@ -40,7 +42,7 @@ class TrainingOperation:
         if spec.communication == "off":
             self._silent = place = silent(place, Ledger(counts=False))
             validate = False
-        make = _named(spec.runner)
+        make = _strategy_class(spec.strategy)
         self._spec = spec
         self._loader = Loader(spec, place.device)
         self._forget()
@@ -156,10 +158,14 @@ def silent(place: Place, ledger: Ledger) -> Place:
     return replace(place, group=open_silent(place.numbers, ledger))
 
 
-def _named(place: str) -> Any:
-    """Return the class at ``module:class``."""
-    module, _, name = place.partition(":")
+def _strategy_class(name: str) -> Callable[[Training, Place], Strategy]:
+    """Return what makes the strategy of a name. Raises CaseError if it cannot be loaded."""
+    spec = strategy(name)
+    if spec is None:
+        raise CaseError(f"strategy {name} is not installed on this rank; install the plug-in that "
+                        "offers it on every node")
+    module, _, member = spec.runner.partition(":")
     try:
-        return getattr(import_module(module), name)
+        return getattr(import_module(module), member)  # type: ignore[no-any-return]
     except (ImportError, AttributeError) as error:
-        raise CaseError(f"{place} cannot be loaded: {error}") from error
+        raise CaseError(f"{spec.runner} cannot be loaded: {error}") from error

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hpcbench.kinds.training.plan.adapters import NF4_BLOCK, adapters_of
+from hpcbench.kinds.training.plan.adapters import NF4_BLOCK
 from hpcbench.kinds.training.plan.build_workload import counted
-from hpcbench.kinds.training.plan.layout import layout_of
+from hpcbench.kinds.training.plan.lookup import adapters_of
+from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_of
-from hpcbench.kinds.training.plan.strategies import strategy
+from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 
@@ -65,7 +66,7 @@ def _tried_images(spec: Training) -> Training:
 
     Errors grow with the layers, and a wide one's ReLUs cut half of all values (`bounds`).
     """
-    pixels = math.isqrt(-(-_VALUES // layout_of(spec).samples) - 1) + 1
+    pixels = math.isqrt(-(-_VALUES // step_of(spec).samples) - 1) + 1
     twin = _shallow(replace(spec, shrunk=True, width=min(spec.width, _WIDTH),
                             classes=min(spec.classes, _CLASSES), image_size=_HALVINGS * pixels),
                     least=len(RESNETS[spec.model].blocks))

@@ -8,9 +8,10 @@ from dataclasses import replace
 import torch
 from torch.func import functional_call
 
-from hpcbench.kinds.training.plan.adapters import Adapters, adapters_of, is_narrow, low_rank_tensors
-from hpcbench.kinds.training.plan.layout import layout_of
+from hpcbench.kinds.training.plan.adapters import Adapters, is_narrow, low_rank_tensors
+from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.plan.tensors import Tensor, of_transposed
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED, Loader
@@ -37,7 +38,7 @@ class Reference:
         self._model = make_model(self._spec)
         init_weights(self._model, SEED)
         self._trained = self.begin(device)
-        self.start, self.parts = self._buffers(), layout_of(spec).parts if spec.of_images else 1
+        self.start, self.parts = self._buffers(), step_of(spec).parts if spec.of_images else 1
         loader = Loader(spec, device)
         self._losses: list[float] = []
         self.buffers: list[dict[str, torch.Tensor]] = []

@@ -11,14 +11,15 @@ import re
 import torch
 from torch import nn
 
-from hpcbench.config.names import OWN_LIBRARY
-from hpcbench.kinds.training.plan.adapters import TARGETS, adapters_of, is_narrow
+from hpcbench.kinds.training.plan.adapters import TARGETS, is_narrow
+from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, Part
 from hpcbench.operations.dtypes import DTYPES
+from hpcbench.operations.models import OWN_LIBRARY
 
 # It warns of a kernel for inference that it cannot load, which nobody here needs.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpcbench.kinds.training.plan.models import ModelShape
 from hpcbench.kinds.training.run.models.rotary import Rotation
+from hpcbench.operations.models import ModelShape
 
 
 class Attention(nn.Module):  # type: ignore[misc]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import torch
 
-from hpcbench.config.names import OWN_LIBRARY
 from hpcbench.kinds.training.plan.any_model import model_of
 from hpcbench.kinds.training.plan.resnet import ResNetShape
 from hpcbench.kinds.training.plan.workload import Training
@@ -14,6 +13,7 @@ from hpcbench.kinds.training.run.models.alteration import alter, compiled
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
 from hpcbench.kinds.training.run.models.resnet import ResNet
 from hpcbench.kinds.training.run.models.transformer import Transformer
+from hpcbench.operations.models import OWN_LIBRARY
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -16,9 +16,9 @@ import torch
 import transformers
 from torch import nn
 
-from hpcbench.kinds.training.plan.models import ModelShape
 from hpcbench.kinds.training.run.models.model import Model, Part
 from hpcbench.kinds.training.run.models.weights import of_transformer
+from hpcbench.operations.models import ModelShape
 
 
 class _Recipe(NamedTuple):

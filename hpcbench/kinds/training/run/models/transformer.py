@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpcbench.kinds.training.plan.models import ModelShape
 from hpcbench.kinds.training.run.models.blocks import Block, make_norm
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.models.rotary import Rotation
 from hpcbench.kinds.training.run.models.weights import of_transformer
+from hpcbench.operations.models import ModelShape
 
 TIED = ("head.logits.weight", "embedding.tokens.weight")
 """The weight of the logits, and the one that it is where they are tied."""

@@ -15,8 +15,8 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
 from hpcbench.backends.rehearsal import NAME as REHEARSAL
+from hpcbench.kinds.training.plan.lookup import layout_of
 from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of
-from hpcbench.kinds.training.plan.schedules import pipelining
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import Held, held, local
@@ -70,7 +70,7 @@ class Pipeline(Strategy):
         It leaves the scale of gradients alone: that of torch divides what earlier parts of an
         accumulation have left by the number of micro-batches again. The loss is divided instead.
         """
-        kind = get_schedule_class(pipelining(self.spec).schedule.name)
+        kind = get_schedule_class(self._stages.schedule.name)
         stages = [PipelineStage(self._called(model), stage, self._stages.count, self.place.device,
                                 group=self._group, **self._examples(stage))
                   for stage, model in self._own.items()]
@@ -91,8 +91,7 @@ class Pipeline(Strategy):
         if dist.get_backend(self._group) != REHEARSAL:
             return {}
         tokens = torch.empty((samples, spec.seq_length), dtype=torch.int64, device="meta")
-        by_tokens = dict(spec.options).get("sequence_parallel", False)
-        width = spec.seq_length // (spec.tp if by_tokens else 1)
+        width = spec.seq_length // (spec.tp if layout_of(spec).by_tokens else 1)
         cast = is_mixed(spec.dtype) and isinstance(self._own[stage], FSDPModule)
         hidden = torch.empty((samples, width, spec.hidden), device="meta", requires_grad=True,
                              dtype=DTYPES[spec.dtype] if cast else torch.float32)

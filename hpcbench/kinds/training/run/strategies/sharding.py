@@ -9,6 +9,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from hpcbench.kinds.training.plan.lookup import layout_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.precision import autocast, is_mixed
 from hpcbench.operations.dtypes import DTYPES
@@ -26,7 +27,7 @@ class Sharder:
         """``mesh`` None: there is one replica."""
         self._mesh = mesh
         self._spec = spec
-        self._reshards = spec.pp == 1
+        self._groups = layout_of(spec).groups
         mixed = is_mixed(spec.dtype)
         self._policy = MixedPrecisionPolicy(
             param_dtype=DTYPES[spec.dtype], reduce_dtype=torch.float32,
@@ -34,11 +35,11 @@ class Sharder:
 
     def shard(self, part: nn.Module) -> None:
         """Spread a block, or a model whose blocks are."""
-        if self._mesh is None:
+        if self._mesh is None or self._groups is None:
             return
-        if self._spec.option("data") == "fsdp":
+        if self._groups.shards > 1:
             fully_shard(part, mesh=self._mesh, mp_policy=self._policy,
-                        reshard_after_forward=self._reshards)
+                        reshard_after_forward=self._groups.reshard)
         else:
             # torch has no public name for it; other layouts need no torch that has it
             from torch.distributed._composable.replicate_with_fsdp import replicate

@@ -10,11 +10,12 @@ import torch.distributed as dist
 from torch import nn
 
 from hpcbench.kinds.training.plan.any_model import model_of
-from hpcbench.kinds.training.plan.models import ModelShape
-from hpcbench.kinds.training.plan.schedules import pipelining, stages_on
+from hpcbench.kinds.training.plan.lookup import pipelining
+from hpcbench.kinds.training.plan.schedules import stages_on
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model
+from hpcbench.operations.models import ModelShape
 
 Whole = Callable[[nn.Parameter], torch.Tensor]
 
@@ -23,10 +24,13 @@ class Stages:
     """Where the parts of a model are: ranks and stages are those of one pipeline, from 0."""
 
     def __init__(self, work: Training) -> None:
-        schedule, self.per_rank, self.microbatches = pipelining(work)
+        pipelined = pipelining(work)
+        assert pipelined is not None  # noqa: S101  (the strategy is one with stages)
+        self.schedule, self.per_rank, self.microbatches = pipelined
         self.count = work.pp * self.per_rank
         self._work, self._shape = work, model_of(work)
-        self._on = [stages_on(schedule, work.pp, rank, self.per_rank) for rank in range(work.pp)]
+        self._on = [stages_on(self.schedule, work.pp, rank, self.per_rank)
+                    for rank in range(work.pp)]
 
     @property
     def last(self) -> int:

@@ -26,6 +26,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
+from hpcbench.kinds.training.plan.lookup import layout_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.blocks import Block
 from hpcbench.kinds.training.run.models.model import Model
@@ -47,9 +48,10 @@ class Divider:
     def __init__(self, mesh: DeviceMesh | None, spec: Training) -> None:
         """``mesh`` None: nothing is divided."""
         self._mesh = mesh
-        self._by_tokens = mesh is not None and bool(spec.option("sequence_parallel"))
+        layout = layout_of(spec)
+        self._by_tokens = mesh is not None and layout.by_tokens
+        self._by_words = mesh is not None and layout.by_words
         self._compiles = spec.compile
-        self._by_words = mesh is not None and bool(spec.option("loss_parallel"))
 
     def divide(self, part: nn.Module) -> None:
         """Divide the parameters of an embedding, a block or a head."""

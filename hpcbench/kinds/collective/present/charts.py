@@ -1,0 +1,182 @@
+"""Time and bus bandwidth of collectives: against size, or, with one size, as rows to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+
+from hpcbench.kinds.collective.derive.record import CollectiveRecord
+from hpcbench.kinds.collective.plan.workload import Collective, collective_of
+from hpcbench.kinds.collective.present.series import Series, SeriesGroup, groups
+from hpcbench.kinds.collective.present.words import form_text
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult, Statistics
+from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
+from hpcbench.units import size_text
+from hpcbench.views.chart import (
+    Axis,
+    Chart,
+    Dot,
+    DotChart,
+    HeatMapWords,
+    Line,
+    LineChart,
+    Panel,
+    Point,
+    Scale,
+    is_wide,
+)
+from hpcbench.views.table import Column, Range, Show
+from hpcbench.views.timing import INTERVAL_TITLE
+from hpcbench.views.words import from_to_text
+
+Records = Mapping[str, CollectiveRecord]
+Values = Callable[[CaseResult], Mapping[str, float]]
+"""Returns a value for each time that statistics name: the time itself, or a rate in it."""
+Names = tuple[str, str]
+UNKNOWN = CollectiveRecord()
+MEDIAN = "median_s"
+INTERVAL, PERCENTILES, EXTREMES = ("ci_low_s", "ci_high_s"), ("p5_s", "p95_s"), ("min_s", "max_s")
+WIDE = 30
+"""Rows whose longest time is this many times the shortest are on a log scale."""
+SIZE = Axis("size", Show.SIZE, "bytes, log scale", Scale.LOG2)
+TIME = Axis("time per operation", Show.US, "us", Scale.LOG)
+BUSBW = Axis("bus bandwidth", Show.GB_PER_S, "GB/s", Scale.LOG)
+ROW_COLUMNS = (
+    Column("time_p50", "median", Show.US, "us", better="less"),
+    Column("interval", "interval", Show.PERCENT, "+-%", better="less"),
+    Column("busbw", "bus bandwidth", Show.GB_PER_S, "GB/s", better="more", optional=True))
+
+
+def charts(items: Sequence[CaseResult], records: Records) -> Iterator[Chart]:
+    """Yield the charts of the cases that have statistics."""
+    for group in groups(items):
+        yield _dots(group, records) if len(group.sizes) == 1 else _lines(group, records)
+
+
+def _lines(group: SeriesGroup, records: Records) -> LineChart:
+    times = tuple(_line(one, _times) for one in group.series)
+    rates = tuple(_line(_of_several_ranks(one), _busbw(records)) for one in group.series)
+    return LineChart(
+        title=f"{group.collective}: time and bus bandwidth against size",
+        subtitle=group.subtitle, file_stem=group.file_stem, notes=(_caption(group),),
+        case_ids=_ids(group), x=SIZE, panels=(
+            Panel(TIME, times, "Time (latency)"),
+            Panel(BUSBW, rates, "Bus bandwidth",
+                  empty="One rank: nothing crosses a link,\nbus bandwidth is 0")))
+
+
+def _ids(group: SeriesGroup) -> tuple[str, ...]:
+    return tuple(item.case.case_id for item in group.items)
+
+
+def _of_several_ranks(one: Series) -> Series:
+    return Series(one.label, tuple(item for item in one.items if item.case.world_size > 1))
+
+
+def _times(item: CaseResult) -> Mapping[str, float]:
+    return asdict(_stats(item))
+
+
+def _busbw(records: Records) -> Values:
+    return lambda item: records.get(item.case.case_id, UNKNOWN).busbw_at
+
+
+def _line(one: Series, values: Values) -> Line:
+    band = _band(one.items)
+    return Line(one.label, tuple(
+        (collective_of(item.case).size_bytes, _point(item, values(item), band))
+        for item in one.items if MEDIAN in values(item)))
+
+
+def _band(items: Sequence[CaseResult]) -> Names:
+    """Return p5 and p95, or minimum and maximum for all of a line's cases."""
+    return PERCENTILES if _have_percentiles(items) else EXTREMES
+
+
+def _point(item: CaseResult, values: Mapping[str, float], band: Names) -> Point:
+    has_interval = interval_share(_stats(item)) is not None
+    return Point(values[MEDIAN], _range(values, INTERVAL) if has_interval else None,
+                 _range(values, band))
+
+
+def _range(values: Mapping[str, float], names: Names) -> Range | None:
+    """Return the range between two values; a rate is the less the longer its time is."""
+    found = sorted(values[name] for name in names if name in values)
+    return Range(*found) if len(found) == len(names) else None
+
+
+def _dots(group: SeriesGroup, records: Records) -> DotChart:
+    size = group.sizes[0]
+    rows = tuple(_dot(one.label or group.collective, item, records)
+                 for one in group.series for item in one.items)
+    wide = is_wide((row.point.band for row in rows if row.point.band), WIDE)
+    return DotChart(
+        title=f"{group.collective}{f' of {size_text(size)}' if size else ''}: time",
+        subtitle=group.subtitle, file_stem=group.file_stem, notes=(_caption(group),),
+        case_ids=_ids(group), rows=rows, columns=ROW_COLUMNS,
+        x=Axis(TIME.title, TIME.show, TIME.unit, Scale.LOG if wide else Scale.LINEAR))
+
+
+def _dot(label: str, item: CaseResult, records: Records) -> Dot:
+    stats, rates = _stats(item), records.get(item.case.case_id, UNKNOWN).bandwidth
+    return Dot(label, _point(item, _times(item), _band([item])), (
+        stats.median_s, interval_share(stats), rates.busbw_bytes_per_s if rates else None))
+
+
+def _stats(item: CaseResult) -> Statistics:
+    if item.statistics is None:
+        raise ValueError(f"{item.case.case_id} has no statistics and cannot be drawn")
+    return item.statistics
+
+
+def _have_percentiles(items: Sequence[CaseResult]) -> bool:
+    """Return whether every case of a line has enough samples for p5 and p95."""
+    return all(_stats(item).p5_s is not None and _stats(item).p95_s is not None for item in items)
+
+
+def _caption(group: SeriesGroup) -> str:
+    text = (f"Point: median of n = {from_to_text(_stats(item).n for item in group.items)} samples. "
+            f"Band: {_band_words(group)}. {_interval_words(group.items)}")
+    if group.collective == "barrier":
+        return text
+    text += " Bus bandwidth as in nccl-tests, from the median; GB = 1e9 B."
+    if len(group.sizes) > 1 and any(item.case.world_size == 1 for item in group.items):
+        text += " One rank: bus bandwidth is 0, not drawn."
+    return text
+
+
+def _band_words(group: SeriesGroup) -> str:
+    """Return what the bands are, and of which lines they are something else."""
+    few = [one for one in group.series if not _have_percentiles(one.items)]
+    if len(few) == len(group.series):
+        return "minimum to maximum"
+    labels = ", ".join(one.label for one in few) if len(few) < 3 else f"{len(few)} lines"
+    others = f" (of {labels}, with n < {FEWEST_FOR_PERCENTILES}: minimum to maximum)" if few else ""
+    return f"5th to 95th percentile{others}"
+
+
+def _interval_words(items: Sequence[CaseResult]) -> str:
+    """Return what the error bars are, and how many points have none."""
+    without = sum(interval_share(_stats(item)) is None for item in items)
+    if without == len(items):
+        return "No sound confidence interval (docs/method.md)."
+    left = (f"; {without} of {len(items)} points have none (n < 6, or samples that depend on one "
+            "another)" if without else "")
+    return f"Bar: {INTERVAL_TITLE}{left}."
+
+
+def heat_map_words(work: Collective) -> HeatMapWords:
+    """Return what is called, how, and why a row may be shorter than others."""
+    size = f" of {size_text(work.size_bytes)}" if work.collective != "barrier" else ""
+    group = " of its group" if work.groups > 1 else ""
+    note = (f"No rank can finish before all{group} have arrived, so a row that is shorter than the "
+            "others is a rank that arrives late and is waited for.")
+    words = (form_text(work), work.dtype, work.op or "", "in place" if work.in_place else "")
+    return HeatMapWords(f"{work.collective}{size}", words, note if work.needs_all_ranks else "")
+
+
+def heat_map_order(case: Case) -> tuple[int, ...]:
+    """Return a sort key: an all_reduce is the last, of those the largest on the most ranks."""
+    work = collective_of(case)
+    return work.collective == "all_reduce", case.world_size, work.size_bytes

@@ -1,0 +1,60 @@
+"""The fields of summary.json and summary.csv that only primitives have (docs/method.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hpcbench.kinds.primitive.derive.partners import NOTHING, PrimitiveRecord
+from hpcbench.kinds.primitive.plan.workload import primitive_of
+from hpcbench.reduce.results import CaseResult
+from hpcbench.units import to_gb_per_s, to_tflop_per_s
+from hpcbench.views.columns import ends_of
+from hpcbench.views.words import options_text
+
+COMPARED_FIELDS = ("exposed_s", "overlap_efficiency", "times_longest_part", "speedup_over_torch")
+"""Each is a median over passes, with two more fields: ``_least`` and ``_greatest``."""
+RANGE_FIELDS = tuple(f"{name}{end}" for name in COMPARED_FIELDS
+                     for end in ("", "_least", "_greatest"))
+PROBLEM_FIELDS = (
+    "primitive", "implementation", "order", "options", "problem_m", "problem_n", "problem_k",
+    "shape", "flops", "total_flops", "wire_bytes",
+)
+RATE_FIELDS = ("busiest_rank_tflop_per_s", "all_ranks_tflop_per_s")
+PRIMITIVE_FIELDS = (*PROBLEM_FIELDS, *RATE_FIELDS, "compute_only_s", "comm_only_s", *RANGE_FIELDS,
+                    "not_compared")
+LISTED_FIELDS = (
+    "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env",
+    *PROBLEM_FIELDS[1:], "size_bytes", "n", "median_s", "p95_s", "ci_low_s", "ci_high_s",
+    "ci_reliable", *RATE_FIELDS, "algbw_gb_per_s", "busbw_gb_per_s", *RANGE_FIELDS,
+)
+"""Fields of each row of ``results.primitives``."""
+
+
+def row_of(item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
+    """Return a case's `PRIMITIVE_FIELDS`, and the two bandwidths; None where there is no number."""
+    work, known = primitive_of(item.case), record or NOTHING
+    flops, rates = known.flops, known.communication
+    row: dict[str, Any] = {name: getattr(work, name) for name in (
+        "primitive", "implementation", "order", "shape", "flops", "total_flops", "size_bytes",
+        "wire_bytes")}
+    row |= {f"problem_{name}": getattr(work, name) for name in ("m", "n", "k")}
+    row["options"] = [options_text([option]) for option in work.options]
+    row["busiest_rank_tflop_per_s"] = (
+        to_tflop_per_s(flops.busiest_rank_flops_per_s) if flops else None)
+    row["all_ranks_tflop_per_s"] = to_tflop_per_s(flops.all_ranks_flops_per_s) if flops else None
+    row |= {"compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
+            "not_compared": list(known.missing)}
+    compared = (known.exposed_s, known.efficiency, known.times_longest, known.speedup)
+    for name, found in zip(COMPARED_FIELDS, compared, strict=True):
+        row |= ends_of(name, found)
+    row["algbw_gb_per_s"] = to_gb_per_s(rates.algbw_bytes_per_s) if rates else None
+    row["busbw_gb_per_s"] = to_gb_per_s(rates.busbw_bytes_per_s) if rates else None
+    return row
+
+
+def listed_primitives(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the ok rows of ``results.primitives``, by primitive."""
+    return {name: [{field: row[field] for field in LISTED_FIELDS} for row in rows
+                   if row["primitive"] == name and row["status"] == "ok"]
+            for name in dict.fromkeys(row["primitive"] for row in rows)}

@@ -1,0 +1,133 @@
+"""One model trained in several ways: the time of a step, and the phases that it is made of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from hpcbench.kinds.training.derive.record import NOTHING_KNOWN, OTHER, TrainingRecord
+from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.kinds.training.present.options import telling_options
+from hpcbench.kinds.training.present.result_table import SHORT
+from hpcbench.kinds.training.present.words import degrees_text, model_text
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult
+from hpcbench.views.chart import (
+    COLOURS,
+    Axis,
+    Bar,
+    BarChart,
+    BarSection,
+    HeatMapWords,
+    Look,
+    file_name,
+)
+from hpcbench.views.columns import pass_range
+from hpcbench.views.table import Column, Show
+from hpcbench.views.timing import mode_text
+from hpcbench.views.words import device_type, env_text, options_text, plural
+
+MOST_ROWS = 30
+"""More trainings than this are split over several charts."""
+PHASES = {name: Look(title, COLOURS[at])
+          for (name, title), at in zip(SHORT.items(), (6, 4, 0, 1, 3, 2, 5), strict=True)}
+IN_NO_PHASE = Look(OTHER, "#bbbbbb")
+_VARIED = ("batch_size", "accumulation", "optimizer")
+"""What a label names, beside what is unusual, where it is not the same in the whole chart."""
+STEP = Column("step_time", "step", Show.MS, "ms", better="less")
+TOKENS = Column("tokens_per_second", "tokens/s", Show.NUMBER, better="more")
+SAMPLES = Column("samples_per_second", "images/s", Show.NUMBER, better="more")
+MFU = Column("mfu", "MFU %", Show.SIGNIFICANT_PERCENT, better="more")
+MEMORY = Column("peak_bytes", "memory", Show.MIB, "MiB", better="less")
+CAPTION = (
+    "Bar: median time of one optimizer step over the samples of all passes; whisker: from the "
+    "least to the greatest median of a pass. Parts: each phase's share of the time of all steps of "
+    "all ranks; other: in no phase. data: waiting for the batch. exchange: waiting for the "
+    "gradients of others when the own ones are there; where there is no such part, the others hold "
+    "the wait for the slowest rank. Tokens count once, however many ranks see them. Memory: the "
+    "most that any rank used.")
+WITHOUT = (
+    "Dashed: the same step without communication; what is right of it is exposed. Line below a "
+    "bar: the communication of a step alone, drawn so that both end together; what of it is left "
+    "of the dashes passes under the computation.")
+Key = tuple[str, ...]
+Records = Mapping[str, TrainingRecord]
+
+
+def charts(items: Sequence[CaseResult], records: Records) -> Iterator[BarChart]:
+    """Yield the charts of the trainings that have statistics, and train: one a model and ranks."""
+    groups: dict[Key, list[CaseResult]] = defaultdict(list)
+    for item in items:
+        if item.statistics is not None and training_of(item.case).trains:
+            groups[_key(item)].append(item)
+    for key, same in groups.items():
+        yield from _charts(key, same, records)
+
+
+def _key(item: CaseResult) -> Key:
+    case, work = item.case, training_of(item.case)
+    return (work.model, model_text(work), work.dtype, case.backend, device_type(item),
+            plural(case.world_size, "rank"), mode_text(item), env_text(case))
+
+
+def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator[BarChart]:
+    works = [training_of(item.case) for item in items]
+    options = telling_options(works)
+    labels = [_label(work, works, options[work]) for work in works]
+    stem = "-".join(word for word in ("training", *key) if word)
+    for first in range(0, len(items), MOST_ROWS):
+        part = items[first:first + MOST_ROWS]
+        known = [records.get(item.case.case_id, NOTHING_KNOWN) for item in part]
+        bars = tuple(map(_bar, labels[first:], part, known))
+        looks = {look for bar in bars for _, look in bar.segments}
+        number = f"-{first // MOST_ROWS + 1}" if len(items) > MOST_ROWS else ""
+        yield BarChart(
+            title=f"{key[0]}: time of a training step by strategy",
+            subtitle=", ".join(word for word in key[1:] if word),
+            file_stem=file_name(f"{stem}{number}"), notes=(_caption(known),),
+            case_ids=tuple(item.case.case_id for item in part),
+            x=Axis("time of one step", Show.MS, "ms"),
+            columns=(STEP, SAMPLES if works[first].of_images else TOKENS, MFU, MEMORY),
+            sections=(BarSection("", bars),),
+            legend=tuple(look for look in (*PHASES.values(), IN_NO_PHASE) if look in looks))
+
+
+def _label(work: Training, works: Sequence[Training], options: str) -> str:
+    """Return what is done, and what else is not the same for all of them."""
+    values = [*((name, getattr(work, name)) for name in _VARIED), *work.unusual()]
+    varied = [(name, value) for name, value in values
+              if len({getattr(other, name) for other in works}) > 1]
+    words = (work.strategy, degrees_text(work), options, options_text(varied))
+    return " ".join(word for word in words if word)
+
+
+def _caption(records: Sequence[TrainingRecord]) -> str:
+    definitions = dict.fromkeys(record.mfu_definition for record in records
+                                if record.mfu_definition)
+    return " ".join([
+        CAPTION, *([WITHOUT] if any(record.exposure.off_s for record in records) else []),
+        *([f"MFU: FLOPs as {', '.join(definitions)} counts them."] if definitions else [])])
+
+
+def _bar(label: str, item: CaseResult, record: TrainingRecord) -> Bar:
+    rate = (record.samples_per_s if training_of(item.case).of_images else record.tokens_per_s)
+    exposure = record.exposure
+    return Bar(
+        label, (record.step_s, rate, record.mfu, record.held_bytes.get("peak")),
+        segments=tuple((time_s, PHASES.get(name, IN_NO_PHASE))
+                       for name, time_s in record.part_s.items()),
+        whisker=pass_range(item), limit=exposure.off_s, below=exposure.only_s)
+
+
+def heat_map_words(work: Training) -> HeatMapWords:
+    """Return what is trained, and how."""
+    return HeatMapWords(
+        f"Step of {work.model} by {work.strategy}",
+        (work.dtype, options_text(work.options), model_text(work), f"batch {work.batch_size}"))
+
+
+def heat_map_order(case: Case) -> tuple[int, ...]:
+    """Return a sort key: what trains most on the most ranks is the last."""
+    work = training_of(case)
+    size = work.global_batch if work.tokens is None else work.tokens
+    return work.trains, case.world_size, size

@@ -1,0 +1,197 @@
+"""The results tables of trainings, and what their columns mean."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hpcbench.kinds.training.derive.problems import shown_definition
+from hpcbench.kinds.training.derive.record import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
+from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.kinds.training.present import communication
+from hpcbench.kinds.training.present.options import telling_options
+from hpcbench.kinds.training.present.parity import parity_text
+from hpcbench.kinds.training.present.words import degrees_text, model_text, strategy_text
+from hpcbench.reduce.results import CaseResult, Steps
+from hpcbench.views.columns import FLAGS, INTERVAL, STATUS, TABLED, N, interval_cell, n_cell
+from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
+from hpcbench.views.timing import flag_text, fold_of
+from hpcbench.views.words import device_type, env_text, plural
+
+SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
+         "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
+"""Phase -> the title of its column."""
+COLUMNS = (
+    Column("strategy", "strategy"), Column("options", "options", optional=True),
+    Column("degrees", "degrees", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
+    Column("accumulated", "accumulated", Show.COUNT, optional=True),
+    Column("step_p50", "step p50", Show.MS, "ms", "of one optimizer step", "less", optional=True),
+    replace(INTERVAL, optional=True),
+    Column("samples_per_s", "samples/s", Show.NUMBER, better="more", optional=True),
+    Column("tokens_per_s", "tokens/s", Show.NUMBER, better="more", optional=True),
+    Column("mfu", "MFU", Show.SIGNIFICANT_PERCENT, "%", better="more", optional=True),
+    Column("hfu", "HFU", Show.SIGNIFICANT_PERCENT, "%", better="more", optional=True),
+    *(Column(name, title, Show.PERCENT, "%", "of the time of all steps", optional=True)
+      for name, title in SHORT.items()),
+    Column("other", "other", Show.PERCENT, "%", "of the time of all steps", "less", optional=True),
+    *communication.COLUMNS,
+    Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
+    Column("parity", "parity", optional=True), replace(N, optional=True), STATUS, FLAGS,
+)
+DEFINITIONS = (
+    "step p50 = time of one optimizer step, accumulation included; samples/s = samples of all "
+    "replicas / step p50;",
+    "  tokens/s = samples/s x sequence length: each token counts once, however many ranks see it;",
+    "  a sample of a ResNet is an image, which has no tokens",
+    "data .. optimizer = time in the phase, in % of the time of all steps of all ranks; data = "
+    "waiting for the batch,",
+    "  exchange = waiting for the gradients of others when the own ones are there,",
+    "  balance = agreeing on the ranks' samples, other = in no phase.",
+    "  All ranks leave an exchange together: who is slow has the shortest",
+    "parity = loss, gradients and updated weights against those of a single process with the same "
+    "weights and samples:",
+    "  the largest error of any rank in % of what is allowed",
+)
+Records = Mapping[str, TrainingRecord]
+Member = tuple[CaseResult, TrainingRecord]
+
+
+def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
+    """Yield what the columns of these trainings mean."""
+    yield from DEFINITIONS
+    works = [training_of(item.case) for item in items]
+    for name in dict.fromkeys(map(shown_definition, works)):
+        if name is not None:
+            meaning = f": {DEFINITIONS_OF_FLOPS[name].meaning}" if (
+                name in DEFINITIONS_OF_FLOPS) else ""
+            yield "MFU = FLOPs of the model in a step / (step p50 x ranks x hardware.peak_flops);"
+            yield f"  FLOPs as {name} counts them{meaning}"
+            yield ("  (what is computed twice counts once, in HFU twice; other definitions: "
+                   "summary.json)")
+    if any(work.adapters for work in works):
+        yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
+               "gradient; and what adapters add)")
+    if any(not work.trains for work in works):
+        yield from communication.DEFINITIONS
+        if any(work.pp > 1 for work in works):
+            yield from communication.DEFINITIONS_OF_PIPELINES
+    peaks = ", ".join(dict.fromkeys(filter(None, (
+        _record(item, derived).peak_of for item in items))))
+    if peaks:
+        yield f"memory = the most that any rank used ({peaks})"
+
+
+def result_table(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
+    """Yield one block's table: a group of rows per model, backend, device, ranks and dtype.
+
+    What was run without communication, or nothing but that, is shown in the row of its training.
+    """
+    groups: dict[str, list[Member]] = defaultdict(list)
+    for item in items:
+        record = _record(item, derived)
+        if item.status in TABLED and not record.is_partner:
+            groups[_group_title(item)].append((item, record))
+    if not groups:
+        return
+    listed = [member for group in groups.values() for member in group]
+    options = telling_options(training_of(item.case) for item, _ in listed)
+    yield Table(title, COLUMNS, tuple(
+        Group(name, tuple(_row(item, record, options) for item, record in group))
+        for name, group in groups.items()), notes=(
+        *_table_notes(listed), *_row_notes(listed, options)))
+
+
+def _record(item: CaseResult, derived: Records) -> TrainingRecord:
+    return derived.get(item.case.case_id, NOTHING_KNOWN)
+
+
+def _group_title(item: CaseResult) -> str:
+    case, work = item.case, training_of(item.case)
+    unusual = [f"{name} {value}" if value is not True else f"{name}d"
+               for name, value in work.unusual()]
+    parts = (f"{work.model} ({model_text(work)})", f"{case.backend} ({device_type(item)})",
+             plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}", work.dtype,
+             work.optimizer, *unusual, env_text(case))
+    return "  ".join(part for part in parts if part)
+
+
+def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, str]) -> Row:
+    work, stats = training_of(item.case), item.statistics
+    return Row((
+        strategy_text(work), options[work], degrees_text(work) or None, work.batch_size,
+        work.accumulation if work.accumulation != 1 else "", record.step_s, interval_cell(stats),
+        record.samples_per_s, record.tokens_per_s, record.mfu,
+        record.hfu if work.checkpointing != "none" else None,
+        *_phase_cells(item.timing.steps if item.timing else None),
+        *communication.exposure_cells(record.exposure), record.held_bytes.get("peak"),
+        parity_text(item, record), n_cell(stats), item.status, flag_text(item)),
+        item.status, item.case.case_id)
+
+
+def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
+    """Return a cell for each phase, and one for the time in none, as shares of the step."""
+    shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
+    return *map(shares.get, SHORT), steps.other_share if steps else None
+
+
+def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
+    """Yield what parity was shown of, and why rows lack numbers."""
+    for compared, count in Counter(_compared(item) for item, _ in listed).items():
+        if compared:
+            yield Line(f"parity of {plural(count, 'row')}: compared was {compared}", "quiet")
+    reasons = Counter(record.mfu_missing for _, record in listed if record.mfu_missing)
+    for reason, count in reasons.items():
+        yield Line(f"{plural(count, 'row')} without MFU: {reason}", "quiet")
+    for text in communication.missing_lines(record.exposure for _, record in listed):
+        yield Line(text, "quiet")
+
+
+def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
+    """Yield what single rows have to say, and what their ranks do not do alike."""
+    for item, record in listed:
+        for text in (*_shares(item), *_read_again(item, record)):
+            yield Line(f"{_row_title(item, options)}: {text}", "quiet")
+    for item, record in listed:
+        tone = "plain" if record.exposure.idle_share else "warning"
+        for text in _standing_out(record):
+            yield Line(f"{_row_title(item, options)}: {text}", tone)
+
+
+def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
+    work = training_of(item.case)
+    return f"{strategy_text(work)} {options[work]}".rstrip()
+
+
+def _shares(item: CaseResult) -> Iterator[str]:
+    """Yield what the replicas' samples were at the end, where they were divided by speed."""
+    samples = {int(rank): left["balance"]["samples"] for rank, left in item.detail.items()
+               if "balance" in left}
+    if samples:
+        shares = ", ".join(f"{samples[rank]} on rank {rank}" for rank in sorted(samples))
+        yield f"of {training_of(item.case).global_batch} samples in the end {shares}"
+
+
+def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
+    """Yield how often a file of tokens was read in a pass, if it was too short for all steps."""
+    if record.passes_over_data is not None and record.passes_over_data > 1:
+        yield (f"{training_of(item.case).data} was read {record.passes_over_data:.1f} times in a "
+               "pass: it has fewer samples than the steps take")
+
+
+def _compared(item: CaseResult) -> str:
+    """Return what was compared with a single process."""
+    found = [str(left["parity"]["on"]) for left in item.detail.values() if "parity" in left]
+    return ", ".join(dict.fromkeys(found))
+
+
+def _standing_out(record: TrainingRecord) -> Iterator[str]:
+    """Yield which rank is slow in which phase, and how long ranks wait in a pipeline."""
+    if record.late_rank:
+        yield communication.late_line(record.late_rank)
+    yield from map(communication.slow_phase_line, record.slow_phases)
+    if record.exposure.idle_share:
+        yield communication.idle_line(record.exposure)
+    if record.slow_alone:
+        yield communication.slow_alone_line(record.slow_alone)

@@ -1,0 +1,132 @@
+"""The fields of summary.json and summary.csv that only trainings have (docs/method.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from hpcbench.kinds.training.derive.exposed import Exposure
+from hpcbench.kinds.training.derive.record import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.scaling import ScalingRecord
+from hpcbench.kinds.training.plan.workload import training_of
+from hpcbench.kinds.training.present.parity import parity_text
+from hpcbench.reduce.results import CaseResult
+from hpcbench.units import to_ms
+from hpcbench.views.columns import ends_of
+from hpcbench.views.words import options_text
+
+MODEL_FIELDS = ("strategy", "model", "shrunk", "layers", "hidden", "vocab", "seq_length",
+                "width", "classes", "image_size", "parameters", "adapters")
+"""Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
+STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing",
+               "data", "library", "compile")
+PHASES = {"data": "data_wait_s", "forward": "forward_s", "backward": "backward_s",
+          "exchange": "exchange_s", "forward_backward": "forward_backward_s",
+          "optimizer": "optimizer_s", "balance": "balance_s", "other": "other_s"}
+"""Phase -> its field: the median of the middle rank."""
+MEMORY = {"parameters": "parameters_bytes", "gradients": "gradients_bytes",
+          "optimizer_state": "optimizer_state_bytes", "activations": "activations_bytes",
+          "peak": "peak_bytes"}
+"""What a rank holds -> its field: of the rank that holds most of it."""
+RATE_FIELDS = ("samples_per_second", "tokens_per_second", "step_time_ms", "mfu", "hfu",
+               "mfu_definition", "mfu_missing")
+SCALING_FIELDS = ("scaling", "scaling_efficiency", "scaling_base_case", "scaling_base_ranks",
+                  "scaling_base_samples_per_second")
+_RANGED = {"exposed_s": "exposed_s", "exposed_share": "exposed_share",
+           "communication_overhead": "overhead", "overlap_efficiency": "efficiency"}
+"""Field -> what it is of the exposure; each has the least and the greatest of a pass beside it."""
+_RANGED_NAMES = {name: (name, f"{name}_least", f"{name}_greatest") for name in _RANGED}
+EXPOSURE_FIELDS = (
+    "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
+    "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
+"""Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
+TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATE_FIELDS, *PHASES.values(),
+                   *MEMORY.values(), "peak_of", "communication", "parity",
+                   *EXPOSURE_FIELDS, *SCALING_FIELDS)
+LISTED_FIELDS = (
+    "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
+    *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
+    "ci_high_s", "ci_reliable", *RATE_FIELDS, *PHASES.values(), "parity",
+    *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"], *EXPOSURE_FIELDS,
+    *SCALING_FIELDS,
+)
+MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype", "batch_size",
+                 "accumulation", *MEMORY.values(), "peak_of")
+"""Fields of each row of ``results.memory``."""
+
+
+def row_of(item: CaseResult, record: TrainingRecord) -> dict[str, Any]:
+    """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
+    work = training_of(item.case)
+    row: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(record.exposure),
+                           **_scaling(record.scaling)}
+    row |= {"communication": work.communication, "parity": parity_text(item, record)}
+    row |= {name: getattr(work, name) for name in (*MODEL_FIELDS, *STEP_FIELDS, "global_batch")}
+    lacked = (("hidden", "vocab", "seq_length") if work.of_images else
+              ("width", "classes", "image_size"))
+    row |= dict.fromkeys(lacked)
+    row["options"] = [options_text([option]) for option in work.options]
+    row |= {MEMORY[name]: most for name, most in record.held_bytes.items() if name in MEMORY}
+    row |= {PHASES[name]: time_s for name, time_s in record.phase_s.items() if name in PHASES}
+    return row | {
+        "samples_per_second": record.samples_per_s, "tokens_per_second": record.tokens_per_s,
+        "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
+        "mfu": record.mfu, "hfu": record.hfu, "mfu_definition": record.mfu_definition,
+        "mfu_missing": record.mfu_missing, "peak_of": record.peak_of or None}
+
+
+def _exposure(exposure: Exposure) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "off_s": exposure.off_s, "only_s": exposure.only_s, "bubble_predicted": exposure.bubble,
+        "bubble_of_own_times": list(exposure.uneven_bubble) or None,
+        "not_paired": list(exposure.missing) or None,
+        "own_step_s": [own.median for own in exposure.own_s] or None,
+        "idle_share": [idle.median for idle in exposure.idle_share] or None}
+    for field, name in _RANGED.items():
+        row |= ends_of(field, getattr(exposure, name))
+    return row
+
+
+def _scaling(found: ScalingRecord | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {"scaling": found.kind, "scaling_efficiency": found.efficiency,
+            "scaling_base_case": found.base_case, "scaling_base_ranks": found.base_ranks,
+            "scaling_base_samples_per_second": found.base_samples_per_s}
+
+
+def training_results(
+    rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
+    derived: Mapping[str, TrainingRecord],
+) -> dict[str, Any]:
+    """Return ``training``, ``memory`` and ``not_measured`` of summary.json's results.
+
+    The first holds the ok rows by strategy, each with ``steps``, its phases rank by rank, with
+    ``memory``, rank by rank, and with MFU by every definition. What did not communicate, or did
+    nothing else, is no training: it is in what is told of its training only.
+    """
+    planned = [(row, item) for row, item in zip(rows, items, strict=True)
+               if row["communication"] == "on"]
+    found = [(row, item) for row, item in planned if row["status"] == "ok"]
+    held = [row for row, item in found if item.memory]
+    listed = {name: [_listed(row, item, derived) for row, item in found if row["strategy"] == name]
+              for name in dict.fromkeys(row["strategy"] for row, _ in found)}
+    missing = {}
+    if not found:
+        missing["training"] = ("no case of kind training is ok" if planned else
+                               "the sweep has no case of kind training")
+    if not held:
+        missing["memory"] = ("no rank told what it held" if found else missing["training"])
+    return {"training": listed or None, "not_measured": missing,
+            "memory": [{name: row[name] for name in MEMORY_FIELDS} for row in held] or None}
+
+
+def _listed(
+    row: Mapping[str, Any], item: CaseResult, derived: Mapping[str, TrainingRecord],
+) -> dict[str, Any]:
+    steps = item.timing.steps if item.timing else None
+    record = derived.get(item.case.case_id, NOTHING_KNOWN)
+    return {**{name: row[name] for name in LISTED_FIELDS}, "memory": item.memory,
+            "mfu_by_definition": dict(record.mfu_by_definition),
+            "steps": asdict(steps) if steps else None}

@@ -1,0 +1,82 @@
+"""A value for each row and column, as colour."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from hpcbench.report.plots.style import (
+    GREY,
+    SMALL,
+    TEXT,
+    dress,
+    footer,
+    in_unit,
+    new_figure,
+    plain,
+    plain_formatter,
+)
+from hpcbench.views.chart import HeatMap, Scale
+
+MOST_NAMES = 16
+"""Rows that can be named at an axis."""
+
+
+def draw_heat_map(chart: HeatMap, origin: str) -> Figure:
+    """Return the figure of a heat map, which has at least one column."""
+    figure = new_figure(chart)
+    axes = figure.add_axes((0.075, 0.22, 0.8, 0.6))
+    _draw_values(figure, axes, chart)
+    _mark_spans(axes, chart)
+    for column in chart.breaks:
+        axes.axvline(column - 0.5, color="white", linewidth=2, linestyle="--")
+    footer(figure, chart, origin)
+    return figure
+
+
+def _draw_values(figure: Figure, axes: Axes, chart: HeatMap) -> None:
+    show, rows = chart.colour.show, len(chart.rows)
+    values, limits = in_unit(chart.values, show), chart.limits
+    low, high = in_unit(limits.least, show), in_unit(limits.greatest, show)
+    norm = LogNorm(low, high) if chart.colour.scale is Scale.LOG else Normalize(low, high)
+    image = axes.imshow(
+        values, aspect="auto", cmap="viridis", interpolation="nearest", norm=norm,
+        extent=(-0.5, values.shape[1] * chart.step - 0.5, rows - 0.5, -0.5))
+    axes.set_xlim(-0.5, chart.n_columns - 0.5)
+    dress(axes, x_label=chart.x.label, y_label=chart.y.label)
+    axes.grid(False)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    named = range(0, rows, -(-rows // MOST_NAMES))
+    axes.set_yticks(list(named), [str(chart.rows[row]) for row in named])
+    _colour_bar(figure, image, chart)
+
+
+def _colour_bar(figure: Figure, image: AxesImage, chart: HeatMap) -> None:
+    """Draw the scale of colours, with an arrow at the ends beyond which values lie."""
+    extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[chart.outside]
+    bar = figure.colorbar(image, cax=figure.add_axes((0.895, 0.22, 0.018, 0.6)), extend=extend,
+                          format=plain_formatter())
+    bar.set_label(chart.colour.label, fontsize=TEXT)
+    bar.ax.tick_params(which="both", labelsize=SMALL + 1)
+    bar.ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: _minor_label(value)))
+
+
+def _minor_label(value: float) -> str:
+    """Return the number where its first digit is 2 or 5: more labels would not fit."""
+    text = plain(value)
+    return text if text.lstrip("0.")[:1] in ("2", "5") else ""
+
+
+def _mark_spans(axes: Axes, chart: HeatMap) -> None:
+    """Draw a bar above the columns of each span, and say at the first one what they are."""
+    top = axes.get_xaxis_transform()
+    for begin, end in chart.spans:
+        axes.plot([begin - 0.5, end - 0.5], [1.02, 1.02], color=GREY, linewidth=4,
+                  transform=top, clip_on=False, solid_capstyle="butt")
+        axes.axvline(end - 0.5, color="white", linewidth=2)
+    if chart.spans:
+        axes.text(chart.spans[0][0] - 0.5, 1.04, chart.span_title, transform=top,
+                  fontsize=SMALL, color=GREY, va="bottom")

@@ -1,0 +1,77 @@
+"""A table on the console: aligned columns whose numbers are never cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from rich.text import Text
+
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.table import Column, Line, Show, Table
+
+STATUS_STYLES: Mapping[str, str] = MappingProxyType({
+    "ok": "", "wrong": "bold red", "failed": "red", "timeout": "red", "skipped": "yellow",
+    "not_run": "yellow"})
+"""Status -> how its lines look."""
+TONE_STYLES: Mapping[str, str] = MappingProxyType({
+    "plain": "", "title": "bold", "quiet": "dim", "warning": "yellow"})
+GAP = "  "
+
+
+def table_lines(table: Table) -> Iterator[Text]:
+    """Yield a blank line, the title, the columns' titles and units, the groups and the notes."""
+    table = table.without_empty()
+    titles = [[column.title for column in table.columns],
+              [_unit(column) for column in table.columns]]
+    cells = _texts(table)
+    widths = _widths([*titles, *cells])
+    lines = iter(cells)
+    yield Text()
+    yield Text(table.title, style="bold")
+    yield from map(tone_line, table.lead)
+    for title in filter(any, titles):
+        yield Text(_aligned(table.columns, widths, title), style="dim")
+    for group in table.groups:
+        if group.title:
+            yield Text(group.title, style="cyan")
+        for row in group.rows:
+            yield Text(_aligned(table.columns, widths, next(lines)),
+                       style=STATUS_STYLES[row.status])
+    for note in table.notes:
+        yield Text(f"{GAP}{note.text}", style=TONE_STYLES[note.tone])
+
+
+def listing_lines(item: Line | Table) -> Iterator[Text]:
+    """Yield what a listing says: a line, or a table without a title, indented."""
+    if isinstance(item, Line):
+        yield tone_line(item)
+        return
+    lines = [[column.title for column in item.columns], *_texts(item)]
+    widths = _widths(lines)
+    yield from (Text(f"{GAP}{_aligned(item.columns, widths, line)}") for line in lines)
+
+
+def tone_line(line: Line) -> Text:
+    """Return a line in the style of its tone."""
+    return Text(line.text, style=TONE_STYLES[line.tone])
+
+
+def _texts(table: Table) -> list[list[str]]:
+    shows = [column.show for column in table.columns]
+    return [list(map(cell_text, row.cells, shows)) for row in table.rows]
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+
+
+def _unit(column: Column) -> str:
+    return f"({column.unit})" if column.unit and "%" not in column.unit else column.unit
+
+
+def _aligned(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
+    """Return one line: text to the left, numbers to the right."""
+    padded = (cell.ljust(width) if column.show is Show.TEXT else cell.rjust(width)
+              for column, width, cell in zip(columns, widths, cells, strict=True))
+    return GAP.join(padded).rstrip()

@@ -1,0 +1,1 @@
+"""Tables, charts and words that every renderer shows; they hold values, and no layout."""

@@ -1,0 +1,212 @@
+"""Charts as every renderer gets them: raw values in SI units, what they mean, and how they look.
+
+A renderer chooses places, sizes and fonts; it computes nothing but shown units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.views.table import Cell, Column, Range, Show
+
+# Okabe and Ito (2008), without yellow, which is too light for lines on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#E69F00")
+"""Colours that colour-blind readers can tell apart. Lines without a `Look` take them in turn."""
+
+
+class Scale(Enum):
+    """How values are spread along an axis."""
+
+    LINEAR = "linear"
+    LOG = "log"
+    LOG2 = "log2"
+    """Ticks are at values that occur."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What is along an axis. ``unit`` is what stands in brackets; ``limits`` None means all."""
+
+    title: str
+    show: Show = Show.COUNT
+    unit: str = ""
+    scale: Scale = Scale.LINEAR
+    limits: Range | None = None
+
+    @property
+    def label(self) -> str:
+        """Return the title with its unit."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How marks of one meaning look, and what the legend calls them. ``width`` is in points."""
+
+    label: str
+    colour: str
+    opacity: float = 1.0
+    width: float = 1.2
+    dotted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A measured value, its confidence interval, and the band in which samples lie."""
+
+    value: float
+    interval: Range | None = None
+    band: Range | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What all charts have: ``notes`` explain the marks, ``case_ids`` are the cases shown."""
+
+    title: str
+    subtitle: str
+    file_stem: str
+    notes: tuple[str, ...]
+    case_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Points by their place along x, ascending."""
+
+    label: str
+    points: tuple[tuple[float, Point], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Lines above one x axis.
+
+    ``reference`` is a range to compare with, and its middle; ``empty`` stands where no line has a
+    point.
+    """
+
+    y: Axis
+    lines: tuple[Line, ...]
+    title: str = ""
+    reference: Range | None = None
+    empty: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart(Chart):
+    """Panels beside one another with the same lines, of which some may have no point."""
+
+    x: Axis
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A row with one point, and its values in words."""
+
+    label: str
+    point: Point
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DotChart(Chart):
+    """Points to compare, one a row. A cell of None is left out."""
+
+    x: Axis
+    columns: tuple[Column, ...]
+    rows: tuple[Dot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A row: segments one after the other, and values beside them.
+
+    ``whisker`` is the range of the whole; ``limit`` marks a value across the bar; ``below`` is the
+    length of a line below it, which ends where the bar ends.
+    """
+
+    label: str
+    cells: tuple[Cell, ...]
+    segments: tuple[tuple[float, Look], ...]
+    whisker: Range | None = None
+    limit: float | None = None
+    below: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BarSection:
+    """Bars below one heading, which may be empty, and lines across all of them."""
+
+    title: str
+    bars: tuple[Bar, ...]
+    lines: tuple[tuple[float, Look], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart(Chart):
+    """Bars to compare. ``legend`` names looks of segments and lines."""
+
+    x: Axis
+    columns: tuple[Column, ...]
+    sections: tuple[BarSection, ...]
+    legend: tuple[Look, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # arrays have no one answer to ==
+class HeatMap(Chart):
+    """A value for each row and column, as colour.
+
+    Attributes:
+        x, y: the axes; ``rows`` names the rows.
+        values: each stands for ``step`` columns of ``n_columns``.
+        colour: the axis of colours, from the least to the greatest of ``limits``; ``outside`` says
+            whether values are below and above them.
+        spans: ranges of columns that are marked, each from its first to behind its last;
+            ``span_title`` says why.
+        breaks: columns before which something else begins.
+    """
+
+    x: Axis
+    y: Axis
+    rows: tuple[int, ...]
+    values: npt.NDArray[np.float64]
+    n_columns: int
+    step: int
+    colour: Axis
+    limits: Range
+    outside: tuple[bool, bool]
+    spans: tuple[tuple[int, int], ...]
+    span_title: str
+    breaks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMapWords:
+    """What the heat map of a case's samples says of it.
+
+    ``heading`` is what was called, ``words`` are what else tells the case from others, ``note`` is
+    a sentence on what rows mean.
+    """
+
+    heading: str
+    words: tuple[str, ...] = ()
+    note: str = ""
+
+
+def file_name(text: str, allowed: str = "-_.=") -> str:
+    """Return the text with every other character than letters, digits and allowed ones as _."""
+    return "".join(char if char.isalnum() or char in allowed else "_" for char in text)
+
+
+def is_wide(values: Iterable[Range], factor: float) -> bool:
+    """Return whether values are so far apart that a log scale shows them better."""
+    found = list(values)
+    greatest, least = max(one.greatest for one in found), min(one.least for one in found)
+    return greatest > factor * least > 0

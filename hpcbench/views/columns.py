@@ -1,0 +1,78 @@
+"""Columns that tables of all kinds of cases have, and their cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult, Statistics
+from hpcbench.reduce.spread import interval_share, range_of
+from hpcbench.views.table import Cell, Column, Range, Show
+from hpcbench.views.timing import batch_text, samples_text
+
+if TYPE_CHECKING:
+    from hpcbench.statistics.overlap import OverPasses
+
+TABLED = ("ok", "wrong", "failed", "timeout")
+"""Statuses that have rows in tables of results."""
+COST = (
+    Column("samples", "samples", optional=True), Column("needs", "needs", optional=True),
+    Column("estimate", "estimate", Show.DURATION, "a pass", better="less", optional=True))
+TIME = Column("time_p50", "time p50", Show.US, "us", "median of the timed samples", "less")
+INTERVAL = Column("interval", "CI", Show.PERCENT, "+-%",
+                  "confidence interval of the median, its farther end", "less")
+WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "elements with a wrong value", "less")
+N = Column("n", "n", Show.COUNT, "", "timed samples")
+STATUS = Column("status", "status")
+FLAGS = Column("flags", "flags", optional=True)
+UNRELIABLE = "?"
+
+
+def cost_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
+    """Return the cells of COST for cases that are alike."""
+    return (f"{samples_text(cases)} {batch_text(cases[0])}", ",".join(cases[0].needs) or None,
+            sum(case.estimate_s for case in cases))
+
+
+def median_cell(stats: Statistics | None) -> Cell:
+    """Return the median in seconds."""
+    return stats.median_s if stats else None
+
+
+def n_cell(stats: Statistics | None) -> Cell:
+    """Return the number of timed samples."""
+    return stats.n if stats else None
+
+
+def interval_cell(stats: Statistics | None) -> Cell:
+    """Return the reach of the interval as a share of the median, or UNRELIABLE."""
+    if stats is None or stats.ci_low_s is None:
+        return None
+    share = interval_share(stats)
+    return UNRELIABLE if share is None else share
+
+
+def wrong_cell(item: CaseResult) -> Cell:
+    """Return how many elements were wrong, or ``unchecked``."""
+    if item.n_wrong is not None:
+        return item.n_wrong
+    return None if item.case.validate else "unchecked"
+
+
+def over_passes_cell(found: OverPasses | None) -> Cell:
+    """Return the median over passes, with the least and the greatest."""
+    return Range(found.least, found.greatest, found.median) if found else None
+
+
+def ends_of(name: str, found: OverPasses | None) -> dict[str, float | None]:
+    """Return the median over passes by ``name``, the ends by ``name_least`` and ``name_greatest``.
+    """
+    ends = (found.median, found.least, found.greatest) if found else (None,) * 3
+    return dict(zip((name, f"{name}_least", f"{name}_greatest"), ends, strict=True))
+
+
+def pass_range(item: CaseResult) -> Range | None:
+    """Return the least and the greatest median of a pass; None without several passes."""
+    ends = range_of(item.timing.pass_medians_s) if item.timing else None
+    return Range(*ends) if ends else None

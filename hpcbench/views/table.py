@@ -1,0 +1,142 @@
+"""A table as every renderer gets it: columns that say what they are, and rows of raw values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+Tone = str
+"""How much a line matters: one of TONES."""
+TONES = ("plain", "title", "quiet", "warning")
+
+
+class Show(Enum):
+    """How the values of a column are shown; a value is in the unit given in brackets.
+
+    Seconds and rates are shown with at least three significant digits and without an exponent.
+    """
+
+    TEXT = "text"
+    COUNT = "count"
+    """A whole number, also one of bytes or elements."""
+    SIZE = "size"
+    """[bytes] a whole number and the binary unit that fits"""
+    NUMBER = "number"
+    US = "us"
+    """[s] microseconds"""
+    MS = "ms"
+    """[s] milliseconds"""
+    DURATION = "duration"
+    """[s] three significant digits and the unit that fits"""
+    GB_PER_S = "GB/s"
+    """[bytes/s] 1e9 bytes/s"""
+    TFLOP_PER_S = "TFLOP/s"
+    """[flop/s] 1e12 flop/s"""
+    GFLOP = "GFLOP"
+    """[flop] 1e9 flop"""
+    MB = "MB"
+    """[bytes] 1e6 bytes"""
+    MIB = "MiB"
+    """[bytes] 2**20 bytes"""
+    PERCENT = "percent"
+    """[share] one decimal"""
+    WHOLE_PERCENT = "whole percent"
+    """[share] no decimal"""
+    SIGNIFICANT_PERCENT = "significant percent"
+    """[share] at least three significant digits"""
+    RATIO = "ratio"
+    """two decimals"""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the greatest of several values; ``middle`` is their median, if it is told."""
+
+    least: float
+    greatest: float
+    middle: float | None = None
+
+
+Cell = str | int | float | Range | None
+"""None is a value that there is not; text is shown as it is, whatever the column holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What one column of a table holds.
+
+    Attributes:
+        name: identifies the column, as in ``time_p50``.
+        title: what people read above it.
+        show: how its values are shown.
+        unit: unit or base of the values as people read it: ``us``, ``elem``, ``a pass``.
+        meaning: one sentence, where the title does not say enough.
+        better: ``less`` or ``more`` if that is better, None if neither is.
+        optional: left out of a table in which no row has a value for it.
+    """
+
+    name: str
+    title: str
+    show: Show = Show.TEXT
+    unit: str = ""
+    meaning: str = ""
+    better: str | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of text, with its `Tone`."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The cells of one row, in the order of the columns.
+
+    ``status`` is that of the case that the row is about, ``case_id`` its id, where there is one.
+    """
+
+    cells: tuple[Cell, ...]
+    status: str = "ok"
+    case_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows that have in common what ``title`` says; it is empty where it says nothing."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: ``lead`` stands between title and columns, ``notes`` below the last row."""
+
+    title: str
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+    lead: tuple[Line, ...] = ()
+    notes: tuple[Line, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Return the rows of all groups."""
+        return tuple(row for group in self.groups for row in group.rows)
+
+    def without_empty(self) -> Table:
+        """Return the table without optional columns in which no row has a value."""
+        rows = self.rows
+        kept = [at for at, column in enumerate(self.columns)
+                if not column.optional or not rows
+                or any(row.cells[at] not in (None, "") for row in rows)]
+        if len(kept) == len(self.columns):
+            return self
+        groups = tuple(Group(group.title, tuple(
+            Row(tuple(row.cells[at] for at in kept), row.status, row.case_id)
+            for row in group.rows)) for group in self.groups)
+        return Table(self.title, tuple(self.columns[at] for at in kept), groups, self.lead,
+                     self.notes)

@@ -1,0 +1,113 @@
+"""What the times of a case are, in words: mode, fold, interval, clock and flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.results import FOLDS, CaseResult, Results, Timing
+from hpcbench.reduce.spread import late_share
+from hpcbench.reduce.timing import CI_LEVEL
+from hpcbench.reduce.totals import clock_bound_s
+from hpcbench.units import format_seconds
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.table import Show
+from hpcbench.views.words import distinct, plural
+
+MODES: Mapping[str, str] = MappingProxyType({
+    "isolated": "a sample is one call, which all ranks start at an agreed time",
+    "pipelined": "a sample is several calls back to back after a barrier of a control group",
+    "barrier_start": "a sample is one call after a barrier of a control group",
+})
+"""Timing mode -> what a sample is (docs/method.md)."""
+USUAL_FOLDS: Mapping[str, str] = MappingProxyType({
+    "isolated": "global", "pipelined": "per_call", "barrier_start": "local_max"})
+"""Timing mode -> the fold of its times, unless a case says otherwise."""
+INTERVAL_TITLE = f"{CI_LEVEL:.0%} confidence interval of the median (order statistics)"
+
+FLAGS: Mapping[str, str] = MappingProxyType({
+    "clock_unreliable": "clock", "late_starts": "late", "fragile": "fragile", "trend": "trend",
+    "change_point": "change", "unsteady": "unsteady"})
+"""Word of QUALITIES -> its short form; ci_unreliable is the question mark of the interval."""
+
+
+def fold_of(item: CaseResult) -> str:
+    """Return the fold of a case's times; without any times the usual one of its mode."""
+    return item.timing.fold if item.timing else USUAL_FOLDS[item.case.mode]
+
+
+def mode_and_fold(item: CaseResult) -> tuple[str, str]:
+    """Return both names; times that differ in one of them must never be compared."""
+    return item.case.mode, fold_of(item)
+
+
+def mode_text(item: CaseResult) -> str:
+    """Return the mode, with its fold where that is not the usual one."""
+    mode, fold = mode_and_fold(item)
+    return mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
+
+
+def modes_text(items: Iterable[CaseResult]) -> str:
+    """Return each mode with its fold in words, once."""
+    found = dict.fromkeys(mode_and_fold(item) for item in items)
+    return "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in found)
+
+
+def flag_text(item: CaseResult) -> str:
+    """Return the case's flags with their figures: ``late 23%, fragile 98.10 us, trend``."""
+    if item.timing is None or item.statistics is None:
+        return ""
+    figures = {
+        "late_starts": f" {late_share(item) or 0:.0%}",
+        "fragile": _unflagged(item.timing)}
+    return ", ".join(FLAGS[word] + figures.get(word, "")
+                     for word in item.timing.quality if word in FLAGS)
+
+
+def _unflagged(timing: Timing) -> str:
+    """Return the median without flagged samples; nothing where all samples are flagged."""
+    median_s = timing.unflagged_median_s
+    return "" if median_s is None else f" {cell_text(median_s, Show.US)} us"
+
+
+def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
+    """Return how times of different ranks were compared, and their bound over ``items``."""
+    clocks = results.clocks
+    bound_s = clock_bound_s(items)
+    if clocks is None or bound_s is None:
+        return "clocks: times of different ranks are not compared"
+    if clocks.n_clocks == 1:
+        return "clock: one for all ranks"
+    if clocks.n_syncs == 0:
+        return f"clocks: {clocks.n_clocks} different ones, not synchronised"
+    return (f"clocks: {clocks.n_clocks}, {plural(clocks.n_syncs, 'synchronisation')} over MPI, "
+            f"ranks' times at most {format_seconds(bound_s)} apart")
+
+
+def iterations_text(cases: Sequence[Case]) -> str:
+    """Return ``20`` or ``5 to 10000`` samples of a pass, over cases that may differ."""
+    least = min((case.min_iterations or case.iterations for case in cases), default=0)
+    most = max((case.iterations for case in cases), default=0)
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def samples_text(cases: Iterable[Case]) -> str:
+    """Return ``20``, ``auto``, or what there is of both."""
+    return distinct(str(case.iterations) if case.is_fixed else "auto" for case in cases)
+
+
+def batch_text(case: Case) -> str:
+    """Return the mode, and how many calls a sample is where that is more than one."""
+    return f"{case.mode} x{case.batch}" if case.batch > 1 else case.mode
+
+
+def repeats_text(plan: Plan) -> str:
+    """Return ``3 passes`` or ``2 launches x 3 passes``."""
+    passes = plural(plan.passes, "pass")
+    return passes if plan.launches == 1 else f"{plural(plan.launches, 'launch')} x {passes}"
+
+
+def timing_text(results: Results, items: Sequence[CaseResult]) -> str:
+    """Return how the cases of a chart were timed: mode, fold, clock, repeats."""
+    return f"Mode {modes_text(items)}; {clock_text(results, items)}; {repeats_text(results.plan)}."

@@ -1,0 +1,76 @@
+"""Short words for cases, results and numbers, the same in every table, figure and message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hpcbench.plan.case import Case
+from hpcbench.plan.options import Option
+from hpcbench.reduce.results import CaseResult
+from hpcbench.views.table import Range
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``1 rank``, ``4 ranks``; ``1 pass``, ``2 passes``; ``2 launches``."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
+
+
+def distinct(values: Iterable[object]) -> str:
+    """Return the different values, comma-separated, in order of appearance; None is left out."""
+    return ",".join(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def span(numbers: Iterable[int]) -> int | Range:
+    """Return the one number that all are, or their range; there is at least one."""
+    found = sorted(set(numbers))
+    return found[0] if len(found) == 1 else Range(found[0], found[-1])
+
+
+def span_text(numbers: Iterable[int]) -> str:
+    """Return ``64``, or ``64..8192``: the least and the most of at least one number."""
+    found = sorted(set(numbers))
+    return str(found[0]) if len(found) == 1 else f"{found[0]}..{found[-1]}"
+
+
+def from_to_text(numbers: Iterable[int]) -> str:
+    """Return ``20``, or ``5 to 20``: the least and the most of at least one number."""
+    found = sorted(set(numbers))
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def options_text(options: Sequence[tuple[str, Option]]) -> str:
+    """Return ``chunks=4 weight=sharded``, or nothing."""
+    return " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+                    for name, value in options)
+
+
+def env_text(case: Case) -> str:
+    """Return ``NCCL_ALGO=Ring NCCL_PROTO=LL``, or nothing."""
+    return " ".join(f"{key}={value}" for key, value in case.env)
+
+
+def backend_text(case: Case) -> str:
+    """Return the backend, and the variables of its environment."""
+    return f"{case.backend} {env_text(case)}".rstrip()
+
+
+def device_type(result: CaseResult) -> str:
+    """Return ``cpu`` or ``cuda``: where the case ran, or was planned to run."""
+    return (result.device or result.case.device).split(":")[0]
+
+
+def device_memory_how(result: CaseResult) -> str | None:
+    """Return ``direct``, ``staged``, ``direct,staged`` where ranks differ; None if unknown."""
+    said = [left["device_memory"] for left in result.detail.values() if "device_memory" in left]
+    return distinct(sorted(item["how"] for item in said)) or None
+
+
+def device_memory_text(result: CaseResult) -> str:
+    """Return ``staged through the host`` or the like; nothing for what is usual, direct on cpu."""
+    how = device_memory_how(result)
+    if how is None or (how == "direct" and device_type(result) == "cpu"):
+        return ""
+    return {"staged": "staged through the host", "direct": "direct"}.get(
+        how, "direct on some ranks, staged through the host on others")

@@ -1,0 +1,147 @@
+"""What shared code may not name, what renderers may not do, and how long things may be."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import TypeGuard
+
+from launcher import ROOT
+from package_source import KINDS, PACKAGE, Module, modules, room_of, rooms
+
+NAMES = (*rooms(), "comm", "train")
+SPELLED: Mapping[str, str] = {
+    "hpcbench/config/dialects/ddlb.py: 'primitive'": "translates files of DDLB into our blocks",
+    "hpcbench/report/summary.py: 'collective'": "a column of summary.csv: the collective's name",
+}
+"""Where shared code may write a word that is also a kind's name."""
+TRANSLATORS = {"hpcbench/kinds/moved.py"}
+"""Tables of names that modules had in earlier versions."""
+
+
+def shared() -> Iterator[Module]:
+    yield from (module for name, module in modules().items() if room_of(name) is None)
+
+
+def kinds_spelled() -> Iterator[tuple[str, str]]:
+    """Yield strings of shared code that are a kind's name, or a module of its room."""
+    for module in (one for one in shared() if one.file not in TRANSLATORS):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and (
+                    node.value in NAMES or room_of(node.value.partition(":")[0])):
+                found = f"{module.file}: {node.value!r}"
+                if found not in SPELLED:
+                    yield found, f"line {node.lineno}"
+
+
+def own_fields() -> frozenset[str]:
+    """Return the fields, properties and methods of workloads that not every kind has."""
+    every = members(modules()["hpcbench.plan.workload"])
+    return frozenset().union(*(members(modules()[f"{KINDS}.{kind}.plan.workload"])
+                               for kind in rooms())) - every
+
+
+def members(module: Module) -> frozenset[str]:
+    """Return what the workload classes of a module define."""
+    found = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef) and "Workload" in {
+                node.name, *(ast.unparse(base) for base in node.bases)}:
+            found |= {item.target.id for item in node.body if isinstance(item, ast.AnnAssign)
+                      and isinstance(item.target, ast.Name)}
+            found |= {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+    return frozenset(found)
+
+
+def fields_used() -> Iterator[tuple[str, str]]:
+    """Yield fields of one kind's workloads that shared code reads."""
+    own = own_fields()
+    for module in shared():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and node.attr in own and is_workload(node.value):
+                yield f"{module.file}: workload.{node.attr}", f"line {node.lineno}"
+
+
+def is_workload(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Name) and node.id in {"work", "workload"}
+            or isinstance(node, ast.Attribute) and node.attr == "workload")
+
+
+MEASURED = re.compile(r"(_s|_ns|_us|_bytes|_flops|share|busbw|algbw|mfu|n_late|n_wrong)$")
+OF_THE_PLAN = {"estimate_s", "timeout_s", "wakeup_s", "memory_bytes", "host_bytes"}
+COUNTING = {"sum", "median", "mean", "fmean", "quantile", "std"}
+
+
+def arithmetic() -> Iterator[tuple[str, str]]:
+    """Yield what report/ computes from results; a factor that is a number changes the unit only."""
+    for name, module in modules().items():
+        if not name.startswith(f"{PACKAGE}.report"):
+            continue
+        for node in ast.walk(module.tree):
+            if computes(node) and reads_results(node):
+                yield f"{module.file}: {ast.unparse(node)}", f"line {node.lineno}"
+
+
+def computes(node: ast.AST) -> TypeGuard[ast.BinOp | ast.Call]:
+    if isinstance(node, ast.BinOp):
+        return not isinstance(node.op, (ast.BitAnd, ast.BitOr)) and not any(
+            isinstance(side, ast.Constant) for side in (node.left, node.right))
+    return isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)) and (
+        ast.unparse(node.func).rpartition(".")[2] in COUNTING)
+
+
+def reads_results(node: ast.AST) -> bool:
+    names = (one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute))
+    return any(MEASURED.search(name) and not name.startswith("_") and name not in OF_THE_PLAN
+               for name in names)
+
+
+MOST_LINES, MOST_PARAMETERS, MOST_FILE_LINES, MOST_FILES = 60, 6, 320, 12
+LONG_LISTS: Mapping[str, str] = {
+    "hpcbench/kinds/primitive/run/implementations/triton_kernel.py: multiply_tiles":
+        "a Triton kernel takes pointers, strides and extents one by one",
+    "hpcbench/cli.py: run": "typer makes a flag of each parameter",
+    "hpcbench/cli.py: plan": "typer makes a flag of each parameter",
+    "hpcbench/flags.py: sweep_keys": "typer makes a flag of each parameter",
+}
+
+
+def long_functions() -> Iterator[tuple[str, str]]:
+    for module in modules().values():
+        for node in module.functions():
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if lines > MOST_LINES:
+                yield f"{module.file}: {node.name}", f"{lines} lines"
+
+
+def long_parameter_lists() -> Iterator[tuple[str, str]]:
+    for module in modules().values():
+        for node in module.functions():
+            count, found = parameters(node), f"{module.file}: {node.name}"
+            if count > MOST_PARAMETERS and found not in LONG_LISTS:
+                yield found, f"{count} parameters"
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return how many parameters a function has; self and cls do not count."""
+    args = node.args
+    named = [one.arg for one in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+    return len([name for name in named if name not in {"self", "cls"}]) + sum(
+        one is not None for one in (args.vararg, args.kwarg))
+
+
+def long_files() -> Iterator[tuple[str, str]]:
+    for module in modules().values():
+        lines = len(module.text.splitlines())
+        if lines > MOST_FILE_LINES:
+            yield module.file, f"{lines} lines"
+
+
+def full_rooms() -> Iterator[tuple[str, str]]:
+    """Yield folders of launch/ with more files than one can keep in mind."""
+    launch = ROOT / PACKAGE / "launch"
+    for folder in (launch, *(one for one in launch.iterdir() if one.is_dir())):
+        files = len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
+        if files > MOST_FILES:
+            yield folder.relative_to(ROOT).as_posix(), f"{files} files"

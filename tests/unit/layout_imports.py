@@ -1,0 +1,129 @@
+"""What may import what: the table of the flow, and where heavy libraries may be reached from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
+
+BASE = ("hpcbench", "entry_points", "errors", "masking", "units")
+INTERFACES = ("kinds", "kinds.kind", "kinds.registry", "kinds.moved")
+PLANNING = (*BASE, *INTERFACES, "operations", "config")
+RECORDS = (*PLANNING, "statistics", "plan", "trace")
+MACHINE = (*RECORDS, "measure", "backends")
+READING = (*RECORDS, "measure", "reduce")
+MAY_IMPORT: Mapping[str, Sequence[str]] = {
+    "hpcbench": (), "errors": (), "masking": (), "units": (), "kinds": (),
+    "kinds.kind": ("errors",), "kinds.moved": (), "entry_points": ("kinds.moved",),
+    "kinds.registry": ("kinds", "kinds.kind", "entry_points", "errors"),
+    "statistics": BASE,
+    "operations": BASE,
+    "config": (*BASE, *INTERFACES, "operations"),
+    "plan": PLANNING,
+    "trace": (*PLANNING, "plan"),
+    "measure": RECORDS,
+    "backends": (*RECORDS, "measure"),
+    "launch": MACHINE,
+    "reduce": (*RECORDS, "measure"),
+    "views": (*PLANNING, "plan", "trace", "reduce"),
+    "report": (*PLANNING, "plan", "trace", "reduce", "views"),
+    # the sides of a kind; each may import its own room's plan side, too
+    "kinds.*": ("kinds.kind",),
+    "kinds.*.plan": (*PLANNING, "plan"),
+    "kinds.*.run": (*MACHINE, "kinds.*.plan"),
+    "kinds.*.derive": (*READING, "kinds.*.plan"),
+    "kinds.*.present": (*PLANNING, "plan", "trace", "reduce", "views", "kinds.*.plan",
+                        "kinds.*.derive"),
+    # processes and commands stand above all folders
+    "worker": (*MACHINE, "launch"),
+    "template": (*MACHINE, "launch", "worker"),
+    "validation": (*MACHINE, "launch", "views", "report"),
+    "resume": (*READING, "launch"),
+    "gen_data": READING,
+    "dry_run": (*MACHINE, "launch", "report"),
+    "run": (*MACHINE, "launch", "reduce", "report", "resume"),
+    "flags": (*BASE, "config"),
+    "cli": (*BASE, *INTERFACES, "config", "plan", "launch", "reduce", "report", "flags", "run",
+            "dry_run", "gen_data", "resume", "validation"),
+    "__main__": (*BASE, "cli", "launch"),
+    # the public door for packages of others: it may show anything, and nothing here uses it
+    "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
+                "kinds.*.present"),
+}
+"""Folder or module -> what it may import beside itself. ``kinds.*`` is one and the same kind."""
+
+LAZILY: Mapping[str, str] = {
+    "kinds.kind -> views": "a kind without tables of its own has those of any kind",
+    "launch.workers.inline_worker -> worker": "an inline worker is a worker in the MPI process",
+    "report.listing -> launch": "`hpcbench list` probes this machine where it is asked to",
+}
+"""Imports inside functions that the table does not allow, with the reason."""
+
+
+def unit_of(name: str) -> str:
+    """Return the row of MAY_IMPORT for a module; a kind's name stays in it."""
+    parts = name.split(".")[1:]
+    if not parts:
+        return PACKAGE
+    if parts[0] != "kinds":
+        return parts[0]
+    return ".".join(parts[:3] if room_of(name) else parts[:2])
+
+
+def is_allowed(user: str, used: str) -> bool:
+    kind = room_of(f"{PACKAGE}.{user}") if user.startswith("kinds.") else None
+    row = user.replace(f"kinds.{kind}", "kinds.*") if kind else user
+    allowed = [one.replace("kinds.*", f"kinds.{kind or '*'}") for one in MAY_IMPORT[row]]
+    return user == used or any(fnmatchcase(used, one) for one in allowed)
+
+
+def forbidden_imports() -> Iterator[tuple[str, str]]:
+    """Yield imports against the flow, with their place; those for type checkers do not count."""
+    for module, one in package_imports():
+        user, used = unit_of(module.name), unit_of(one.target)
+        short = module.name.removeprefix(f"{PACKAGE}.")
+        if one.typing or is_allowed(user, used) or (one.lazy and f"{short} -> {used}" in LAZILY):
+            continue
+        yield f"{short} -> {one.target.removeprefix(PACKAGE + '.')}", f"{module.file}:{one.line}"
+
+
+def package_imports() -> Iterator[tuple[Module, Import]]:
+    for module in modules().values():
+        for one in module.imports:
+            if one.target.partition(".")[0] == PACKAGE:
+                yield module, one
+
+
+KIND_RUN = f"{KINDS}.*.run*"
+TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults", *(
+    f"hpcbench.operations.{name}" for name in
+    ("check", "data", "dtypes", "operation", "place", "torch_calls")), *(
+    f"hpcbench.backends.{name}" for name in
+    ("control", "devices", "facts", "failures", "groups", "ledger", "mpi_backend", "mpi_buffers",
+     "mpi_group", "mpi_staging", "python_group", "rehearsal", "ucc")))
+MPI = ("hpcbench.backends.mpi_*",)
+PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.registry",
+             f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan", "hpcbench.plan.*",
+             "hpcbench.cli", "hpcbench.flags")
+ONLY_FROM: Mapping[str, Sequence[str]] = {
+    "torch": TORCH, "mpi4py": MPI, "matplotlib": ("hpcbench.report.plots*",),
+    "triton": (KIND_RUN,), "transformers": (KIND_RUN,), "peft": (KIND_RUN,),
+    "bitsandbytes": (KIND_RUN,), "scipy": (), "pynvml": (),
+}
+"""Library -> the modules that may load it when they are imported."""
+NEVER_FROM: Mapping[str, Sequence[str]] = {"numpy": PLAN_SIDE, "h5py": PLAN_SIDE}
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def misplaced_libraries() -> Iterator[tuple[str, str]]:
+    """Yield modules that load a library where it must not be, with who imports it."""
+    for name in modules():
+        for library, user in libraries_of(name).items():
+            wrong = (library in ONLY_FROM and not matches(name, ONLY_FROM[library])
+                     or matches(name, NEVER_FROM.get(library, ())))
+            if wrong:
+                yield f"{name} loads {library}", f"by {user}"

@@ -1,0 +1,77 @@
+"""Kinds of other packages: found by entry point; a broken one costs its own cases only."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import packages
+from launcher import ROOT
+
+SOURCE = ROOT / "tests/data/kind_plugin"
+BROKEN_SPEC = """
+from hpcbench_sleep import SPEC as WHOLE
+from dataclasses import replace
+SPEC = replace(WHOLE, {side}="no_such_module:Side")
+"""
+SLEEPS = {"kind": "sleep", "milliseconds": [1, 2]}
+BARRIER = {"kind": "collective", "collective": "barrier"}
+
+
+def offer(folder: Path, entry: str) -> Path:
+    """Make a folder for PYTHONPATH that offers kind sleep as an entry point says."""
+    packages.offer(folder, "hpcbench_sleep", "hpcbench.kinds", {"sleep": entry})
+    (folder / "hpcbench_sleep").symlink_to(SOURCE / "hpcbench_sleep")
+    return folder
+
+
+def plan(folder: Path, *blocks: object, code: int = 0) -> str:
+    """Return what `hpcbench plan` prints for 2 ranks."""
+    sweep = folder / "sweep.json"
+    sweep.write_text(json.dumps({"benchmarks": blocks}))
+    command = [sys.executable, "-m", "hpcbench", "plan", str(sweep), "--world-size", "2"]
+    env = {**os.environ, **packages.path_with(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, text=True, capture_output=True, timeout=60, env=env)
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_kind_is_found_and_planned(tmp_path: Path) -> None:
+    told = plan(offer(tmp_path, "hpcbench_sleep:SPEC"), SLEEPS, BARRIER)
+    assert "3 cases" in told
+
+
+def test_its_block_is_checked(tmp_path: Path) -> None:
+    folder = offer(tmp_path, "hpcbench_sleep:SPEC")
+    told = plan(folder, {"kind": "sleep", "milliseconds": 0, "size": 8}, code=2)
+    assert "benchmarks[0].milliseconds: must be at least 1, not 0" in told
+    assert "benchmarks[0].size: unknown key" in told
+
+
+def test_an_unknown_kind_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
+    told = plan(offer(tmp_path, "hpcbench_sleep:SPEC"), {"kind": "sleeep"}, code=2)
+    assert 'did you mean "sleep"' in told
+
+
+@pytest.mark.parametrize(("entry", "reason"), [
+    ("no_such_module:SPEC", "No module named 'no_such_module'"),
+    ("hpcbench_sleep:NONE", "has no attribute 'NONE'"),
+    ("hpcbench_sleep:__doc__", "offers a str, no KindSpec"),
+])
+def test_a_broken_entry_point_costs_its_own_cases(tmp_path: Path, entry: str, reason: str) -> None:
+    told = plan(offer(tmp_path, entry), SLEEPS, BARRIER)
+    assert "2 cases" in told
+    assert "kind sleep cannot be used: " in told and reason in told
+
+
+@pytest.mark.parametrize("side", ["block", "planner_path"])
+def test_a_side_that_cannot_be_imported_costs_its_own_cases(tmp_path: Path, side: str) -> None:
+    (tmp_path / "half.py").write_text(BROKEN_SPEC.format(side=side))
+    told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
+    assert "2 cases" in told
+    assert "no_such_module:Side cannot be loaded: ModuleNotFoundError" in told
