@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from hpcbench.plugins import CaseResult, Presenter
 from hpcbench.views.chart import Axis, Bar, BarChart, BarSection, Look
 from hpcbench.views.table import Column, Group, Row, Show, Table
-
-from hpcbench.plugins import CaseResult, Presenter
 from hpcbench_sleep.deriver import SleepRecord
 
 Records = Mapping[str, SleepRecord]
