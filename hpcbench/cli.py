@@ -234,12 +234,12 @@ def validate(
 
     With a sweep file also what that sweep needs. Exit code 1 if a check fails.
     """
-    from hpcbench.validation.validate import Asked, validate_command
+    from hpcbench.validation.validate import ValidationRequest, validate_command
 
     sys.stderr = sys.__stderr__
     overrides = overrides_of({"output.folder": str(output) if output else None}, assignments)
     path = one_config(config, config_option)
-    raise typer.Exit(validate_command(Asked(path, overrides, as_json, timeout)))
+    raise typer.Exit(validate_command(ValidationRequest(path, overrides, as_json, timeout)))
 
 
 @app.command(name="list")
