@@ -81,7 +81,7 @@ def make_runs(parent: Path, given: argparse.Namespace) -> dict[int, Path]:
 def plan_for(ranks: int, given: argparse.Namespace) -> Plan:
     """Return a plan of as many cases as were asked for, all of one size."""
     return make_plan(given.cases, ranks, warmup=5, iterations=given.iterations - 5, size_bytes=8,
-                     requested_bytes=8, count=2)
+                     requested_bytes=8, count=2, memory_bytes=16)
 
 
 def write_trace(traces: Path, plan: Plan, rank: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hpcbench.kinds
 from hpcbench.entry_points import offers
@@ -73,7 +73,7 @@ def planner_of(case: Case) -> Planner:
 
 
 @cache
-def presenter_of(kind: str) -> Presenter:
+def presenter_of(kind: str) -> Presenter[Any, Any]:
     """Return the presenter of a kind; what shows any case where the kind has none that works."""
     spec = kinds().get(kind)
     try:

@@ -16,7 +16,7 @@ from launcher import ROOT
 
 DOC = (ROOT / "docs/primitives.md").read_text()
 PLUGINS = (ROOT / "docs/plugins.md").read_text()
-PLUGIN = ROOT / "tests/data/plugin"
+PACKAGES = (ROOT / "tests/data/plugin", ROOT / "tests/data/collective_plugin")
 REGISTRY = load_registry()
 OURS = [name for name in cells(REGISTRY) if name in REGISTRY.implementations]
 
@@ -96,11 +96,12 @@ def test_examples_load() -> None:
 
 
 @pytest.mark.parametrize("name", [
-    "pyproject.toml", *(f"hpcbench_example/{name}.py"
-                        for name in ("__init__", "broadcasts", "fsdp_forward"))])
+    "pyproject.toml", "hpcbench_ring/__init__.py", "hpcbench_ring/ring.py", *(
+        f"hpcbench_example/{name}.py" for name in ("__init__", "broadcasts", "fsdp_forward"))])
 def test_the_page_on_plug_ins_has_the_tested_files_whole(name: str) -> None:
-    found = re.search(rf"^`{re.escape(name)}`:\n\n```\w+\n(.*?)```", PLUGINS, re.DOTALL | re.M)
-    assert found and found[1] == (PLUGIN / name).read_text()
+    found = re.search(rf"`{re.escape(name)}`:\n\n```\w+\n(.*?)```", PLUGINS, re.DOTALL)
+    file = next(file for folder in PACKAGES if (file := folder / name).exists())
+    assert found and found[1] == file.read_text()
 
 
 @pytest.mark.parametrize("name", [

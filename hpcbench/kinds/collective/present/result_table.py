@@ -27,7 +27,6 @@ from hpcbench.views.table import Cell, Column, Group, Range, Row, Show, Table
 from hpcbench.views.timing import flag_text, fold_of
 from hpcbench.views.words import device_memory_text, device_type, env_text, plural
 
-DEFINITION = "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
 COLUMNS = (
     Column("size", "size", Show.COUNT, "B"), Column("count", "count", Show.COUNT, "elem"),
     Column("type", "type"), Column("redop", "redop"), Column("root", "root", Show.COUNT),
@@ -40,7 +39,14 @@ COLUMNS = (
 )
 
 
-def result_table(
+def definitions(
+    items: Sequence[CaseResult], derived: Mapping[str, CollectiveRecord],
+) -> Iterator[str]:
+    """Yield what the bandwidths are."""
+    yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
+
+
+def result_tables(
     title: str, items: Sequence[CaseResult], derived: Mapping[str, CollectiveRecord],
 ) -> Iterator[Table]:
     """Yield one block's table: a group of rows per collective, backend, device, ranks and mode."""

@@ -83,7 +83,7 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
         yield f"memory = the most that any rank used ({peaks})"
 
 
-def result_table(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
+def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
     """Yield one block's table: a group of rows per model, backend, device, ranks and dtype.
 
     What was run without communication, or nothing but that, is shown in the row of its training.

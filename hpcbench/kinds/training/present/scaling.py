@@ -29,7 +29,7 @@ _FIRST = (
 Member = tuple[Case, ScalingRecord]
 
 
-def scaling_table(
+def overviews(
     items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
 ) -> Iterator[Table]:
     """Yield a row for each training that was timed on several numbers of ranks; or nothing."""

@@ -56,20 +56,20 @@ MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype
 """Fields of each row of ``results.memory``."""
 
 
-def row_of(item: CaseResult, record: TrainingRecord) -> dict[str, Any]:
+def row(item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
     """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
-    work = training_of(item.case)
-    row: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(record.exposure),
+    work, record = training_of(item.case), record or NOTHING_KNOWN
+    values: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(record.exposure),
                            **_scaling(record.scaling)}
-    row |= {"communication": work.communication, "parity": parity_text(item, record)}
-    row |= {name: getattr(work, name) for name in (*MODEL_FIELDS, *STEP_FIELDS, "global_batch")}
+    values |= {"communication": work.communication, "parity": parity_text(item, record)}
+    values |= {name: getattr(work, name) for name in (*MODEL_FIELDS, *STEP_FIELDS, "global_batch")}
     lacked = (("hidden", "vocab", "seq_length") if work.of_images else
               ("width", "classes", "image_size"))
-    row |= dict.fromkeys(lacked)
-    row["options"] = [options_text([option]) for option in work.options]
-    row |= {MEMORY[name]: most for name, most in record.held_bytes.items() if name in MEMORY}
-    row |= {PHASES[name]: time_s for name, time_s in record.phase_s.items() if name in PHASES}
-    return row | {
+    values |= dict.fromkeys(lacked)
+    values["options"] = [options_text([option]) for option in work.options]
+    values |= {MEMORY[name]: most for name, most in record.held_bytes.items() if name in MEMORY}
+    values |= {PHASES[name]: time_s for name, time_s in record.phase_s.items() if name in PHASES}
+    return values | {
         "samples_per_second": record.samples_per_s, "tokens_per_second": record.tokens_per_s,
         "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
         "mfu": record.mfu, "hfu": record.hfu, "mfu_definition": record.mfu_definition,
@@ -96,7 +96,7 @@ def _scaling(found: ScalingRecord | None) -> dict[str, Any]:
             "scaling_base_samples_per_second": found.base_samples_per_s}
 
 
-def training_results(
+def sections(
     rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
     derived: Mapping[str, TrainingRecord],
 ) -> dict[str, Any]:
