@@ -87,8 +87,7 @@ def _form(forms: tuple[bool, ...] | None, requested: bool | None) -> bool | None
 
 def _skip(point: Point, work: Collective, device: str, job_size: int) -> str | None:
     """Return why the point can run nowhere as requested, or None."""
-    reason = unsupported(
-        point.backend, device, work.collective, work.dtype, work.op, work.in_place, work.split)
+    reason = unsupported(point.backend, device, [work.own_call()])
     return reason or _unfit_world(point, work, job_size) or _rounded_to_nothing(point, work)
 
 

@@ -24,7 +24,7 @@ from hpcbench.plan.assemble import (
 )
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import Job
-from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 
 _FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls",
             "adapters", "modules")
@@ -40,7 +40,8 @@ def training_cases(title: str, block: TrainingBlock, job: Job) -> Iterator[Case]
 def _draft(point: TrainingPoint, job: Job) -> Draft:
     work, reason = make_training(point)
     device = resolve_device(point.backend, point.device)
-    reason = _unfit_world(point, job.world_size) or reason or _unsupported(point, work, device)
+    reason = (unfit_world(point.backend, point.world_size, job.world_size) or reason
+              or unsupported(point.backend, device, work.collective_calls()))
     expected = Prediction() if reason else predict(work)
     calls = (point.warmup + sample_bounds(point, job.config)[0]) * calls_of_sample(
         point, job.config)
@@ -54,24 +55,6 @@ def _draft(point: TrainingPoint, job: Job) -> Draft:
         memory_bytes=expected.memory.total, skip=reason,
         estimate_s=estimate_training_s(work, expected, device, calls, hardware),
         identity=_identity(work, point.strategy))
-
-
-def _unfit_world(point: TrainingPoint, job_size: int) -> str | None:
-    if point.world_size > job_size:
-        return f"world_size {point.world_size} is more than the job's {job_size} ranks"
-    if point.world_size < BACKEND_TRAITS[point.backend].min_world_size:
-        return f"{point.backend} makes no group of {point.world_size} rank"
-    return None
-
-
-def _unsupported(point: TrainingPoint, work: Training, device: str) -> str | None:
-    """Return why the backend cannot do what a step calls, or None."""
-    traits = BACKEND_TRAITS[point.backend]
-    if device not in traits.devices:
-        return f"{point.backend} does not run on {device}, only on {' or '.join(traits.devices)}"
-    reasons = (unsupported(point.backend, device, call.collective, call.dtype, call.op, None)
-               for call in work.collective_calls())
-    return next((reason for reason in reasons if reason), None)
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
