@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from hpcbench.backends.availability import RankFacts
 from hpcbench.trace.clock import SyncRecord
+from hpcbench.trace.typed import from_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class RankReport:
 
     def sync_record(self) -> SyncRecord | None:
         """Return the comparison of the clocks."""
-        return None if self.clock is None else SyncRecord.from_json(self.clock)
+        return None if self.clock is None else from_values(SyncRecord, self.clock)
 
 
 RANK_REPORT = TypeAdapter(RankReport)

@@ -19,6 +19,7 @@ from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicato
 from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
 from hpcbench.measure.clock_identity import clock_identity
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord, bound_at, to_global
+from hpcbench.trace.typed import from_values
 
 SECOND = 10**9
 BEGIN = 8_000 * SECOND
@@ -241,8 +242,8 @@ def test_records_survive_json() -> None:
     model = synced(Clock(-10**15 - 1, 25_000), BEGIN, 3)
     for check in (None, ClockCheck(BEGIN, 12.5, 900.0)):
         record = SyncRecord("boot/4:1/5:0", 2, model, check, BEGIN, 1_790_000_000 * SECOND + 1)
-        assert SyncRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
-    assert ClockModel.from_json(json.loads(json.dumps(model.to_json()))) == model
+        assert from_values(SyncRecord, json.loads(json.dumps(record.to_json()))) == record
+    assert from_values(ClockModel, json.loads(json.dumps(model.to_json()))) == model
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 13, 64, 129])
@@ -273,7 +274,7 @@ def test_clocks_note_each_sync_and_one_clock_is_never_due_again() -> None:
     assert not found.due(1)
     assert found.sync(SingleRankCommunicator()) == found.model == found.models[1]
     assert [kind for kind, _ in notes] == ["clock", "clock"]
-    assert [SyncRecord.from_json(data) for _, data in notes] == found.records
+    assert [from_values(SyncRecord, data) for _, data in notes] == found.records
     assert found.records[0].identity == clock_identity()
 
 

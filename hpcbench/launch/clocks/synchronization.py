@@ -19,6 +19,7 @@ from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
 from hpcbench.measure.clock_identity import clock_identity
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord
+from hpcbench.trace.typed import from_values
 
 Now = Callable[[], int]
 Trip = tuple[int, int, int]
@@ -120,7 +121,7 @@ def synchronise(
     if comm.rank == leader:
         found = _Leader(comm, now_ns, pace, leaders, silence_limit_s).compared(found)
     records = comm.allgather(found.to_json() if comm.rank == leader else None, silence_limit_s)
-    theirs = SyncRecord.from_json(records[leader])
+    theirs = from_values(SyncRecord, records[leader])
     local_ns, realtime_ns = _two_clocks(now_ns)
     return replace(theirs, local_ns=local_ns, realtime_ns=realtime_ns)
 
