@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from hpcbench.plan.options import Option as Option
     from hpcbench.plan.options import Values as Values
     from hpcbench.plan.points import COMMON_AXES as COMMON_AXES
-    from hpcbench.plan.points import Job as Job
+    from hpcbench.plan.points import PlanRequest as PlanRequest
     from hpcbench.plan.points import common_points as common_points
     from hpcbench.plan.points import listed_lengths as listed_lengths
     from hpcbench.plan.support import resolve_device as resolve_device
@@ -123,7 +123,7 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "plan.assemble": "Draft assemble",
     "plan.case": "Case",
     "plan.options": "Option Values",
-    "plan.points": "COMMON_AXES Job common_points listed_lengths",
+    "plan.points": "COMMON_AXES PlanRequest common_points listed_lengths",
     "plan.support": "resolve_device unsupported",
     "plan.workload": "Workload",
     "reduce.results": "CaseResult",

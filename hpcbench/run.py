@@ -59,7 +59,7 @@ def _plan(session: Session, request: RunRequest) -> PlannedRun:
     if request.folder is not None and (
             earlier := on_root(comm, lambda: earlier_run(request))):
         for problem in fetch_stranded_traces(session, *earlier):
-            _complain(f"{problem}; what it holds is run again, if rank 0 has it from nowhere else")
+            _complain(f"{problem}; its cases are run again unless rank 0 has another copy")
     return from_root(comm, PLANNED_RUN, lambda: plan_run(request, comm.size))
 
 
@@ -92,7 +92,7 @@ def _progress(attempt: Attempt, folders: RankFolders) -> Iterator[CaseReport]:
 
 def _collect(comm: Communicator, folders: RankFolders) -> None:
     for problem in collect_traces(comm, folders):
-        _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then: "
+        _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then run: "
                   f"hpcbench reduce {folders.folder.path}")
 
 
@@ -115,7 +115,7 @@ def _can_be_repeated(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except AgreedError as error:
-        raise AgreedError(f"{error}\n  all cases were recorded; mend this, then: "
+        raise AgreedError(f"{error}\n  All cases were recorded. Fix this, then run: "
                           f"hpcbench reduce {folder.path}", error.exit_code) from error
 
 
@@ -146,8 +146,8 @@ def _end_alone(comm: Communicator | None, message: str, code: ExitCode) -> int:
         if announced_rank(os.environ) == 0:
             _complain(message)
     else:
-        _complain(f"rank {comm.rank}: {message}\n  every rank is ended; what was acknowledged is "
-                  "on disk: hpcbench reduce FOLDER")
+        _complain(f"rank {comm.rank}: {message}\n  All ranks are ended. The recorded cases are on "
+                  "disk; to see them, run: hpcbench reduce FOLDER")
         if comm.size > 1:
             comm.abort(int(code))
     return int(code)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hpcbench.operations.operation import AnyOperation
     from hpcbench.operations.place import Place
     from hpcbench.plan.case import Case
-    from hpcbench.plan.points import Job
+    from hpcbench.plan.points import PlanRequest
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.checks import Problem
     from hpcbench.reduce.results import CaseResult
@@ -44,7 +44,7 @@ class Planner(ABC):
         """Return the number of values of each axis but ``env``, without writing the product out."""
 
     @abstractmethod
-    def cases(self, title: str, block: Block, job: Job) -> Iterator[Case]:
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point. Raises ConfigError that lists every unknown name."""
 
     @abstractmethod

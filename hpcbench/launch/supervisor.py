@@ -1,4 +1,4 @@
-"""What a supervisor does: for every case have the workers run it, agree, and put it on disk.
+"""A supervisor has the workers run every case, agrees with the others, and records the case.
 
 A case is acknowledged when its record is on disk on every member rank and all know that.
 """
@@ -200,10 +200,10 @@ class _GenerationRunner:
         return outcome
 
     def _run_canary(self) -> str:
-        """Run the canary, if there is one, and note it; return a wish to stop.
+        """Run the canary, if there is one, and note it; return the signal to stop, or "".
 
-        One that was not ok is not run again in this pass of the generation: it would cost new
-        workers each time, and is a finding already.
+        A canary that was not ok is not run again in this pass of the generation. It is a
+        finding already, and would cost new workers each time.
         """
         if (canary := self._canary) is None:
             return ""

@@ -24,7 +24,7 @@ class State(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What was found of one subject, and how to mend it; ``fix`` is "" where nothing is to do."""
+    """What was found of one subject, and how to fix it; ``fix`` is "" where nothing is to do."""
 
     subject: str
     state: State
@@ -43,12 +43,12 @@ def ok(subject: str, found: str) -> Line:
 
 
 def warn(subject: str, found: str, fix: str) -> Line:
-    """Return a line about what costs speed or some cases, and how to mend it."""
+    """Return a line about what costs speed or some cases, and how to fix it."""
     return Line(subject, State.WARN, found, fix)
 
 
 def fail(subject: str, found: str, fix: str) -> Line:
-    """Return a line about what stops a run or spoils its results, and how to mend it."""
+    """Return a line about what stops a run or spoils its results, and how to fix it."""
     return Line(subject, State.FAIL, found, fix)
 
 

@@ -57,10 +57,10 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
 
     A rank that does not see that folder tries the places that a run would have it write to.
 
-    Keys: ``folder``, ``error`` (None if all went well), ``seen`` (whether rank 0's marker is
-    there), ``kind`` of file system, ``free_bytes`` and ``free_files`` (None if not told),
-    ``sync_s``, ``own`` (where the rank writes if it does not see that folder), ``made`` (folders
-    made on the way, the innermost first; not to be removed before all ranks are through).
+    Keys: ``folder``; ``error``, None if all went well; ``seen``, whether rank 0's marker is there;
+    ``kind`` of file system; ``free_bytes`` and ``free_files``, None if unknown; ``sync_s``.
+    ``own`` is where the rank writes if it does not see that folder. ``made`` has the folders made
+    on the way, the innermost first. They may be removed once all ranks have ended their probes.
     """
     found = {**_NOTHING, "folder": str(folder)}
     place = folder / marker

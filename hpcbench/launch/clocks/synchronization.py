@@ -1,8 +1,9 @@
 """Supervisors compare their clocks over MPI: a tree of pairs of ranks, one for each clock.
 
 HCA3 (Hunold and Carpen-Amarie, CLUSTER 2018): a parent has learnt the global time before its
-children ask it, so nothing has to be merged. Its answers are raw stamps and the child applies the
-parent's model: arithmetic between a stamp and its sending would make the way back the longer one.
+children ask it, so nothing has to be merged. The parent's answers are raw stamps, and the child
+applies the parent's model. Arithmetic between a stamp and its sending would make the way back
+the longer one.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _GO_ON, _END = 0, 1
 class Pace:
     """How thoroughly two clocks are compared.
 
-    A fit has ``points`` points of ``pings`` ping-pongs each; it spans at least points * gap_s,
-    since the rate's error falls with the span, hardly with the number of points. On cores that are
+    A fit has ``points`` points of ``pings`` ping-pongs each. It spans at least points * gap_s:
+    the rate's error falls with the span, hardly with the number of points. On cores that are
     overloaded a point can take 100 ms: after ``limit_s`` a fit makes do with ``min_points``.
     ``timeout_s`` is the longest that a rank may be silent in its turn.
     """
@@ -47,8 +48,8 @@ class Pace:
 class Clocks:
     """This rank's clock against rank 0's: all comparisons so far, and when the next is due.
 
-    The first is made before the first case, then one every ``every_s`` between cases, one at the
-    end, so that each stamp can be corrected from both sides (`hpcbench.trace.clock.to_global`).
+    Clocks are compared before the first case, every ``every_s`` between cases, and at the end.
+    So each stamp can be corrected from both sides (`hpcbench.trace.clock.to_global`).
     """
 
     def __init__(

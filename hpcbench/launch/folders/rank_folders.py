@@ -40,8 +40,11 @@ class SeparateFolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RankFolders:
-    """``folder`` is rank 0's, ``own`` where this rank writes; ``apart`` has the ranks, by number,
-    that do not see ``folder``, and where they write."""
+    """The folders of a run's ranks.
+
+    ``folder`` is rank 0's; this rank writes to ``own``. ``apart`` maps the ranks that do not see
+    ``folder`` to where they write.
+    """
 
     folder: RunFolder
     own: RunFolder
@@ -156,7 +159,7 @@ def separate_folder_lines(folders: RankFolders) -> list[str]:
 
 
 def leave(own: RunFolder) -> None:
-    """Remove the folders of a rank apart that are empty."""
+    """Remove the empty ones of a separate folder and of those below it."""
     for path in (own.traces, own.path / "traces", own.path):
         with contextlib.suppress(OSError):
             path.rmdir()

@@ -1,7 +1,7 @@
 """Traces that an earlier attempt's ranks left on disks of their own, because it was killed.
 
-Before a run goes on, rank 0 gets them, so that it knows what is done. Only the ranks of this job
-can look: what lies on a node that is no part of it stays there, and its runs are repeated.
+Before a run goes on, rank 0 gets them, so that it knows what is done. Only the ranks of this
+job can look. A trace on any other node stays there, and its runs are repeated.
 """
 
 from __future__ import annotations

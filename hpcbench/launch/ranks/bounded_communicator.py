@@ -1,7 +1,7 @@
 """The supervisors' communicator for ranks that may not answer: each wait ends, and names them.
 
-Everything goes through rank 0 as posted values, one message a rank, for the few calls of
-``hpcbench validate``; MPI's collectives could not say who is missing.
+Every value goes through rank 0, as one message a rank, for the few calls of ``hpcbench
+validate``. MPI's collectives could not say who is missing.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ def open_communicator(
 ) -> tuple[Communicator, str]:
     """Return the world communicator and the MPI library's name; no MPI is one rank.
 
-    Under torchrun the ranks know one another by its store, and MPI is left alone; not to find the
-    store, and not to find all ranks there, may take ``meeting_timeout_s`` each.
+    Under torchrun the ranks meet at its store, and MPI is not used. The search for the store
+    and the wait for all ranks may take ``meeting_timeout_s`` each.
     Whoever waits in it ends when the launcher is gone.
     Raises LaunchError if several ranks were announced and there is no MPI, or under torchrun if
     they do not meet.

@@ -1,9 +1,9 @@
 """One verdict of all watchdogs, also when some do not answer: one rank collects and judges.
 
-O(ranks) messages: each sends its evidence to the collector, rank 0, which waits for it a limited
-time and sends the verdict back to those that answered. If that does not come, the collector is
-silent itself, and the next rank takes its place. All messages are point-to-point, because a
-collective operation in which one rank is missing tells nobody who.
+Each rank sends its evidence to the collector, rank 0. The collector waits a limited time and
+sends the verdict to the ranks that answered, so O(ranks) messages are sent. If no verdict comes,
+the collector is silent itself, and the next rank takes its place. All messages are point-to-point:
+a collective operation in which one rank is missing tells nobody who.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SILENT = "process was stopped, gone or cut off"
 
 
 class AgreedVerdict(NamedTuple):
-    """The verdict, and the rank that tells the user of it, or -1."""
+    """The verdict, and the rank that prints it, or -1."""
 
     verdict: Verdict
     reporter: int

@@ -55,7 +55,8 @@ def end_with_case(
     planned = case.case_id in job.attempt.resolution.devices  # the canary is not
     end_job(comm, lambda: job.journal.append(*([written] if planned else [])), (
         f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
-        f"  {last.why}; what was acknowledged is on disk: hpcbench reduce {job.recorder.folder}"
+        f"  {last.why}. The recorded cases are on disk; to see them, run: "
+        f"hpcbench reduce {job.recorder.folder}"
         ) if reporter == comm.rank else "")
 
 

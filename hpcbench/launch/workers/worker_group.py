@@ -39,7 +39,7 @@ ends the job."""
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """How the workers of a job meet; times in seconds, ``ports`` tried in order.
+    """How the workers of a job meet. Times are in seconds; ``ports`` are tried in order.
 
     ``local_rank`` is this rank's of ``local_size`` on its node. ``gpu`` is this rank's among those
     it sees, None if it has none of its own. ``location`` is what its evidence says of where it is.
@@ -175,7 +175,7 @@ class WorkerGroup:
             **observation.detail, LIBRARY: masked_json(choices.to_json(), os.environ)})
 
     def _assemble(self, number: int, case: Case) -> CaseOutcome | None:
-        """Start this rank's worker and have all join; a outcome is returned only on failure."""
+        """Start this rank's worker and have all join; an outcome is returned only on failure."""
         how = self._wait_for(number, self._rendezvous.init_timeout_s, case.wakeup_s)
         observation = self._start(number)
         if self._comm.rank == 0 and observation.evidence.outcome is Outcome.OK:

@@ -23,19 +23,19 @@ from hpcbench.plan.assemble import (
     too_large,
 )
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import Job
+from hpcbench.plan.points import PlanRequest
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 
 
 def primitive_cases(
-    title: str, block: PrimitiveBlock, job: Job, registry: Registry,
+    title: str, block: PrimitiveBlock, job: PlanRequest, registry: Registry,
 ) -> Iterator[Case]:
     """Yield the case of every point. Raises ConfigError that lists every unknown name."""
     for point in primitive_points(title, block, job, registry):
         yield assemble(title, block, job, point, _draft(point, job))
 
 
-def _draft(point: PrimitivePoint, job: Job) -> Draft:
+def _draft(point: PrimitivePoint, job: PlanRequest) -> Draft:
     work, reason = _workload(point)
     device = resolve_device(point.backend, point.device)
     memory = device_bytes(work, point.world_size)

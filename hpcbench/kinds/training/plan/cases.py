@@ -23,7 +23,7 @@ from hpcbench.plan.assemble import (
     too_large,
 )
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import Job
+from hpcbench.plan.points import PlanRequest
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 
 _FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls",
@@ -31,13 +31,13 @@ _FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls"
 """What follows from the rest of a training: no part of what makes it this one."""
 
 
-def training_cases(title: str, block: TrainingBlock, job: Job) -> Iterator[Case]:
+def training_cases(title: str, block: TrainingBlock, job: PlanRequest) -> Iterator[Case]:
     """Yield the case of every point. Raises ConfigError that lists every unknown name."""
     for point in training_points(title, block, job):
         yield assemble(title, block, job, point, _draft(point, job))
 
 
-def _draft(point: TrainingPoint, job: Job) -> Draft:
+def _draft(point: TrainingPoint, job: PlanRequest) -> Draft:
     work, reason = make_training(point)
     device = resolve_device(point.backend, point.device)
     reason = (unfit_world(point.backend, point.world_size, job.world_size) or reason
