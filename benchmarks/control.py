@@ -28,6 +28,7 @@ import hpcbench.launch.supervisor
 import hpcbench.launch.workers.worker_group
 from hpcbench.launch.ranks.communicator import MpiCommunicator
 from hpcbench.measure.progress import SharedProgress
+from hpcbench.resume import RunRequest
 from hpcbench.run import run_command
 from hpcbench.trace.journal import Journal
 from hpcbench.trace.sealed import open_trace, trace_path
@@ -93,7 +94,7 @@ def timed_rank(folder: Path) -> int:
         return hearing
 
     Team._run_case = one_case
-    return run_command(folder / "config.json", ())
+    return run_command(RunRequest(folder / "config.json", ()))
 
 
 def timed(call: Callable[..., Any], times: list[float]) -> Callable[..., Any]:

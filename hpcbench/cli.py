@@ -108,7 +108,7 @@ def run(
     if force and resume is None:
         raise typer.BadParameter("--force is for --resume")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
-    from hpcbench.resume import Asked
+    from hpcbench.resume import RunRequest
     from hpcbench.run import run_command
 
     path = one_config(config, config_option)
@@ -119,7 +119,7 @@ def run(
     if dry:
         _dry_run(path, overrides, world_size or 4)
     sys.stderr = sys.__stderr__
-    raise typer.Exit(run_command(Asked(path, overrides, resume, force)))
+    raise typer.Exit(run_command(RunRequest(path, overrides, resume, force)))
 
 
 def _dry_run(path: Path | None, overrides: list[tuple[str, object]], world_size: int) -> None:

@@ -17,12 +17,15 @@ import psutil
 
 from hpcbench.backends.tools import COMPILER, tool_facts
 from hpcbench.config.load import load_config
+from hpcbench.config.schema import Launch
 from hpcbench.errors import ExitCode
+from hpcbench.launch.setup import memory_limit_bytes
 from hpcbench.launch.workers.environment import worker_environment
+from hpcbench.launch.workers.messages import FailureAnswer, RehearsalAnswer, RehearsalRequest
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.plan.case import Case, Plan, case_to_json
+from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.dry_run_lines import Trial, print_trials
 
@@ -34,18 +37,18 @@ def dry_run(
 
     Returns FINDINGS if torch refused a case. Raises ConfigError and LaunchError.
     """
-    plan = make_plan(load_config(config, overrides), world_size)
-    refused = print_trials(plan, trials(plan))
+    checked = load_config(config, overrides)
+    plan = make_plan(checked, world_size)
+    refused = print_trials(plan, trials(plan, checked.launch))
     return ExitCode.FINDINGS if refused else ExitCode.OK
 
 
-def trials(plan: Plan) -> Iterator[Trial]:
+def trials(plan: Plan, launch: Launch) -> Iterator[Trial]:
     """Yield what came of each case, in the order of the plan."""
-    launch = plan.config["launch"]
-    env = worker_environment(os.environ, launch["pass_env"], {})
-    limit = int((launch["memory_limit_gb"] or 0) * 1e9)
-    with WorkerPool(env, SharedProgress.create(1), kinds=plan.kinds, memory_limit_bytes=limit,
-                    ready_timeout_s=launch["init_timeout_s"]) as pool, \
+    env = worker_environment(os.environ, launch.pass_env, {})
+    with WorkerPool(env, SharedProgress.create(1), kinds=plan.kinds,
+                    memory_limit_bytes=memory_limit_bytes(launch),
+                    ready_timeout_s=launch.init_timeout_s) as pool, \
             _Rehearsal(lambda: pool.hire(())) as rehearsal:
         for case in plan.cases:
             yield _not_tried(case) or rehearsal.trial(case)
@@ -91,14 +94,13 @@ class _Rehearsal:
     def trial(self, case: Case) -> Trial:
         """Have the case set up and called once."""
         self._worker = worker = self._worker or self._hire()
-        worker.send({"do": "rehearse", "case": case_to_json(
-            replace(case, workload=case.workload.rehearsed()))})
+        worker.send(RehearsalRequest(replace(case, workload=case.workload.rehearsed())))
         in_time = worker.wait(case.timeout_s)
         answer = worker.receive() if in_time else None
-        if answer and answer["outcome"] == "ok":
-            calls = tuple((name, *counted) for name, counted in answer["calls"].items())
+        if isinstance(answer, RehearsalAnswer):
+            calls = tuple((name, *counted) for name, counted in answer.calls.items())
             return Trial(case, "accepted", "", calls)
-        reason = (answer["cause"] if answer else worker.how_it_ended() if in_time
-                  else f"no end in {case.timeout_s:g} s")
+        reason = (answer.cause if isinstance(answer, FailureAnswer)
+                  else worker.how_it_ended() if in_time else f"no end in {case.timeout_s:g} s")
         self._dismiss()
-        return Trial(case, "refused", str(reason))
+        return Trial(case, "refused", reason)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from hpcbench.config.load import load_config
+from hpcbench.config.schema import Config
 from hpcbench.errors import UsageError
-from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
+from hpcbench.launch.attempt import PlannedRun
+from hpcbench.plan.expand import make_plan
 from hpcbench.plan.history import History
 
 Overrides = Sequence[tuple[str, object]]
@@ -20,7 +22,7 @@ LATEST = Path("latest")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunRequest:
     """What the command line asks for. ``folder`` is None where every run makes a new one.
 
     ``inline``: a new run is to have its workers in the ranks' own processes.
@@ -33,85 +35,65 @@ class Asked:
     inline: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """What a job does: a plan, of which a history is done, in a folder (None: a new one)."""
-
-    plan: Plan
-    history: History
-    folder: Path | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {"plan": plan_to_json(self.plan), "history": self.history.to_json(),
-                "folder": None if self.folder is None else str(self.folder)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Beginning:
-        """Rebuild what `to_json` gave."""
-        return cls(plan_from_json(data["plan"]), History.from_json(data["history"]),
-                   Path(data["folder"]) if data["folder"] else None)
-
-
-def begin(asked: Asked, world_size: int) -> Beginning:
-    """Return what this job does. Raises UsageError if it cannot go on where it is to."""
+def plan_run(request: RunRequest, world_size: int) -> PlannedRun:
+    """Return what this job does, on rank 0. Raises UsageError if it cannot go on where it is to."""
     from hpcbench.reduce.history import is_fresh
 
-    if asked.folder == LATEST:
-        return _latest(asked, world_size)
-    if asked.folder is not None:
-        asked = replace(asked, folder=asked.folder.resolve())
-    if asked.folder is None or is_fresh(asked.folder):
-        plan = _planned(asked, world_size)
-        return Beginning(plan, History(), asked.folder)
-    return _going_on(asked, asked.folder, world_size)
+    if request.folder == LATEST:
+        return _latest(request, world_size)
+    if request.folder is not None:
+        request = replace(request, folder=request.folder.resolve())
+    if request.folder is None or is_fresh(request.folder):
+        plan = make_plan(_config(request), world_size)
+        return PlannedRun(plan, History(), request.folder)
+    return _going_on(request, request.folder, world_size)
 
 
-def earlier_run(asked: Asked, world_size: int) -> tuple[str, str] | None:
+def earlier_run(request: RunRequest) -> tuple[str, str] | None:
     """Return folder and run id of the run that this job goes on with; None if it begins one.
 
     Raises UsageError for a folder that is no run's.
     """
     from hpcbench.reduce.history import is_fresh, run_id_before
 
-    folder = asked.folder
+    folder = request.folder
     if folder == LATEST:
-        folder = Path(_planned(asked, world_size).config["output"]["folder"]).absolute() / LATEST
+        folder = _latest_folder(request)
     if folder is None or is_fresh(folder := folder.resolve()):
         return None
     run_id = run_id_before(folder)
     return (str(folder), run_id) if run_id else None
 
 
-def _planned(asked: Asked, world_size: int) -> Plan:
-    from hpcbench.config.load import load_config
-    from hpcbench.plan.expand import make_plan
-
-    overrides = [*asked.overrides, *([("launch.inline", True)] if asked.inline else [])]
-    return make_plan(load_config(asked.config, overrides), world_size)
+def _config(request: RunRequest) -> Config:
+    overrides = [*request.overrides, *([("launch.inline", True)] if request.inline else [])]
+    return load_config(request.config, overrides)
 
 
-def _latest(asked: Asked, world_size: int) -> Beginning:
-    plan = _planned(asked, world_size)
-    latest = Path(plan.config["output"]["folder"]).absolute() / LATEST
+def _latest_folder(request: RunRequest) -> Path:
+    return Path(_config(request).output.folder).absolute() / LATEST
+
+
+def _latest(request: RunRequest, world_size: int) -> PlannedRun:
+    latest = _latest_folder(request)
     if not latest.is_dir():
-        return Beginning(plan, History(), None)
-    return begin(replace(asked, folder=latest.resolve()), world_size)
+        return PlannedRun(make_plan(_config(request), world_size), History(), None)
+    return plan_run(replace(request, folder=latest.resolve()), world_size)
 
 
-def _going_on(asked: Asked, folder: Path, world_size: int) -> Beginning:
+def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
     from hpcbench.reduce.history import read_history, read_plan
 
     before = read_plan(folder)
     if before.world_size != world_size:
         raise UsageError(f"{folder}: the run there is of {before.world_size} ranks, this job has "
                          f"{world_size}: start as many, or give a new folder")
-    if asked.overrides and asked.config is None:
+    if request.overrides and request.config is None:
         raise UsageError(f"{folder}: without a config the run there goes on as it was planned, so "
                          "no flag can change it: leave the flags away, or give the config, too")
     plan = before
-    if asked.config is not None:
-        plan = _planned(asked, world_size)
+    if request.config is not None:
+        plan = make_plan(_config(request), world_size)
     changes = []
     if plan.plan_hash != before.plan_hash:
         if (plan.passes, plan.launches) != (before.passes, before.launches):
@@ -119,25 +101,25 @@ def _going_on(asked: Asked, folder: Path, world_size: int) -> Beginning:
                              f"{before.passes} passes, the config now asks for {plan.launches} of "
                              f"{plan.passes}: they cannot be one run; give a new folder")
         changes.append(f"the plan was {before.plan_hash}, now it is {plan.plan_hash}")
-        refuse(changes, folder, asked.force)
+        refuse(changes, folder, request.force)
     history = read_history(folder, plan)
-    return Beginning(plan, replace(history, changes=tuple(changes)), folder)
+    return PlannedRun(plan, replace(history, changes=tuple(changes)), folder)
 
 
 def with_software(
-    beginning: Beginning, versions: Mapping[str, str], *, force: bool
+    planned: PlannedRun, versions: Mapping[str, str], *, force: bool
 ) -> History:
     """Return the history with what has changed since. Raises UsageError unless that is forced."""
     from hpcbench.reduce.history import versions_before
 
-    history = beginning.history
-    if not history.attempt or beginning.folder is None:
+    history = planned.history
+    if not history.attempt or planned.folder is None:
         return history
-    before = versions_before(beginning.folder)
+    before = versions_before(planned.folder)
     changes = [f"{name} was {before.get(name)}, now it is {versions.get(name)}"
                for name in sorted({*before, *versions}) if before
                and before.get(name) != versions.get(name)]
-    refuse(changes, beginning.folder, force)
+    refuse(changes, planned.folder, force)
     return replace(history, changes=(*history.changes, *changes))
 
 

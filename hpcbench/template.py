@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
-import json
 import os
 import resource
 import selectors
@@ -17,8 +16,16 @@ import signal
 import socket
 import sys
 import traceback
-from typing import Any
 
+from hpcbench.launch.workers.messages import (
+    FORK_REQUESTS,
+    TEMPLATE_EVENTS,
+    ForkRequest,
+    TemplateEvent,
+    TemplateReady,
+    WorkerEnded,
+    WorkerForked,
+)
 from hpcbench.launch.workers.processes import (
     die_with_parent,
     leave_requests_to_supervisor,
@@ -44,7 +51,7 @@ def main() -> None:
             kinds()[kind].runner()
     gc.collect()
     gc.freeze()
-    control.send(json.dumps({"event": "ready"}).encode())
+    control.send(TEMPLATE_EVENTS.dump_json(TemplateReady()))
     _Forker(control).serve()
 
 
@@ -69,13 +76,13 @@ class _Forker:
         _, status = os.waitpid(pid, 0)
         self._selector.unregister(pidfd)
         os.close(pidfd)
-        self._tell({"event": "ended", "pid": pid, "code": os.waitstatus_to_exitcode(status)})
+        self._report(WorkerEnded(pid, os.waitstatus_to_exitcode(status)))
 
     def _fork_one(self) -> bool:
         data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 8)
         if not data:
             return False
-        request = json.loads(data)
+        request = FORK_REQUESTS.validate_json(data)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -83,14 +90,14 @@ class _Forker:
         for fd in fds:
             os.close(fd)
         self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
-        self._tell({"event": "forked", "pid": pid})
+        self._report(WorkerForked(pid))
         return True
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _report(self, event: TemplateEvent) -> None:
         with contextlib.suppress(OSError):
-            self._control.send(json.dumps(message).encode())
+            self._control.send(TEMPLATE_EVENTS.dump_json(event))
 
-    def _become_worker(self, parent: int, request: dict[str, Any], fds: list[int]) -> None:
+    def _become_worker(self, parent: int, request: ForkRequest, fds: list[int]) -> None:
         """Turn this fresh fork into a worker; never returns."""
         code = 1
         try:
@@ -106,9 +113,9 @@ class _Forker:
             os._exit(code)
 
 
-def _run_worker(request: dict[str, Any], channel_fd: int, progress_fd: int, stderr_fd: int) -> None:
+def _run_worker(request: ForkRequest, channel_fd: int, progress_fd: int, stderr_fd: int) -> None:
     """Set the worker's environment, output and limits, then serve its supervisor."""
-    from hpcbench.launch.workers.channel import Channel
+    from hpcbench.launch.workers.channel import worker_channel
     from hpcbench.measure.progress import SharedProgress
     from hpcbench.worker import serve
 
@@ -116,13 +123,12 @@ def _run_worker(request: dict[str, Any], channel_fd: int, progress_fd: int, stde
     os.dup2(stderr_fd, 2)
     os.close(stderr_fd)
     print_whole_lines()
-    os.environ.update(request["env"])
+    os.environ.update(request.env)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    if request["memory_limit_bytes"]:
-        limit = int(request["memory_limit_bytes"])
+    if limit := request.memory_limit_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    serve(Channel(channel_fd), SharedProgress(progress_fd, request["capacity"]))
+    serve(worker_channel(channel_fd), SharedProgress(progress_fd, request.capacity))
 
 
 if __name__ == "__main__":

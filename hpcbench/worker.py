@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +26,24 @@ from hpcbench.errors import CaseError
 from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.registry import kinds
 from hpcbench.launch.ranks.communicator import InlineComms
-from hpcbench.launch.workers.channel import Channel, Message
+from hpcbench.launch.verdicts.verdict import Outcome
+from hpcbench.launch.workers.channel import WorkerChannel
+from hpcbench.launch.workers.messages import (
+    Answer,
+    CaseAnswer,
+    CaseRequest,
+    DoneAnswer,
+    FactsAnswer,
+    FactsRequest,
+    FailureAnswer,
+    JoinRequest,
+    LeaveRequest,
+    RehearsalAnswer,
+    RehearsalRequest,
+    Request,
+    StoreAnswer,
+    StoreRequest,
+)
 from hpcbench.masking import print_traceback
 from hpcbench.measure.control import Control
 from hpcbench.measure.faults import after_call, before_call, strays
@@ -38,24 +53,10 @@ from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slac
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
 from hpcbench.operations.operation import AnyOperation, Draggable, Telling, Wrong
 from hpcbench.operations.place import Place
-from hpcbench.plan.case import Case, case_from_json
+from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.statistics.stopping import StopRule
-from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
-from hpcbench.trace.typed import from_values
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """This worker's place in the process group of its generation, and its GPU if it has one."""
-
-    rank: int
-    world_size: int
-    local_rank: int
-    local_size: int
-    gpu: int | None
-    timeout: timedelta
 
 
 class Worker:
@@ -66,34 +67,34 @@ class Worker:
         self._progress = progress
         self._mpi = mpi
         self._store: dist.TCPStore | None = None
-        self._membership: Membership | None = None
+        self._membership: JoinRequest | None = None
         self._groups: dict[tuple[str, int, str], Any] = {}
         self._slack_ns = 0
         self._devices: dict[str, CpuDevice | CudaDevice] = {}
         self._runners: dict[str, Runner] = {}
 
-    def answer(self, message: Message) -> Message:
+    def answer(self, request: Request) -> Answer:
         """Carry out one request; an exception becomes an answer that says what and where."""
         try:
-            return {"outcome": "ok", **self._carry_out(message)}
+            return self._carry_out(request)
         except Exception as error:  # the top level of the worker process
             print_traceback(os.environ)
-            return {"outcome": classify(error), "cause": one_line(error)}
+            return FailureAnswer(Outcome(classify(error)), one_line(error))
 
-    def _carry_out(self, message: Message) -> Message:
-        if message["do"] == "facts":
-            return {"facts": gather_facts(message["tools"])}
-        if message["do"] == "listen":
-            return self._listen(message["ports"], message["timeout_s"])
-        if message["do"] == "join":
-            return self._join(message)
-        if message["do"] == "case":
-            return self._run_case(case_from_json(message["case"]), message)
-        if message["do"] == "rehearse":
-            return self._rehearse(case_from_json(message["case"]))
-        raise CaseError(f"unknown request {message['do']!r}")
+    def _carry_out(self, request: Request) -> Answer:
+        if isinstance(request, CaseRequest):
+            return self._run_case(request)
+        if isinstance(request, FactsRequest):
+            return FactsAnswer(gather_facts(request.tools))
+        if isinstance(request, StoreRequest):
+            return self._open_store(request)
+        if isinstance(request, JoinRequest):
+            return self._join(request)
+        if isinstance(request, RehearsalRequest):
+            return self._rehearse(request.case)
+        raise CaseError(f"unknown request {request!r}")
 
-    def _rehearse(self, case: Case) -> Message:
+    def _rehearse(self, case: Case) -> RehearsalAnswer:
         """Set the case up and call it, as rank 0 of a world that does not exist.
 
         What is counted is the second step of a training: torch's pipelines vote in the first.
@@ -107,64 +108,73 @@ class Worker:
             operation.prepare()
             ledger.tally.clear()
             operation.run()
-        counted = {name: [len(sizes), sum(sizes)] for name, sizes in ledger.tally.items()}
-        return {"calls": counted, **_told(operation)}
+        counted = {name: (len(sizes), sum(sizes)) for name, sizes in ledger.tally.items()}
+        _close(operation)
+        return RehearsalAnswer(counted)
 
-    def _listen(self, ports: list[int], timeout_s: float) -> Message:
-        """Start the store that all workers meet at, on the first free port of ``ports``."""
+    def _open_store(self, request: StoreRequest) -> StoreAnswer:
+        """Start the store at which all workers meet, on the first free port."""
         problem: Exception | None = None
-        for port in ports:
+        for port in request.ports:
             try:
                 self._store = dist.TCPStore(
                     "0.0.0.0", port, is_master=True, wait_for_workers=False,
-                    timeout=timedelta(seconds=timeout_s))
+                    timeout=timedelta(seconds=request.timeout_s))
             except (RuntimeError, OSError) as error:
                 problem = error
             else:
-                return {"port": self._store.port}
-        raise CaseError(f"no free port in {ports[0]}..{ports[-1]} (launch.port): {problem}")
+                return StoreAnswer(self._store.port)
+        raise CaseError(f"no free port in {request.ports[0]}..{request.ports[-1]} (launch.port): "
+                        f"{problem}")
 
-    def _join(self, message: Message) -> Message:
+    def _join(self, request: JoinRequest) -> DoneAnswer:
         """Join the control group: gloo over all workers of this generation."""
         self._progress.mark(Phase.JOIN)
-        timeout = timedelta(seconds=message["timeout_s"])
-        self._membership = member = Membership(
-            message["rank"], message["world_size"], message["local_rank"], message["local_size"],
-            message["gpu"],
-            timeout)
+        self._membership = request
+        timeout = self._timeout()
         os.environ.update(
-            MASTER_ADDR=message["address"], MASTER_PORT=str(message["port"]),
-            RANK=str(member.rank), WORLD_SIZE=str(member.world_size),
-            LOCAL_RANK=str(member.local_rank))
+            MASTER_ADDR=request.address, MASTER_PORT=str(request.port), RANK=str(request.rank),
+            WORLD_SIZE=str(request.world_size), LOCAL_RANK=str(request.local_rank))
         store = self._store or dist.TCPStore(
-            message["address"], message["port"], is_master=False, timeout=timeout)
+            request.address, request.port, is_master=False, timeout=timeout)
         dist.init_process_group(
-            "gloo", store=store, rank=member.rank, world_size=member.world_size, timeout=timeout)
+            "gloo", store=store, rank=request.rank, world_size=request.world_size,
+            timeout=timeout)
         dist.barrier()
         self._progress.mark(Phase.IDLE)
-        return {}
+        return DoneAnswer()
 
-    def _run_case(self, case: Case, message: Message) -> Message:
+    def _member(self) -> JoinRequest:
+        """Return this worker's place in the process group of its generation."""
+        assert self._membership is not None
+        return self._membership
+
+    def _timeout(self) -> timedelta:
+        return timedelta(seconds=self._member().timeout_s)
+
+    def _run_case(self, request: CaseRequest) -> CaseAnswer:
         """Set the case up, measure it, and return what the supervisor records."""
-        begin_ns = time.perf_counter_ns()
-        self._progress.begin(message["number"])
+        begin_ns, case = time.perf_counter_ns(), request.case
+        self._progress.begin(request.number)
         self._progress.mark(Phase.SETUP)
-        device = self._device(message["device"])
+        device = self._device(request.device)
         communicator_ns = self._open_group(case)
         runner = self._runner(case)
-        with runner.around(case.workload, device.torch_device, self._local_size()):
+        with runner.around(case.workload, device.torch_device, self._member().local_size):
             operation = runner.open(case.workload, self._place(case, device),
                                     validate=case.validate)
             schedule = Schedule(case.warmup, case.batch, case.validate)
             measured = measure(operation, device, self._progress, schedule,
-                               self._surroundings(case, operation, message))
+                               self._surroundings(request, operation))
         self._progress.mark(Phase.IDLE)
-        return {"begin_ns": begin_ns, "end_ns": time.perf_counter_ns(),
-                "device": str(device.torch_device), "stop_reason": measured.stop_reason,
-                "device_memory": device_memory(
-                    case.backend, operation.place.group, device.torch_device.type),
-                "communicator_ns": communicator_ns, **_told(operation),
-                **_wrong_elements(case, measured.wrong)}
+        end_ns = time.perf_counter_ns()
+        memory = device_memory(case.backend, operation.place.group, device.torch_device.type)
+        reported, (n_wrong, wrong) = _close(operation), _wrong_elements(case, measured.wrong)
+        phases = reported.pop("phases", None) or {"names": [], "ns": []}
+        return CaseAnswer(
+            begin_ns, end_ns, str(device.torch_device), measured.stop_reason, communicator_ns,
+            n_wrong, wrong, dict(zip(phases["names"], phases["ns"], strict=True)),
+            {"device_memory": memory, **reported})
 
     def _runner(self, case: Case) -> Runner:
         """Return the runner of the case's kind."""
@@ -172,29 +182,23 @@ class Worker:
             self._runners[case.kind] = kinds()[case.kind].runner()
         return self._runners[case.kind]
 
-    def _local_size(self) -> int:
-        assert self._membership is not None
-        return self._membership.local_size
-
     def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:
-        assert self._membership is not None
-        size = case.group_size
-        return Place(self._membership.rank % size, size,
-                     self._groups[_group_key(case)], device.torch_device,
-                     first=self._membership.rank // size * size)
+        size, rank = case.group_size, self._member().rank
+        return Place(rank % size, size, self._groups[_group_key(case)], device.torch_device,
+                     first=rank // size * size)
 
     def _open_group(self, case: Case) -> int:
         """Open this rank's group under test, never the control group even when both are gloo.
 
         Returns how long it took in ns, NO_COMMUNICATOR if it was open already.
         """
-        assert (member := self._membership) is not None
+        member = self._member()
         if (key := _group_key(case)) in self._groups:
             return NO_COMMUNICATOR
         self._control(case.backend).barrier()
         began_ns = time.perf_counter_ns()
         self._groups[key] = open_groups(
-            case.backend, member.timeout,
+            case.backend, self._timeout(),
             Division(member.world_size, case.workload.groups, member.rank),
             self._mpi and self._mpi.tested)
         return time.perf_counter_ns() - began_ns
@@ -205,10 +209,10 @@ class Worker:
             return MpiControl(self._mpi.control)
         return GlooControl()
 
-    def _surroundings(self, case: Case, operation: AnyOperation, message: Message) -> Surroundings:
+    def _surroundings(self, request: CaseRequest, operation: AnyOperation) -> Surroundings:
         """Return how this case starts and stops here, and the faults it was asked to have."""
-        control, clock = self._control(case.backend), from_values(ClockModel, message["clock"])
-        now_ns, faults = time.perf_counter_ns, message["faults"]
+        case, clock, faults = request.case, request.clock, request.faults
+        control, now_ns = self._control(case.backend), time.perf_counter_ns
         start: Start = after_barrier(control)
         if case.mode == "isolated":
             self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
@@ -216,26 +220,25 @@ class Worker:
         drag = operation.drag if isinstance(operation, Draggable) else _undraggable
         fold = first_to_last(clock) if case.mode == "isolated" else slowest_rank
         return Surroundings(
-            start=start, stopping=self._stopping(case, message, fold, control),
+            start=start, stopping=self._stopping(request, fold, control),
             finish=control.barrier, now_ns=now_ns, faults=before_call(faults, drag),
             spoilers=after_call(faults, operation.spoil),
             strays=strays(faults, lambda: _stray(case, operation.place)))
 
     def _stopping(
-        self, case: Case, message: Message, fold: Fold, control: Control,
+        self, request: CaseRequest, fold: Fold, control: Control,
     ) -> FixedCount | EnoughSamples:
-        assert self._membership is not None
+        case = request.case
         if case.is_fixed:
             return FixedCount(case.iterations)
         rule = StopRule(min_n=case.min_iterations, max_n=case.iterations,
-                        target=message["precision"], budget_s=message["budget_s"])
+                        target=request.precision, budget_s=request.budget_s)
         return EnoughSamples(rule, fold, control, self._progress, time.perf_counter_ns,
-                             decides=self._membership.rank == 0)
+                             decides=self._member().rank == 0)
 
     def _device(self, name: str) -> CpuDevice | CudaDevice:
-        assert self._membership is not None
         if name not in self._devices:
-            self._devices[name] = open_device(name, self._membership.gpu)
+            self._devices[name] = open_device(name, self._member().gpu)
         return self._devices[name]
 
     def leave(self) -> None:
@@ -266,13 +269,13 @@ def _undraggable(seconds: float) -> None:
     raise CaseError("this kind of case has no samples that can take longer")
 
 
-def _told(operation: AnyOperation) -> Message:
-    """Return what a training tells beside its rows, and close it."""
+def _close(operation: AnyOperation) -> dict[str, Any]:
+    """Close an operation that needs it; return what it reports beside its rows."""
     if not isinstance(operation, Telling):
         return {}
-    told = operation.answer()
+    reported = operation.answer()
     operation.close()
-    return told
+    return reported
 
 
 def _group_key(case: Case) -> tuple[str, int, str]:
@@ -280,21 +283,20 @@ def _group_key(case: Case) -> tuple[str, int, str]:
     return case.backend, case.workload.groups, case.case_id if case.index < 0 else ""
 
 
-def serve(channel: Channel, progress: SharedProgress) -> None:
+def serve(channel: WorkerChannel, progress: SharedProgress) -> None:
     """Answer requests until told to leave, or until the supervisor is gone."""
     worker = Worker(progress)
     with contextlib.suppress(EOFError, OSError):
-        while (message := channel.receive())["do"] != "leave":
-            channel.send(worker.answer(message))
+        while not isinstance(request := channel.receive(), LeaveRequest):
+            channel.send(worker.answer(request))
         worker.leave()
-        channel.send({"outcome": "ok"})
+        channel.send(DoneAnswer())
 
 
-def _wrong_elements(case: Case, wrong: list[object]) -> Mapping[str, Any]:
-    """Return the count of wrong elements over all checks, and the first in words."""
-    mismatches = [item for item in wrong if isinstance(item, Wrong)]
+def _wrong_elements(case: Case, wrong: list[object]) -> tuple[int, str]:
+    """Return how many elements were wrong in all checks, -1 without a check, and the first."""
     if not case.validate:
-        return {"n_wrong": -1, "wrong": ""}
-    if not mismatches:
-        return {"n_wrong": 0, "wrong": ""}
-    return {"n_wrong": sum(item.n_wrong for item in mismatches), "wrong": mismatches[0].words}
+        return -1, ""
+    mismatches = [item for item in wrong if isinstance(item, Wrong)]
+    return (sum(item.n_wrong for item in mismatches),
+            mismatches[0].words if mismatches else "")

@@ -88,14 +88,14 @@ def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
 
 
 def _lacks(case: Case, call: Call, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    asked = [call.collective, call.op]
-    asked += [f"uneven {call.collective}"] if call.split != "even" else []
+    names = [call.collective, call.op]
+    names += [f"uneven {call.collective}"] if call.split != "even" else []
     for rank in ranks:
         ucc, torch_version = rank.facts["ucc"], rank.facts["versions"]["torch"]
         if (call.collective == "send_recv" and ucc["source"] == "torch_ucc"
                 and case.backend in ("ucc/tl/cuda", "ucc/tl/nccl")):
             return f"torch_ucc sends and receives with UCX, never with {case.backend}"
-        for name in asked:
+        for name in names:
             if said := ucc["lacks"].get(name):
                 return f"{ucc['source']} has no {name} that torch {torch_version} can call: {said}"
     return _lacking_among_ranks(case, call, device)

@@ -43,10 +43,10 @@ def gpu_details(nvml: Any, uuids: Sequence[str]) -> list[dict[str, Any] | None]:
 
 
 def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
-    gpu = _told(nvml, lambda: nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}"))
+    gpu = _query(nvml, lambda: nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}"))
     if gpu is None or not uuid:
         return None
-    asked: Mapping[str, Callable[[], Any]] = {
+    queries: Mapping[str, Callable[[], Any]] = {
         "pci": lambda: _text(nvml.nvmlDeviceGetPciInfo(gpu).busId),
         "numa_node": lambda: nvml.nvmlDeviceGetNumaNodeId(gpu),
         "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
@@ -56,25 +56,25 @@ def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
         "mig": lambda: bool(nvml.nvmlDeviceGetMigMode(gpu)[0]),
     }
     return {
-        **{name: _told(nvml, ask) for name, ask in asked.items()},
+        **{name: _query(nvml, query) for name, query in queries.items()},
         "max_mhz": {
-            "sm": _told(nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM)),
-            "memory": _told(
+            "sm": _query(nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+            "memory": _query(
                 nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM))},
         "pcie": {
-            "generation": _told(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu)),
-            "width": _told(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu))},
+            "generation": _query(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu)),
+            "width": _query(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu))},
         "nvlinks": _nvlinks(nvml, gpu),
         "now": _now(nvml, gpu),
     }
 
 
 def _now(nvml: Any, gpu: Any) -> dict[str, Any]:
-    reasons = _told(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
+    reasons = _query(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
     return {
-        "sm_mhz": _told(nvml, lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
-        "memory_mhz": _told(nvml, lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM)),
-        "celsius": _told(
+        "sm_mhz": _query(nvml, lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+        "memory_mhz": _query(nvml, lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM)),
+        "celsius": _query(
             nvml, lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
         "throttled_by": None if reasons is None else [
             word for bit, word in _THROTTLE_REASONS.items() if reasons & bit],
@@ -84,16 +84,16 @@ def _now(nvml: Any, gpu: Any) -> dict[str, Any]:
 def _nvlinks(nvml: Any, gpu: Any) -> int | None:
     """Return how many NVLinks are up, None where the GPU has none or does not say."""
     def state(link: int) -> Any:
-        return _told(nvml, lambda: nvml.nvmlDeviceGetNvLinkState(gpu, link))
+        return _query(nvml, lambda: nvml.nvmlDeviceGetNvLinkState(gpu, link))
 
-    told = [up for up in map(state, range(nvml.NVML_NVLINK_MAX_LINKS)) if up is not None]
-    return sum(map(bool, told)) if told else None
+    known = [up for up in map(state, range(nvml.NVML_NVLINK_MAX_LINKS)) if up is not None]
+    return sum(map(bool, known)) if known else None
 
 
-def _told(nvml: Any, ask: Callable[[], Any]) -> Any:
+def _query(nvml: Any, query: Callable[[], Any]) -> Any:
     """Return the answer, None where this GPU, driver or pynvml cannot give it."""
     try:
-        return ask()
+        return query()
     except (nvml.NVMLError, AttributeError):
         return None
 

@@ -28,11 +28,11 @@ def without_code(capability: tuple[int, int], architectures: Sequence[str]) -> b
 
 
 def _runs(capability: tuple[int, int], name: str) -> bool:
-    found = re.fullmatch(r"(sm|compute)_(\d+)(\d)(a?)f?", name)
-    if not found:
+    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)(a?)f?", name)
+    if not match:
         return False
-    kind, built = found[1], (int(found[2]), int(found[3]))
-    if found[4]:
+    kind, built = match[1], (int(match[2]), int(match[3]))
+    if match[4]:
         return built == capability
     return built <= capability and (kind == "compute" or built[0] == capability[0])
 

@@ -1,4 +1,4 @@
-"""What groups on which nothing is communicated were called for: how much, and if asked what."""
+"""The calls of groups on which nothing is communicated: their sizes, and all of them on request."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ class Staging:
 
 def staging_of(mpi: Any) -> Staging:
     """Return what ``mpi`` (mpi4py.MPI) needs: CUDA tensors are staged unless it takes them."""
-    found = cuda_awareness(mpi)
-    return Staging(cuda=not found["aware"], reason=found["reason"])
+    awareness = cuda_awareness(mpi)
+    return Staging(cuda=not awareness["aware"], reason=awareness["reason"])
 
 
 def put_back(result: torch.Tensor, tensor: torch.Tensor) -> None:

@@ -26,7 +26,7 @@ _SOURCE = "#include <Python.h>\nint main(void) { return 0; }\n"
 
 
 def wanted_tools(cases: Iterable[Case]) -> list[str]:
-    """Return what the machine must be asked for these cases: modules, and ``compiler``."""
+    """Return what the machine must have for these cases: modules, and ``compiler``."""
     return sorted({need for case in cases if not case.skip for need in case.workload.needs()})
 
 
@@ -58,13 +58,13 @@ def _said(tools: Mapping[str, Any], need: str, device: str) -> str | None:
 
 def _no_module(name: str) -> str | None:
     try:
-        found = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError) as error:  # of a package around it
         return f"the Python module {name} cannot be found: {error}"
     package, dot, _ = name.partition(".")
     missing = (f"this {package} has no module {name}: a newer one is needed" if dot else
                f"the Python module {name} is not installed: pip install {_EXTRAS.get(name, name)}")
-    return None if found else missing
+    return None if spec else missing
 
 
 def _compilers() -> dict[str, str | None]:

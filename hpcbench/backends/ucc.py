@@ -49,7 +49,7 @@ def load() -> str | None:
 
 
 def ucc_facts() -> dict[str, Any]:
-    """Return plain JSON values, found out in a child process that may crash or hang.
+    """Return plain JSON values from a child process, which may crash or hang.
 
     Keys: ``reason`` (why ucc cannot be used at all, or None), ``source`` (``torch`` or
     ``torch_ucc``), ``layers`` (transport layers of the loaded library, e.g. ``ucp``; None if it
@@ -63,10 +63,10 @@ def ucc_facts() -> dict[str, Any]:
         "libraries": {}, "without_cuda": None}
     if source == _PLUGIN and importlib.util.find_spec(_PLUGIN) is None:
         return {**nothing, "reason": load()}
-    found = {**nothing, **_in_a_child(_try_everything)}
-    if found["reason"] is None and torch.cuda.is_available():
-        found["without_cuda"] = _in_a_child(_try_cuda)["reason"]
-    return found
+    facts = {**nothing, **_in_a_child(_try_everything)}
+    if facts["reason"] is None and torch.cuda.is_available():
+        facts["without_cuda"] = _in_a_child(_try_cuda)["reason"]
+    return facts
 
 
 def _in_a_child(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -121,14 +121,14 @@ def _try_everything() -> dict[str, Any]:
         os.environ.pop(name, None)
     if reason := load():
         return {"reason": reason}
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "layers": _layers(), "versions": _versions(), "libraries": loaded_libraries()}
     try:
         dist.init_process_group("ucc", store=dist.HashStore(), rank=0, world_size=1)
         dist.all_reduce(torch.ones(1))
     except _REFUSALS as error:
-        return {**found, "reason": f"a group of one rank does not work: {_line(error)}"}
-    return {**found, "reason": None, "lacks": refused(one_rank_calls())}
+        return {**facts, "reason": f"a group of one rank does not work: {_line(error)}"}
+    return {**facts, "reason": None, "lacks": refused(one_rank_calls())}
 
 
 def _try_cuda() -> dict[str, Any]:

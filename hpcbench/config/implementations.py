@@ -53,13 +53,13 @@ def _axes(name: str, options: Any) -> OptionAxes:
 
 
 def _values(where: str, values: Any) -> tuple[str | int | bool, ...]:
-    found = as_tuple(values)
-    if not found:
+    items = as_tuple(values)
+    if not items:
         raise ValueError(f"{where}: the list is empty; give at least one value")
-    for value in found:
+    for value in items:
         if type(value) not in (str, int, bool):
             raise ValueError(f"{where}: {quote(value)} is not text, a whole number, true or false")
-    return found
+    return items
 
 
 def _schema() -> JsonSchema:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hpcbench.errors import PluginError
 
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.checks import Problem
     from hpcbench.reduce.results import CaseResult
-    from hpcbench.views.chart import Chart, HeatMapWords
+    from hpcbench.views.chart import Chart, HeatMapCase
     from hpcbench.views.table import Line, Table
 
+W = TypeVar("W", bound="Workload")
+R = TypeVar("R")
 CountedCall = tuple[str, int, int]
 """A collective, how often it was called, and the bytes of all calls as nccl-tests sizes them."""
 
@@ -117,80 +119,78 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         return ()
 
 
-class Presenter:
+class Presenter(Generic[W, R]):
     """Turns cases, results and derived records of one kind into neutral objects (`views`).
 
     Whatever a kind does not present itself is shown as of any kind. ``derived`` are the kind's
     records by case id. ``fields`` names the columns that the kind adds to summary.csv;
-    ``ranks_word`` stands before the number of ranks in short lines.
+    ``ranks_word`` stands before the number of ranks in short lines. ``W`` is the kind's workload,
+    ``R`` its record. ``problem`` says why a plug-in's own presenter is not there.
     """
 
     fields: tuple[str, ...] = ()
     ranks_word = "ranks"
 
+    def __init__(self, problem: str = "") -> None:
+        self.problem = problem
+
     def listing(self) -> Iterable[Line | Table]:
         """Yield what `hpcbench list` says of the kind: what can be measured."""
         return ()
 
-    def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+    def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table | None:
         """Return the cases of a block: ``listed`` one by one, else a row for cases that are alike.
+
+        None: as those of any kind.
         """
-        from hpcbench.views.generic import plan_table
+        return None
 
-        return plan_table(title, cases)
-
-    def dry_run_lines(self, work: Workload, calls: Sequence[CountedCall] | None) -> Iterable[str]:
+    def dry_run_lines(self, work: W, calls: Sequence[CountedCall] | None) -> Iterable[str]:
         """Yield what is known of a case that was tried; ``calls`` are rank 0's, if it was called.
         """
         return ()
 
-    def type_word(self, work: Workload) -> str | None:
+    def type_word(self, work: W) -> str | None:
         """Return the element type; None of what moves no data."""
         return work.dtype
 
-    def span_words(self, works: Sequence[Workload]) -> Iterable[str]:
+    def span_words(self, works: Sequence[W]) -> Iterable[str]:
         """Yield short words for what several cases span; they follow their names."""
         return ()
 
-    def size_words(self, works: Sequence[Workload]) -> Iterable[str]:
+    def size_words(self, works: Sequence[W]) -> Iterable[str]:
         """Yield short words for the sizes of several cases; they follow their types."""
         return ()
 
     def definitions(
-        self, items: Sequence[CaseResult], derived: Mapping[str, Any],
+        self, items: Sequence[CaseResult], derived: Mapping[str, R],
     ) -> Iterable[str]:
         """Yield what the columns of the tables of these cases mean."""
         return ()
 
     def tables(
-        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, Any],
-    ) -> Iterable[Table]:
-        """Yield the tables of one block's results."""
-        from hpcbench.views.generic import result_tables
-
-        return result_tables(title, items)
+        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, R],
+    ) -> Iterable[Table] | None:
+        """Return the tables of one block's results; None: as those of any kind."""
+        return None
 
     def overviews(
-        self, items: Sequence[CaseResult], derived: Mapping[str, Any],
+        self, items: Sequence[CaseResult], derived: Mapping[str, R],
     ) -> Iterable[Table]:
         """Yield tables of the results of all blocks, which stand below those of the blocks."""
         return ()
 
     def charts(
-        self, items: Sequence[CaseResult], derived: Mapping[str, Any],
+        self, items: Sequence[CaseResult], derived: Mapping[str, R],
     ) -> Iterable[Chart]:
         """Yield the charts of the results of all blocks; how they were timed is added to them."""
         return ()
 
-    def heat_map_words(self, work: Workload) -> HeatMapWords | None:
-        """Return what the heat map of a case's samples says of it; None: name and dtype do."""
+    def heat_map_case(self, case: Case) -> HeatMapCase | None:
+        """Return what a heat map of the case's samples says; None: its name, most ranks first."""
         return None
 
-    def heat_map_order(self, case: Case) -> tuple[int, ...]:
-        """Return a sort key: the heat map is of the last of the kind's cases with statistics."""
-        return (case.world_size,)
-
-    def row(self, item: CaseResult, record: Any) -> Mapping[str, Any]:
+    def row(self, item: CaseResult, record: R | None) -> Mapping[str, Any]:
         """Return values of a case's row in summary.json and summary.csv, by field.
 
         Beside ``fields`` they may be of fields that all kinds have. ``record`` is None where there
@@ -200,7 +200,7 @@ class Presenter:
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
-        derived: Mapping[str, Any],
+        derived: Mapping[str, R],
     ) -> Mapping[str, Any]:
         """Return what the kind adds to ``results`` of summary.json; rows and items correspond."""
         return {}
@@ -255,9 +255,12 @@ class KindSpec:
         except PluginError:
             return Deriver()
 
-    def presenter(self) -> Presenter:
-        """Return a new presenter. Raises PluginError if a plug-in's cannot be imported."""
-        return self._load(self.presenter_path)()  # type: ignore[no-any-return]
+    def presenter(self) -> Presenter[Any, Any]:
+        """Return a new presenter."""
+        try:
+            return self._load(self.presenter_path)()  # type: ignore[no-any-return]
+        except PluginError as error:
+            return Presenter(str(error))
 
     def _load(self, path: str) -> Any:
         """Return what a path names. Raises PluginError if a plug-in's module is at fault."""
@@ -281,21 +284,6 @@ class _UnusableRunner(Runner):
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
         """Raise PluginError."""
         raise PluginError(self._problem)
-
-
-class UnusablePresenter(Presenter):
-    """Stands for the presenter of a plug-in that cannot be imported, and says why it cannot."""
-
-    def __init__(self, problem: str) -> None:
-        self._problem = problem
-
-    def tables(
-        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, Any],
-    ) -> Iterable[Table]:
-        """Yield what every case has, and the reason below it."""
-        from hpcbench.views.generic import result_tables
-
-        return result_tables(title, items, self._problem)
 
 
 def _load(path: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.launch.workers.messages import CaseAnswer
 from hpcbench.launch.workers.worker_group import Hearing
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import Turn
@@ -29,31 +30,24 @@ def heard(
 ) -> Record:
     """Return this rank's record of a case that was run; ``window`` is the supervisor's, in ns."""
     answer, evidence = hearing.own.answer, hearing.own.evidence
+    if not isinstance(answer, CaseAnswer):
+        answer = CaseAnswer(*window, device="")
     detail = dict(hearing.own.detail)
     if evidence.wrong:
         detail["wrong"] = evidence.wrong
-    for name in ("device_memory", "memory", "parity", "balance", "data"):
-        if answer.get(name):
-            detail[name] = answer[name]
-    phases = _phases(answer)
+    detail |= {name: value for name, value in answer.detail.items() if value}
+    phases: Phases = {name: np.array(values, dtype=np.int64)
+                      for name, values in answer.phases.items()}
     if any(len(values) != len(rows) for values in phases.values()):
         longest = max(map(len, phases.values()))
         detail["phases"], phases = f"up to {longest} durations of {len(rows)} samples", {}
     return record(
         case, turn, hearing.verdict.status, hearing.verdict.reason,
-        blamed_rank=hearing.verdict.blamed_rank, device=answer.get("device", ""),
-        window=(answer.get("begin_ns", window[0]), answer.get("end_ns", window[1])),
+        blamed_rank=hearing.verdict.blamed_rank, device=answer.device,
+        window=(answer.begin_ns, answer.end_ns),
         n_wrong=evidence.n_wrong, samples=rows, detail=detail, position=position,
-        stop_reason=answer.get("stop_reason", ""),
-        communicator_ns=answer.get("communicator_ns", NO_COMMUNICATOR), phases=phases,
+        stop_reason=answer.stop_reason, communicator_ns=answer.communicator_ns, phases=phases,
         attempt=attempt)
-
-
-def _phases(answer: Mapping[str, Any]) -> Phases:
-    """Return what the worker said of the phases of training steps; nothing of other cases."""
-    told = answer.get("phases") or {"names": [], "ns": []}
-    return {name: np.array(values, dtype=np.int64)
-            for name, values in zip(told["names"], told["ns"], strict=True)}
 
 
 def record(

@@ -8,22 +8,23 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from hpcbench.launch.job import Job
-from hpcbench.launch.probe import Resolution
+from hpcbench.config.schema import Fault
+from hpcbench.launch.attempt import Attempt
+from hpcbench.launch.context import SupervisorContext
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms
 from hpcbench.launch.recording import canary_note, heard, record
 from hpcbench.launch.verdicts.final_case import LastCase, give_up, guard
 from hpcbench.launch.workers.inline_worker import InlineWorker
+from hpcbench.launch.workers.messages import CaseRequest
 from hpcbench.launch.workers.worker_group import Crew, Guard, Hearing, NoAgreement
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.launch.workers.worker_process import WorkerHandle
-from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import within_timeout_s
-from hpcbench.plan.history import History, RunKey
+from hpcbench.plan.history import RunKey
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
 from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE
 
@@ -34,20 +35,21 @@ _NUMBERS = 1 << 24
 """More than the cases that one set of workers runs in a pass, canaries included."""
 
 
-def supervise(job: Job, pool: WorkerPool) -> str:
+def supervise(job: SupervisorContext, pool: WorkerPool) -> str:
     """Run all launches and passes on this rank; return the signal that stopped it, or ""."""
     _record_skips(job)
-    todo = generations(runnable(job.plan, job.resolution, job.history))
+    attempt = job.attempt
+    todo = generations(attempt.runnable())
     sizes = sorted({generation.world_size for generation in todo})
     members = {size: job.comm.first(size) for size in sizes}
     comms = {size: member.inline_comms() for size, member in members.items()
              if member is not None and _inline_size(todo, size)}
     stop, started = "", 0
-    for turn in turns(job.plan.launches, job.plan.passes):
+    for turn in turns(attempt.plan.launches, attempt.plan.passes):
         if turn.launch and not turn.pass_index:
             pool.renew()
         for generation in todo:
-            if not job.history.left(generation.cases, turn):
+            if not attempt.history.left(generation.cases, turn):
                 continue
             size = generation.world_size
             stop = stop or _run_generation(job, pool, _Shift(
@@ -62,54 +64,34 @@ def _inline_size(todo: Sequence[Generation], size: int) -> bool:
     return any(generation.inline and generation.world_size == size for generation in todo)
 
 
-def runnable(plan: Plan, resolution: Resolution, history: History) -> list[Case]:
-    """Return the cases that this attempt may run."""
-    return [case for case in plan.cases if case.case_id in resolution.devices
-            and history.quarantine(case) is None]
-
-
-def is_done(plan: Plan, resolution: Resolution, history: History) -> bool:
-    """Return whether an attempt would have nothing to run and nothing to record."""
-    return history.ended and not any(
-        history.is_left(case, turn) for turn in turns(plan.launches, plan.passes)
-        for case in plan.cases if case.case_id in resolution.devices)
-
-
-def runs_left(plan: Plan, resolution: Resolution, history: History) -> list[Case]:
-    """Return the case of every run that this attempt has to make."""
-    cases = runnable(plan, resolution, history)
-    return [case for turn in turns(plan.launches, plan.passes)
-            for case in history.left(cases, turn)]
-
-
-def _record_skips(job: Job) -> None:
+def _record_skips(job: SupervisorContext) -> None:
     """Record every case that cannot run here, once; a required backend's skip is a failure.
 
     So is a case in quarantine, in all that is left of it. What an earlier attempt has recorded is
     not recorded again.
     """
-    records = []
-    for case in job.plan.cases:
-        verdict = _not_run_here(job, case)
-        left = [turn for turn in turns(job.plan.launches, job.plan.passes)
-                if job.history.is_left(case, turn)]
+    attempt, records = job.attempt, []
+    plan, history = attempt.plan, attempt.history
+    for case in plan.cases:
+        verdict = _not_run_here(attempt, case)
+        left = [turn for turn in turns(plan.launches, plan.passes) if history.is_left(case, turn)]
         if verdict is None or job.comm.rank >= case.world_size or (
-                verdict[0] == "skipped" and case.case_id in job.history.skipped):
+                verdict[0] == "skipped" and case.case_id in history.skipped):
             continue
-        if case.case_id in job.resolution.skips:
+        if case.case_id in attempt.resolution.skips:
             left = left[:1]
-        records += [record(case, turn, *verdict, attempt=job.history.attempt) for turn in left]
+        records += [record(case, turn, *verdict, attempt=history.attempt) for turn in left]
     job.journal.append(*records)
 
 
-def _not_run_here(job: Job, case: Case) -> tuple[str, str] | None:
+def _not_run_here(attempt: Attempt, case: Case) -> tuple[str, str] | None:
     """Return status and reason of a case that is not run, or None."""
-    reason = job.resolution.skips.get(case.case_id)
+    reason = attempt.resolution.skips.get(case.case_id)
     if reason is None:
-        quarantined = job.history.quarantine(case)
+        quarantined = attempt.history.quarantine(case)
         return ("failed", quarantined) if quarantined else None
-    asked = job.required & {case.backend, case.backend.partition("/")[0]}
-    if asked and case.skip is None:
+    required = {case.backend, case.backend.partition("/")[0]} & {*attempt.config.require}
+    if required and case.skip is None:
         return "failed", f"{case.backend} is required (require): {reason}"
     return "skipped", reason
 
@@ -125,7 +107,7 @@ class _Shift:
     first_number: int
 
 
-def _run_generation(job: Job, pool: WorkerPool, shift: _Shift) -> str:
+def _run_generation(job: SupervisorContext, pool: WorkerPool, shift: _Shift) -> str:
     """Run the cases that share workers; return the agreed signal to stop, or ""."""
     stop = ""
     if shift.members is not None:
@@ -142,13 +124,16 @@ def _run_generation(job: Job, pool: WorkerPool, shift: _Shift) -> str:
 class _Team:
     """The crew of one generation in one pass, and what it has done so far."""
 
-    def __init__(self, job: Job, pool: WorkerPool, shift: _Shift, members: Communicator) -> None:
+    def __init__(
+        self, job: SupervisorContext, pool: WorkerPool, shift: _Shift, members: Communicator,
+    ) -> None:
         self._job = job
         self._shift = shift
         self._members = members
         self._number = shift.first_number
         self._position = 0
         self._canary_at = -_CANARY_S
+        self._budget_s = job.attempt.run_budget_s()
         whole = members.size == job.comm.size and not shift.generation.inline
         self._canary = job.canary if whole else None
         self.crew = Crew(
@@ -157,13 +142,13 @@ class _Team:
 
     def run_all(self) -> str:
         """Run the generation's cases in this pass's order, a canary at either end."""
-        measure, turn = self._job.plan.config["measure"], self._shift.turn
+        measure, turn = self._job.attempt.config.measure, self._shift.turn
         if self._members.bcast(self._clocks_due()):  # of ranks that have not run for long
             self._job.clocks.sync(self._members)
         stop = self._run_canary()
-        order = shuffled(self._shift.generation.cases, measure["order"], measure["seed"],
+        order = shuffled(self._shift.generation.cases, measure.order, measure.seed,
                          turn.number)
-        for case in self._job.history.left(order, turn):
+        for case in self._job.attempt.history.left(order, turn):
             if stop:
                 break
             hearing = self._run_case(case)
@@ -193,18 +178,19 @@ class _Team:
         if job.comm.rank == 0:
             job.journal.mark(BEGIN_NOTE, RunKey(
                 case.case_id, self._shift.turn.launch, self._shift.turn.pass_index)._asdict())
-        faults = [fault for fault in job.faults
-                  if fault["rank"] == members.rank and _matches(fault["case"], case)]
-        hearing = self._heard(case, self._terms(
-            case, job.resolution.devices[case.case_id], faults))
+        faults = tuple(fault for fault in job.attempt.config.fault
+                       if fault.rank == members.rank and _matches(fault.case, case))
+        hearing = self._heard(self._request(
+            case, job.attempt.resolution.devices[case.case_id], faults))
         window = (began_ns, time.perf_counter_ns())
         job.journal.append(heard(
             case, self._shift.turn, self._position, hearing, self.crew.rows(), window,
-            job.history.attempt))
+            job.attempt.history.attempt))
         self._position += 1
         members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
-        job.report(case, hearing.verdict.status, hearing.verdict.reason, time.monotonic() - began,
-                   self._shift.turn.launch, self._shift.turn.pass_index)
+        job.recorder.report(
+            case, hearing.verdict.status, hearing.verdict.reason, time.monotonic() - began,
+            self._shift.turn.launch, self._shift.turn.pass_index)
         return hearing
 
     def _run_canary(self) -> str:
@@ -215,7 +201,7 @@ class _Team:
         """
         if (canary := self._canary) is None:
             return ""
-        hearing = self._heard(canary, self._terms(canary, "cpu", []))
+        hearing = self._heard(self._request(canary, "cpu"))
         self._job.journal.note("canary", canary_note(
             canary, self._shift.turn, hearing, self.crew.rows()))
         self._canary_at = time.monotonic()
@@ -223,41 +209,35 @@ class _Team:
             self._canary = None
         return hearing.stop
 
-    def _heard(self, case: Case, terms: Mapping[str, Any]) -> Hearing:
+    def _heard(self, request: CaseRequest) -> Hearing:
         """Have the crew run a case; end the job if the supervisors cannot agree on how it ended."""
         began_ns = time.perf_counter_ns()
         try:
-            return self.crew.run(case, self._next_number(), terms)
+            return self.crew.run(request)
         except NoAgreement as lost:
             give_up(self._job, LastCase(
-                case, self._shift.turn, began_ns, self._members, lost.evidence,
+                request.case, self._shift.turn, began_ns, self._members, lost.evidence,
                 self.crew.rows(), f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
             raise
 
-    def _terms(
-        self, case: Case, device: str, faults: Sequence[Mapping[str, Any]],
-    ) -> dict[str, Any]:
-        """Return what a worker needs beside the case."""
-        return {"device": device, "faults": list(faults),
-                "clock": self._job.clocks.model.to_json(),
-                "budget_s": within_timeout_s(self._job.budget_s, case.timeout_s),
-                "precision": self._job.plan.config["measure"]["precision"]}
-
-    def _next_number(self) -> int:
-        """Return a number that no other case of the job has, the same on all members."""
+    def _request(self, case: Case, device: str, faults: tuple[Fault, ...] = ()) -> CaseRequest:
+        """Return the request to run a case, with a number that is the same on all members."""
         self._number += 1
-        return self._number
+        return CaseRequest(
+            case, self._number, device, faults, self._job.clocks.model,
+            within_timeout_s(self._budget_s, case.timeout_s),
+            self._job.attempt.config.measure.precision)
 
 
-def _hiring(job: Job, pool: WorkerPool, shift: _Shift) -> Callable[[], WorkerHandle]:
+def _hiring(job: SupervisorContext, pool: WorkerPool, shift: _Shift) -> Callable[[], WorkerHandle]:
     generation = shift.generation
-    variables = (*job.socket_env.items(), *generation.env)
+    variables = (*job.attempt.machine.socket_env().items(), *generation.env)
     if job.inline or generation.inline:
         return lambda: InlineWorker(variables, pool.progress, shift.comms)
     return lambda: pool.hire(variables)
 
 
-def _guard(job: Job, shift: _Shift) -> Guard:
+def _guard(job: SupervisorContext, shift: _Shift) -> Guard:
     """Return the watchdog of cases that cannot be isolated; under --inline a debugger may wait."""
     if not shift.generation.inline or shift.comms is None or job.inline:
         return lambda worker, case: contextlib.nullcontext()

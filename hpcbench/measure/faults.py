@@ -6,14 +6,14 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from hpcbench.config.schema import Fault
 from hpcbench.errors import HpcbenchError
 from hpcbench.measure.loop import Stray
 
@@ -25,7 +25,7 @@ class InjectedFault(HpcbenchError):
 
 
 def before_call(
-    faults: Sequence[Mapping[str, Any]], drag: Callable[[float], None],
+    faults: Sequence[Fault], drag: Callable[[float], None],
 ) -> dict[int, Callable[[], None]]:
     """Return what to do right before the timed call, by iteration.
 
@@ -35,30 +35,30 @@ def before_call(
                "oom": _run_out_of_memory, "exit": _exit, "teardown": _crash_when_leaving}
     chosen: dict[int, Callable[[], None]] = {}
     for fault in faults:
-        if fault["kind"] == "slow":
-            chosen[fault["iteration"]] = _slow(float(fault["seconds"]))
-        elif fault["kind"] == "slow_samples":
-            chosen[fault["iteration"]] = partial(drag, float(fault["seconds"]))
-        elif fault["kind"] in actions:
-            chosen[fault["iteration"]] = actions[fault["kind"]]
+        if fault.kind == "slow":
+            chosen[fault.iteration] = _slow(fault.seconds)
+        elif fault.kind == "slow_samples":
+            chosen[fault.iteration] = partial(drag, fault.seconds)
+        elif fault.kind in actions:
+            chosen[fault.iteration] = actions[fault.kind]
     return chosen
 
 
 def after_call(
-    faults: Sequence[Mapping[str, Any]], spoil: Callable[[], None],
+    faults: Sequence[Fault], spoil: Callable[[], None],
 ) -> dict[int, Callable[[], None]]:
     """Return what to do between the timed call and its check, by iteration.
 
     ``spoil`` makes the output wrong.
     """
-    return {fault["iteration"]: spoil for fault in faults if fault["kind"] == "wrong"}
+    return {fault.iteration: spoil for fault in faults if fault.kind == "wrong"}
 
 
 def strays(
-    faults: Sequence[Mapping[str, Any]], other: Callable[[], Stray],
+    faults: Sequence[Fault], other: Callable[[], Stray],
 ) -> dict[int, Stray]:
     """Return what to call instead of the workload, by iteration; ``other`` is asked if needed."""
-    when = [fault["iteration"] for fault in faults if fault["kind"] == "desync"]
+    when = [fault.iteration for fault in faults if fault.kind == "desync"]
     return dict.fromkeys(when, other()) if when else {}
 
 

@@ -1,7 +1,7 @@
 """Files of tokens: what trainings read and ``hpcbench gen-data`` writes (docs/training.md).
 
 Flat little-endian integers without a header, one a token: nanoGPT's ``train.bin``, Megatron's
-``.bin``. What they are is told by a JSON file beside it, ``NAME.bin.json``, all of whose keys may
+``.bin``. A JSON file beside it describes them, ``NAME.bin.json``, all of whose keys may
 be left out; without one they are uint16, as nanoGPT's are. Files of llm.c tell it themselves, in a
 header of 256 int32 (dev/data/data_common.py: magic, version, tokens).
 """
@@ -36,7 +36,7 @@ Tokens = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TokenLayout:
     """What is said of a file; ``count`` and ``vocab`` (all tokens are below it) may be unsaid."""
 
     dtype: str
@@ -60,7 +60,7 @@ def dtype_of(vocab: int) -> str:
 
 
 def sidecar(path: Path) -> Path:
-    """Return where it is told what a file holds."""
+    """Return the path of the JSON file that describes a file."""
     return path.with_name(f"{path.name}.json")
 
 
@@ -70,26 +70,27 @@ def open_tokens(path: Path, vocab: int) -> TokenFile:
     What the file says of its vocabulary is believed; if it says nothing, it is read once.
     """
     size = _size(path)
-    told = _told(path, size, vocab)
-    width = np.dtype(DTYPES[told.dtype]).itemsize
-    count, rest = divmod(size - told.offset, width)
-    if rest or told.count not in (None, count):
-        said = "" if told.count is None else f"{told.count} tokens of "
-        raise FileError(f"{path}: has {size - told.offset} bytes, which are not {said}{told.dtype}")
+    layout = _layout(path, size, vocab)
+    width = np.dtype(DTYPES[layout.dtype]).itemsize
+    count, rest = divmod(size - layout.offset, width)
+    if rest or layout.count not in (None, count):
+        said = "" if layout.count is None else f"{layout.count} tokens of "
+        raise FileError(f"{path}: has {size - layout.offset} bytes, which are not "
+                        f"{said}{layout.dtype}")
     if not count:
         raise FileError(f"{path}: holds no token")
     try:
-        tokens = np.memmap(path, dtype=DTYPES[told.dtype], mode="r", offset=told.offset,
+        tokens = np.memmap(path, dtype=DTYPES[layout.dtype], mode="r", offset=layout.offset,
                            shape=(count,))
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if told.vocab is None:
+    if layout.vocab is None:
         for first in range(0, count, _CHUNK):
             check(path, tokens[first:first + _CHUNK], first, vocab)
-    elif told.vocab > vocab:
-        raise FileError(f"{path}: has tokens of a vocabulary of {told.vocab}, more than the "
+    elif layout.vocab > vocab:
+        raise FileError(f"{path}: has tokens of a vocabulary of {layout.vocab}, more than the "
                         f"model's {vocab}")
-    return TokenFile(path, tokens, told.vocab)
+    return TokenFile(path, tokens, layout.vocab)
 
 
 def check(path: Path, tokens: Tokens, first: int, vocab: int) -> None:
@@ -104,48 +105,48 @@ def check(path: Path, tokens: Tokens, first: int, vocab: int) -> None:
 
 def _size(path: Path) -> int:
     try:
-        found = os.stat(path)  # noqa: PTH116
+        status = os.stat(path)  # noqa: PTH116
         readable = os.access(path, os.R_OK)
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise FileError(f"{path}: is not a regular file")
     if not readable:
         raise FileError(f"{path}: cannot be read: Permission denied")
-    return found.st_size
+    return status.st_size
 
 
-def _told(path: Path, size: int, vocab: int) -> Told:
-    """Return what is said of a file: beside it, or in it, or by its being a nanoGPT file."""
+def _layout(path: Path, size: int, vocab: int) -> TokenLayout:
+    """Return the layout that a file has by its JSON file, by its header, or as nanoGPT's."""
     beside = sidecar(path)
     if beside.exists():
         return _beside(beside)
     if size >= _HEADER_BYTES:
         magic, version, count = (int(number) for number in np.fromfile(path, "<i4", 3))
         if (magic, version) in _HEADERS:
-            return Told(_HEADERS[magic, version], count, offset=_HEADER_BYTES)
+            return TokenLayout(_HEADERS[magic, version], count, offset=_HEADER_BYTES)
     if vocab > NARROW:
         raise FileError(f"{path}: nothing says what its tokens are, and not all of a vocabulary of "
                         f'{vocab} fit uint16; write {{"dtype": "uint32"}} into {beside}')
-    return Told("uint16")
+    return TokenLayout("uint16")
 
 
-def _beside(path: Path) -> Told:
+def _beside(path: Path) -> TokenLayout:
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        keys = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise FileError(f"{path}: is not JSON: {error}") from error
-    if not isinstance(told, dict):
+    if not isinstance(keys, dict):
         raise FileError(f"{path}: must be a mapping of keys")
-    dtype = told.get("dtype", "uint16")
+    dtype = keys.get("dtype", "uint16")
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise FileError(f"{path}: dtype {json.dumps(dtype)} is not known; allowed: "
                         f"{', '.join(DTYPES)}")
-    numbers = {name: told.get(name) for name in ("tokens", "vocab")}
+    numbers = {name: keys.get(name) for name in ("tokens", "vocab")}
     for name, value in numbers.items():
         if value is not None and (type(value) is not int or value < 1):
             raise FileError(f"{path}: {name} must be a whole number from 1, not "
                             f"{json.dumps(value)}")
-    return Told(dtype, numbers["tokens"], numbers["vocab"])
+    return TokenLayout(dtype, numbers["tokens"], numbers["vocab"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import Turn
@@ -60,17 +60,3 @@ class History:
             return None
         return (f"quarantined: {deaths} attempts at this run were ended from outside while it ran; "
                 "run it alone to see why: --only with its label")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {"attempt": self.attempt, "finished": sorted(map(list, self.finished)),
-                "skipped": sorted(self.skipped), "deaths": dict(self.deaths),
-                "run_id": self.run_id, "plans": list(self.plans), "changes": list(self.changes),
-                "ended": self.ended}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> History:
-        """Rebuild what `to_json` gave."""
-        return cls(data["attempt"], frozenset(RunKey(*key) for key in data["finished"]),
-                   frozenset(data["skipped"]), data["deaths"], data["run_id"],
-                   tuple(data["plans"]), tuple(data["changes"]), data["ended"])

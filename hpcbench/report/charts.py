@@ -8,7 +8,7 @@ from dataclasses import replace
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.reduce.results import CaseResult, Results, RunInfo, SampleSource
 from hpcbench.report.canary_chart import FEWEST_RUNS, canary_chart
-from hpcbench.report.rank_iteration import rank_iteration
+from hpcbench.report.rank_iteration import heat_map_case, rank_iteration
 from hpcbench.views.chart import Chart
 from hpcbench.views.timing import timing_text
 from hpcbench.views.words import plural
@@ -50,9 +50,8 @@ def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
     found = [item for item in items if item.statistics is not None]
     first = min((item.case.kind for item in found), default="", key=lambda kind: (
         ranked.index(kind) if kind in ranked else len(ranked)))
-    order = presenter_of(first).heat_map_order
-    return max((item for item in found if item.case.kind == first), default=None,
-               key=lambda item: (order(item.case), item.case.batch == 1, -item.case.index))
+    return max((item for item in found if item.case.kind == first), default=None, key=lambda item: (
+        heat_map_case(item.case).order, item.case.batch == 1, -item.case.index))
 
 
 def origin_text(run: RunInfo) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hpcbench.kinds.registry import presenter_of
+from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, CaseSamples
 from hpcbench.reduce.sample_map import SampleMap, sample_map
-from hpcbench.views.chart import Axis, HeatMap, HeatMapWords, Scale, is_wide
+from hpcbench.views.chart import Axis, HeatMap, HeatMapCase, Scale, is_wide
 from hpcbench.views.table import Range, Show
 from hpcbench.views.words import device_type, env_text, plural
 
@@ -18,8 +19,7 @@ WIDE = 8
 def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
     """Return the heat map of one case with at least one sample."""
     case, found = item.case, sample_map(samples, MOST_COLUMNS)
-    called = presenter_of(case.kind).heat_map_words(case.workload) or HeatMapWords(
-        case.workload.name, (case.workload.dtype,))
+    called = heat_map_case(case)
     words = (case.backend, device_type(item), plural(case.world_size, "rank"), *called.words,
              env_text(case))
     limits = Range(found.least_s, found.greatest_s)
@@ -36,6 +36,13 @@ def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
         limits=limits, outside=(found.below, found.above), spans=found.untimed,
         span_title=f"warm-up{singles}, not in the statistics",
         breaks=tuple(end + 1 for end in found.pass_ends))
+
+
+def heat_map_case(case: Case) -> HeatMapCase:
+    """Return what the case's kind says of it, or what can be said of any case."""
+    work = case.workload
+    return presenter_of(case.kind).heat_map_case(case) or HeatMapCase(
+        work.name, (work.dtype,), order=(case.world_size,))
 
 
 def _caption(calls: int, note: str, found: SampleMap) -> str:

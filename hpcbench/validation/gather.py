@@ -10,13 +10,14 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from hpcbench.config.schema import Launch
 from hpcbench.errors import HpcbenchError, LaunchError
 from hpcbench.launch.clocks.synchronization import synchronise
+from hpcbench.launch.machine import mpi_facts, versions
 from hpcbench.launch.probe import torch_facts
 from hpcbench.launch.ranks.address import choose_network
 from hpcbench.launch.ranks.bounded_communicator import PatientCommunicator
 from hpcbench.launch.ranks.session import Topology
-from hpcbench.launch.setup import mpi_facts, versions
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.masking import masked
 from hpcbench.measure.clock_identity import clock_identity
@@ -42,7 +43,7 @@ class Errand:
         complete: whether all ranks answered so far.
     """
 
-    launch: Mapping[str, Any]
+    launch: Launch
     folder: str
     marker: str
     storage: Mapping[str, Any]
@@ -52,7 +53,7 @@ class Errand:
 
 def tell(comm: PatientCommunicator, topology: Topology, errand: Errand) -> Told:
     """Return what this rank has found out; collective if all ranks are there."""
-    env = worker_environment(os.environ, errand.launch["pass_env"], {})
+    env = worker_environment(os.environ, errand.launch.pass_env, {})
     told = Told(topology.rank, topology.local_rank, topology.hostname, topology.node, topology.mpi)
     told = replace(
         _with_network(told, comm, topology, errand), machine=machine(os.environ),
@@ -113,10 +114,10 @@ def _storage(
 
 
 def first_storage(
-    folder: Path, marker: str, launch: Mapping[str, Any], timeout_s: float,
+    folder: Path, marker: str, launch: Launch, timeout_s: float,
 ) -> dict[str, Any]:
     """Return rank 0's probe of the results folder, before which others have nothing to see."""
-    env = worker_environment(os.environ, launch["pass_env"], {})
+    env = worker_environment(os.environ, launch.pass_env, {})
     return storage_probe.ask(str(folder), marker, 0, min(_STORAGE_TIMEOUT_S, timeout_s), env)
 
 

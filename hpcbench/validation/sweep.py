@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from hpcbench.config.stored import stored_config
 from hpcbench.launch.probe import resolve
 from hpcbench.plan.case import Plan
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
@@ -31,7 +32,7 @@ def sweep_lines(job: Job, plan: Plan) -> Iterator[Line]:
 
 def _skipped(plan: Plan, skips: Mapping[str, str]) -> Iterator[Line]:
     """Yield a line for each reason; of a backend in ``require`` it is a failure."""
-    required = {str(name) for name in plan.config["require"]}
+    required = set(stored_config(plan.config).require)
     counts = Counter((skips[case.case_id], case.backend in required)
                      for case in plan.cases if case.case_id in skips)
     for (reason, is_required), count in counts.most_common():

@@ -13,6 +13,8 @@ from typing import Any
 
 from hpcbench.backends.tools import wanted_tools
 from hpcbench.config.load import load_config
+from hpcbench.config.schema import Config
+from hpcbench.config.stored import stored_config
 from hpcbench.errors import ExitCode, LaunchError, RankLostError
 from hpcbench.launch.ranks.agreement import AgreedError, on_root
 from hpcbench.launch.ranks.bounded_communicator import PatientCommunicator
@@ -123,7 +125,7 @@ def _validate(
     config, plan = _job_of(comm, asked)
     with _Folder(comm, config, asked.timeout_s) as storage:
         told = tell(comm, topology, Errand(
-            config["launch"], *storage, tools=wanted_tools(plan.cases) if plan else (),
+            config.launch, *storage, tools=wanted_tools(plan.cases) if plan else (),
             complete=not lost))
         answers = comm.gather(told.to_json(), 2 * asked.timeout_s)
         if comm.rank != 0:
@@ -169,23 +171,22 @@ def _roll_call(
     ), {rank: host for rank, (_, host) in places}, lost
 
 
-def _job_of(comm: PatientCommunicator, asked: Asked) -> tuple[Mapping[str, Any], Plan | None]:
+def _job_of(comm: PatientCommunicator, asked: Asked) -> tuple[Config, Plan | None]:
     """Return the configuration, and the plan if its file was named; rank 0 reads it for all."""
     def read() -> list[Any]:
         config = load_config(asked.path, asked.overrides)
         plan = make_plan(config, comm.size) if asked.path else None
-        return [config.plain(),
-                plan_to_json(plan) if plan else None]
+        return [config.plain(), plan_to_json(plan) if plan else None]
 
     config, plan = on_root(comm, read)
-    return config, plan_from_json(plan) if plan else None
+    return stored_config(config), plan_from_json(plan) if plan else None
 
 
 class _Folder:
     """The results folder while it is tried: rank 0 makes it if need be, and takes it away."""
 
     def __init__(
-        self, comm: PatientCommunicator, config: Mapping[str, Any], timeout_s: float,
+        self, comm: PatientCommunicator, config: Config, timeout_s: float,
     ) -> None:
         self._comm = comm
         self._config = config
@@ -196,10 +197,10 @@ class _Folder:
     def __enter__(self) -> tuple[str, str, Mapping[str, Any]]:
         """Return folder, marker and what rank 0 found, on every rank."""
         def first() -> list[Any]:
-            folder = Path(self._config["output"]["folder"]).absolute()
+            folder = Path(self._config.output.folder).absolute()
             marker = f".validate-{secrets.token_hex(6)}"
             return [str(folder), marker, first_storage(
-                folder, marker, self._config["launch"], self._timeout_s)]
+                folder, marker, self._config.launch, self._timeout_s)]
 
         folder, self._marker, self._storage = on_root(self._comm, first)
         return folder, self._marker, self._storage

@@ -188,15 +188,16 @@ class HeatMap(Chart):
 
 
 @dataclass(frozen=True, slots=True)
-class HeatMapWords:
-    """What the heat map of a case's samples says of it.
+class HeatMapCase:
+    """What the heat map of a case's samples says of it, and which of a kind's cases has one.
 
     ``heading`` is what was called, ``words`` are what else tells the case from others, ``note`` is
-    a sentence on what rows mean.
+    a sentence on what rows mean. The case that is mapped has the greatest ``order``.
     """
 
     heading: str
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...]
+    order: tuple[int, ...]
     note: str = ""
 
 

@@ -16,7 +16,7 @@ READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "masking": (), "units": (), "kinds": (),
     "kinds.kind": ("errors",), "kinds.moved": (), "entry_points": ("kinds.moved",),
-    "kinds.registry": ("kinds", "kinds.kind", "entry_points", "errors"),
+    "kinds.registry": ("kinds", "kinds.kind", "entry_points"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),
@@ -54,7 +54,6 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
 """Folder or module -> what it may import beside itself. ``kinds.*`` is one and the same kind."""
 
 LAZILY: Mapping[str, str] = {
-    "kinds.kind -> views": "a kind without tables of its own has those of any kind",
     "launch.workers.inline_worker -> worker": "an inline worker is a worker in the MPI process",
     "report.listing -> launch": "`hpcbench list` probes this machine where it is asked to",
 }
@@ -101,7 +100,7 @@ TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults", *(
     ("check", "data", "dtypes", "operation", "place", "torch_calls")), *(
     f"hpcbench.backends.{name}" for name in
     ("control", "devices", "facts", "failures", "groups", "ledger", "mpi_backend", "mpi_buffers",
-     "mpi_group", "mpi_staging", "rehearsal", "ucc")))
+     "mpi_group", "mpi_staging", "python_group", "rehearsal", "ucc")))
 MPI = ("hpcbench.backends.mpi_*",)
 PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.registry",
              f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan", "hpcbench.plan.*",

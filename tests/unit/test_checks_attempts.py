@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.errors import ExitCode, FileError, UsageError
+from hpcbench.launch.attempt import HISTORY
 from hpcbench.plan.history import History, RunKey
 from hpcbench.plan.order import Turn
 from hpcbench.reduce.history import (
@@ -167,7 +168,7 @@ def test_a_case_is_not_blamed_for_a_stop_or_for_what_came_behind_it(
 
 def test_history_survives_its_journey() -> None:
     history = History(3, frozenset(EARLIER), frozenset({"a"}), {"b": 2}, "r", ("p",), ("c",))
-    assert History.from_json(history.to_json()) == history
+    assert HISTORY.validate_python(HISTORY.dump_python(history, mode="json")) == history
 
 
 def test_hb150_an_attempt_without_traces_costs_nothing(killed: Path) -> None:

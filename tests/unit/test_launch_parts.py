@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import _ctypes
+import math
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -15,22 +17,27 @@ import pytest
 from hpcbench.backends.availability import RankFacts, resolve_device, unavailable
 from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.config.load import check_config
+from hpcbench.config.schema import Fault
 from hpcbench.errors import LaunchError
+from hpcbench.launch.machine import version_mix
 from hpcbench.launch.probe import resolve
 from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, lonely_fix
 from hpcbench.launch.ranks.session import check_launch
-from hpcbench.launch.setup import most_rows, version_mix
+from hpcbench.launch.setup import most_rows
 from hpcbench.launch.verdicts.watchdog import inline_evidence
 from hpcbench.launch.workers import processes
-from hpcbench.launch.workers.channel import Channel, socket_pair
+from hpcbench.launch.workers.channel import socket_pair, supervisor_channel, worker_channel
 from hpcbench.launch.workers.environment import split_by_load_time, worker_environment
+from hpcbench.launch.workers.messages import CaseAnswer, CaseRequest, DoneAnswer
 from hpcbench.launch.workers.wakeup_signal import Bell
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.environment import recorded_variables
 from hpcbench.measure.hardware import described_hardware
 from hpcbench.measure.progress import Phase, SharedProgress
+from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
+from hpcbench.trace.clock import ClockModel
 
 CPU_FACTS = {
     "built": {"gloo": True, "nccl": False, "mpi": False, "ucc": False},
@@ -218,13 +225,14 @@ def test_one_interface_for_all_backends() -> None:
 
 
 def test_a_bell_wakes_who_waits_for_a_worker() -> None:
-    left, right = (Channel(end) for end in socket_pair())
+    ours, theirs = socket_pair()
+    left, right = supervisor_channel(ours), worker_channel(theirs)
     with Bell() as mine, Bell() as other:
         other.ring(mine.address)
         other.ring(mine.address)
         assert not left.wait(60, mine.fd)
         assert mine.take() and not mine.take()
-        right.send({"outcome": "ok"})
+        right.send(DoneAnswer())
         assert left.wait(60, mine.fd)
         for _ in range(1000):
             other.ring(mine.address)  # neither a full queue nor a stranger stops who rings
@@ -233,11 +241,22 @@ def test_a_bell_wakes_who_waits_for_a_worker() -> None:
     right.close()
 
 
+def _a_case() -> Case:
+    block = {"kind": "collective", "collective": "all_reduce", "backend": "gloo", "size": "1KiB"}
+    return make_plan(check_config({"benchmarks": [block]}, "test"), 2).cases[0]
+
+
 def test_messages_and_the_end_of_the_peer() -> None:
-    one, other = (Channel(fd) for fd in socket_pair())
-    one.send({"do": "case", "number": 3})
+    ours, theirs = socket_pair()
+    one, other = supervisor_channel(ours), worker_channel(theirs)
+    request = CaseRequest(_a_case(), 3, "cpu", (Fault(rank=1, kind="slow"),),
+                          replace(ClockModel.identity(5), bound_ns=math.inf), 0.5, 0.01)
+    one.send(request)
     assert other.wait(1.0)
-    assert other.receive() == {"do": "case", "number": 3}
+    assert other.receive() == request
+    answer = CaseAnswer(1, 2, "cpu", detail={"memory": {"peak": math.inf}})
+    other.send(answer)
+    assert one.receive() == answer
     assert not other.wait(0.0)
     one.close()
     assert other.wait(1.0)

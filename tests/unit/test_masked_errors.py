@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -14,6 +15,7 @@ from hpcbench.launch.ranks.single_rank_communicator import SoloCommunicator
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.verdicts.watchdog import inline_evidence
 from hpcbench.launch.workers.inline_worker import InlineWorker
+from hpcbench.launch.workers.messages import FailureAnswer, Request
 from hpcbench.measure.progress import SharedProgress
 
 SECRET = "planted-s3cr3t-value"
@@ -50,9 +52,9 @@ def test_a_secret_of_several_lines_is_masked_before_they_are_parted(
 
 @pytest.mark.usefixtures("secret")
 def test_an_answer_and_the_traceback_beside_it(worker: InlineWorker, capsys: Capture) -> None:
-    worker.send({"do": SECRET})
+    worker.send(cast("Request", SECRET))
     answer, printed = worker.receive(), capsys.readouterr().err
-    assert answer == {"outcome": "exception", "cause": "CaseError: unknown request '***'"}
+    assert answer == FailureAnswer(Outcome.EXCEPTION, "CaseError: unknown request '***'")
     assert printed.startswith("Traceback (most recent call last):\n")
     assert printed.endswith("CaseError: unknown request '***'\n") and SECRET not in printed
 
@@ -60,7 +62,7 @@ def test_an_answer_and_the_traceback_beside_it(worker: InlineWorker, capsys: Cap
 def test_the_evidence_of_a_watchdog(
     worker: InlineWorker, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    worker.send({"do": SECRET})  # the worker does not know it as one
+    worker.send(cast("Request", SECRET))  # the worker does not know it as one
     monkeypatch.setenv("HF_TOKEN", SECRET)
     evidence = inline_evidence(0, worker)
     assert (evidence.outcome, evidence.cause) == (

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from hpcbench.launch.recording import heard
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict
+from hpcbench.launch.workers.messages import CaseAnswer
 from hpcbench.launch.workers.observation import Sighting
 from hpcbench.launch.workers.worker_group import Hearing
 from hpcbench.plan.case import plan_from_json, plan_to_json
@@ -148,19 +150,20 @@ def test_a_torn_or_changed_frame_with_phases_costs_no_other(tmp_path: Path) -> N
 def test_the_worker_s_answer_becomes_the_record() -> None:
     rows = make_samples(CASE, 0)
     told = phases_of(make_record(CASE, 0))
-    answer = {"phases": {"names": [*told], "ns": [values.tolist() for values in told.values()]},
-              "memory": MEMORY, "parity": PARITY, "device": "cpu", "stop_reason": "fixed"}
+    answer = CaseAnswer(
+        0, 1, "cpu", "fixed", phases={name: values.tolist() for name, values in told.items()},
+        detail={"memory": MEMORY, "parity": PARITY})
 
-    def record(**changes: object) -> Record:
-        sighting = Sighting(Evidence(0, Outcome.OK), answer={**answer, **changes})
+    def record(**changes: Any) -> Record:
+        sighting = Sighting(Evidence(0, Outcome.OK), answer=replace(answer, **changes))
         hearing = Hearing(Verdict("ok", "", -1), sighting, "")
         return heard(CASE, Turn(0, 0, 0), 0, hearing, rows, (1, 2))
 
     full = record()
     assert full.detail == {"memory": MEMORY, "parity": PARITY} and list(full.phases) == list(NAMES)
     assert all(np.array_equal(full.phases[name], told[name]) for name in NAMES)
-    assert record(phases=None, memory=None).phases == record(phases=None).phases == {}
-    short = record(phases={"names": ["data"], "ns": [[1, 2]]})
+    assert record(phases={}, detail={"memory": None}).phases == record(phases={}).phases == {}
+    short = record(phases={"data": [1, 2]})
     assert short.phases == {}
     assert short.detail["phases"] == "up to 2 durations of 22 samples"
 

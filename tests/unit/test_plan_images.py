@@ -16,7 +16,7 @@ from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_flops, shrink_resnet
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.kinds.training.present.listing import training_lines
+from hpcbench.kinds.training.present.listing import listing
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.console import print_plan, print_results
@@ -147,6 +147,6 @@ def test_plans_and_lists_name_both_kinds(capsys: Capture) -> None:
     (header,) = [line for line in capsys.readouterr().out.splitlines() if "strategy" in line]
     assert " width " in header
     assert " hidden " not in header
-    rows = [row.cells for table in training_lines() if isinstance(table, Table)
+    rows = [row.cells for table in listing() if isinstance(table, Table)
             for row in table.rows]
     assert ("resnet50", 16, 64, 1000, 224, "25,557,032") in rows

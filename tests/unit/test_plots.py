@@ -18,8 +18,20 @@ from figure_texts import figure_of, first_figure, texts_of
 from hpcbench.errors import UsageError
 from hpcbench.kinds.collective.present.series import MAX_LINES, MAX_ROWS, groups
 from hpcbench.report.canary_chart import canary_chart
-from hpcbench.report.plots import plot_file, plot_results
+from hpcbench.report.plots import draw, plot_file, plot_results
 from hpcbench.report.plots.style import thin
+from hpcbench.views.chart import (
+    Axis,
+    Bar,
+    BarChart,
+    BarSection,
+    Line,
+    LineChart,
+    Look,
+    Panel,
+    Point,
+)
+from hpcbench.views.table import Column, Range, Show
 from results_factory import (
     ITEM_BYTES,
     MemorySamples,
@@ -255,3 +267,34 @@ def test_only_the_plots_import_matplotlib() -> None:
             "print([m for m in ('matplotlib', 'torch', 'mpi4py', 'scipy') if m in sys.modules])")
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert shown.stdout.strip() == "[]", shown.stderr
+
+
+HEAD = ("a title", "a subtitle", "a_file", ("a note",), ())
+NUMBERS = tuple(Column(f"value{at}", "a value", Show.RATIO, "GB/s") for at in range(6))
+
+
+@pytest.mark.parametrize("columns", [0, 1, 6])
+def test_any_number_of_columns_stands_beside_bars(columns: int) -> None:
+    bars = tuple(Bar(f"row {at}", (1.0 + at,) * columns, ((1.0 + at, Look("part", "#0072B2")),))
+                 for at in range(2))
+    figure = draw(BarChart(*HEAD, Axis("time", Show.US, "us"), NUMBERS[:columns],
+                           (BarSection("", bars),), ()), "a run")
+    figure.draw_without_rendering()
+    cells = [text.get_window_extent() for text in figure.axes[0].texts
+             if text.get_text() == "2.00"]
+    assert len(cells) == columns
+    bars_end = figure.axes[0].get_window_extent().x1
+    assert all(left.x1 < right.x0 for left, right in zip(cells, cells[1:], strict=False))
+    assert all(bars_end < cell.x0 and cell.x1 < figure.bbox.x1 for cell in cells)
+
+
+@pytest.mark.parametrize("panels", [1, 2, 3])
+def test_panels_of_lines_do_not_overlap(panels: int) -> None:
+    line = Line("a line", ((1, Point(1e-6)), (2, Point(2e-6, Range(1e-6, 3e-6)))))
+    panel = Panel(Axis("time", Show.US, "us"), (line, line))
+    figure = draw(LineChart(*HEAD, Axis("ranks"), (panel,) * panels), "a run")
+    figure.draw_without_rendering()
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    assert len(boxes) == panels
+    assert all(left.x1 < right.x0 for left, right in zip(boxes, boxes[1:], strict=False))
+    assert list(figure.axes[0].lines[0].get_ydata()) == pytest.approx([1.0, 2.0])

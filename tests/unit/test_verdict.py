@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict, judge
+from hpcbench.launch.verdicts.verdict import EVIDENCE, Evidence, Outcome, Verdict, judge
 
 
 def _seen(rank: int, outcome: Outcome, iteration: int = 5, **more: object) -> Evidence:
@@ -107,7 +108,8 @@ def test_the_verdict_does_not_depend_on_the_order_of_the_reports(
 
 @given(st.builds(Evidence, rank=st.integers(0, 9), outcome=st.sampled_from(Outcome)))
 def test_evidence_survives_json(evidence: Evidence) -> None:
-    assert Evidence.from_json(evidence.to_json()) == evidence
+    plain = json.loads(json.dumps(EVIDENCE.dump_python(evidence, mode="json")))
+    assert EVIDENCE.validate_python(plain) == evidence
 
 
 def test_an_interface_that_is_down_outweighs_who_hangs_where() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.config.load import check_config
+from hpcbench.config.schema import Launch
 from hpcbench.dry_run import trials
 from hpcbench.kinds.primitive.plan.registry import PRIMITIVES
 from hpcbench.kinds.primitive.plan.workload import primitive_of
@@ -28,7 +29,7 @@ def plan(world_size: int = 64) -> Plan:
 
 
 def test_every_collective_is_accepted_in_a_world_that_does_not_exist() -> None:
-    found = list(trials(plan()))
+    found = list(trials(plan(), Launch()))
     assert [trial.case.case_id for trial in found] == [case.case_id for case in plan().cases]
     assert {trial.outcome for trial in found} == {"accepted"}, found
 
@@ -39,7 +40,7 @@ def test_every_primitive_is_accepted_in_a_world_that_does_not_exist() -> None:
     block = {"kind": "primitive", "m": 128, "n": 64, "k": 64, "implementations": list(names),
              "primitive": [spec.name for spec in PRIMITIVES], "options": {"chunks": 2},
              "order": list(dict.fromkeys(order for spec in PRIMITIVES for order in spec.orders))}
-    found = list(trials(make_plan(check_config({"benchmarks": [block]}, "test"), 64)))
+    found = list(trials(make_plan(check_config({"benchmarks": [block]}, "test"), 64), Launch()))
     tried = {primitive_of(trial.case).implementation for trial in found
              if trial.outcome == "accepted"}
     assert tried == set(names)
@@ -54,7 +55,7 @@ def test_a_refused_case_is_told_and_the_next_one_goes_on() -> None:
     broken = dataclasses.replace(job, cases=(
         dataclasses.replace(first, workload=strange), huge, dataclasses.replace(first, skip="why"),
         second))
-    found = list(trials(broken))
+    found = list(trials(broken, Launch()))
     assert [trial.outcome for trial in found] == ["refused", "not tried", "skipped", "accepted"]
     assert "negative" in found[0].reason
     assert "rank 0 needs" in found[1].reason

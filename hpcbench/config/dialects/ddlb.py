@@ -53,28 +53,29 @@ def is_ddlb(raw: Mapping[str, Any]) -> bool:
 
 def translated(file: DdlbFile) -> dict[str, Any]:
     """Return the same sweep as a raw mapping of ours."""
-    asked = file.benchmark
-    columnwise = asked.primitive == "tp_columnwise"
+    benchmark = file.benchmark
+    columnwise = benchmark.primitive == "tp_columnwise"
     block = {
-        "kind": "primitive", "primitive": asked.primitive, "backend": "nccl",
-        "m": list(asked.m), "n": list(asked.n), "k": list(asked.k), "dtype": asked.dtype,
+        "kind": "primitive", "primitive": benchmark.primitive, "backend": "nccl",
+        "m": list(benchmark.m), "n": list(benchmark.n), "k": list(benchmark.k),
+        "dtype": benchmark.dtype,
         "options": {"weight": "replicated"} if columnwise else {},
         "implementations": {
             name: [axes for one in sets for axes in _sets(name, one, columnwise=columnwise)]
-            for name, sets in asked.implementations.items()},
+            for name, sets in benchmark.implementations.items()},
     }
-    return {"name": "ddlb", "notes": list(_notes(asked)), "measure": _measure(asked),
+    return {"name": "ddlb", "notes": list(_notes(benchmark)), "measure": _measure(benchmark),
             "benchmarks": [block]}
 
 
-def _measure(asked: DdlbBenchmark) -> dict[str, Any]:
+def _measure(benchmark: DdlbBenchmark) -> dict[str, Any]:
     """Return section measure. Calls back to back are one sample of as many calls."""
-    if asked.barrier_at_each_iteration:
-        return {"mode": "barrier_start", "iterations": asked.num_iterations,
-                "warmup": asked.num_warmups, "validate": asked.check}
-    return {"mode": "pipelined", "batch": asked.num_iterations,
-            "warmup": math.ceil(asked.num_warmups / asked.num_iterations),
-            "validate": asked.check}
+    if benchmark.barrier_at_each_iteration:
+        return {"mode": "barrier_start", "iterations": benchmark.num_iterations,
+                "warmup": benchmark.num_warmups, "validate": benchmark.check}
+    return {"mode": "pipelined", "batch": benchmark.num_iterations,
+            "warmup": math.ceil(benchmark.num_warmups / benchmark.num_iterations),
+            "validate": benchmark.check}
 
 
 def _sets(name: str, axes: OptionAxes, *, columnwise: bool) -> Iterator[dict[str, Any]]:
@@ -97,15 +98,15 @@ def _sets(name: str, axes: OptionAxes, *, columnwise: bool) -> Iterator[dict[str
     yield {**alone, "communicator": ["cuda"]}
 
 
-def _notes(asked: DdlbBenchmark) -> Iterator[str]:
-    if asked.output_csv is not None:
-        yield (f"output_csv {asked.output_csv[:200]}: not written; every results folder has a "
+def _notes(benchmark: DdlbBenchmark) -> Iterator[str]:
+    if benchmark.output_csv is not None:
+        yield (f"output_csv {benchmark.output_csv[:200]}: not written; every results folder has a "
                "summary.csv")
-    if asked.time_measurement_backend is not None:
-        yield (f"time_measurement_backend {asked.time_measurement_backend}: no choice here; the "
-               "host's clock is always recorded, and the time between CUDA events wherever there "
-               "is a GPU")
-    if not asked.barrier_at_each_iteration:
+    if benchmark.time_measurement_backend is not None:
+        yield (f"time_measurement_backend {benchmark.time_measurement_backend}: no choice here; "
+               "the host's clock is always recorded, and the time between CUDA events wherever "
+               "there is a GPU")
+    if not benchmark.barrier_at_each_iteration:
         yield (f"barrier_at_each_iteration false: a sample is num_iterations = "
-               f"{asked.num_iterations} calls back to back; how many samples there are is decided "
-               "by measure.iterations")
+               f"{benchmark.num_iterations} calls back to back; how many samples there are is "
+               "decided by measure.iterations")

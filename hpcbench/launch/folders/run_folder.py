@@ -7,10 +7,8 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hpcbench.errors import FileError
 from hpcbench.plan.case import Plan, plan_to_json
@@ -35,22 +33,12 @@ class RunFolder:
         """Return the folder of the per-rank traces of this attempt."""
         return attempt_folder(self.path / "traces", self.attempt)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {"path": str(self.path), "run_id": self.run_id, "attempt": self.attempt}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> RunFolder:
-        """Rebuild what `to_json` gave."""
-        return cls(Path(data["path"]), data["run_id"], data["attempt"])
-
-
-def create_run_folder(plan: Plan, path: Path | None = None) -> RunFolder:
-    """Make ``path``, or ``<output.folder>/<name>-<time>-<id>``, and point ``latest`` to it.
+def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> RunFolder:
+    """Make ``path``, or ``<parent>/<name>-<time>-<id>``, and point ``latest`` to it.
 
     Raises FileError if the folder cannot be made or written.
     """
-    parent = Path(plan.config["output"]["folder"]).absolute()
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     folder = RunFolder(path or parent / f"{plan.name}-{run_id}", run_id)
     try:

@@ -15,21 +15,21 @@ from hpcbench.launch.folders.rank_folders import APART, Place, leave, place_for_
 from hpcbench.launch.folders.run_folder import RunFolder
 from hpcbench.launch.folders.trace_delivery import deliver
 from hpcbench.launch.ranks.agreement import on_all
-from hpcbench.launch.ranks.communicator import Communicator
-from hpcbench.launch.ranks.session import Topology
+from hpcbench.launch.ranks.session import Session
 from hpcbench.trace.attempts import attempt_folders, attempt_of
 from hpcbench.trace.journal import is_being_written, read_journal
 from hpcbench.trace.sealed import open_trace, seal
 from hpcbench.trace.source import UnreadableTrace
 
 
-def bring_leftovers(
-    comm: Communicator, topology: Topology, path: Path, run_id: str,
-) -> list[str]:
-    """Send rank 0 what other ranks find of the run in ``path``; return there what did not arrive.
+def bring_leftovers(session: Session, run_path: str, run_id: str) -> list[str]:
+    """Send rank 0 what other ranks find of a run; return there what did not arrive.
 
-    Collective. Raises AgreedError if a job is still writing one of the traces.
+    ``run_path`` is the run's folder on rank 0. Collective.
+    Raises AgreedError if a job is still writing one of the traces.
     """
+    comm, topology = session
+    path = Path(run_path)
     found = [] if comm.rank == 0 else _folders(path, run_id, topology.hostname)
     keys = [[topology.node, folder.stat().st_dev, folder.stat().st_ino] for folder in found]
     told = comm.allgather([topology.hostname, [str(folder) for folder in found], keys])

@@ -7,10 +7,10 @@ import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from hpcbench.config.schema import Launch
 from hpcbench.errors import LaunchError
 from hpcbench.launch.ranks.agreement import on_all, on_root
 from hpcbench.launch.ranks.communicator import Communicator
@@ -30,7 +30,7 @@ class Network:
 
 
 def choose_network(
-    comm: Communicator, nodes: Sequence[str], launch: Mapping[str, Any], environ: Mapping[str, str],
+    comm: Communicator, nodes: Sequence[str], launch: Launch, environ: Mapping[str, str],
 ) -> Network:
     """Return the network of a job whose ranks are on ``nodes``; collective.
 
@@ -42,9 +42,9 @@ def choose_network(
     elsewhere = {address for addresses in others for address in addresses
                  if addresses != _addresses()}
     address = str(on_root(comm, lambda: rendezvous_address(
-        nodes, launch["address"], launch["interface"], elsewhere)))
+        nodes, launch.address, launch.interface, elsewhere)))
     chosen = on_all(comm, "choosing the network interface", lambda: own_interface(
-        nodes, launch["interface"], address, environ))
+        nodes, launch.interface, address, environ))
     return Network(address, chosen[comm.rank])
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcbench.errors import ExitCode, FileError, HpcbenchError
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.masking import masked
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+Value = TypeVar("Value")
 
 
 class AgreedError(HpcbenchError):
@@ -34,6 +39,14 @@ def on_root(comm: Communicator, work: Callable[[], Any], pause_s: float = 2e-3) 
     if "error" in answer:
         raise AgreedError(answer["error"], answer["exit_code"])
     return answer["value"]
+
+
+def from_root(
+    comm: Communicator, adapter: TypeAdapter[Value], work: Callable[[], Value],
+) -> Value:
+    """Do ``work`` on rank 0 and return its typed result everywhere, or raise everywhere."""
+    return adapter.validate_python(
+        on_root(comm, lambda: adapter.dump_python(work(), mode="json")))
 
 
 def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]:

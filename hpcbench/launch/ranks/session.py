@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpcbench.errors import LaunchError
 from hpcbench.launch.ranks.communicator import Communicator, MpiCommunicator
@@ -36,8 +36,15 @@ class Topology:
     mpi: str
 
 
+class Session(NamedTuple):
+    """This rank among the others: the communicator of all ranks, and its place."""
+
+    comm: Communicator
+    topology: Topology
+
+
 @contextlib.contextmanager
-def open_session(environ: Mapping[str, str]) -> Iterator[tuple[Communicator, Topology]]:
+def open_session(environ: Mapping[str, str]) -> Iterator[Session]:
     """Give the communicator of all ranks and this rank's place; MPI ends with the process.
 
     Raises LaunchError for a launch that MPI does not see as one job.
@@ -47,7 +54,7 @@ def open_session(environ: Mapping[str, str]) -> Iterator[tuple[Communicator, Top
         check_launch(comm.size, library, environ)
         if isinstance(comm, MpiCommunicator):
             comm = comm.with_bells(node_identity(), bell)
-        yield comm, find_topology(comm, library)
+        yield Session(comm, find_topology(comm, library))
 
 
 def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> None:

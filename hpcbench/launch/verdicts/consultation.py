@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from hpcbench.launch.ranks.communicator import Communicator
-from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict, judge
+from hpcbench.launch.verdicts.verdict import EVIDENCE, Evidence, Outcome, Verdict, judge
 
 EXCHANGE_S = 3.0
 _COLLECTORS = 2
@@ -49,7 +49,7 @@ def agreed_verdict(
     for collector in collectors:
         if comm.rank == collector:
             return _collect(comm, mail, evidence, timeout_s, exchange_s, hosts)
-        comm.post(evidence.to_json(), collector)
+        comm.post(EVIDENCE.dump_python(evidence, mode="json"), collector)
         # the collector may have begun to wait later, and takes exchange_s if a rank is silent
         if answer := mail.wait_for([collector], 2 * exchange_s):
             return Agreed(Verdict(**answer[collector]), collector)
@@ -65,7 +65,7 @@ def _collect(
     The ranks below have been asked in vain.
     """
     heard = mail.wait_for(range(comm.rank + 1, comm.size), exchange_s)
-    answered = {comm.rank: evidence, **{rank: Evidence.from_json(said)
+    answered = {comm.rank: evidence, **{rank: EVIDENCE.validate_python(said)
                                         for rank, said in heard.items()}}
     silent = [rank for rank in range(comm.size) if rank not in answered]
     verdict = _verdict(answered.values(), silent, timeout_s, hosts)

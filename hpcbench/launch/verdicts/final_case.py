@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from hpcbench.launch.job import Job
+from hpcbench.launch.context import SupervisorContext
 from hpcbench.launch.ranks.communicator import Communicator, InlineComms
 from hpcbench.launch.recording import record
 from hpcbench.launch.verdicts.consultation import EXCHANGE_S, agreed_verdict
@@ -38,25 +38,27 @@ class LastCase:
     why: str
 
 
-def give_up(job: Job, last: LastCase, late_s: float, exchange_s: float = EXCHANGE_S) -> None:
+def give_up(
+    job: SupervisorContext, last: LastCase, late_s: float, exchange_s: float = EXCHANGE_S,
+) -> None:
     """Record the case of which no ordinary verdict can be had, and end the job."""
     set_last_word()
     case, comm, evidence = last.case, last.comm, last.evidence
     verdict, speaker = agreed_verdict(
-        comm, evidence, case.timeout_s, late_s, exchange_s, job.hosts)
+        comm, evidence, case.timeout_s, late_s, exchange_s, job.attempt.machine.hosts)
     written = record(
         case, last.turn, verdict.status, verdict.reason, blamed_rank=verdict.blamed_rank,
         window=(last.began_ns, time.perf_counter_ns()), samples=last.samples,
         detail={"evidence": evidence.outcome.value, "cause": evidence.cause},
-        attempt=job.history.attempt)
-    planned = case.case_id in job.resolution.devices  # the canary is not
+        attempt=job.attempt.history.attempt)
+    planned = case.case_id in job.attempt.resolution.devices  # the canary is not
     end_job(comm, lambda: job.journal.append(*([written] if planned else [])), (
         f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
-        f"  {last.why}; what was acknowledged is on disk: hpcbench reduce {job.folder}"
+        f"  {last.why}; what was acknowledged is on disk: hpcbench reduce {job.recorder.folder}"
         ) if speaker == comm.rank else "")
 
 
-def guard(job: Job, comms: InlineComms, turn: Turn) -> Guard:
+def guard(job: SupervisorContext, comms: InlineComms, turn: Turn) -> Guard:
     """Return the watchdog of cases that run in the MPI processes."""
     def guarded(worker: WorkerHandle, case: Case) -> Watchdog:
         began_ns = time.perf_counter_ns()

@@ -9,10 +9,11 @@ communication error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+
+from pydantic import TypeAdapter
 
 
 class Outcome(str, Enum):
@@ -59,14 +60,9 @@ class Evidence:
         """Return the rank, and where it is, as messages name it."""
         return f"rank {self.rank}{f' on {self.host}' if self.host else ''}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Evidence:
-        """Rebuild what `to_json` gave."""
-        return cls(**{**data, "outcome": Outcome(data["outcome"])})
+EVIDENCE = TypeAdapter(Evidence)
+"""Evidence as plain JSON values and back, for messages between supervisors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from hpcbench.errors import ExitCode, RankLostError
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.verdicts.consultation import EXCHANGE_S
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome
+from hpcbench.launch.workers.messages import FailureAnswer
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked
 
@@ -61,10 +62,13 @@ class Watchdog:
 def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:
     """Return what an inline worker has said, or how far its progress word shows it to be."""
     answer, progress = worker.receive(), worker.progress
-    outcome = Outcome(answer["outcome"]) if answer else Outcome.STUCK
-    position = f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
-    cause = position if answer is None else masked(
-        answer.get("cause", "its part was done"), os.environ)
+    outcome, cause = Outcome.OK, "its part was done"
+    if answer is None:
+        outcome = Outcome.STUCK
+        cause = (f"last seen in phase {progress.phase.name.lower()} of iteration "
+                 f"{progress.iteration}")
+    elif isinstance(answer, FailureAnswer):
+        outcome, cause = answer.outcome, masked(answer.cause, os.environ)
     return Evidence(
         rank, outcome, cause, progress.iteration, int(progress.phase), expired=True,
         stray=progress.stray_operation, stray_iteration=progress.stray_iteration)

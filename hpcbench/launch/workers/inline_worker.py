@@ -9,8 +9,8 @@ import os
 
 from hpcbench.errors import LaunchError
 from hpcbench.launch.ranks.communicator import InlineComms
-from hpcbench.launch.workers.channel import Message
 from hpcbench.launch.workers.environment import split_by_load_time
+from hpcbench.launch.workers.messages import Answer, Request
 from hpcbench.launch.workers.worker_pool import Variables
 from hpcbench.measure.progress import SharedProgress
 
@@ -36,18 +36,18 @@ class InlineWorker:
         os.environ.update(late)
         self.progress = progress
         self._worker = Worker(progress, mpi)
-        self._answer: Message | None = None
+        self._answer: Answer | None = None
 
-    def send(self, message: Message) -> None:
+    def send(self, request: Request) -> None:
         """Carry out the request now; there is no answer until this returns."""
         self._answer = None
-        self._answer = self._worker.answer(message)
+        self._answer = self._worker.answer(request)
 
-    def wait(self, timeout_s: float, bell: int | None = None) -> bool:
+    def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
         """The answer is always there."""
         return True
 
-    def receive(self) -> Message | None:
+    def receive(self) -> Answer | None:
         """Return the answer, None while the request is carried out."""
         return self._answer
 

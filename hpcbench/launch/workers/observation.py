@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome
-from hpcbench.launch.workers.channel import Message
+from hpcbench.launch.workers.messages import Answer, CaseAnswer, FailureAnswer
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked
 
@@ -39,7 +39,7 @@ class Sighting:
     """This rank's evidence, the worker's answer if it gave one, and what to keep for the reader."""
 
     evidence: Evidence
-    answer: Message = field(default_factory=dict)
+    answer: Answer | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -65,16 +65,16 @@ def _answered(worker: WorkerHandle, how: Watch) -> Sighting:
     if answer is None:
         how.comm.notify(how.number)
         return _without_answer(worker, how, Outcome.DIED, worker.how_it_ended())
-    outcome = Outcome(answer["outcome"])
-    if outcome is Outcome.OK:
-        evidence = Evidence(
-            how.comm.rank, outcome, n_wrong=answer.get("n_wrong", -1),
-            wrong=answer.get("wrong", ""), device=answer.get("device", ""), stop=how.stop.any,
-            stray=worker.progress.stray_operation,
-            stray_iteration=worker.progress.stray_iteration)
-        return Sighting(evidence, answer)
-    how.comm.notify(how.number)
-    return _without_answer(worker, how, outcome, masked(answer["cause"], os.environ))
+    if isinstance(answer, FailureAnswer):
+        how.comm.notify(how.number)
+        return _without_answer(worker, how, answer.outcome, masked(answer.cause, os.environ))
+    evidence = Evidence(
+        how.comm.rank, Outcome.OK, stop=how.stop.any, stray=worker.progress.stray_operation,
+        stray_iteration=worker.progress.stray_iteration)
+    if isinstance(answer, CaseAnswer):
+        evidence = replace(
+            evidence, n_wrong=answer.n_wrong, wrong=answer.wrong, device=answer.device)
+    return Sighting(evidence, answer)
 
 
 def _after_notice(worker: WorkerHandle, how: Watch) -> Sighting:
@@ -105,7 +105,7 @@ def _without_answer(
     place = f"{_position(worker)}, case number {worker.progress.case_number}"
     kept = {"evidence": outcome.value, "cause": cause, "position": place,
             "output": worker.last_output(), **(detail or {})}
-    return Sighting(evidence, {}, kept)
+    return Sighting(evidence, None, kept)
 
 
 def _position(worker: WorkerHandle) -> str:

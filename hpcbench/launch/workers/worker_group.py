@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from hpcbench.errors import LaunchError, RankLostError
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.verdicts.network_state import Seat
 from hpcbench.launch.verdicts.out_of_memory import with_advice
-from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict, judge
+from hpcbench.launch.verdicts.verdict import EVIDENCE, Evidence, Outcome, Verdict, judge
+from hpcbench.launch.workers.messages import (
+    CaseRequest,
+    JoinRequest,
+    Request,
+    StoreAnswer,
+    StoreRequest,
+)
 from hpcbench.launch.workers.observation import Sighting, Watch, watch
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked, masked_json
 from hpcbench.measure.library_log import read_choices
-from hpcbench.plan.case import Case, case_to_json
+from hpcbench.plan.case import Case
 from hpcbench.trace.library_choices import LIBRARY, LibraryChoices
 from hpcbench.trace.schema import Samples, no_samples
 
@@ -102,16 +109,12 @@ class Crew:
         self._rows = no_samples()
         self._choices: dict[tuple[str, int], LibraryChoices] = {}
 
-    def run(
-        self, case: Case, number: int, terms: Mapping[str, Any],
-    ) -> Hearing:
+    def run(self, request: CaseRequest) -> Hearing:
         """Run one case on all members and agree on its verdict; failed workers are replaced.
 
         Raises NoAgreement if a member's supervisor does not answer.
-
-        ``terms`` are what the worker needs beside the case: device, faults, clock, precision and
-        budget.
         """
+        case, number = request.case, request.number
         if self._worker is None:
             hearing = self._assemble(number, case)
             if hearing is not None:
@@ -121,8 +124,7 @@ class Crew:
         self._worker.mark_output()
         deadline = time.monotonic() + case.timeout_s + _AGREEMENT_GRACE_S
         with self._guard(self._worker, case):
-            self._worker.send({"do": "case", "case": case_to_json(case), "number": number,
-                               **terms})
+            self._worker.send(request)
             sighting = with_advice(
                 watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s)),
                 case, self._rendezvous.local_size)
@@ -167,10 +169,10 @@ class Crew:
         how = self._watch(number, self._rendezvous.init_timeout_s, case.wakeup_s)
         sighting = self._start(number)
         if self._comm.rank == 0 and sighting.evidence.outcome is Outcome.OK:
-            sighting = self._ask(how, {
-                "do": "listen", "ports": list(self._rendezvous.ports),
-                "timeout_s": self._rendezvous.init_timeout_s})
-        port = self._comm.bcast(sighting.answer.get("port"))
+            sighting = self._ask(how, StoreRequest(
+                self._rendezvous.ports, self._rendezvous.init_timeout_s))
+        store = sighting.answer
+        port = self._comm.bcast(store.port if isinstance(store, StoreAnswer) else None)
         if port is not None and sighting.evidence.outcome is Outcome.OK:
             sighting = self._ask(how, self._joining(port))
         limit_s = self._rendezvous.init_timeout_s
@@ -189,18 +191,15 @@ class Crew:
         self._worker.progress.begin(number)
         return Sighting(Evidence(self._comm.rank, Outcome.OK))
 
-    def _joining(self, port: int) -> Mapping[str, Any]:
-        return {
-            "do": "join", "address": self._rendezvous.address, "port": port,
-            "rank": self._comm.rank, "world_size": self._comm.size,
-            "local_rank": self._rendezvous.local_rank,
-            "local_size": self._rendezvous.local_size, "gpu": self._rendezvous.gpu,
-            "timeout_s": self._rendezvous.group_timeout_s,
-        }
+    def _joining(self, port: int) -> JoinRequest:
+        where = self._rendezvous
+        return JoinRequest(
+            where.address, port, self._comm.rank, self._comm.size, where.local_rank,
+            where.local_size, where.gpu, where.group_timeout_s)
 
-    def _ask(self, how: Watch, message: Mapping[str, Any]) -> Sighting:
+    def _ask(self, how: Watch, request: Request) -> Sighting:
         assert self._worker is not None
-        self._worker.send(dict(message))
+        self._worker.send(request)
         return watch(self._worker, how)
 
     def _watch(self, number: int, timeout_s: float, wakeup_s: float) -> Watch:
@@ -215,11 +214,11 @@ class Crew:
         self._rows = self._worker.progress.rows() if self._worker else no_samples()
         try:
             answers = self._comm.allgather(
-                [sighting.evidence.to_json(), self._due()],
+                [EVIDENCE.dump_python(sighting.evidence, mode="json"), self._due()],
                 timeout_s=None if self._patient else max(deadline - time.monotonic(), 0.0))
         except RankLostError as error:
             raise NoAgreement(str(error), sighting.evidence) from error
-        evidence = [Evidence.from_json(answer) for answer, _ in answers]
+        evidence = [EVIDENCE.validate_python(answer) for answer, _ in answers]
         verdict = judge(evidence, timeout_s, planned)
         if verdict.status not in ("ok", "wrong"):
             self.dismiss()

@@ -9,6 +9,7 @@ from typing import Any
 
 from hpcbench.errors import LaunchError
 from hpcbench.launch.workers.environment import split_by_load_time
+from hpcbench.launch.workers.messages import FactsAnswer, FactsRequest, FailureAnswer
 from hpcbench.launch.workers.worker_process import Template, WorkerHandle, WorkerSettings
 from hpcbench.masking import masked
 from hpcbench.measure.progress import SharedProgress
@@ -74,15 +75,13 @@ def ask_facts(
     """Return `backends.facts.gather_facts` of a new worker. Raises LaunchError with the reason."""
     worker = hire()
     try:
-        worker.send({"do": "facts", "tools": list(tools)})
-        late: dict[str, Any] = {"cause": "no answer in time"}
-        answer = worker.receive() if worker.wait(timeout_s) else late
-        if answer is None:
-            raise LaunchError(f"the probe of this machine failed: {worker.how_it_ended()}")
-        if "facts" not in answer:
-            cause = masked(answer["cause"], os.environ)
-            raise LaunchError(f"the probe of this machine failed: {cause}")
-        facts: Mapping[str, Any] = answer["facts"]
-        return facts
+        worker.send(FactsRequest(tuple(tools)))
+        in_time = worker.wait(timeout_s)
+        answer = worker.receive() if in_time else None
+        if isinstance(answer, FactsAnswer):
+            return answer.facts
+        cause = (masked(answer.cause, os.environ) if isinstance(answer, FailureAnswer)
+                 else worker.how_it_ended() if in_time else "no answer in time")
+        raise LaunchError(f"the probe of this machine failed: {cause}")
     finally:
         worker.kill()

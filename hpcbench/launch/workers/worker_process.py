@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -17,7 +16,21 @@ from typing import Protocol
 
 from hpcbench.errors import LaunchError
 from hpcbench.launch.workers import processes
-from hpcbench.launch.workers.channel import Channel, Message, socket_pair
+from hpcbench.launch.workers.channel import (
+    SupervisorChannel,
+    socket_pair,
+    supervisor_channel,
+)
+from hpcbench.launch.workers.messages import (
+    FORK_REQUESTS,
+    TEMPLATE_EVENTS,
+    Answer,
+    ForkRequest,
+    LeaveRequest,
+    Request,
+    TemplateReady,
+    WorkerForked,
+)
 from hpcbench.launch.workers.worker_output import WorkerOutput
 from hpcbench.masking import masked
 from hpcbench.measure.progress import SharedProgress
@@ -32,16 +45,16 @@ class WorkerHandle(Protocol):
 
     progress: SharedProgress
 
-    def send(self, message: Message) -> None:
+    def send(self, request: Request) -> None:
         """Hand over one request."""
 
-    def wait(self, timeout_s: float, bell: int | None = None) -> bool:
+    def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
         """Sleep until the worker has answered or ended; False if not yet.
 
-        Also returns when the descriptor ``bell`` is readable.
+        Also returns when the descriptor ``wakeup_fd`` is readable.
         """
 
-    def receive(self) -> Message | None:
+    def receive(self) -> Answer | None:
         """Return the answer, or None if the worker has ended."""
 
     def how_it_ended(self) -> str:
@@ -140,10 +153,9 @@ class Template:
         self.wait_ready()
         ours, theirs = socket_pair()
         output = WorkerOutput()
-        request = {"env": dict(settings.env), "capacity": progress.capacity,
-                   "memory_limit_bytes": settings.memory_limit_bytes}
+        request = ForkRequest(settings.env, settings.memory_limit_bytes, progress.capacity)
         try:
-            socket.send_fds(self._control, [json.dumps(request).encode()],
+            socket.send_fds(self._control, [FORK_REQUESTS.dump_json(request)],
                             [theirs, progress.fd, output.fd])
             while not self._forked:
                 if not self._take_message(self._ready_timeout_s):
@@ -155,7 +167,7 @@ class Template:
             raise LaunchError(f"the worker template could not fork a worker: {error}") from error
         finally:
             os.close(theirs)
-        return WorkerProcess(self, self._forked.pop(), Channel(ours), output, progress)
+        return WorkerProcess(self, self._forked.pop(), supervisor_channel(ours), output, progress)
 
     def is_alive(self) -> bool:
         """Return whether the template still runs."""
@@ -177,13 +189,13 @@ class Template:
         data = self._control.recv(_MESSAGE_BYTES) if readable else b""
         if not data:
             return False
-        message = json.loads(data)
-        if message["event"] == "ready":
+        event = TEMPLATE_EVENTS.validate_json(data)
+        if isinstance(event, TemplateReady):
             self._ready = True
-        elif message["event"] == "forked":
-            self._forked.append(message["pid"])
+        elif isinstance(event, WorkerForked):
+            self._forked.append(event.pid)
         else:
-            self._ended[message["pid"]] = message["code"]
+            self._ended[event.pid] = event.code
         return True
 
 
@@ -191,7 +203,7 @@ class WorkerProcess:
     """One forked worker."""
 
     def __init__(
-        self, template: Template, pid: int, channel: Channel, output: WorkerOutput,
+        self, template: Template, pid: int, channel: SupervisorChannel, output: WorkerOutput,
         progress: SharedProgress,
     ) -> None:
         self.progress = progress
@@ -201,17 +213,17 @@ class WorkerProcess:
         self._output = output
         self._oom_kills = processes.oom_kills()
 
-    def send(self, message: Message) -> None:
+    def send(self, request: Request) -> None:
         """Hand over one request; a worker that is gone shows when the answer is awaited."""
         with contextlib.suppress(OSError):
-            self._channel.send(message)
+            self._channel.send(request)
 
-    def wait(self, timeout_s: float, bell: int | None = None) -> bool:
-        """Sleep until the worker has answered or ended, or the bell was rung."""
+    def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
+        """Sleep until the worker has answered or ended, or ``wakeup_fd`` is readable."""
         self._output.tidy()
-        return self._channel.wait(timeout_s, bell)
+        return self._channel.wait(timeout_s, wakeup_fd)
 
-    def receive(self) -> Message | None:
+    def receive(self) -> Answer | None:
         """Return the answer, or None if the worker has ended."""
         try:
             return self._channel.receive()
@@ -265,7 +277,7 @@ class WorkerProcess:
 
         Returns how it ended if it did so by itself and without an answer, else "".
         """
-        self.send({"do": "leave"})
+        self.send(LeaveRequest())
         crashed = self.wait(timeout_s) and self.receive() is None
         ended = self.how_it_ended() if crashed else ""
         self.kill()

@@ -78,10 +78,12 @@ def _left(chart: BarChart) -> float:
 
 def _column_ends(chart: BarChart) -> list[float]:
     """Return where the bars end, and then each column: as far apart as their texts are long."""
+    if not chart.columns:
+        return [COLUMNS_END]
     rows = [bar.cells for section in chart.sections for bar in section.bars]
-    longest = [max(len(_heading(column)), *(len(cell_text(row[at], column.show)) for row in rows))
-               for at, column in enumerate(chart.columns)]
-    ends = list(accumulate((length + GAP_CHARACTERS for length in longest), initial=0))
+    texts = ([_heading(column), *(cell_text(row[at], column.show) for row in rows)]
+             for at, column in enumerate(chart.columns))
+    ends = list(accumulate((max(map(len, text)) + GAP_CHARACTERS for text in texts), initial=0))
     width = max(LEAST_COLUMNS, ends[-1] * CELL_CHARACTER)
     return [COLUMNS_END - width * (1 - end / ends[-1]) for end in ends]
 

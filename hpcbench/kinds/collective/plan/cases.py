@@ -80,20 +80,20 @@ def _group_size(point: Point) -> int:
     return max(point.world_size // point.groups, 1)
 
 
-def _form(forms: tuple[bool, ...] | None, asked: bool | None) -> bool | None:
-    """Return whether to run in place: as asked, else the collective's first form."""
-    return None if forms is None else forms[0] if asked is None else asked
+def _form(forms: tuple[bool, ...] | None, requested: bool | None) -> bool | None:
+    """Return whether to run in place: as requested, else the collective's first form."""
+    return None if forms is None else forms[0] if requested is None else requested
 
 
 def _skip(point: Point, work: Collective, device: str, job_size: int) -> str | None:
-    """Return why the point can run nowhere as asked, or None."""
+    """Return why the point can run nowhere as requested, or None."""
     reason = unsupported(
         point.backend, device, work.collective, work.dtype, work.op, work.in_place, work.split)
     return reason or _unfit_world(point, work, job_size) or _rounded_to_nothing(point, work)
 
 
 def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
-    """Return why the ranks are too few or too many, or cannot be divided as asked, or None."""
+    """Return why the ranks are too few or too many, or cannot be divided as requested, or None."""
     ranks, least = _group_size(point), work.traits.min_world_size
     where = " in a group" if work.groups > 1 else ""
     if point.world_size > job_size:

@@ -17,7 +17,7 @@ class Collective(Workload):
     ``count`` is nccl-tests' count column, in elements: the whole buffer for all_reduce, broadcast,
     reduce and send_recv, each rank's part for all_gather, reduce_scatter, all_to_all, gather and
     scatter (the largest part if ``split`` is not even), 0 for barrier. ``size_bytes`` is the size
-    after rounding, ``requested_bytes`` what the sweep asked for. ``op``, ``root`` and ``in_place``
+    after rounding, ``requested_bytes`` that of the sweep file. ``op``, ``root`` and ``in_place``
     are None where the collective has no such option; a barrier moves no data, its dtype is uint8
     by convention. ``groups`` equal groups of consecutive ranks run it at the same time; sizes,
     counts and ``root`` are those of one group.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from hpcbench.kinds.collective.derive.record import CollectiveRecord
-from hpcbench.kinds.collective.plan.workload import Collective, collective_of
+from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.kinds.collective.present.series import Series, SeriesGroup, groups
 from hpcbench.kinds.collective.present.words import form_text
 from hpcbench.plan.case import Case
@@ -18,7 +18,7 @@ from hpcbench.views.chart import (
     Chart,
     Dot,
     DotChart,
-    HeatMapWords,
+    HeatMapCase,
     Line,
     LineChart,
     Panel,
@@ -48,10 +48,10 @@ ROW_COLUMNS = (
     Column("busbw", "bus bandwidth", Show.GB_PER_S, "GB/s", better="more", optional=True))
 
 
-def charts(items: Sequence[CaseResult], records: Records) -> Iterator[Chart]:
+def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[Chart]:
     """Yield the charts of the cases that have statistics."""
     for group in groups(items):
-        yield _dots(group, records) if len(group.sizes) == 1 else _lines(group, records)
+        yield _dots(group, derived) if len(group.sizes) == 1 else _lines(group, derived)
 
 
 def _lines(group: SeriesGroup, records: Records) -> LineChart:
@@ -166,17 +166,14 @@ def _interval_words(items: Sequence[CaseResult]) -> str:
     return f"Bar: {INTERVAL_TITLE}{left}."
 
 
-def heat_map_words(work: Collective) -> HeatMapWords:
-    """Return what is called, how, and why a row may be shorter than others."""
+def heat_map_case(case: Case) -> HeatMapCase:
+    """Return what is called, how, and why a row may be shorter; an all_reduce goes first."""
+    work = collective_of(case)
     size = f" of {size_text(work.size_bytes)}" if work.collective != "barrier" else ""
     group = " of its group" if work.groups > 1 else ""
     note = (f"No rank can finish before all{group} have arrived, so a row that is shorter than the "
             "others is a rank that arrives late and is waited for.")
     words = (form_text(work), work.dtype, work.op or "", "in place" if work.in_place else "")
-    return HeatMapWords(f"{work.collective}{size}", words, note if work.needs_all_ranks else "")
-
-
-def heat_map_order(case: Case) -> tuple[int, ...]:
-    """Return a sort key: an all_reduce is the last, of those the largest on the most ranks."""
-    work = collective_of(case)
-    return work.collective == "all_reduce", case.world_size, work.size_bytes
+    order = (work.collective == "all_reduce", case.world_size, work.size_bytes)
+    return HeatMapCase(
+        f"{work.collective}{size}", words, order, note if work.needs_all_ranks else "")

@@ -29,13 +29,10 @@ _GROUP_COLUMNS = (
 )
 
 
-def case_table(title: str, cases: Sequence[Case]) -> Table:
-    """Return a row for each case."""
-    return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
-
-
-def group_table(title: str, cases: Sequence[Case]) -> Table:
-    """Return a row for each collective on each backend."""
+def plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+    """Return a row for each case, or for each collective on each backend."""
+    if listed:
+        return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
     groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
     for case in cases:
         groups[_collective(case), backend_text(case), case.device, case.world_size,

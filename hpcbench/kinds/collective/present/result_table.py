@@ -27,7 +27,6 @@ from hpcbench.views.table import Cell, Column, Group, Range, Row, Show, Table
 from hpcbench.views.timing import flag_text, fold_of
 from hpcbench.views.words import device_memory_text, device_type, env_text, plural
 
-DEFINITION = "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
 COLUMNS = (
     Column("size", "size", Show.COUNT, "B"), Column("count", "count", Show.COUNT, "elem"),
     Column("type", "type"), Column("redop", "redop"), Column("root", "root", Show.COUNT),
@@ -40,7 +39,14 @@ COLUMNS = (
 )
 
 
-def result_table(
+def definitions(
+    items: Sequence[CaseResult], derived: Mapping[str, CollectiveRecord],
+) -> Iterator[str]:
+    """Yield what the bandwidths are."""
+    yield "algbw = size / time p50, busbw = algbw x nccl-tests' factor; GB = 1e9 B"
+
+
+def result_tables(
     title: str, items: Sequence[CaseResult], derived: Mapping[str, CollectiveRecord],
 ) -> Iterator[Table]:
     """Yield one block's table: a group of rows per collective, backend, device, ranks and mode."""
@@ -82,11 +88,11 @@ def _row(item: CaseResult, record: CollectiveRecord | None) -> Row:
 
 
 def _library_text(item: CaseResult) -> str:
-    """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: what libraries said of it, if they did."""
-    said = {name: text for name, text in (item.library or {}).items() if text != UNKNOWN}
-    call = " ".join(said[name] for name in ("algorithm", "protocol") if name in said)
-    channels = f"{said['channels']} channels" if "channels" in said else ""
-    return ", ".join(text for text in (call, channels, said.get("transport")) if text)
+    """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: what libraries said of it, if any did."""
+    known = {name: text for name, text in (item.library or {}).items() if text != UNKNOWN}
+    call = " ".join(known[name] for name in ("algorithm", "protocol") if name in known)
+    channels = f"{known['channels']} channels" if "channels" in known else ""
+    return ", ".join(text for text in (call, channels, known.get("transport")) if text)
 
 
 def _launches_cell(item: CaseResult) -> Cell:

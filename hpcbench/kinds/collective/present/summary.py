@@ -19,7 +19,7 @@ COMMUNICATION_FIELDS = (
 )
 
 
-def row_of(item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
+def row(item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
     """Return what only collectives have, and their rates."""
     rates = record.bandwidth if record else None
     return {
@@ -28,10 +28,13 @@ def row_of(item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
         "busbw_gb_per_s": to_gb_per_s(rates.busbw_bytes_per_s) if rates else None}
 
 
-def communication(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the ok rows under the names that users of other tools look for."""
-    return {
+def sections(
+    rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
+    derived: Mapping[str, CollectiveRecord],
+) -> dict[str, Any]:
+    """Return ``communication``: the ok rows under the names that users of other tools look for."""
+    return {"communication": {
         name: [{field: row[field] for field in COMMUNICATION_FIELDS} for row in rows
                if row["collective"] == collective and row["status"] == "ok"]
         for collective, name in summary_keys().items()
-    }
+    }}

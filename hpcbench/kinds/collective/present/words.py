@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.units import format_bytes
-from hpcbench.views.words import plural
+from hpcbench.views.words import distinct, plural
 
 
 def type_word(work: Collective) -> str | None:
@@ -25,6 +25,21 @@ def form_text(work: Collective) -> str:
     parts = [f"split {work.split}"] if work.split != "even" else []
     parts += [plural(work.groups, "group")] if work.groups != 1 else []
     return ", ".join(parts)
+
+
+def span_words(works: Sequence[Collective]) -> Iterator[str]:
+    """Yield the splits and the numbers of groups, where they are not the usual ones."""
+    splits = distinct(sorted({work.split for work in works}))
+    groups = distinct(sorted({work.groups for work in works}))
+    if splits != "even":
+        yield f"split={splits}"
+    if groups != "1":
+        yield f"groups={groups}"
+
+
+def size_words(works: Sequence[Collective]) -> Iterator[str]:
+    """Yield the range of sizes."""
+    yield size_range(works)
 
 
 def size_range(works: Iterable[Collective]) -> str:

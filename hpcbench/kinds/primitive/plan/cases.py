@@ -54,19 +54,20 @@ def _draft(point: PrimitivePoint, job: Job) -> Draft:
 
 
 def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
-    shape, found = point.shape, point.implementation
+    shape, implementation = point.shape, point.implementation
     problem = Problem(shape.m, shape.n, shape.k, point.dtype, point.world_size, point.order,
                       dict(point.options))
-    if isinstance(found, str):
-        return absent_workload(point.primitive, found, problem, shape.origin, point.absent)
+    if isinstance(implementation, str):
+        return absent_workload(point.primitive, implementation, problem, shape.origin, point.absent)
     if shape.misfit:
-        return absent_workload(point.primitive, found.name, problem, shape.origin, shape.misfit)
+        return absent_workload(point.primitive, implementation.name, problem, shape.origin,
+                               shape.misfit)
     try:
-        return make_workload(point.primitive, found, problem, shape.origin)
+        return make_workload(point.primitive, implementation, problem, shape.origin)
     except Exception as error:  # a plug-in's formulas can raise anything; it costs only its cases
-        if is_ours(point.primitive) and is_ours(found):
+        if is_ours(point.primitive) and is_ours(implementation):
             raise
-        return absent_workload(point.primitive, found.name, problem, shape.origin,
+        return absent_workload(point.primitive, implementation.name, problem, shape.origin,
                                f"its plug-in cannot plan it: {type(error).__name__}: {error}")
 
 
@@ -97,7 +98,7 @@ def _identity(work: Primitive, shape: Shape) -> dict[str, Any]:
 
     A misfit has no shape of its own: its origin keeps it from passing for a case that has one.
     """
-    told = asdict(work)
+    fields = asdict(work)
     kept = ("primitive", "implementation", "order", "dtype", "m", "n", "k")
-    return {"kind": "primitive", **{name: told[name] for name in kept},
+    return {"kind": "primitive", **{name: fields[name] for name in kept},
             "options": dict(work.options), **({"misfit": shape.origin} if shape.misfit else {})}

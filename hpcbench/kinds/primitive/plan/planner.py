@@ -42,7 +42,7 @@ class PrimitivePlanner(Planner):
         return primitive_cases(title, block, job, self._registry)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Primitive:
-        """Rebuild a primitive; earlier versions stored the places of its modules, too."""
+        """Rebuild a primitive; earlier versions stored the paths of its modules, too."""
         kept = {name: value for name, value in data.items() if name not in ("inputs", "runner")}
         options = tuple((str(name), value) for name, value in data["options"])
         several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}

@@ -81,13 +81,13 @@ def _points(block: PrimitiveBlock, job: Job, registry: Registry) -> Iterator[Pri
         block.iterations or (config.measure.iterations,), block.check or (config.measure.check,),
         block.wakeup_s or (config.launch.wakeup_s,)))
     for spec in (registry.primitives[name] for name in block.primitive):
-        for asked, dtype, device, env, ranks in product(
+        for shape, dtype, device, env, ranks in product(
                 shapes(block, spec), block.dtype, block.device, variables, sizes):
             for choice in _choices(block, spec, registry):
                 backends = block.backend if choice.backend is None else (choice.backend,)
                 for backend, measured in product(backends, inner):
                     yield PrimitivePoint(
-                        spec, asked.on(spec, ranks), dtype, backend, device, env, ranks,
+                        spec, shape.on(spec, ranks), dtype, backend, device, env, ranks,
                         choice.implementation, choice.absent, choice.order, choice.options,
                         *measured)
 
@@ -96,9 +96,9 @@ def _choices(
     block: PrimitiveBlock, primitive: PrimitiveSpec, registry: Registry,
 ) -> Iterator[_Choice]:
     for name, sets in block.implementations.items():
-        found = registry.implementation(name, primitive.name)
+        spec = registry.implementation(name, primitive.name)
         absent = registry.absent(name, primitive.name)
-        known = (options_of(primitive, found) if found else
+        known = (options_of(primitive, spec) if spec else
                  {**primitive.options, **registry.elsewhere.get(name, {})})
         for axes in sets:
             own = {key: axes.get(key, block.options.get(key, (values.default,)))
@@ -107,7 +107,7 @@ def _choices(
             backends: Sequence[Option | None] = axes.get("backend", (None,))
             for order, backend, values in product(orders, backends, product(*own.values())):
                 yield _Choice(
-                    primitive, found or registry.aliases.get(name, name),
+                    primitive, spec or registry.aliases.get(name, name),
                     f"no {name} of {primitive.name}: {absent}" if absent else "", order,
                     tuple({**dict(zip(own, values, strict=True)),
                            **primitive.decided.get(order, {})}.items()),
@@ -187,8 +187,8 @@ def _contradictions(
 
 def _orders(block: PrimitiveBlock, axes: OptionAxes, primitive: PrimitiveSpec) -> list[str]:
     """Return a set's orders of a primitive; its first if none of them is its own."""
-    asked = [str(order) for order in axes.get("order", block.order or ())]
-    return [order for order in asked if order in primitive.orders] or [primitive.orders[0]]
+    given = [str(order) for order in axes.get("order", block.order or ())]
+    return [order for order in given if order in primitive.orders] or [primitive.orders[0]]
 
 
 def _bad_orders(

@@ -72,13 +72,13 @@ class Registry:
         self, name: str, primitives: Sequence[PrimitiveSpec],
     ) -> dict[str, list[Values]]:
         """Return what each option may be in one of the primitives."""
-        found: dict[str, list[Values]] = {}
+        values_of: dict[str, list[Values]] = {}
         for primitive in primitives:
             spec = self.implementation(name, primitive.name)
             own = spec.options if spec else self.elsewhere.get(name, {})
             for option, values in {**primitive.options, **own}.items():
-                found.setdefault(option, []).append(values)
-        return found
+                values_of.setdefault(option, []).append(values)
+        return values_of
 
     def implementation(self, name: str, primitive: str) -> ImplementationSpec | None:
         """Return what implements a primitive under a name: ours, else a plug-in's, else None."""

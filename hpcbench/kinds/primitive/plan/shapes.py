@@ -78,7 +78,7 @@ def shapes(block: PrimitiveBlock, primitive: PrimitiveSpec) -> Iterator[Given | 
 def joined_origins(origins: Iterable[str]) -> str:
     """Return what one problem was derived from, of several: ``a, b mlp tp=2``.
 
-    Equal ones are told once; where shapes were given, they are empty and are left out.
+    Equal ones are named once; where shapes were given, they are empty and are left out.
     """
     models: dict[str, dict[str, None]] = {}
     for origin in filter(None, origins):

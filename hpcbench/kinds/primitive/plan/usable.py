@@ -1,6 +1,6 @@
 """Whether what a plug-in offers is what a plan can use, and whether its functions answer so.
 
-Plug-ins are other people's code, and Python checks no types: what is wrong must be told where it
+Plug-ins are other people's code, and Python checks no types: what is wrong must be said where it
 comes in, since later it would end the plan of everything else.
 """
 
@@ -61,10 +61,10 @@ def _problems(spec: PrimitiveSpec | ImplementationSpec) -> Iterator[str]:
     for name in (field.name for field in fields(spec)):
         if not wanted[name].is_met(getattr(spec, name)):
             yield f"{name} must be {wanted[name].words}"
-    places = (("inputs", spec.inputs),) if isinstance(spec, PrimitiveSpec) else (
-        ("runners", place) for place in spec.runners.values())
-    yield from (f"{name}: {quote(place)} is not written as module:class" for name, place in places
-                if not isinstance(place, str) or not all(place.partition(":")))
+    paths = (("inputs", spec.inputs),) if isinstance(spec, PrimitiveSpec) else (
+        ("runners", path) for path in spec.runners.values())
+    yield from (f"{name}: {quote(path)} is not written as module:class" for name, path in paths
+                if not isinstance(path, str) or not all(path.partition(":")))
     yield from (f"an option cannot be named {name}: that is an axis of every implementation"
                 for name in AXES_OF_POINTS if name in spec.options)
 
@@ -119,7 +119,7 @@ _COMMON = {"name": _TEXT, "meaning": _TEXT, "options": _OPTIONS, "unfit": _FUNCT
 _OF_PRIMITIVES: Mapping[str, _Wanted] = MappingProxyType({
     **_COMMON, "work": _FUNCTION, "unsharded": _FUNCTION, "divides_layer": _SWITCH,
     "orders": _Wanted("a tuple of text, not empty", _tuple(_is_text, least=1)),
-    "inputs": _Wanted("module:class", _is_anything),  # told by its own line
+    "inputs": _Wanted("module:class", _is_anything),  # checked by a rule of its own
     "layers": _Wanted(f"a tuple of {', '.join(LAYERS)}", _tuple(_one_of(LAYERS))),
     "decided": _Wanted("a mapping of orders to options", _mapping(_mapping(_is_option))),
 })

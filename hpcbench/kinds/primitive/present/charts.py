@@ -34,7 +34,7 @@ from hpcbench.views.chart import (
     Bar,
     BarChart,
     BarSection,
-    HeatMapWords,
+    HeatMapCase,
     Look,
     file_name,
 )
@@ -71,14 +71,14 @@ Key = tuple[str, ...]
 Records = Mapping[str, PrimitiveRecord]
 
 
-def charts(items: Sequence[CaseResult], records: Records) -> Iterator[BarChart]:
+def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     """Yield the charts of the cases that have statistics: one a problem."""
     problems: dict[Key, list[CaseResult]] = defaultdict(list)
     for item in items:
         if item.statistics is not None:
             problems[_key(item)].append(item)
     for key, same in problems.items():
-        yield from _charts(key, same, records)
+        yield from _charts(key, same, derived)
 
 
 def _key(item: CaseResult) -> Key:
@@ -149,13 +149,10 @@ def _bar(item: CaseResult, common: Options, record: PrimitiveRecord) -> Bar:
         segments=((time_s, WHOLE if does_both(work) else PART),), whisker=pass_range(item))
 
 
-def heat_map_words(work: Primitive) -> HeatMapWords:
-    """Return what is called, and how."""
-    return HeatMapWords(
+def heat_map_case(case: Case) -> HeatMapCase:
+    """Return what is called, and how; what sends most on the most ranks goes first."""
+    work = primitive_of(case)
+    return HeatMapCase(
         f"{work.primitive} by {work.implementation}",
-        (work.dtype, work.order, options_text(work.options), problem_text(work)))
-
-
-def heat_map_order(case: Case) -> tuple[int, ...]:
-    """Return a sort key: what sends most on the most ranks is the last."""
-    return case.world_size, primitive_of(case).size_bytes
+        (work.dtype, work.order, options_text(work.options), problem_text(work)),
+        order=(case.world_size, work.size_bytes))

@@ -6,11 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
-from hpcbench.kinds.primitive.plan.registry import Registry
+from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
 from hpcbench.views.cell_text import MISSING
 from hpcbench.views.listing import listed_more, option_lines
 from hpcbench.views.table import Column, Group, Line, Row, Table
+
+
+def listing() -> Iterator[Line | Table]:
+    """Yield what `primitive_lines` says of all that is installed."""
+    return primitive_lines(load_registry())
 
 
 def primitive_lines(registry: Registry) -> Iterator[Line | Table]:
@@ -98,6 +103,6 @@ def _plugins(registry: Registry) -> Iterator[Line]:
     yield Line("")
     yield Line("plug-ins", "title")
     for plugin in registry.plugins:
-        told = plugin.problem and f"cannot be used: {plugin.problem}"
-        yield Line(f"  {plugin.name:<20}{plugin.origin}: {told or '; '.join(plugin.offers)}",
+        problem = plugin.problem and f"cannot be used: {plugin.problem}"
+        yield Line(f"  {plugin.name:<20}{plugin.origin}: {problem or '; '.join(plugin.offers)}",
                    "warning" if plugin.problem else "plain")

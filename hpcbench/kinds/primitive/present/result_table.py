@@ -60,7 +60,12 @@ COLUMNS = (
 Records = Mapping[str, PrimitiveRecord]
 
 
-def result_table(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
+def definitions(items: Sequence[CaseResult], derived: Records) -> Sequence[str]:
+    """Return what rates and comparisons are."""
+    return DEFINITIONS
+
+
+def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
     """Yield one block's table: a group of rows per problem, backend, device, ranks and mode."""
     orders = list(dict.fromkeys(primitive_of(item.case).order for item in items))
     groups: dict[str, list[CaseResult]] = defaultdict(list)

@@ -31,30 +31,34 @@ LISTED_FIELDS = (
 """Fields of each row of ``results.primitives``."""
 
 
-def row_of(item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
+def row(item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
     """Return a case's `PRIMITIVE_FIELDS`, and the two bandwidths; None where there is no number."""
     work, known = primitive_of(item.case), record or NOTHING
     flops, rates = known.flops, known.communication
-    row: dict[str, Any] = {name: getattr(work, name) for name in (
+    values: dict[str, Any] = {name: getattr(work, name) for name in (
         "primitive", "implementation", "order", "shape", "flops", "total_flops", "size_bytes",
         "wire_bytes")}
-    row |= {f"problem_{name}": getattr(work, name) for name in ("m", "n", "k")}
-    row["options"] = [options_text([option]) for option in work.options]
-    row["busiest_rank_tflop_per_s"] = (
+    values |= {f"problem_{name}": getattr(work, name) for name in ("m", "n", "k")}
+    values["options"] = [options_text([option]) for option in work.options]
+    values["busiest_rank_tflop_per_s"] = (
         to_tflop_per_s(flops.busiest_rank_flops_per_s) if flops else None)
-    row["all_ranks_tflop_per_s"] = to_tflop_per_s(flops.all_ranks_flops_per_s) if flops else None
-    row |= {"compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
+    values["all_ranks_tflop_per_s"] = to_tflop_per_s(flops.all_ranks_flops_per_s) if flops else None
+    values |= {"compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
             "not_compared": list(known.missing)}
     compared = (known.exposed_s, known.efficiency, known.times_longest, known.speedup)
-    for name, found in zip(COMPARED_FIELDS, compared, strict=True):
-        row |= ends_of(name, found)
-    row["algbw_gb_per_s"] = to_gb_per_s(rates.algbw_bytes_per_s) if rates else None
-    row["busbw_gb_per_s"] = to_gb_per_s(rates.busbw_bytes_per_s) if rates else None
-    return row
+    for name, passes in zip(COMPARED_FIELDS, compared, strict=True):
+        values |= ends_of(name, passes)
+    values["algbw_gb_per_s"] = to_gb_per_s(rates.algbw_bytes_per_s) if rates else None
+    values["busbw_gb_per_s"] = to_gb_per_s(rates.busbw_bytes_per_s) if rates else None
+    return values
 
 
-def listed_primitives(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the ok rows of ``results.primitives``, by primitive."""
-    return {name: [{field: row[field] for field in LISTED_FIELDS} for row in rows
+def sections(
+    rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
+    derived: Mapping[str, PrimitiveRecord],
+) -> dict[str, Any]:
+    """Return ``primitives``: the ok rows by primitive."""
+    return {"primitives": {
+        name: [{field: row[field] for field in LISTED_FIELDS} for row in rows
                    if row["primitive"] == name and row["status"] == "ok"]
-            for name in dict.fromkeys(row["primitive"] for row in rows)}
+        for name in dict.fromkeys(row["primitive"] for row in rows)}}

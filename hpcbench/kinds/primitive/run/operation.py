@@ -22,11 +22,11 @@ class PrimitiveOperation:
     def __init__(self, spec: Primitive, place: Place) -> None:
         self.name = spec.name
         self.place = place
-        found = installed().classes(spec.primitive, spec.implementation)
-        if found is None:
+        classes = installed().classes(spec.primitive, spec.implementation)
+        if classes is None:
             raise CaseError(f"{spec.implementation} of {spec.primitive} is not installed on this "
                             "rank; install the plug-in that offers it on every node")
-        inputs_path, runner_path = found
+        inputs_path, runner_path = classes
         inputs = _named(inputs_path)(spec, place)
         self._implementation: Implementation[Any] = _named(runner_path)(inputs)
         self._inputs = inputs
@@ -60,10 +60,10 @@ class PrimitiveOperation:
         return compare(self.output, self._expected)
 
 
-def _named(place: str) -> Any:
+def _named(path: str) -> Any:
     """Return the class at ``module:class``."""
-    module, _, name = place.partition(":")
+    module, _, name = path.partition(":")
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise CaseError(f"{place} cannot be loaded: {error}") from error
+        raise CaseError(f"{path} cannot be loaded: {error}") from error

@@ -18,7 +18,7 @@ from hpcbench.views.chart import (
     Bar,
     BarChart,
     BarSection,
-    HeatMapWords,
+    HeatMapCase,
     Look,
     file_name,
 )
@@ -54,14 +54,14 @@ Key = tuple[str, ...]
 Records = Mapping[str, TrainingRecord]
 
 
-def charts(items: Sequence[CaseResult], records: Records) -> Iterator[BarChart]:
+def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     """Yield the charts of the trainings that have statistics, and train: one a model and ranks."""
     groups: dict[Key, list[CaseResult]] = defaultdict(list)
     for item in items:
         if item.statistics is not None and training_of(item.case).trains:
             groups[_key(item)].append(item)
     for key, same in groups.items():
-        yield from _charts(key, same, records)
+        yield from _charts(key, same, derived)
 
 
 def _key(item: CaseResult) -> Key:
@@ -119,15 +119,11 @@ def _bar(label: str, item: CaseResult, record: TrainingRecord) -> Bar:
         whisker=pass_range(item), limit=exposure.off_s, below=exposure.only_s)
 
 
-def heat_map_words(work: Training) -> HeatMapWords:
-    """Return what is trained, and how."""
-    return HeatMapWords(
-        f"Step of {work.model} by {work.strategy}",
-        (work.dtype, options_text(work.options), model_text(work), f"batch {work.batch_size}"))
-
-
-def heat_map_order(case: Case) -> tuple[int, ...]:
-    """Return a sort key: what trains most on the most ranks is the last."""
+def heat_map_case(case: Case) -> HeatMapCase:
+    """Return what is trained, and how; what trains most on the most ranks goes first."""
     work = training_of(case)
     size = work.global_batch if work.tokens is None else work.tokens
-    return work.trains, case.world_size, size
+    return HeatMapCase(
+        f"Step of {work.model} by {work.strategy}",
+        (work.dtype, options_text(work.options), model_text(work), f"batch {work.batch_size}"),
+        order=(work.trains, case.world_size, size))

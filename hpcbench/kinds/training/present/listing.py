@@ -26,7 +26,7 @@ _OF_IMAGES = (Column("model", "model of images"), *(
         "layers", "width", "classes", "image", "parameters")))
 
 
-def training_lines() -> Iterator[Line | Table]:
+def listing() -> Iterator[Line | Table]:
     """Yield the models with their extents, and the strategies with their options."""
     yield Line("models", "title")
     yield Table("", _COLUMNS, (Group("", tuple(map(_row, MODELS))),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from hpcbench.kinds.kind import CountedCall
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, training_of
@@ -44,15 +45,12 @@ _GROUP_COLUMNS = (
 )
 
 
-def case_table(title: str, cases: Sequence[Case]) -> Table:
-    """Return a row for each case."""
-    options = telling_options(training_of(case) for case in cases)
-    rows = tuple(_case_row(case, options[training_of(case)]) for case in cases)
-    return Table(title, _CASE_COLUMNS, (Group("", rows),))
-
-
-def group_table(title: str, cases: Sequence[Case]) -> Table:
-    """Return a row for each strategy on each backend."""
+def plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+    """Return a row for each case, or for each strategy on each backend."""
+    if listed:
+        options = telling_options(training_of(case) for case in cases)
+        rows = tuple(_case_row(case, options[training_of(case)]) for case in cases)
+        return Table(title, _CASE_COLUMNS, (Group("", rows),))
     groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
     for case in cases:
         work = training_of(case)
@@ -66,15 +64,13 @@ def megabytes(count: int) -> str:
     return f"{cell_text(count, Show.MB)} MB"
 
 
-def calls_text(calls: Iterable[tuple[str, int, int]]) -> str:
+def calls_text(calls: Iterable[CountedCall]) -> str:
     """Return ``5 all_reduce (5560320 B)`` of (collective, count, bytes of all), comma-separated."""
     return ", ".join(f"{count} {name} ({size} B)"
                      for name, count, size in calls) or "no collective"
 
 
-def tried_lines(
-    work: Training, calls: Sequence[tuple[str, int, int]] | None,
-) -> Iterator[str]:
+def dry_run_lines(work: Training, calls: Sequence[CountedCall] | None) -> Iterator[str]:
     """Yield what a step called on rank 0, if it was called, and what each of its ranks will need.
     """
     if calls is not None:
@@ -95,8 +91,8 @@ def demand_lines(work: Training) -> Iterator[str]:
         whole = stage.first and stage.last
         blocks = span_text(stage.blocks)
         where = "each rank" if whole else f"the ranks with blocks {blocks}"
-        told = calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
-        yield (f"predicted for {where}: {told}; {expected.wire_bytes} B on the wire; "
+        calls = calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
+        yield (f"predicted for {where}: {calls}; {expected.wire_bytes} B on the wire; "
                f"{cell_text(expected.hardware_flops, Show.GFLOP)} GFLOP")
         memory = expected.memory
         parts = ", ".join(f"{name} {megabytes(getattr(memory, name))}" for name in (

@@ -83,7 +83,7 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
         yield f"memory = the most that any rank used ({peaks})"
 
 
-def result_table(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
+def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
     """Yield one block's table: a group of rows per model, backend, device, ranks and dtype.
 
     What was run without communication, or nothing but that, is shown in the row of its training.
@@ -182,8 +182,8 @@ def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
 
 def _compared(item: CaseResult) -> str:
     """Return what was compared with a single process."""
-    found = [str(left["parity"]["on"]) for left in item.detail.values() if "parity" in left]
-    return ", ".join(dict.fromkeys(found))
+    compared = [str(left["parity"]["on"]) for left in item.detail.values() if "parity" in left]
+    return ", ".join(dict.fromkeys(compared))
 
 
 def _standing_out(record: TrainingRecord) -> Iterator[str]:

@@ -56,20 +56,20 @@ MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype
 """Fields of each row of ``results.memory``."""
 
 
-def row_of(item: CaseResult, record: TrainingRecord) -> dict[str, Any]:
+def row(item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
     """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
-    work = training_of(item.case)
-    row: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(record.exposure),
+    work, record = training_of(item.case), record or NOTHING_KNOWN
+    values: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(record.exposure),
                            **_scaling(record.scaling)}
-    row |= {"communication": work.communication, "parity": parity_text(item, record)}
-    row |= {name: getattr(work, name) for name in (*MODEL_FIELDS, *STEP_FIELDS, "global_batch")}
+    values |= {"communication": work.communication, "parity": parity_text(item, record)}
+    values |= {name: getattr(work, name) for name in (*MODEL_FIELDS, *STEP_FIELDS, "global_batch")}
     lacked = (("hidden", "vocab", "seq_length") if work.of_images else
               ("width", "classes", "image_size"))
-    row |= dict.fromkeys(lacked)
-    row["options"] = [options_text([option]) for option in work.options]
-    row |= {MEMORY[name]: most for name, most in record.held_bytes.items() if name in MEMORY}
-    row |= {PHASES[name]: time_s for name, time_s in record.phase_s.items() if name in PHASES}
-    return row | {
+    values |= dict.fromkeys(lacked)
+    values["options"] = [options_text([option]) for option in work.options]
+    values |= {MEMORY[name]: most for name, most in record.held_bytes.items() if name in MEMORY}
+    values |= {PHASES[name]: time_s for name, time_s in record.phase_s.items() if name in PHASES}
+    return values | {
         "samples_per_second": record.samples_per_s, "tokens_per_second": record.tokens_per_s,
         "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
         "mfu": record.mfu, "hfu": record.hfu, "mfu_definition": record.mfu_definition,
@@ -88,15 +88,15 @@ def _exposure(exposure: Exposure) -> dict[str, Any]:
     return row
 
 
-def _scaling(found: ScalingRecord | None) -> dict[str, Any]:
-    if found is None:
+def _scaling(scaling: ScalingRecord | None) -> dict[str, Any]:
+    if scaling is None:
         return {}
-    return {"scaling": found.kind, "scaling_efficiency": found.efficiency,
-            "scaling_base_case": found.base_case, "scaling_base_ranks": found.base_ranks,
-            "scaling_base_samples_per_second": found.base_samples_per_s}
+    return {"scaling": scaling.kind, "scaling_efficiency": scaling.efficiency,
+            "scaling_base_case": scaling.base_case, "scaling_base_ranks": scaling.base_ranks,
+            "scaling_base_samples_per_second": scaling.base_samples_per_s}
 
 
-def training_results(
+def sections(
     rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
     derived: Mapping[str, TrainingRecord],
 ) -> dict[str, Any]:
@@ -104,20 +104,21 @@ def training_results(
 
     The first holds the ok rows by strategy, each with ``steps``, its phases rank by rank, with
     ``memory``, rank by rank, and with MFU by every definition. What did not communicate, or did
-    nothing else, is no training: it is in what is told of its training only.
+    nothing else, is no training: only the row of its training holds its numbers.
     """
     planned = [(row, item) for row, item in zip(rows, items, strict=True)
                if row["communication"] == "on"]
-    found = [(row, item) for row, item in planned if row["status"] == "ok"]
-    held = [row for row, item in found if item.memory]
-    listed = {name: [_listed(row, item, derived) for row, item in found if row["strategy"] == name]
-              for name in dict.fromkeys(row["strategy"] for row, _ in found)}
+    measured = [(row, item) for row, item in planned if row["status"] == "ok"]
+    held = [row for row, item in measured if item.memory]
+    listed = {name: [_listed(row, item, derived) for row, item in measured
+                     if row["strategy"] == name]
+              for name in dict.fromkeys(row["strategy"] for row, _ in measured)}
     missing = {}
-    if not found:
+    if not measured:
         missing["training"] = ("no case of kind training is ok" if planned else
                                "the sweep has no case of kind training")
     if not held:
-        missing["memory"] = ("no rank told what it held" if found else missing["training"])
+        missing["memory"] = ("no rank told what it held" if measured else missing["training"])
     return {"training": listed or None, "not_measured": missing,
             "memory": [{name: row[name] for name in MEMORY_FIELDS} for row in held] or None}
 

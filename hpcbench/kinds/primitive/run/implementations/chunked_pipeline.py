@@ -69,7 +69,7 @@ class Columnwise(Chunked[ColumnwiseInputs]):
             self._exchange = Exchange(inputs.place, self.to_all(self._sent), self._gathered)
 
     def run(self) -> None:
-        """Gather and multiply, in the order asked for."""
+        """Gather and multiply, in the order of the case."""
         if self.inputs.gather_first:
             self._gather_first()
         elif self.by_messages:

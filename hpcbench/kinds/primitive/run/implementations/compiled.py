@@ -58,7 +58,7 @@ class Columnwise(Compiled[ColumnwiseInputs]):
     """All-gather before the product, or after it."""
 
     def formula(self) -> Formula:
-        """Return it in the order asked for."""
+        """Return it in the order of the case."""
         calls, inputs = self.calls, self.inputs
 
         def gather_first(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -75,7 +75,7 @@ class Rowwise(Compiled[RowwiseInputs]):
     """The product, and its reduce-scatter or all-reduce."""
 
     def formula(self) -> Formula:
-        """Return it in the order asked for."""
+        """Return it in the order of the case."""
         calls, inputs = self.calls, self.inputs
 
         combined = calls.scattered if inputs.scatter else calls.reduced
@@ -90,7 +90,7 @@ class Mlp(Compiled[MlpInputs]):
     """All-gather, both products, reduce-scatter; or both products, and the all-reduce."""
 
     def formula(self) -> Formula:
-        """Return it in the order asked for."""
+        """Return it in the order of the case."""
         calls, inputs = self.calls, self.inputs
         activate: Activation = inputs.activate
 

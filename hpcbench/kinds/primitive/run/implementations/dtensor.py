@@ -58,7 +58,7 @@ class Columnwise(_OnMesh[ColumnwiseInputs]):
         self._weight = self.placed(inputs.weight, Shard(1) if sharded else Replicate())
 
     def run(self) -> None:
-        """Gather and multiply, in the order asked for."""
+        """Gather and multiply, in the order of the case."""
         if self.inputs.gather_first:
             self.output = _local(_redistributed(self._rows, Replicate()) @ self._weight)
         else:

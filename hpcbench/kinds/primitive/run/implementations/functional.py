@@ -44,7 +44,7 @@ class Columnwise(Returning[ColumnwiseInputs]):
         self._product = self.empty(rows, inputs.weight.shape[1])
 
     def run(self) -> None:
-        """Gather and multiply, in the order asked for."""
+        """Gather and multiply, in the order of the case."""
         if self.inputs.gather_first:
             whole = _gathered(self.inputs.rows, self.group)
             self.output = torch.mm(whole, self.inputs.weight, out=self._product)

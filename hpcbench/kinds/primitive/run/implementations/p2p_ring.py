@@ -71,7 +71,7 @@ class Columnwise(_Ring[ColumnwiseInputs]):
                                     pieces[self.owner(hops + 1)][piece])
 
     def run(self) -> None:
-        """Pass on and multiply, in the order asked for."""
+        """Pass on and multiply, in the order of the case."""
         if self.inputs.gather_first:
             self._gather_first()
         else:

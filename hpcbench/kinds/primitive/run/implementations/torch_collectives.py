@@ -25,7 +25,7 @@ class Columnwise(Implementation[ColumnwiseInputs]):
                          self.empty(m // self.ranks, columns))
 
     def run(self) -> None:
-        """Gather and multiply, in the order asked for."""
+        """Gather and multiply, in the order of the case."""
         if self.inputs.gather_first:
             self._gather_first()
         else:

@@ -1,0 +1,202 @@
+"""Messages between a supervisor, its template and its worker: typed here, JSON on the way.
+
+A supervisor sends a `Request` and gets an `Answer`. A template gets a `ForkRequest` and reports
+a `TemplateEvent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter
+
+from hpcbench.config.schema import Fault
+from hpcbench.launch.verdicts.verdict import Outcome
+from hpcbench.plan.case import Case, case_from_json, case_to_json
+from hpcbench.trace.clock import ClockModel
+from hpcbench.trace.schema import NO_COMMUNICATOR
+
+PlainCase = Annotated[Case, PlainSerializer(case_to_json), PlainValidator(case_from_json)]
+
+
+@dataclass(frozen=True, slots=True)
+class FactsRequest:
+    """Report what this machine has; ``tools`` are the modules and compilers to look for."""
+
+    tools: tuple[str, ...]
+    request: Literal["facts"] = "facts"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRequest:
+    """Open the store at which all workers meet, on the first free one of ``ports``."""
+
+    ports: tuple[int, ...]
+    timeout_s: float
+    request: Literal["store"] = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """Join the process group at ``address``. ``gpu`` is None for a worker without a GPU."""
+
+    address: str
+    port: int
+    rank: int
+    world_size: int
+    local_rank: int
+    local_size: int
+    gpu: int | None
+    timeout_s: float
+    request: Literal["join"] = "join"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRequest:
+    """Run a case. ``number`` tells it from all other cases of the job.
+
+    ``faults`` are those of this rank; ``clock`` is the newest model of this rank's clock;
+    ``budget_s`` and ``precision`` say when there are enough samples.
+    """
+
+    case: PlainCase
+    number: int
+    device: str
+    faults: tuple[Fault, ...]
+    clock: ClockModel
+    budget_s: float
+    precision: float
+    request: Literal["case"] = "case"
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalRequest:
+    """Set a case up and call it once, as rank 0 of a world that does not exist."""
+
+    case: PlainCase
+    request: Literal["rehearsal"] = "rehearsal"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequest:
+    """Leave the process group together with the other workers, and end."""
+
+    request: Literal["leave"] = "leave"
+
+
+Request = (FactsRequest | StoreRequest | JoinRequest | CaseRequest | RehearsalRequest
+           | LeaveRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class FactsAnswer:
+    """`backends.facts.gather_facts` of this machine."""
+
+    facts: Mapping[str, Any]
+    answer: Literal["facts"] = "facts"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAnswer:
+    """The store listens on this port."""
+
+    port: int
+    answer: Literal["store"] = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class DoneAnswer:
+    """A request without a result was carried out."""
+
+    answer: Literal["done"] = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseAnswer:
+    """What a worker reports of a case beside its samples.
+
+    ``n_wrong`` counts the wrong elements of all checks, -1 without a check; ``wrong`` describes
+    the first. ``phases`` has a list of ns for each name, with an entry for every row. ``detail``
+    is what else the operation reports, as plain JSON values.
+    """
+
+    begin_ns: int
+    end_ns: int
+    device: str
+    stop_reason: str = ""
+    communicator_ns: int = NO_COMMUNICATOR
+    n_wrong: int = -1
+    wrong: str = ""
+    phases: Mapping[str, list[int]] = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    answer: Literal["case"] = "case"
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalAnswer:
+    """How often each collective was called, and with how many bytes in total."""
+
+    calls: Mapping[str, tuple[int, int]]
+    answer: Literal["rehearsal"] = "rehearsal"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureAnswer:
+    """A request failed: how, and the first line of the error."""
+
+    outcome: Outcome
+    cause: str
+    answer: Literal["failure"] = "failure"
+
+
+Answer = FactsAnswer | StoreAnswer | DoneAnswer | CaseAnswer | RehearsalAnswer | FailureAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRequest:
+    """Fork a worker with these variables on top; a memory limit of 0 is none.
+
+    ``capacity`` is the number of rows of its shared progress.
+    """
+
+    env: Mapping[str, str]
+    memory_limit_bytes: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateReady:
+    """The template has imported torch."""
+
+    event: Literal["ready"] = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerForked:
+    """A worker was forked."""
+
+    pid: int
+    event: Literal["forked"] = "forked"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnded:
+    """A worker has ended. ``code`` is its exit code; a negative one is a signal."""
+
+    pid: int
+    code: int
+    event: Literal["ended"] = "ended"
+
+
+TemplateEvent = TemplateReady | WorkerForked | WorkerEnded
+
+_JSON = ConfigDict(ser_json_inf_nan="constants")
+REQUESTS: TypeAdapter[Request] = TypeAdapter(
+    Annotated[Request, Field(discriminator="request")], config=_JSON)
+ANSWERS: TypeAdapter[Answer] = TypeAdapter(
+    Annotated[Answer, Field(discriminator="answer")], config=_JSON)
+FORK_REQUESTS: TypeAdapter[ForkRequest] = TypeAdapter(ForkRequest)
+TEMPLATE_EVENTS: TypeAdapter[TemplateEvent] = TypeAdapter(
+    Annotated[TemplateEvent, Field(discriminator="event")])
