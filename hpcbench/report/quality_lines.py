@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results, Timing
+from hpcbench.reduce.canary_runs import CANARY_QUALITIES
+from hpcbench.reduce.results import QUALITIES, Results, Timing
 from hpcbench.reduce.totals import launch_spreads, sample_counts, start_ups
 from hpcbench.report.table_lines import table_lines
 from hpcbench.trace.schema import STOP_REASONS
