@@ -76,10 +76,10 @@ def _start_up_table(results: Results) -> Table:
 def _canary_lines(results: Results) -> Iterator[Text]:
     """Yield how the machine drifted, as the canary saw it; or that nothing tells."""
     canary = results.canary
-    asked = results.plan.config.get("measure", {}).get("canary")
+    configured = results.plan.config.get("measure", {}).get("canary")
     if canary is None:
-        if asked is not None:
-            why = "none ran" if asked else "switched off"
+        if configured is not None:
+            why = "none ran" if configured else "switched off"
             yield Text(f"canary: {why}, so whether the machine drifted is unknown")
         return
     text = f"canary {canary.label}: {plural(len(canary.runs), 'run')}"

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TypeVar
 
 from hpcbench.units import rank_list
-from hpcbench.validation.rank_report import Told
+from hpcbench.validation.rank_report import RankReport
 
 Value = TypeVar("Value")
 
@@ -58,12 +58,12 @@ def not_applicable(subject: str, why: str) -> Line:
 
 
 def by_value(
-    ranks: Iterable[Told], value: Callable[[Told], Value],
+    ranks: Iterable[RankReport], value: Callable[[RankReport], Value],
 ) -> dict[Value, list[int]]:
     """Return which ranks have which value; the one that most have comes first."""
     groups: dict[Value, list[int]] = {}
-    for told in ranks:
-        groups.setdefault(value(told), []).append(told.rank)
+    for report in ranks:
+        groups.setdefault(value(report), []).append(report.rank)
     return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import FileError
-from hpcbench.launch.folders.rank_folders import leave, own_place, sees
+from hpcbench.launch.folders.rank_folders import leave, sees, separate_folder
 from hpcbench.launch.folders.run_folder import RunFolder
 from hpcbench.trace.files import whole_file
 
@@ -98,7 +98,7 @@ def _apart(place: Path, rank: int) -> dict[str, Any]:
     """
     host, name = socket.gethostname(), f"{place.name}-{rank}"
     made = _missing(place.parent)
-    own, tried = own_place(RunFolder(place.with_name(name), name), host, rank)
+    own, tried = separate_folder(RunFolder(place.with_name(name), name), host, rank)
     if own is None:
         why = "; ".join(tried).replace(name, "RUN")
         return {"made": made, "error": f"{host} does not see {place.parent} of rank 0, and has no "

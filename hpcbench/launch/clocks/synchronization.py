@@ -18,6 +18,7 @@ from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
 from hpcbench.measure.clock_identity import clock_identity
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord
+from hpcbench.trace.typed import from_values
 
 Now = Callable[[], int]
 Trip = tuple[int, int, int]
@@ -115,11 +116,11 @@ def synchronise(
                        *_two_clocks(now_ns))
     if len(leaders) == 1:
         return found
-    patience_s = pace.timeout_s * (len(leaders).bit_length() + 2)
+    silence_limit_s = pace.timeout_s * (len(leaders).bit_length() + 2)
     if comm.rank == leader:
-        found = _Leader(comm, now_ns, pace, leaders, patience_s).compared(found)
-    told = comm.allgather(found.to_json() if comm.rank == leader else None, patience_s)
-    theirs = SyncRecord.from_json(told[leader])
+        found = _Leader(comm, now_ns, pace, leaders, silence_limit_s).compared(found)
+    records = comm.allgather(found.to_json() if comm.rank == leader else None, silence_limit_s)
+    theirs = from_values(SyncRecord, records[leader])
     local_ns, realtime_ns = _two_clocks(now_ns)
     return replace(theirs, local_ns=local_ns, realtime_ns=realtime_ns)
 
@@ -149,7 +150,7 @@ class _Leader:
     now_ns: Now
     pace: Pace
     leaders: list[int]
-    patience_s: float
+    silence_limit_s: float
 
     def compared(self, record: SyncRecord) -> SyncRecord:
         """Return the record with what was learnt from the parent, and checked against rank 0."""
@@ -164,7 +165,7 @@ class _Leader:
         for other in self.leaders[1:]:
             with self.comm.pair(other, self.pace.timeout_s) as pair:
                 pair.send(_GO_ON)
-                pair.wait(self.patience_s)  # that rank may still have children
+                pair.wait(self.silence_limit_s)  # that rank may still have children
                 _answer(pair, self.now_ns, self.pace.check_pings)
         return record
 
@@ -172,7 +173,7 @@ class _Leader:
         """Return this rank's model, from a parent who begins when its turn has come."""
         points: list[OffsetInterval] = []
         with self.comm.pair(parent, self.pace.timeout_s) as pair:
-            theirs = _received_model(pair, self.patience_s)
+            theirs = _received_model(pair, self.silence_limit_s)
             until = time.monotonic() + self.pace.limit_s
             while len(points) < self.pace.min_points or (
                     len(points) < self.pace.points and time.monotonic() < until):
@@ -193,7 +194,7 @@ class _Leader:
     def _checked(self, model: ClockModel) -> tuple[ClockModel, ClockCheck]:
         """Return the model and its distance from rank 0's clock, when that rank has time."""
         with self.comm.pair(self.leaders[0], self.pace.timeout_s) as pair:
-            pair.wait(self.patience_s)
+            pair.wait(self.silence_limit_s)
             return check_model(model, offset_interval(
                 _ping(pair, self.now_ns, self.pace.check_pings)))
 
@@ -228,11 +229,11 @@ def _send_model(pair: Pair, model: ClockModel, timeout_s: float) -> None:
         pair.wait(timeout_s)
 
 
-def _received_model(pair: Pair, patience_s: float) -> ClockModel:
+def _received_model(pair: Pair, silence_limit_s: float) -> ClockModel:
     """Return what `_send_model` sends, in its turn."""
     values = []
     for _ in range(5):
-        values.append(pair.wait(patience_s))
+        values.append(pair.wait(silence_limit_s))
         pair.send(_GO_ON)
     t_ref_ns, offset_ns, *floats = values
     slope, bound_ns, slope_bound = (_from_bits(value) for value in floats)

@@ -79,8 +79,8 @@ def judge(
 ) -> Verdict:
     """Return the verdict; every rank computes the same one from the same evidence."""
     if any(item.outcome is Outcome.HALTED for item in evidence):
-        asked = next(item for item in evidence if item.outcome is Outcome.HALTED)
-        return Verdict("not_run", asked.cause, -1)
+        halted = next(item for item in evidence if item.outcome is Outcome.HALTED)
+        return Verdict("not_run", halted.cause, -1)
     if any(item.stray for item in evidence):
         return _desync(evidence, timeout_s, planned)
     for outcome in (Outcome.DIED, Outcome.EXCEPTION):

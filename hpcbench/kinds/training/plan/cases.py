@@ -80,7 +80,7 @@ def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
     Where it is as usual, that is not named which was no choice at first: old ids remain.
     """
     usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False}
-    told = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS
+    stated = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks
             and usual.get(name) != value}
-    return {"kind": "training", **told, "options": spec.identifying(work.options)}
+    return {"kind": "training", **stated, "options": spec.identifying(work.options)}
