@@ -53,6 +53,11 @@ class Collective(Workload):
         return Call(self.collective, self.dtype, self.op, self.split, self.in_place)
 
     @property
+    def has_result(self) -> bool:
+        """Return whether data are moved; a barrier moves none."""
+        return self.traits.moves_data
+
+    @property
     def needs_all_ranks(self) -> bool:
         """Return whether each rank's result depends on every other rank's data.
 
