@@ -71,13 +71,14 @@ def run(folder: Path, given: argparse.Namespace) -> None:
 
 def timed_rank(folder: Path) -> int:
     """Be one rank of the main job, with a stop watch around its parts; rank 0 keeps the times."""
-    Team = hpcbench.launch.supervisor._Team
+    Runner = hpcbench.launch.supervisor._GenerationRunner
     spent: dict[str, list[float]] = defaultdict(list)
     for owner, name in ((MpiCommunicator, "allgather"), (MpiCommunicator, "barrier"),
                         (Journal, "append"), (SharedProgress, "rows"),
-                        (hpcbench.launch.workers.worker_group, "watch"), (Team, "_run_case")):
+                        (hpcbench.launch.workers.worker_group, "await_answer"),
+                        (Runner, "_run_case")):
         setattr(owner, name, timed(getattr(owner, name), spent[name]))
-    inner = Team._run_case
+    inner = Runner._run_case
     cases: list[dict[str, float]] = []
 
     def one_case(team: Any, case: Any) -> Any:
@@ -85,15 +86,17 @@ def timed_rank(folder: Path) -> int:
             times.clear()
         spent["report"] = []
         job = team._job
-        team._job = replace(job, report=timed(job.report, spent["report"]))
+        recorder = replace(
+            job.recorder, report=timed(job.recorder.report, spent["report"]))
+        team._job = replace(job, recorder=recorder)
         hearing = inner(team, case)
         team._job = job
         cases.append({name: sum(times) for name, times in spent.items()})
-        if job.comm.rank == 0 and len(cases) == len(job.plan.cases):
+        if job.comm.rank == 0 and len(cases) == len(job.attempt.plan.cases):
             (folder / "spent.json").write_text(json.dumps(cases))
         return hearing
 
-    Team._run_case = one_case
+    Runner._run_case = one_case
     return run_command(RunRequest(folder / "config.json", ()))
 
 
@@ -118,7 +121,7 @@ def report(folder: Path) -> bool:
     window_ms = (end_ns - begin_ns)[1:] / 1e6
     parts = {name: np.array([case[name] * 1e3 for case in cases]) for name in cases[0]}
     shown = {
-        "to the worker and back": parts["watch"] - window_ms,
+        "to the worker and back": parts["await_answer"] - window_ms,
         "agree on the verdict": parts["allgather"], "take the samples": parts["rows"],
         "journal, fdatasync": parts["append"], "all have recorded": parts["barrier"],
         "progress line": parts["report"]}

@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from link import measured_link  # noqa: E402
 
-from hpcbench.kinds.primitive.derive.partners import Comparison, compare  # noqa: E402
+from hpcbench.kinds.primitive.derive.partners import PrimitiveRecord, compare  # noqa: E402
 from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.reduce.results import CaseResult  # noqa: E402
 from hpcbench.reduce.results_file import open_results  # noqa: E402
@@ -168,7 +168,7 @@ def over_loopback(problem: Problem, cases: Sequence[CaseResult]) -> bool:
     return met
 
 
-def table(cases: Sequence[CaseResult]) -> dict[str, Comparison]:
+def table(cases: Sequence[CaseResult]) -> dict[str, PrimitiveRecord]:
     """Print a line for each case; return those that overlap."""
     found = compare(cases)
     overlapping = {}

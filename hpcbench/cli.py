@@ -16,22 +16,19 @@ import typer
 
 from hpcbench import __version__
 from hpcbench.flags import (
-    BenchmarkOption,
+    MOST_RANKS,
     ConfigArgument,
+    ConfigFlags,
     ConfigOption,
-    ItersOption,
-    LaunchesOption,
-    ModelOption,
-    ModeOption,
-    OnlyOption,
+    DryRunFlags,
     OutputOption,
-    PassesOption,
+    ResumeFlags,
+    RunFlags,
     SetOption,
-    StrategyOption,
-    WarmupOption,
+    SweepFlags,
+    grouped,
     one_config,
     overrides_of,
-    sweep_keys,
 )
 from hpcbench.launch.ranks.launcher_variables import announced_rank
 
@@ -42,8 +39,6 @@ app = typer.Typer(
     help="Benchmark collectives and training strategies of distributed deep learning under MPI.",
     epilog="Main job: mpirun -np 4 python -m hpcbench run",
 )
-
-_MOST_RANKS = 2**17  # as in config.axes, which a command imports only when it runs
 
 
 def _version(value: bool) -> None:
@@ -62,64 +57,31 @@ def _main(
 
 
 @app.command()
+@grouped
 def run(
-    config: ConfigArgument = None,
-    config_option: ConfigOption = None,
-    output: OutputOption = None,
-    benchmark: BenchmarkOption = None,
-    warmup: WarmupOption = None,
-    iters: ItersOption = None,
-    mode: ModeOption = None,
-    passes: PassesOption = None,
-    launches: LaunchesOption = None,
-    only: OnlyOption = None,
-    model: ModelOption = None,
-    strategy: StrategyOption = None,
-    assignments: SetOption = None,
-    require: Annotated[
-        Optional[list[str]],
-        typer.Option(help="A backend whose skips are failures: require. Repeatable."),
-    ] = None,
-    inline: Annotated[
-        bool, typer.Option("--inline", help="Run the worker in the MPI process, for a debugger.")
-    ] = False,
-    dry: Annotated[
-        bool, typer.Option("--dry-run", help="Set up and call every case once as rank 0, alone: "
-                           "no MPI, no communication, no measurement, no results.")
-    ] = False,
-    world_size: Annotated[
-        Optional[int], typer.Option(min=1, max=_MOST_RANKS, help="Ranks of a dry run; default 4.")
-    ] = None,
-    resume: Annotated[
-        Optional[Path], typer.Option(metavar="[DIR]", help="Go on where the run in this results "
-                                     "folder ended; begin it there if the folder is new or empty. "
-                                     "Without DIR: the newest run in output.folder.")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="With --resume: in spite of a changed plan or software, "
-                           "which the results then tell.")
-    ] = False,
+    source: ConfigFlags, output: OutputOption = None, *, sweep: SweepFlags, how: RunFlags,
+    dry_run: DryRunFlags, resuming: ResumeFlags,
 ) -> None:
     """Run the sweep on all ranks: mpirun -np 4 python -m hpcbench run."""
-    if world_size is not None and not dry:
+    world_size, resume = dry_run.world_size, resuming.resume
+    if world_size is not None and not dry_run.dry:
         raise typer.BadParameter("--world-size is for --dry-run; mpirun -np sets a run's ranks")
-    if resume is not None and (dry or output):
+    if resume is not None and (dry_run.dry or output):
         raise typer.BadParameter("--resume names the results folder; leave --dry-run and -o away")
-    if force and resume is None:
+    if resuming.force and resume is None:
         raise typer.BadParameter("--force is for --resume")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     from hpcbench.resume import RunRequest
     from hpcbench.run import run_command
 
-    path = one_config(config, config_option)
-    overrides = overrides_of({
-        **sweep_keys(benchmark, warmup, iters, mode, passes, launches, only, model, strategy),
-        "output.folder": str(output) if output else None, "require": require or None,
-        "launch.inline": inline or None}, assignments)
-    if dry:
+    path = source.path()
+    overrides = sweep.overrides(
+        output__folder=str(output) if output else None, require=how.require or None,
+        launch__inline=how.inline or None)
+    if dry_run.dry:
         _dry_run(path, overrides, world_size or 4)
     sys.stderr = sys.__stderr__
-    raise typer.Exit(run_command(RunRequest(path, overrides, resume, force)))
+    raise typer.Exit(run_command(RunRequest(path, overrides, resume, resuming.force)))
 
 
 def _dry_run(path: Path | None, overrides: list[tuple[str, object]], world_size: int) -> None:
@@ -132,36 +94,24 @@ def _dry_run(path: Path | None, overrides: list[tuple[str, object]], world_size:
 
 
 @app.command()
+@grouped
 def plan(
-    config: ConfigArgument = None,
-    config_option: ConfigOption = None,
-    world_size: Annotated[int, typer.Option(min=1, max=_MOST_RANKS, help="Ranks to plan for.")] = 4,
+    source: ConfigFlags,
+    world_size: Annotated[int, typer.Option(min=1, max=MOST_RANKS, help="Ranks to plan for.")] = 4,
     probe: Annotated[
         bool, typer.Option("--probe", help="Ask this machine, in a separate process, what it has.")
     ] = False,
     dry: Annotated[
         bool, typer.Option("--dry-run", help="Then do what run --dry-run does, which needs torch.")
     ] = False,
-    benchmark: BenchmarkOption = None,
-    warmup: WarmupOption = None,
-    iters: ItersOption = None,
-    mode: ModeOption = None,
-    passes: PassesOption = None,
-    launches: LaunchesOption = None,
-    only: OnlyOption = None,
-    model: ModelOption = None,
-    strategy: StrategyOption = None,
-    assignments: SetOption = None,
+    *, sweep: SweepFlags,
 ) -> None:
     """Print cases, order, skips and a time estimate; needs no MPI, torch or GPU."""
     from hpcbench.config.load import load_config
     from hpcbench.plan.expand import make_plan
     from hpcbench.report.console import print_plan
 
-    overrides = overrides_of(
-        sweep_keys(benchmark, warmup, iters, mode, passes, launches, only, model, strategy),
-        assignments)
-    path = one_config(config, config_option)
+    overrides, path = sweep.overrides(), source.path()
     job = make_plan(load_config(path, overrides), world_size)
     if probe:
         from hpcbench.launch.probe import resolve_here
@@ -234,12 +184,12 @@ def validate(
 
     With a sweep file also what that sweep needs. Exit code 1 if a check fails.
     """
-    from hpcbench.validation.validate import Asked, validate_command
+    from hpcbench.validation.validate import ValidationRequest, validate_command
 
     sys.stderr = sys.__stderr__
     overrides = overrides_of({"output.folder": str(output) if output else None}, assignments)
     path = one_config(config, config_option)
-    raise typer.Exit(validate_command(Asked(path, overrides, as_json, timeout)))
+    raise typer.Exit(validate_command(ValidationRequest(path, overrides, as_json, timeout)))
 
 
 @app.command(name="list")

@@ -49,7 +49,7 @@ def trials(plan: Plan, launch: Launch) -> Iterator[Trial]:
     with WorkerPool(env, SharedProgress.create(1), kinds=plan.kinds,
                     memory_limit_bytes=memory_limit_bytes(launch),
                     ready_timeout_s=launch.init_timeout_s) as pool, \
-            _Rehearsal(lambda: pool.hire(())) as rehearsal:
+            _Rehearsal(lambda: pool.start_worker(())) as rehearsal:
         for case in plan.cases:
             yield _not_tried(case) or rehearsal.trial(case)
 
@@ -76,8 +76,8 @@ def _not_tried(case: Case) -> Trial | None:
 class _Rehearsal:
     """A context manager that has a worker try cases, and replaces it when it fails."""
 
-    def __init__(self, hire: Callable[[], WorkerHandle]) -> None:
-        self._hire = hire
+    def __init__(self, start_worker: Callable[[], WorkerHandle]) -> None:
+        self._start_worker = start_worker
         self._worker: WorkerHandle | None = None
 
     def __enter__(self) -> _Rehearsal:
@@ -93,7 +93,7 @@ class _Rehearsal:
 
     def trial(self, case: Case) -> Trial:
         """Have the case set up and called once."""
-        self._worker = worker = self._worker or self._hire()
+        self._worker = worker = self._worker or self._start_worker()
         worker.send(RehearsalRequest(replace(case, workload=case.workload.rehearsed())))
         in_time = worker.wait(case.timeout_s)
         answer = worker.receive() if in_time else None

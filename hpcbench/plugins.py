@@ -75,13 +75,15 @@ if TYPE_CHECKING:
     from hpcbench.plan.options import Option as Option
     from hpcbench.plan.options import Values as Values
     from hpcbench.plan.points import COMMON_AXES as COMMON_AXES
-    from hpcbench.plan.points import Job as Job
+    from hpcbench.plan.points import PlanRequest as PlanRequest
     from hpcbench.plan.points import common_points as common_points
     from hpcbench.plan.points import listed_lengths as listed_lengths
     from hpcbench.plan.support import resolve_device as resolve_device
     from hpcbench.plan.support import unsupported as unsupported
     from hpcbench.plan.workload import Workload as Workload
     from hpcbench.reduce.results import CaseResult as CaseResult
+    from hpcbench.views import chart as chart
+    from hpcbench.views import table as table
 
 _WHERE: Mapping[str, str] = MappingProxyType({
     "config.axes": "Axis",
@@ -121,12 +123,13 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "plan.assemble": "Draft assemble",
     "plan.case": "Case",
     "plan.options": "Option Values",
-    "plan.points": "COMMON_AXES Job common_points listed_lengths",
+    "plan.points": "COMMON_AXES PlanRequest common_points listed_lengths",
     "plan.support": "resolve_device unsupported",
     "plan.workload": "Workload",
     "reduce.results": "CaseResult",
+    "views": "chart table",
 })
-"""Module, below this package -> the names that it gives."""
+"""Module or package, below this one -> the names that it gives; of a package, its modules."""
 
 
 def _modules() -> Mapping[str, str]:
@@ -139,7 +142,8 @@ def __getattr__(name: str) -> Any:
     """Import what is asked for, and nothing else. Raises AttributeError."""
     if name not in (modules := _modules()):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(modules[name]), name)
+    package = import_module(modules[name])
+    return getattr(package, name, None) or import_module(f"{modules[name]}.{name}")
 
 
 def __dir__() -> list[str]:

@@ -13,10 +13,10 @@ from hpcbench.launch.announcement import opening_lines
 from hpcbench.launch.attempt import HISTORY, PLANNED_RUN, Attempt, PlannedRun
 from hpcbench.launch.context import CaseReport, Recorder
 from hpcbench.launch.folders.opening import open_folders
-from hpcbench.launch.folders.rank_folders import Places
+from hpcbench.launch.folders.rank_folders import RankFolders
 from hpcbench.launch.folders.run_folder import RunFolder
 from hpcbench.launch.folders.sealing import collect_traces, seal_traces
-from hpcbench.launch.folders.stranded_traces import bring_leftovers
+from hpcbench.launch.folders.stranded_traces import fetch_stranded_traces
 from hpcbench.launch.machine import Machine, probe_ranks, versions
 from hpcbench.launch.measuring import measure, open_journal
 from hpcbench.launch.probe import resolve
@@ -43,7 +43,7 @@ def run(session: Session, request: RunRequest, stop: StopRequests) -> ExitCode:
         if not is_done:
             with open_journal(attempt, folders) as journal, _progress(attempt, folders) as report:
                 measure(attempt, Recorder(journal, report, folders.folder.path), pool, stop)
-    with _can_be_made_good(folders.folder):
+    with _can_be_repeated(folders.folder):
         on_all(comm, "sealing the trace",
                lambda: seal_traces(folders.own, comm.rank, measured=not is_done))
         _collect(comm, folders)
@@ -58,8 +58,8 @@ def _plan(session: Session, request: RunRequest) -> PlannedRun:
     request, comm = replace(request, inline=by_torchrun(os.environ)), session.comm
     if request.folder is not None and (
             earlier := on_root(comm, lambda: earlier_run(request))):
-        for problem in bring_leftovers(session, *earlier):
-            _complain(f"{problem}; what it holds is run again, if rank 0 has it from nowhere else")
+        for problem in fetch_stranded_traces(session, *earlier):
+            _complain(f"{problem}; its cases are run again unless rank 0 has another copy")
     return from_root(comm, PLANNED_RUN, lambda: plan_run(request, comm.size))
 
 
@@ -76,7 +76,7 @@ def _probe(
 
 
 @contextlib.contextmanager
-def _progress(attempt: Attempt, folders: Places) -> Iterator[CaseReport]:
+def _progress(attempt: Attempt, folders: RankFolders) -> Iterator[CaseReport]:
     """Give what to call after each case; only rank 0 prints."""
     if attempt.comm.rank != 0:
         yield lambda case, status, reason, seconds, launch, pass_index: None
@@ -90,9 +90,9 @@ def _progress(attempt: Attempt, folders: Places) -> Iterator[CaseReport]:
         yield progress.case_done
 
 
-def _collect(comm: Communicator, folders: Places) -> None:
+def _collect(comm: Communicator, folders: RankFolders) -> None:
     for problem in collect_traces(comm, folders):
-        _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then: "
+        _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then run: "
                   f"hpcbench reduce {folders.folder.path}")
 
 
@@ -110,12 +110,12 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder) -> int:
 
 
 @contextlib.contextmanager
-def _can_be_made_good(folder: RunFolder) -> Iterator[None]:
+def _can_be_repeated(folder: RunFolder) -> Iterator[None]:
     """Add to an error after the last case what is left to do once its cause is mended."""
     try:
         yield
     except AgreedError as error:
-        raise AgreedError(f"{error}\n  all cases were recorded; mend this, then: "
+        raise AgreedError(f"{error}\n  All cases were recorded. Fix this, then run: "
                           f"hpcbench reduce {folder.path}", error.exit_code) from error
 
 
@@ -146,8 +146,8 @@ def _end_alone(comm: Communicator | None, message: str, code: ExitCode) -> int:
         if announced_rank(os.environ) == 0:
             _complain(message)
     else:
-        _complain(f"rank {comm.rank}: {message}\n  every rank is ended; what was acknowledged is "
-                  "on disk: hpcbench reduce FOLDER")
+        _complain(f"rank {comm.rank}: {message}\n  All ranks are ended. The recorded cases are on "
+                  "disk; to see them, run: hpcbench reduce FOLDER")
         if comm.size > 1:
             comm.abort(int(code))
     return int(code)

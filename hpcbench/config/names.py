@@ -29,6 +29,16 @@ MODES = ("isolated", "pipelined", "barrier_start")
 ORDERS = ("shuffled", "planned")
 FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "slow_samples", "wrong",
           "desync", "teardown")
+PASSED_ENV = (
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TERM",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME",
+    "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "XDG_*",
+    "OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "MALLOC_*", "THP_*",
+    "CUDA_*", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_*",
+    "NCCL_*", "RCCL_*", "UCC_*", "UCX_*", "GLOO_*", "FI_*", "TORCH_*", "PYTORCH_*", "TRITON_*",
+    "TORCHINDUCTOR_*", "CC", "CXX", "HPCBENCH_*",
+)
+"""Shell patterns of the variables that workers inherit; ``launch.pass_env`` adds to them."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

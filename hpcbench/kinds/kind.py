@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hpcbench.operations.operation import AnyOperation
     from hpcbench.operations.place import Place
     from hpcbench.plan.case import Case
-    from hpcbench.plan.points import Job
+    from hpcbench.plan.points import PlanRequest
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.checks import Problem
     from hpcbench.reduce.results import CaseResult
@@ -44,7 +44,7 @@ class Planner(ABC):
         """Return the number of values of each axis but ``env``, without writing the product out."""
 
     @abstractmethod
-    def cases(self, title: str, block: Block, job: Job) -> Iterator[Case]:
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point. Raises ConfigError that lists every unknown name."""
 
     @abstractmethod
@@ -125,22 +125,25 @@ class Presenter(Generic[W, R]):
     Whatever a kind does not present itself is shown as of any kind. ``derived`` are the kind's
     records by case id. ``fields`` names the columns that the kind adds to summary.csv;
     ``ranks_word`` stands before the number of ranks in short lines. ``W`` is the kind's workload,
-    ``R`` its record.
+    ``R`` its record. ``problem`` says why a plug-in's own presenter is not there.
     """
 
     fields: tuple[str, ...] = ()
     ranks_word = "ranks"
 
+    def __init__(self, problem: str = "") -> None:
+        self.problem = problem
+
     def listing(self) -> Iterable[Line | Table]:
         """Yield what `hpcbench list` says of the kind: what can be measured."""
         return ()
 
-    def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+    def plan_table(self, title: str, cases: Sequence[Case], *, listed: bool) -> Table | None:
         """Return the cases of a block: ``listed`` one by one, else a row for cases that are alike.
-        """
-        from hpcbench.views.generic import plan_table
 
-        return plan_table(title, cases)
+        None: as those of any kind.
+        """
+        return None
 
     def dry_run_lines(self, work: W, calls: Sequence[CountedCall] | None) -> Iterable[str]:
         """Yield what is known of a case that was tried; ``calls`` are rank 0's, if it was called.
@@ -167,11 +170,9 @@ class Presenter(Generic[W, R]):
 
     def tables(
         self, title: str, items: Sequence[CaseResult], derived: Mapping[str, R],
-    ) -> Iterable[Table]:
-        """Yield the tables of one block's results."""
-        from hpcbench.views.generic import result_tables
-
-        return result_tables(title, items)
+    ) -> Iterable[Table] | None:
+        """Return the tables of one block's results; None: as those of any kind."""
+        return None
 
     def overviews(
         self, items: Sequence[CaseResult], derived: Mapping[str, R],
@@ -255,8 +256,11 @@ class KindSpec:
             return Deriver()
 
     def presenter(self) -> Presenter[Any, Any]:
-        """Return a new presenter. Raises PluginError if a plug-in's cannot be imported."""
-        return self._load(self.presenter_path)()  # type: ignore[no-any-return]
+        """Return a new presenter."""
+        try:
+            return self._load(self.presenter_path)()  # type: ignore[no-any-return]
+        except PluginError as error:
+            return Presenter(str(error))
 
     def _load(self, path: str) -> Any:
         """Return what a path names. Raises PluginError if a plug-in's module is at fault."""
@@ -280,21 +284,6 @@ class _UnusableRunner(Runner):
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
         """Raise PluginError."""
         raise PluginError(self._problem)
-
-
-class UnusablePresenter(Presenter[Any, Any]):
-    """Stands for the presenter of a plug-in that cannot be imported, and says why it cannot."""
-
-    def __init__(self, problem: str) -> None:
-        self._problem = problem
-
-    def tables(
-        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, Any],
-    ) -> Iterable[Table]:
-        """Yield what every case has, and the reason below it."""
-        from hpcbench.views.generic import result_tables
-
-        return result_tables(title, items, self._problem)
 
 
 def _load(path: str) -> Any:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import hpcbench.kinds
 from hpcbench.entry_points import offers
-from hpcbench.errors import PluginError
-from hpcbench.kinds.kind import KindSpec, Planner, Presenter, UnusablePresenter
+from hpcbench.kinds.kind import KindSpec, Planner, Presenter
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case
@@ -74,12 +73,8 @@ def planner_of(case: Case) -> Planner:
 
 @cache
 def presenter_of(kind: str) -> Presenter[Any, Any]:
-    """Return the presenter of a kind; what shows any case where the kind has none that works."""
-    spec = kinds().get(kind)
-    try:
-        return spec.presenter() if spec else Presenter()
-    except PluginError as error:
-        return UnusablePresenter(str(error))
+    """Return the presenter of a kind; of one that is not installed what presents any kind."""
+    return kinds()[kind].presenter() if kind in kinds() else Presenter()
 
 
 def kind_aliases() -> dict[str, str]:

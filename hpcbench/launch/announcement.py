@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from hpcbench import __version__
 from hpcbench.launch.attempt import Attempt
-from hpcbench.launch.folders.rank_folders import Places, told_apart
+from hpcbench.launch.folders.rank_folders import RankFolders, separate_folder_lines
 from hpcbench.launch.ranks.launcher_variables import by_torchrun
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -15,14 +15,14 @@ from hpcbench.plan.order import INLINE_BACKENDS
 _STARTED_BY_TORCHRUN = " (torchrun; with mpirun or srun they are isolated)"
 
 
-def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: Places) -> Iterator[str]:
+def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
     """Yield how much is run on what, where the results go, and what the user should know."""
     history, config = attempt.history, attempt.config
     yield (f"hpcbench {__version__}: {attempt.comm.size} rank(s) on "
            f"{len(attempt.topology.nodes)} node(s), {len(todo)} cases to run, "
            f"{len(attempt.resolution.skips)} cannot run here")
     yield f"results in {folders.folder.path}"
-    yield from told_apart(folders)
+    yield from separate_folder_lines(folders)
     if history.attempt:
         yield (f"attempt {history.attempt} at this run: {len(history.finished)} runs of cases "
                "were done before and are not repeated")

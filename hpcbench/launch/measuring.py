@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hpcbench.launch.attempt import Attempt
 from hpcbench.launch.clocks.synchronization import Clocks
 from hpcbench.launch.context import Recorder, SupervisorContext
-from hpcbench.launch.folders.rank_folders import Places
+from hpcbench.launch.folders.rank_folders import RankFolders
 from hpcbench.launch.ranks.agreement import on_all
 from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.setup import header, job_canary, job_rendezvous
@@ -22,7 +22,7 @@ from hpcbench.trace.source import APART_NOTE, END_NOTE, RESUMED_NOTE, STOPPED_NO
 
 
 @contextlib.contextmanager
-def open_journal(attempt: Attempt, folders: Places) -> Iterator[Journal]:
+def open_journal(attempt: Attempt, folders: RankFolders) -> Iterator[Journal]:
     """Give this rank's journal, opened on all ranks or on none. Collective."""
     opened: list[Journal] = []
     rank = attempt.comm.rank
@@ -35,7 +35,7 @@ def open_journal(attempt: Attempt, folders: Places) -> Iterator[Journal]:
         yield journal
 
 
-def _note_beginning(attempt: Attempt, folders: Places, journal: Journal) -> None:
+def _note_beginning(attempt: Attempt, folders: RankFolders, journal: Journal) -> None:
     """Note which ranks write elsewhere, and what the attempt goes on with."""
     if folders.apart:
         journal.note(APART_NOTE, {str(rank): place for rank, place in folders.apart.items()})

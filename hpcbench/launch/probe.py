@@ -107,10 +107,10 @@ def _lacks(case: Case, call: Call, ranks: Sequence[RankFacts]) -> str | None:
     if case.backend != "gloo":
         return None
     uneven = call.collective == "reduce_scatter" and call.split != "even"
-    asked = (["gloo_without_avg"] if call.op == "avg" else []) + (
+    missing = (["gloo_without_avg"] if call.op == "avg" else []) + (
         ["gloo_without_reduce_scatter"] if uneven else [])
     for rank in ranks:
-        for name in asked:
+        for name in missing:
             if reason := rank.facts[name]:
                 return f"torch {rank.facts['versions']['torch']}: {reason}"
     return None

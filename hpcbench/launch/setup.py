@@ -13,7 +13,7 @@ from hpcbench.launch.attempt import Attempt, PlannedRun
 from hpcbench.launch.machine import versions
 from hpcbench.launch.probe import resolve
 from hpcbench.launch.ranks.session import Topology
-from hpcbench.launch.verdicts.network_state import Seat
+from hpcbench.launch.verdicts.network_state import RankLocation
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.launch.workers.worker_group import Rendezvous
 from hpcbench.launch.workers.worker_pool import WorkerPool
@@ -76,7 +76,7 @@ def job_rendezvous(attempt: Attempt) -> Rendezvous:
         # the supervisors' deadline comes first, so that stacks show where a hang is; inline
         # nothing but the group's own timeout can end a call that waits for a failed rank
         group_timeout_s=longest + (0.0 if launch.inline else _GROUP_TIMEOUT_MARGIN_S),
-        seat=Seat(attempt.machine.hosts[topology.rank], network.interface))
+        location=RankLocation(attempt.machine.hosts[topology.rank], network.interface))
 
 
 def job_canary(attempt: Attempt) -> Case | None:

@@ -1,4 +1,4 @@
-"""What a supervisor does: for every case have the workers run it, agree, and put it on disk.
+"""A supervisor has the workers run every case, agrees with the others, and records the case.
 
 A case is acknowledged when its record is on disk on every member rank and all know that.
 """
@@ -15,11 +15,17 @@ from hpcbench.config.schema import Fault
 from hpcbench.launch.attempt import Attempt
 from hpcbench.launch.context import SupervisorContext
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms
-from hpcbench.launch.recording import canary_note, heard, record
-from hpcbench.launch.verdicts.final_case import LastCase, give_up, guard
+from hpcbench.launch.recording import CaseRun, canary_note, case_record, unmeasured_record
+from hpcbench.launch.verdicts.final_case import FinalCase, end_with_case, guard
 from hpcbench.launch.workers.inline_worker import InlineWorker
 from hpcbench.launch.workers.messages import CaseRequest
-from hpcbench.launch.workers.worker_group import Crew, Guard, Hearing, NoAgreement
+from hpcbench.launch.workers.worker_group import (
+    CaseHooks,
+    CaseOutcome,
+    Guard,
+    NoAgreement,
+    WorkerGroup,
+)
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.plan.case import Case
@@ -52,7 +58,7 @@ def supervise(job: SupervisorContext, pool: WorkerPool) -> str:
             if not attempt.history.left(generation.cases, turn):
                 continue
             size = generation.world_size
-            stop = stop or _run_generation(job, pool, _Shift(
+            stop = stop or _run_generation(job, pool, _GenerationRun(
                 generation, turn, members[size], comms.get(size), started * _NUMBERS))
             started += 1
     if not stop:
@@ -80,7 +86,7 @@ def _record_skips(job: SupervisorContext) -> None:
             continue
         if case.case_id in attempt.resolution.skips:
             left = left[:1]
-        records += [record(case, turn, *verdict, attempt=history.attempt) for turn in left]
+        records += [unmeasured_record(case, turn, history.attempt, *verdict) for turn in left]
     job.journal.append(*records)
 
 
@@ -97,7 +103,7 @@ def _not_run_here(attempt: Attempt, case: Case) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shift:
+class _GenerationRun:
     """One generation in one pass: who takes part, and the first number its cases get."""
 
     generation: Generation
@@ -107,58 +113,59 @@ class _Shift:
     first_number: int
 
 
-def _run_generation(job: SupervisorContext, pool: WorkerPool, shift: _Shift) -> str:
+def _run_generation(job: SupervisorContext, pool: WorkerPool, run: _GenerationRun) -> str:
     """Run the cases that share workers; return the agreed signal to stop, or ""."""
     stop = ""
-    if shift.members is not None:
-        team = _Team(job, pool, shift, shift.members)
+    if run.members is not None:
+        runner = _GenerationRunner(job, pool, run, run.members)
         try:
-            stop = team.run_all()
+            stop = runner.run_all()
         finally:
-            team.crew.dismiss()
-    pause = {} if shift.members is not None else {"pause_s": IDLE_PAUSE_S}
+            runner.workers.dismiss()
+    pause = {} if run.members is not None else {"pause_s": IDLE_PAUSE_S}
     agreed: str = job.comm.bcast(stop, **pause)
     return agreed
 
 
-class _Team:
-    """The crew of one generation in one pass, and what it has done so far."""
+class _GenerationRunner:
+    """The workers of one generation in one pass, and what it has done so far."""
 
     def __init__(
-        self, job: SupervisorContext, pool: WorkerPool, shift: _Shift, members: Communicator,
+        self, job: SupervisorContext, pool: WorkerPool, run: _GenerationRun,
+        members: Communicator,
     ) -> None:
         self._job = job
-        self._shift = shift
+        self._run = run
         self._members = members
-        self._number = shift.first_number
+        self._number = run.first_number
         self._position = 0
         self._canary_at = -_CANARY_S
         self._budget_s = job.attempt.run_budget_s()
-        whole = members.size == job.comm.size and not shift.generation.inline
+        whole = members.size == job.comm.size and not run.generation.inline
         self._canary = job.canary if whole else None
-        self.crew = Crew(
-            members, _hiring(job, pool, shift), job.rendezvous, job.stop,
-            guard=_guard(job, shift), due=self._due, patient=job.inline)
+        self.workers = WorkerGroup(
+            members, _worker_starter(job, pool, run), job.rendezvous, job.stop,
+            CaseHooks(_guard(job, run), self._due), unbounded=job.inline)
 
     def run_all(self) -> str:
         """Run the generation's cases in this pass's order, a canary at either end."""
-        measure, turn = self._job.attempt.config.measure, self._shift.turn
+        measure, turn = self._job.attempt.config.measure, self._run.turn
         if self._members.bcast(self._clocks_due()):  # of ranks that have not run for long
             self._job.clocks.sync(self._members)
         stop = self._run_canary()
-        order = shuffled(self._shift.generation.cases, measure.order, measure.seed,
+        order = shuffled(self._run.generation.cases, measure.order, measure.seed,
                          turn.number)
         for case in self._job.attempt.history.left(order, turn):
             if stop:
                 break
-            hearing = self._run_case(case)
-            stop = hearing.stop
-            if "clock" in hearing.due and not stop:
+            outcome = self._run_case(case)
+            stop = outcome.stop
+            if "clock" in outcome.due and not stop:
                 self._job.clocks.sync(self._members)
-            if "canary" in hearing.due and not stop:
+            if "canary" in outcome.due and not stop:
                 stop = self._run_canary()
         stop = stop or self._run_canary()
-        if ended := self.crew.close():
+        if ended := self.workers.close():
             self._job.journal.note(TEARDOWN_NOTE, {
                 "ended": ended, "launch": turn.launch, "pass_index": turn.pass_index})
         return stop
@@ -171,53 +178,52 @@ class _Team:
     def _clocks_due(self) -> bool:
         return self._job.clocks.due(self._members.size)
 
-    def _run_case(self, case: Case) -> Hearing:
+    def _run_case(self, case: Case) -> CaseOutcome:
         """Run one case, record it, and wait until all members have."""
         job, members = self._job, self._members
         began_ns, began = time.perf_counter_ns(), time.monotonic()
         if job.comm.rank == 0:
             job.journal.mark(BEGIN_NOTE, RunKey(
-                case.case_id, self._shift.turn.launch, self._shift.turn.pass_index)._asdict())
+                case.case_id, self._run.turn.launch, self._run.turn.pass_index)._asdict())
         faults = tuple(fault for fault in job.attempt.config.fault
                        if fault.rank == members.rank and _matches(fault.case, case))
-        hearing = self._heard(self._request(
+        outcome = self._agreed_outcome(self._request(
             case, job.attempt.resolution.devices[case.case_id], faults))
-        window = (began_ns, time.perf_counter_ns())
-        job.journal.append(heard(
-            case, self._shift.turn, self._position, hearing, self.crew.rows(), window,
-            job.attempt.history.attempt))
+        run = CaseRun(case, self._run.turn, job.attempt.history.attempt, self._position,
+                      began_ns, time.perf_counter_ns())
+        job.journal.append(case_record(run, outcome, self.workers.rows()))
         self._position += 1
         members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
         job.recorder.report(
-            case, hearing.verdict.status, hearing.verdict.reason, time.monotonic() - began,
-            self._shift.turn.launch, self._shift.turn.pass_index)
-        return hearing
+            case, outcome.verdict.status, outcome.verdict.reason, time.monotonic() - began,
+            self._run.turn.launch, self._run.turn.pass_index)
+        return outcome
 
     def _run_canary(self) -> str:
-        """Run the canary, if there is one, and note it; return a wish to stop.
+        """Run the canary, if there is one, and note it; return the signal to stop, or "".
 
-        One that was not ok is not run again in this pass of the generation: it would cost new
-        workers each time, and is a finding already.
+        A canary that was not ok is not run again in this pass of the generation. It is a
+        finding already, and would cost new workers each time.
         """
         if (canary := self._canary) is None:
             return ""
-        hearing = self._heard(self._request(canary, "cpu"))
+        outcome = self._agreed_outcome(self._request(canary, "cpu"))
         self._job.journal.note("canary", canary_note(
-            canary, self._shift.turn, hearing, self.crew.rows()))
+            canary, self._run.turn, outcome, self.workers.rows()))
         self._canary_at = time.monotonic()
-        if hearing.verdict.status != "ok":
+        if outcome.verdict.status != "ok":
             self._canary = None
-        return hearing.stop
+        return outcome.stop
 
-    def _heard(self, request: CaseRequest) -> Hearing:
-        """Have the crew run a case; end the job if the supervisors cannot agree on how it ended."""
+    def _agreed_outcome(self, request: CaseRequest) -> CaseOutcome:
+        """Have the workers run a case; end the job if supervisors cannot agree on how it ended."""
         began_ns = time.perf_counter_ns()
         try:
-            return self.crew.run(request)
+            return self.workers.run(request)
         except NoAgreement as lost:
-            give_up(self._job, LastCase(
-                request.case, self._shift.turn, began_ns, self._members, lost.evidence,
-                self.crew.rows(), f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
+            end_with_case(self._job, FinalCase(
+                request.case, self._run.turn, began_ns, self._members, lost.evidence,
+                self.workers.rows(), f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
             raise
 
     def _request(self, case: Case, device: str, faults: tuple[Fault, ...] = ()) -> CaseRequest:
@@ -229,19 +235,21 @@ class _Team:
             self._job.attempt.config.measure.precision)
 
 
-def _hiring(job: SupervisorContext, pool: WorkerPool, shift: _Shift) -> Callable[[], WorkerHandle]:
-    generation = shift.generation
+def _worker_starter(
+    job: SupervisorContext, pool: WorkerPool, run: _GenerationRun,
+) -> Callable[[], WorkerHandle]:
+    generation = run.generation
     variables = (*job.attempt.machine.socket_env().items(), *generation.env)
     if job.inline or generation.inline:
-        return lambda: InlineWorker(variables, pool.progress, shift.comms)
-    return lambda: pool.hire(variables)
+        return lambda: InlineWorker(variables, pool.progress, run.comms)
+    return lambda: pool.start_worker(variables)
 
 
-def _guard(job: SupervisorContext, shift: _Shift) -> Guard:
+def _guard(job: SupervisorContext, run: _GenerationRun) -> Guard:
     """Return the watchdog of cases that cannot be isolated; under --inline a debugger may wait."""
-    if not shift.generation.inline or shift.comms is None or job.inline:
+    if not run.generation.inline or run.comms is None or job.inline:
         return lambda worker, case: contextlib.nullcontext()
-    return guard(job, shift.comms, shift.turn)
+    return guard(job, run.comms, run.turn)
 
 
 def _matches(pattern: str, case: Case) -> bool:

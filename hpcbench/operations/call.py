@@ -13,13 +13,14 @@ class Call:
     """A collective with its dtype, its reduction and how it divides the data.
 
     ``op`` is None where the collective reduces nothing. ``split`` is a value of the axis of that
-    name (docs/method.md).
+    name (docs/method.md). ``in_place`` is None where the workload does not choose the form.
     """
 
     collective: str
     dtype: str
     op: str | None
     split: str = "even"
+    in_place: bool | None = None
 
 
 def calls_of(names: Iterable[str], dtype: str, split: str = "even") -> tuple[Call, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from hpcbench.config.block import Block
 from hpcbench.config.schema import Config, Hardware
 from hpcbench.plan.case import Case, case_id
-from hpcbench.plan.points import Job, Point
+from hpcbench.plan.points import PlanRequest, Point
 from hpcbench.plan.support import BACKEND_TRAITS, needs
 from hpcbench.plan.workload import Workload
 
@@ -32,7 +32,7 @@ class Draft:
 
 
 def assemble(
-    title: str, block: Block, job: Job, point: Point, draft: Draft,
+    title: str, block: Block, job: PlanRequest, point: Point, draft: Draft,
 ) -> Case:
     """Return the case of a point."""
     config = job.config

@@ -19,7 +19,7 @@ from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.estimate import case_budget_s, setup_s, within_timeout_s
 from hpcbench.plan.order import ordered
-from hpcbench.plan.points import Job, refuse_huge
+from hpcbench.plan.points import PlanRequest, refuse_huge
 
 
 def make_plan(config: Config, world_size: int) -> Plan:
@@ -33,7 +33,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
     planners = {kind: kinds()[kind].planner() for kind in {block.kind for _, block in blocks}}
     refuse_huge([(planners[block.kind], block) for _, block in blocks], config)
     every = [case for title, block in blocks
-             for case in planners[block.kind].cases(title, block, Job(config, world_size))]
+             for case in planners[block.kind].cases(title, block, PlanRequest(config, world_size))]
     distinct = _distinct(every, planners)
     kept = ordered(_matching(_selected(distinct, config), config.only))
     cases = tuple(replace(case, index=index)

@@ -22,8 +22,8 @@ COMMON_AXES = ("dtype", "backend", "device", "world_size", "mode", "warmup", "it
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What cases are planned for."""
+class PlanRequest:
+    """What a plan is asked for: the configuration, and the number of ranks."""
 
     config: Config
     world_size: int
@@ -76,7 +76,7 @@ class CommonPoint(NamedTuple):
     wakeup_s: float
 
 
-def common_points(block: Block, job: Job) -> Iterator[CommonPoint]:
+def common_points(block: Block, job: PlanRequest) -> Iterator[CommonPoint]:
     """Yield the points of the common axes; ``all`` becomes the job's world size."""
     measure = job.config.measure
     variables = product(*([(name, value) for value in block.env[name]]

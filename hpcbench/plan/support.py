@@ -7,11 +7,12 @@ only the machine can tell (is nccl there?) is in ``needs``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from hpcbench.config.names import DTYPES, FLOATING_DTYPES, OPS
+from hpcbench.operations.call import Call
 from hpcbench.operations.collectives import CollectiveSpec, collective_spec
 
 
@@ -83,25 +84,37 @@ def needs(backend: str, device: str) -> tuple[str, ...]:
     return BACKEND_TRAITS[backend].needs + (("cuda",) if device == "cuda" else ())
 
 
-def unsupported(
-    backend: str, device: str, collective: str, dtype: str, op: str | None, in_place: bool | None,
-    split: str = "even",
-) -> str | None:
-    """Return why the backend cannot do this anywhere, or None if nothing is known against it."""
-    traits, spec = BACKEND_TRAITS[backend], collective_spec(collective)
+def unfit_world(backend: str, ranks: int, job_size: int) -> str | None:
+    """Return why a case cannot run on so many ranks of a job of ``job_size``, or None."""
+    if ranks > job_size:
+        return f"world_size {ranks} is more than the job's {job_size} ranks"
+    return f"{backend} makes no group of {ranks} rank" if ranks < BACKEND_TRAITS[
+        backend].min_world_size else None
+
+
+def unsupported(backend: str, device: str, calls: Iterable[Call]) -> str | None:
+    """Return why the backend cannot make these calls anywhere, or None if nothing is known."""
+    traits = BACKEND_TRAITS[backend]
     if device not in traits.devices:
         return f"{backend} does not run on {device}, only on {' or '.join(traits.devices)}"
+    reasons = (_unsupported_call(backend, device, call) for call in calls)
+    return next((reason for reason in reasons if reason), None)
+
+
+def _unsupported_call(backend: str, device: str, call: Call) -> str | None:
+    traits, spec = BACKEND_TRAITS[backend], collective_spec(call.collective)
+    forms, name = spec.in_place, call.collective
     if reason := _absent(backend, device, spec):
         return reason
-    if dtype not in traits.dtypes or (op is not None and op not in traits.ops):
-        return f"{backend} has no {op or collective} of {dtype}"
-    if op == "avg" and dtype not in FLOATING_DTYPES:
-        return f"avg is defined for floating dtypes only, not for {dtype}"
-    if in_place is not None and spec.in_place is not None and in_place not in spec.in_place:
-        return f"{collective} has no {'in-place' if in_place else 'out-of-place'} form"
-    if in_place and collective in traits.not_in_place:
-        return f"{backend} has no in-place {collective}"
-    return None if split == "even" else _uneven(backend, collective, in_place)
+    if call.dtype not in traits.dtypes or (call.op is not None and call.op not in traits.ops):
+        return f"{backend} has no {call.op or name} of {call.dtype}"
+    if call.op == "avg" and call.dtype not in FLOATING_DTYPES:
+        return f"avg is defined for floating dtypes only, not for {call.dtype}"
+    if call.in_place is not None and forms is not None and call.in_place not in forms:
+        return f"{name} has no {'in-place' if call.in_place else 'out-of-place'} form"
+    if call.in_place and name in traits.not_in_place:
+        return f"{backend} has no in-place {name}"
+    return None if call.split == "even" else _uneven(backend, call)
 
 
 def _absent(backend: str, device: str, spec: CollectiveSpec) -> str | None:
@@ -119,8 +132,8 @@ def _absent(backend: str, device: str, spec: CollectiveSpec) -> str | None:
                  for name in spec.calls if (name, device) in excluded), None)
 
 
-def _uneven(backend: str, collective: str, in_place: bool | None) -> str | None:
+def _uneven(backend: str, call: Call) -> str | None:
     """Return why the parts cannot differ in size, or None."""
-    if reason := dict(BACKEND_TRAITS[backend].even_only).get(collective):
-        return f"{backend} has no uneven {collective}: {reason}"
-    return f"uneven {collective} has no in-place form" if in_place else None
+    if reason := dict(BACKEND_TRAITS[backend].even_only).get(call.collective):
+        return f"{backend} has no uneven {call.collective}: {reason}"
+    return f"uneven {call.collective} has no in-place form" if call.in_place else None

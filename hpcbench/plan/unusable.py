@@ -9,7 +9,7 @@ from hpcbench.config.block import Block
 from hpcbench.config.schema import Config
 from hpcbench.kinds.kind import Planner
 from hpcbench.plan.case import Case, case_id
-from hpcbench.plan.points import Job
+from hpcbench.plan.points import PlanRequest
 from hpcbench.plan.workload import UnknownWorkload
 
 
@@ -24,7 +24,7 @@ class UnusablePlanner(Planner):
         """Return no axis: which of the block's keys are axes is unknown."""
         return {}
 
-    def cases(self, title: str, block: Block, job: Job) -> Iterator[Case]:
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the one case that stands for all points of the block."""
         keys = block.model_dump(mode="json", exclude=set(Block.model_fields))
         identity = block.model_dump(mode="json", exclude={"name"})

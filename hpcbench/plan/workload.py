@@ -64,6 +64,11 @@ class Workload(ABC):
         return False
 
     @property
+    def has_result(self) -> bool:
+        """Return whether a call leaves a result that can be checked."""
+        return True
+
+    @property
     def needs_all_ranks(self) -> bool:
         """Return whether no rank can end a call before all ranks have begun it."""
         return False

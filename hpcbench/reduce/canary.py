@@ -10,7 +10,8 @@ import numpy as np
 
 from hpcbench.plan.canary import planned_canary
 from hpcbench.plan.case import CANARY_ID
-from hpcbench.reduce.results import Canary, CanaryRun, Finding
+from hpcbench.reduce.canary_runs import Canary, CanaryRun
+from hpcbench.reduce.results import Finding
 from hpcbench.reduce.timing import summarise
 from hpcbench.trace.container import expected_content
 from hpcbench.trace.source import TraceSource

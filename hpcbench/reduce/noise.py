@@ -11,6 +11,7 @@ from hpcbench.reduce.results import Finding
 from hpcbench.trace.noise import NOISE_NOTE, Noise
 from hpcbench.trace.schema import Header
 from hpcbench.trace.source import TraceSource
+from hpcbench.trace.typed import from_values
 
 NOISY_RANK = 0.005
 """A rank is noisy from 0.5 % stolen time on: half of the 1 % to which the median of a case is
@@ -26,7 +27,7 @@ def noise_by_rank(sources: Mapping[int, TraceSource]) -> dict[int, Noise]:
     """Return each rank's first noise check, of the ranks that made one."""
     notes = {rank: next((note.data for note in source.notes if note.kind == NOISE_NOTE), None)
              for rank, source in sources.items()}
-    return {rank: Noise.from_json(data["detours"]) for rank, data in notes.items() if data}
+    return {rank: from_values(Noise, data["detours"]) for rank, data in notes.items() if data}
 
 
 def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ def with_records(results: Results, file: h5py.File | None = None) -> Results:
             stored = None if file is None else _read(file, kind, items, deriver)
             derived[kind] = _derive(deriver, items, hardware) if stored is None else stored
         except Exception as error:  # of a plug-in: it must not cost the results of the run
-            missing[kind] = f"its records cannot be derived ({type(error).__name__}: {error})"
+            missing[kind] = f"has records that cannot be derived ({type(error).__name__}: {error})"
     return replace(results, derived=derived, missing_kinds=missing)
 
 
@@ -110,4 +110,4 @@ def _by_kind(cases: Sequence[CaseResult]) -> dict[str, list[CaseResult]]:
 
 def _not_installed(kind: str) -> str:
     reason = broken_kinds().get(kind)
-    return "it is not installed here" if reason is None else f"it cannot be loaded ({reason})"
+    return "is not installed here" if reason is None else f"cannot be loaded ({reason})"

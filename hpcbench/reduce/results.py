@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.canary_runs import Canary
 
 SCHEMA_VERSION = 2
 FOLDS = {
@@ -205,50 +206,6 @@ class Finding:
     code: str
     scope: str
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryRun:
-    """One run of the canary: the times of its samples, folded by ``local_max``.
-
-    ``since_start_s`` counts from the first run, on rank 0's clock. ``ci_low_s`` and ``ci_high_s``
-    are the 95 % confidence interval of the median, None where n < 6.
-    """
-
-    launch: int
-    pass_index: int
-    since_start_s: float
-    n: int
-    median_s: float
-    ci_low_s: float | None
-    ci_high_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Canary:
-    """One small case that was measured again and again: how the machine changed meanwhile.
-
-    Attributes:
-        label: what it is.
-        runs: its runs that were ok on all ranks, in order.
-        n_not_ok: runs that were not.
-        drift: median of the last run over that of the first, less 1; None below two runs.
-        quality: ("drifting",) if the drift is more than 3 % either way and the two confidence
-            intervals have no time in common, else ().
-    """
-
-    label: str
-    runs: tuple[CanaryRun, ...]
-    n_not_ok: int
-    drift: float | None
-    quality: tuple[str, ...]
-
-
-CANARY_QUALITIES = {
-    "drifting": "the canary changed by more than 3 % from its first run to its last, and by "
-                "more than runs usually differ",
-}
-"""Word -> what it says of the whole run (docs/method.md)."""
 
 
 @dataclass(frozen=True, slots=True)

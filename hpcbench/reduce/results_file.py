@@ -44,22 +44,18 @@ import numpy.typing as npt
 
 from hpcbench.errors import FileError
 from hpcbench.plan.case import Case
+from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.phase_table import NOWHERE, PhaseTable, read_phases, read_places
 from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
-    Arrival,
-    Canary,
-    CanaryRun,
     CaseResult,
     CaseSamples,
     Clocks,
     Finding,
-    Phase,
     Results,
     RunInfo,
     Statistics,
-    Steps,
     Timing,
 )
 from hpcbench.trace.clock import SyncRecord
@@ -82,6 +78,7 @@ from hpcbench.trace.schema import (
     SAMPLE_UNITS,
 )
 from hpcbench.trace.source import plan_from_text, plan_to_text
+from hpcbench.trace.typed import Read, from_text
 
 FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
@@ -277,25 +274,28 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
 
 def _read_results(file: h5py.File, path: Path) -> Results:
     plan = plan_from_text(read_text(file, "plan"), path)
-    run = json.loads(read_text(file, "run"))
-    run |= {name: tuple(run[name]) for name in ("ranks_present", "nodes")}
+    run = from_text(RunInfo, read_text(file, "run"))
     old = int(file.attrs["schema_version"]) == 1
     names = ["n", "n_wrong", "blamed_rank", *(_TIMES_1 if old else (*_TIMES, "ci_reliable"))]
     columns: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
     columns["status"] = texts_of(read_column(file, "cases/status"))
     details = [json.loads(line) for line in read_lines(file, "cases/detail")]
     timings = ([None] * len(details) if old else
-               [_timing(json.loads(line)) for line in read_lines(file, "cases/timing")])
+               [_known(Timing, line) for line in read_lines(file, "cases/timing")])
     cases = [_case_result(case, {name: column[row] for name, column in columns.items()},
                           {**detail, "timing": timing})
              for row, (case, detail, timing) in enumerate(
                  zip(plan.cases, details, timings, strict=True))]
-    findings = [Finding(**json.loads(line)) for line in read_lines(file, "findings")]
-    canary, clocks = (None if old else json.loads(read_text(file, name))
-                      for name in ("canary", "clocks"))
+    findings = [from_text(Finding, line) for line in read_lines(file, "findings")]
+    canary = None if old else _known(Canary, read_text(file, "canary"))
+    clocks = None if old else _known(Clocks, read_text(file, "clocks"))
     return with_records(Results(
-        RunInfo(**run), plan, tuple(cases), tuple(findings),
-        _canary(canary) if canary else None, Clocks(**clocks) if clocks else None), file)
+        run, plan, tuple(cases), tuple(findings), canary, clocks), file)
+
+
+def _known(kind: type[Read], line: str) -> Read | None:
+    """Return what a line holds, None where it holds null."""
+    return None if line == "null" else from_text(kind, line)
 
 
 def _case_result(
@@ -310,30 +310,3 @@ def _case_result(
         blamed_rank=None if row["blamed_rank"] < 0 else row["blamed_rank"],
         n_wrong=None if row["n_wrong"] < 0 else row["n_wrong"],
         statistics=Statistics(n=row["n"], **times) if row["n"] else None, **texts)
-
-
-def _timing(values: Mapping[str, Any] | None) -> Timing | None:
-    if values is None:
-        return None
-    return Timing(**{**_with_tuples(values), "steps": _steps(values.get("steps"))})
-
-
-def _steps(values: Mapping[str, Any] | None) -> Steps | None:
-    if values is None:
-        return None
-    phases = tuple(Phase(**_with_tuples(phase)) for phase in values["phases"])
-    arrivals = tuple(Arrival(**_with_tuples(item)) for item in values.get("arrivals", ()))
-    passes = tuple(times and tuple(times) for times in values.get("pass_step_s", ()))
-    return Steps(**{**_with_tuples(values), "phases": phases, "arrivals": arrivals,
-                    "pass_step_s": passes})
-
-
-def _canary(values: Mapping[str, Any]) -> Canary:
-    runs = tuple(CanaryRun(**run) for run in values["runs"])
-    return Canary(**{**_with_tuples(values), "runs": runs})
-
-
-def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return JSON values with tuples for their lists, as the result types have them."""
-    return {name: tuple(value) if isinstance(value, list) else value
-            for name, value in values.items()}

@@ -6,7 +6,8 @@ from collections import defaultdict
 
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.canary import MOST_DRIFT
-from hpcbench.reduce.results import FOLDS, Canary, CanaryRun
+from hpcbench.reduce.canary_runs import Canary, CanaryRun
+from hpcbench.reduce.results import FOLDS
 from hpcbench.views.chart import Axis, Line, LineChart, Panel, Point, Scale, is_wide
 from hpcbench.views.table import Range, Show
 from hpcbench.views.timing import INTERVAL_TITLE, repeats_text

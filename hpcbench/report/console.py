@@ -19,6 +19,7 @@ from hpcbench.report.run_lines import run_lines
 from hpcbench.report.spans import items_by_kind
 from hpcbench.report.table_lines import table_lines
 from hpcbench.report.terminal import open_console
+from hpcbench.views.any_kind import any_results
 
 
 def print_plan(plan: Plan) -> None:
@@ -38,14 +39,15 @@ def _result_tables(results: Results) -> Iterator[Text]:
     for item in results.cases:
         blocks[item.case.block, item.case.kind].append(item)
     for (block, kind), items in blocks.items():
-        for table in presenter_of(kind).tables(
-                f"block {block}", items, results.derived.get(kind, {})):
+        presenter, title = presenter_of(kind), f"block {block}"
+        tables = presenter.tables(title, items, results.derived.get(kind, {}))
+        for table in any_results(title, items, presenter.problem) if tables is None else tables:
             yield from table_lines(table)
     for kind, items in items_by_kind(results.cases).items():
         for table in presenter_of(kind).overviews(items, results.derived.get(kind, {})):
             yield from table_lines(table)
     for kind, reason in results.missing_kinds.items():
-        yield Text(f"kind {kind}: {reason}; its rows lack what the kind derives (docs/plugins.md)",
+        yield Text(f"kind {kind} {reason}; its rows lack what the kind derives (docs/plugins.md)",
                    style="yellow")
 
 

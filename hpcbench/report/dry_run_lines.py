@@ -44,7 +44,7 @@ def print_trials(plan: Plan, trials: Iterable[Trial]) -> int:
             calls = trial.calls if trial.outcome == "accepted" else None
             for line in presenter_of(trial.case.kind).dry_run_lines(trial.case.workload, calls):
                 say(f"{'':<10}{line}")
-    told = ", ".join(f"{counts[name]} {name}"
-                     for name in ("accepted", "refused", "skipped", "not tried"))
-    say(f"dry run, not a measurement: {len(plan.cases)} cases = {told}")
+    totals = ", ".join(f"{counts[name]} {name}"
+                       for name in ("accepted", "refused", "skipped", "not tried"))
+    say(f"dry run, not a measurement: {len(plan.cases)} cases = {totals}")
     return counts["refused"]

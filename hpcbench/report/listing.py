@@ -20,9 +20,9 @@ NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
 
 def print_listing(*, probe: bool) -> None:
     """Print what there is; with ``probe`` ask this machine, in a process of its own."""
-    found = _probe() if probe else None
+    machine = _probe() if probe else None
     console = open_console()
-    for line in _lines(found):
+    for line in _lines(machine):
         console.print(line, soft_wrap=True)
 
 
@@ -35,7 +35,7 @@ def _probe() -> Mapping[str, Any] | None:
     return probe_here()
 
 
-def _lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
+def _lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
     for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
                          ("splits", SPLITS), ("orders", ORDERS)):
@@ -51,30 +51,30 @@ def _lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
     yield Text()
     yield Text("backends", style="bold")
     for name in BACKENDS:
-        yield _backend_line(name, found)
-    yield from _machine_lines(found)
+        yield _backend_line(name, machine)
+    yield from _machine_lines(machine)
 
 
-def _backend_line(name: str, found: Mapping[str, Any] | None) -> Text:
-    reason = found["backends"][name] if found else None
+def _backend_line(name: str, machine: Mapping[str, Any] | None) -> Text:
+    reason = machine["backends"][name] if machine else None
     if reason:
         return Text(f"  {name:<15}not available: {reason}", style="yellow")
-    if found is None:
+    if machine is None:
         return Text(f"  {name:<15}not probed")
     return Text(f"  {name:<15}available", style="green")
 
 
-def _machine_lines(found: Mapping[str, Any] | None) -> Iterator[Text]:
-    if found is None:
+def _machine_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
+    if machine is None:
         if importlib.util.find_spec("torch") is None:
             yield Text(f"  {NO_TORCH}", style="yellow")
         return
     yield Text()
     yield Text("devices", style="bold")
-    for name, reason in found["devices"].items():
+    for name, reason in machine["devices"].items():
         yield Text(f"  {name:<15}{f'not available: {reason}' if reason else 'available'}",
                    style="yellow" if reason else "green")
     yield Text()
     yield Text("versions", style="bold")
-    for name, version in found["versions"].items():
+    for name, version in machine["versions"].items():
         yield Text(f"  {name:<15}{version}")

@@ -87,5 +87,5 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
     sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
     yield Text()
     yield Text(f"planned {len(results.plan.cases)} = {sums}", style="bold")
-    found = [name for name in OUTPUTS if (folder / name).exists()]
-    yield Text(f"in {folder}: {', '.join(found) if found else 'no files yet'}")
+    files = [name for name in OUTPUTS if (folder / name).exists()]
+    yield Text(f"in {folder}: {', '.join(files) if files else 'no files yet'}")

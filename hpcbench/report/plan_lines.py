@@ -1,4 +1,4 @@
-"""The lines that tell what a plan holds before it runs."""
+"""The lines that say what a plan holds before it runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from hpcbench.config.names import PASSED_ENV
 from hpcbench.kinds.registry import presenter_of
-from hpcbench.launch.workers.environment import ALLOWED
 from hpcbench.plan.case import Case, Plan
 from hpcbench.report.spans import span_line
 from hpcbench.report.table_lines import table_lines
 from hpcbench.units import format_bytes, format_seconds
+from hpcbench.views.any_kind import any_plan
 from hpcbench.views.timing import iterations_text, repeats_text
 from hpcbench.views.words import distinct, plural
 
@@ -38,7 +39,7 @@ def plan_header(plan: Plan) -> Iterator[Text]:
     yield Text(_estimate_line(plan))
     yield from (Text(line, style="yellow") for line in _late_lines(plan))
     yield from (Text(f"note: {note}", style="yellow") for note in plan.config.get("notes", ()))
-    patterns = (*ALLOWED, *plan.config.get("launch", {}).get("pass_env", ()))
+    patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
     inherited = f"workers inherit only variables that match: {' '.join(patterns)}"
     for line in textwrap.wrap(inherited, HEADER_COLUMNS, subsequent_indent="  "):
         yield Text(line, style="dim")
@@ -100,8 +101,9 @@ def case_tables(plan: Plan) -> Iterator[Text]:
     for case in runs:
         blocks[case.block, case.kind].append(case)
     for (block, kind), cases in blocks.items():
-        yield from table_lines(presenter_of(kind).plan_table(
-            f"block {block}", cases, listed=len(runs) <= LISTED_CASES))
+        title, listed = f"block {block}", len(runs) <= LISTED_CASES
+        yield from table_lines(presenter_of(kind).plan_table(title, cases, listed=listed)
+                               or any_plan(title, cases))
 
 
 def skip_lines(plan: Plan) -> Iterator[Text]:

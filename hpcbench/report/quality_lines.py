@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from hpcbench.reduce.results import CANARY_QUALITIES, QUALITIES, Results, Timing
+from hpcbench.reduce.canary_runs import CANARY_QUALITIES
+from hpcbench.reduce.results import QUALITIES, Results, Timing
 from hpcbench.reduce.totals import launch_spreads, sample_counts, start_ups
 from hpcbench.report.table_lines import table_lines
 from hpcbench.trace.schema import STOP_REASONS
@@ -76,10 +77,10 @@ def _start_up_table(results: Results) -> Table:
 def _canary_lines(results: Results) -> Iterator[Text]:
     """Yield how the machine drifted, as the canary saw it; or that nothing tells."""
     canary = results.canary
-    asked = results.plan.config.get("measure", {}).get("canary")
+    configured = results.plan.config.get("measure", {}).get("canary")
     if canary is None:
-        if asked is not None:
-            why = "none ran" if asked else "switched off"
+        if configured is not None:
+            why = "none ran" if configured else "switched off"
             yield Text(f"canary: {why}, so whether the machine drifted is unknown")
         return
     text = f"canary {canary.label}: {plural(len(canary.runs), 'run')}"

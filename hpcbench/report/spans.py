@@ -42,6 +42,6 @@ def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Return each kind once: those that are installed in their order, then others."""
-    found = list(dict.fromkeys(names))
-    return [*(name for name in kinds() if name in found),
-            *(name for name in found if name not in kinds())]
+    unique = list(dict.fromkeys(names))
+    return [*(name for name in kinds() if name in unique),
+            *(name for name in unique if name not in kinds())]

@@ -43,8 +43,7 @@ COMMON_FIELDS = (
 )
 """The first columns of summary.csv, and keys of each of summary.json's ``cases``; those of schema
 version 1 come first, and with them those of collectives. A list is a list in JSON, and text
-separated by spaces in CSV, with - for null (``not_compared`` and ``not_paired``, whose entries are
-sentences: by semicolons)."""
+separated by spaces in CSV, with - for null; entries that are sentences, by semicolons."""
 
 
 def field_names() -> tuple[str, ...]:
@@ -64,15 +63,15 @@ def write_summary(results: Results, folder: Path) -> list[Path]:
     with whole_file(csv_path) as part, part.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _csv_cell(name, row[name]) for name in names} for row in rows)
+        writer.writerows({name: _csv_cell(row[name]) for name in names} for row in rows)
     return [json_path, csv_path]
 
 
-def _csv_cell(name: str, value: Any) -> Any:
+def _csv_cell(value: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         return value
-    return ("; " if name in ("not_compared", "not_paired") else " ").join(
-        "-" if item is None else str(item) for item in value)
+    texts = ["-" if item is None else str(item) for item in value]
+    return ("; " if any(" " in text for text in texts) else " ").join(texts)
 
 
 def case_rows(results: Results) -> list[dict[str, Any]]:
@@ -150,16 +149,16 @@ def _config(rows: list[dict[str, Any]], plan: Plan) -> dict[str, Any]:
 
 
 def _one_or_all(values: Iterable[int | str]) -> Any:
-    found = sorted(set(values), key=lambda value: (isinstance(value, str), value))
-    return found[0] if len(found) == 1 else found
+    unique = sorted(set(values), key=lambda value: (isinstance(value, str), value))
+    return unique[0] if len(unique) == 1 else unique
 
 
 def _sections(results: Results, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what each kind tells of its cases; of a kind without cases that there are none."""
-    found: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
     for kind in kinds():
         own = [(row, item) for row, item in zip(rows, results.cases, strict=True)
                if item.case.kind == kind]
-        found |= presenter_of(kind).sections(
+        sections |= presenter_of(kind).sections(
             [row for row, _ in own], [item for _, item in own], results.derived.get(kind, {}))
-    return found
+    return sections

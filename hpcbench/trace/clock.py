@@ -7,7 +7,7 @@ floats hold only what is small: differences of two offsets, rates, and rates tim
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -74,11 +74,6 @@ class ClockModel:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, one per field."""
         return asdict(self)
-
-    @staticmethod
-    def from_json(values: Mapping[str, Any]) -> ClockModel:
-        """Return the model that `to_json` gave."""
-        return ClockModel(**values)
 
     @staticmethod
     def identity(t_ref_ns: int) -> ClockModel:
@@ -152,10 +147,6 @@ class ClockCheck:
         """Return plain JSON values, one per field."""
         return asdict(self)
 
-    @staticmethod
-    def from_json(values: Mapping[str, Any]) -> ClockCheck:
-        """Return the check that `to_json` gave."""
-        return ClockCheck(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +170,3 @@ class SyncRecord:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return asdict(self)
-
-    @staticmethod
-    def from_json(values: Mapping[str, Any]) -> SyncRecord:
-        """Return the record that `to_json` gave."""
-        check = values["check"]
-        return SyncRecord(**{
-            **values, "model": ClockModel.from_json(values["model"]),
-            "check": None if check is None else ClockCheck.from_json(check)})

@@ -55,10 +55,6 @@ class GrowingColumn:
         """Return how many rows were taken."""
         return self._taken
 
-    def append(self, values: npt.NDArray[np.int64]) -> None:
-        """Take rows in and write the whole chunks among them."""
-        self.write(map(self._packer.pack, self.take(values)))
-
     def take(self, values: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         """Take rows in and return the chunks that are whole now, to be packed and written in order.
 

@@ -25,11 +25,11 @@ from hpcbench.trace.files import open_regular, readable, sync_folder, write_all
 from hpcbench.trace.frames import Frame, Kind, frame_at, pack_frame, scan
 from hpcbench.trace.schema import SAMPLE_COLUMNS_1, Header, Record, no_samples
 from hpcbench.trace.source import (
+    ARRAYS,
     CLOCK_NOTE,
     Damage,
     Note,
     UnreadableTrace,
-    check_types,
     checked_record,
     header_from_json,
     header_to_json,
@@ -37,6 +37,7 @@ from hpcbench.trace.source import (
     record_from_json,
     record_to_json,
 )
+from hpcbench.trace.typed import check_types, from_values
 
 
 def journal_path(traces: Path, rank: int) -> Path:
@@ -223,7 +224,7 @@ def _index(
         try:
             if frame.kind in (Kind.RECORD, Kind.RECORD_1, Kind.PHASED):
                 record = _record(frame, None)
-                check_types(record)
+                check_types(record, ARRAYS)
                 index.append((record.case_id, frame.offset, frame.end - frame.offset))
             elif frame.kind == Kind.NOTE:
                 meta = frame.json()
@@ -240,7 +241,7 @@ def _note(kind: Any, data: Any) -> Note:
     note = Note(kind, data)
     check_types(note)
     if kind == CLOCK_NOTE:
-        SyncRecord.from_json(data)
+        from_values(SyncRecord, data)
     return note
 
 

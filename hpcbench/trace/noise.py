@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,10 +28,6 @@ class Noise:
         """Return plain JSON values."""
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Noise:
-        """Rebuild what `to_json` gave. Raises TypeError for anything else."""
-        return cls(**data)
 
 
 @dataclass(frozen=True, slots=True)

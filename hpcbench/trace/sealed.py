@@ -33,11 +33,10 @@ from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.case_table import CaseTable, Known, read_cases, write_cases
 from hpcbench.trace.clock_table import write_clocks
 from hpcbench.trace.columns import (
-    CHUNK_ROWS,
-    GrowingColumn,
     read_lines,
     read_rows,
     read_text,
+    write_column,
     write_text,
 )
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
@@ -112,18 +111,13 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
                "iteration": np.concatenate([np.empty(0, np.int64), *iterations]),
                **{name: rows[:, index] for index, name in enumerate(SAMPLE_COLUMNS)}}
     for name, values in columns.items():
-        unit = SAMPLE_UNITS.get(name, "")
-        column = GrowingColumn(file, f"samples/{name}", unit, chunk_rows=CHUNK_ROWS)
-        column.append(values)
-        column.finish()
+        write_column(file, f"samples/{name}", values, SAMPLE_UNITS.get(name, ""))
 
 
 def _write_phases(file: h5py.File, records: Iterable[Record]) -> None:
     phases = [values for record in records for values in record.phases.values()]
     if phases:
-        column = GrowingColumn(file, "phases/ns", "ns", chunk_rows=CHUNK_ROWS)
-        column.append(np.concatenate(phases))
-        column.finish()
+        write_column(file, "phases/ns", np.concatenate(phases), "ns")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from hpcbench.errors import TraceError
-from hpcbench.plan.case import STATUSES, Case, Plan, plan_from_json, plan_to_json
-from hpcbench.plan.workload import Workload
+from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.schema import (
@@ -22,6 +21,7 @@ from hpcbench.trace.schema import (
     Record,
     Samples,
 )
+from hpcbench.trace.typed import check_types, from_values
 
 SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
 """Fields of a record that version 1 did not have."""
@@ -39,8 +39,9 @@ APART_NOTE = "apart"
 """Rank 0's note of the ranks that do not see its folder: host and folder of each, by rank."""
 CLOCK_NOTE = "clock"
 """The note that a synchronisation of clocks leaves."""
-_ARRAYS = ("samples", "phases")
-_RECORD_FIELDS = tuple(item.name for item in fields(Record) if item.name not in _ARRAYS)
+ARRAYS = ("samples", "phases")
+"""Fields of a record that are no JSON."""
+_RECORD_FIELDS = tuple(item.name for item in fields(Record) if item.name not in ARRAYS)
 
 
 class UnreadableTrace(TraceError):
@@ -126,7 +127,7 @@ def was_cut_short(source: TraceSource) -> bool:
 
 def sync_records(source: TraceSource) -> list[SyncRecord]:
     """Return what the rank's clock was compared with, in the order of the notes ``clock``."""
-    return [SyncRecord.from_json(note.data) for note in source.notes if note.kind == CLOCK_NOTE]
+    return [from_values(SyncRecord, note.data) for note in source.notes if note.kind == CLOCK_NOTE]
 
 
 def header_to_json(header: Header) -> dict[str, Any]:
@@ -138,25 +139,9 @@ def header_from_json(data: Mapping[str, Any], path: Path) -> Header:
     """Rebuild a header. Raises UnreadableTrace for a newer version or a foreign header."""
     try:
         check_version(int(data["schema_version"]), SCHEMA_VERSION, path)
-        header = Header(**{item.name: data[item.name] for item in fields(Header)})
-        check_types(header)
-        return header
+        return from_values(Header, data)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UnreadableTrace("HB103", f"{path}: not an hpcbench trace ({error!r})") from error
-
-
-def check_types(item: Header | Record | Note | Case | Workload) -> None:
-    """Raise ValueError where a whole number, a text or a mapping is something else.
-
-    What is read from JSON can be anything, and a checksum only says that it was written so.
-    """
-    for one in fields(item):  # type: ignore[arg-type]  # every workload is a dataclass
-        value, kind = getattr(item, one.name), str(one.type)
-        right = (isinstance(value, int) and -2**63 <= value < 2**63 if kind == "int" else
-                 isinstance(value, str) if kind == "str" else
-                 isinstance(value, Mapping) if kind.startswith("Mapping") else True)
-        if not right:
-            raise ValueError(f"{one.name} is no {kind}")
 
 
 def check_version(version: int, known: int, path: Path) -> None:
@@ -181,7 +166,7 @@ def plan_from_text(text: str | bytes, path: Path) -> Plan:
         if not all(isinstance(number, int) for number in sizes + counts) or min(sizes) < 1:
             raise ValueError("passes, ranks and iterations have to be whole numbers")
         for case in plan.cases:
-            check_types(case)
+            check_types(case, without=("workload",))
             check_types(case.workload)
         return plan
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError,

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcbench.validation.lines import Line, by_value, not_applicable, ok, spread, warn
-from hpcbench.validation.rank_report import Job, Told
+from hpcbench.validation.rank_report import JobReport, RankReport
 from hpcbench.views.words import plural
 
 _BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bind-to core "
          "(Open MPI), srun --cpu-bind=cores with --cpus-per-task")
 
 
-def affinity_lines(job: Job) -> Iterator[Line]:
+def affinity_lines(job: JobReport) -> Iterator[Line]:
     """Yield cores per rank, bindings that overlap, and the cgroups' quota."""
     yield _cores(job.ranks)
     yield _overlap(job)
     yield _quota(job)
 
 
-def _cores(ranks: Sequence[Told]) -> Line:
-    counts = by_value(ranks, lambda told: told.of("process", "affinity_cpus"))
+def _cores(ranks: Sequence[RankReport]) -> Line:
+    counts = by_value(ranks, lambda report: report.of("process", "affinity_cpus"))
     if None in counts:
         return not_applicable("cores", "the system does not tell which cores a rank may use")
     found = spread({_n_cores(int(count)): owners for count, owners in counts.items()})
@@ -29,11 +29,11 @@ def _cores(ranks: Sequence[Told]) -> Line:
     return ok("cores", f"{found} for each rank" if len(ranks) > 1 else found)
 
 
-def _overlap(job: Job) -> Line:
+def _overlap(job: JobReport) -> Line:
     crowded = [shared for ranks in job.by_node.values() if (shared := _shared(ranks))]
     if all(len(ranks) == 1 for ranks in job.by_node.values()):
         return not_applicable("binding", "one rank a node shares its cores with no other")
-    if not any(told.of("process", "affinity") for told in job.ranks):
+    if not any(report.of("process", "affinity") for report in job.ranks):
         return not_applicable("binding", "the system does not tell which cores a rank may use")
     if not crowded:
         return ok("binding", "no two ranks of a node share a core")
@@ -42,9 +42,9 @@ def _overlap(job: Job) -> Line:
     return warn("binding", found + more, fix)
 
 
-def _shared(ranks: Sequence[Told]) -> tuple[str, str] | None:
+def _shared(ranks: Sequence[RankReport]) -> tuple[str, str] | None:
     """Return what the ranks of one node share, and the remedy; None if they share nothing."""
-    sets = [frozenset(told.of("process", "affinity") or ()) for told in ranks]
+    sets = [frozenset(report.of("process", "affinity") or ()) for report in ranks]
     union: frozenset[int] = frozenset().union(*sets)
     if sum(map(len, sets)) == len(union):
         return None
@@ -59,10 +59,10 @@ def _shared(ranks: Sequence[Told]) -> tuple[str, str] | None:
     return f"bindings on {host} overlap: {_n_cores(count)} belong to several ranks", _BIND
 
 
-def _quota(job: Job) -> Line:
+def _quota(job: JobReport) -> Line:
     tight = []
     for ranks in job.by_node.values():
-        union = {core for told in ranks for core in told.of("process", "affinity") or ()}
+        union = {core for report in ranks for core in report.of("process", "affinity") or ()}
         quota = ranks[0].of("process", "cgroup", "cpus")
         if isinstance(quota, (int, float)) and quota < len(union):
             tight.append(f"{quota:g} of the {_n_cores(len(union))} of its ranks on "
@@ -71,7 +71,7 @@ def _quota(job: Job) -> Line:
         return warn("CPU quota", f"a cgroup grants only {tight[0]}: ranks are paused for "
                     "milliseconds at a time", "raise the container's or job's CPU limit to the "
                     "cores it may use, or give it fewer cores (cpuset)")
-    if all(told.of("process", "cgroup", "cpus") is None for told in job.ranks):
+    if all(report.of("process", "cgroup", "cpus") is None for report in job.ranks):
         return not_applicable("CPU quota", "no cgroup tells one")
     return ok("CPU quota", "none that is below the cores of the ranks")
 

@@ -8,12 +8,12 @@ from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
 from hpcbench.backends.gpu_places import visible_gpus
 from hpcbench.units import rank_list
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
-from hpcbench.validation.rank_report import Job
+from hpcbench.validation.rank_report import JobReport
 
 
-def device_lines(job: Job) -> Iterator[Line]:
+def device_lines(job: JobReport) -> Iterator[Line]:
     """Yield which GPUs the ranks take, and whether torch has code for them."""
-    ranks = [told.rank_facts() for told in job.asked]
+    ranks = [report.rank_facts() for report in job.with_facts]
     if not any(rank.facts["cuda"]["available"] for rank in ranks):
         yield not_applicable("GPUs", "no rank sees one; cases run on the CPU")
         return

@@ -16,14 +16,14 @@ from hpcbench.launch.clocks.synchronization import synchronise
 from hpcbench.launch.machine import mpi_facts, versions
 from hpcbench.launch.probe import torch_facts
 from hpcbench.launch.ranks.address import choose_network
-from hpcbench.launch.ranks.bounded_communicator import PatientCommunicator
+from hpcbench.launch.ranks.bounded_communicator import BoundedCommunicator
 from hpcbench.launch.ranks.session import Topology
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.masking import masked
 from hpcbench.measure.clock_identity import clock_identity
 from hpcbench.measure.environment import machine
 from hpcbench.validation import storage_probe
-from hpcbench.validation.rank_report import Told
+from hpcbench.validation.rank_report import RankReport
 
 _STORAGE_TIMEOUT_S = 10.0
 _SHARE = 0.8
@@ -31,7 +31,7 @@ _SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class ReportRequest:
     """What rank 0 has every rank find out.
 
     Attributes:
@@ -51,69 +51,73 @@ class Errand:
     complete: bool
 
 
-def tell(comm: PatientCommunicator, topology: Topology, errand: Errand) -> Told:
+def report_rank(
+    comm: BoundedCommunicator, topology: Topology, request: ReportRequest,
+) -> RankReport:
     """Return what this rank has found out; collective if all ranks are there."""
-    env = worker_environment(os.environ, errand.launch.pass_env, {})
-    told = Told(topology.rank, topology.local_rank, topology.hostname, topology.node, topology.mpi)
-    told = replace(
-        _with_network(told, comm, topology, errand), machine=machine(os.environ),
-        storage=_storage(topology.rank, errand, env, comm.timeout_s), shm_bytes=_shm_bytes(),
+    env = worker_environment(os.environ, request.launch.pass_env, {})
+    report = RankReport(
+        topology.rank, topology.local_rank, topology.hostname, topology.node, topology.mpi)
+    report = replace(
+        _with_network(report, comm, topology, request), machine=machine(os.environ),
+        storage=_storage(topology.rank, request, env, comm.timeout_s), shm_bytes=_shm_bytes(),
         core_files=_core_files())
-    told = _with_facts(told, topology, errand, env, comm.timeout_s)
-    told = _with_clock(told, comm, complete=errand.complete)
+    report = _with_facts(report, topology, request, env, comm.timeout_s)
+    report = _with_clock(report, comm, complete=request.complete)
     if topology.rank != 0:  # no other rank of this node tries a folder any more
-        storage_probe.remove_empty(told.storage["made"])
-    return told
+        storage_probe.remove_empty(report.storage["made"])
+    return report
 
 
 def _with_facts(
-    told: Told, topology: Topology, errand: Errand, env: Mapping[str, str], timeout_s: float,
-) -> Told:
+    report: RankReport, topology: Topology, request: ReportRequest, env: Mapping[str, str],
+    timeout_s: float,
+) -> RankReport:
     """Import torch in another process, and ask it; rank 0 waits for both."""
     try:
-        facts = {**torch_facts(errand.tools, env, _SHARE * timeout_s), "mpi": mpi_facts()}
+        facts = {**torch_facts(request.tools, env, _SHARE * timeout_s), "mpi": mpi_facts()}
     except LaunchError as error:
         alone = versions(topology, {"versions": {}})
         # of the two limits on how long torch may take it was this one
         said = str(error).replace("launch.init_timeout_s", "--timeout")
-        return replace(told, facts_error=masked(said, os.environ), versions=alone)
-    return replace(told, facts=facts, versions=versions(topology, facts))
+        return replace(report, facts_error=masked(said, os.environ), versions=alone)
+    return replace(report, facts=facts, versions=versions(topology, facts))
 
 
 def _with_network(
-    told: Told, comm: PatientCommunicator, topology: Topology, errand: Errand,
-) -> Told:
-    if not errand.complete:
-        return replace(told, network_error="not all ranks answer")
+    report: RankReport, comm: BoundedCommunicator, topology: Topology, request: ReportRequest,
+) -> RankReport:
+    if not request.complete:
+        return replace(report, network_error="not all ranks answer")
     try:
-        network = choose_network(comm, topology.nodes, errand.launch, os.environ)
+        network = choose_network(comm, topology.nodes, request.launch, os.environ)
     except HpcbenchError as error:
-        return replace(told, network_error=masked(str(error), os.environ))
-    return replace(told, interface=network.interface)
+        return replace(report, network_error=masked(str(error), os.environ))
+    return replace(report, interface=network.interface)
 
 
-def _with_clock(told: Told, comm: PatientCommunicator, *, complete: bool) -> Told:
+def _with_clock(report: RankReport, comm: BoundedCommunicator, *, complete: bool) -> RankReport:
     """Compare the clocks when no rank is busy any more, so that nothing widens their bounds."""
     if not complete:
-        return replace(told, clock_error="not all ranks answer")
+        return replace(report, clock_error="not all ranks answer")
     try:
         comm.barrier(timeout_s=2 * comm.timeout_s)
         record = synchronise(comm, perf_counter_ns, clock_identity())
     except HpcbenchError as error:
-        return replace(told, clock_error=str(error))
-    return replace(told, clock=record.to_json())
+        return replace(report, clock_error=str(error))
+    return replace(report, clock=record.to_json())
 
 
 def _storage(
-    rank: int, errand: Errand, env: Mapping[str, str], timeout_s: float,
+    rank: int, request: ReportRequest, env: Mapping[str, str], timeout_s: float,
 ) -> Mapping[str, Any]:
     if rank == 0:
-        return errand.storage
-    return storage_probe.ask(errand.folder, errand.marker, rank,
+        return request.storage
+    return storage_probe.ask(request.folder, request.marker, rank,
                              min(_STORAGE_TIMEOUT_S, timeout_s), env)
 
 
-def first_storage(
+def probe_storage_first(
     folder: Path, marker: str, launch: Launch, timeout_s: float,
 ) -> dict[str, Any]:
     """Return rank 0's probe of the results folder, before which others have nothing to see."""

@@ -12,15 +12,15 @@ from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.limits import limit_lines
 from hpcbench.validation.lines import Line, State
 from hpcbench.validation.network import network_lines
-from hpcbench.validation.rank_report import Job
+from hpcbench.validation.rank_report import JobReport
 from hpcbench.validation.software import software_lines
 from hpcbench.validation.storage import storage_lines
 from hpcbench.validation.sweep import sweep_lines
 from hpcbench.validation.timing import clock_lines
 
 
-def judge(job: Job, plan: Plan | None) -> list[Line]:
-    """Return every line about what was told; those of a sweep if there is a ``plan``."""
+def judge(job: JobReport, plan: Plan | None) -> list[Line]:
+    """Return every line about the reports; those of a sweep if there is a ``plan``."""
     subjects = (software_lines, launching_lines, device_lines, affinity_lines, network_lines,
                 clock_lines, storage_lines, limit_lines)
     lines = [line for subject in subjects for line in subject(job)]

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 
 from hpcbench.launch.ranks.store_rendezvous import REMEDY
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
-from hpcbench.validation.rank_report import Job
+from hpcbench.validation.rank_report import JobReport
 
 _MEET = ("does torchrun run on every node, with the same --nnodes and a port that all reach? Is a "
          "process stopped? --timeout S waits longer")
 
 
-def launching_lines(job: Job) -> Iterator[Line]:
+def launching_lines(job: JobReport) -> Iterator[Line]:
     """Yield who started the ranks, whether all are there, and where they are."""
     yield _launcher(job)
     yield _ranks(job)
     yield _places(job)
 
 
-def _launcher(job: Job) -> Line:
+def _launcher(job: JobReport) -> Line:
     if job.announced is not None:
         return ok("launcher", job.announced[1])
     if job.world_size == 1:
@@ -29,7 +29,7 @@ def _launcher(job: Job) -> Line:
     return ok("launcher", "one that leaves no variables known here; MPI knows the ranks")
 
 
-def _ranks(job: Job) -> Line:
+def _ranks(job: JobReport) -> Line:
     if job.by_torchrun and job.start_error:
         found = " ".join(job.start_error.removesuffix(f"; {REMEDY}").split())
         return fail("ranks", found, REMEDY if job.start_error.endswith(REMEDY) else _MEET)
@@ -46,9 +46,9 @@ def _ranks(job: Job) -> Line:
     return ok("ranks", f"{job.world_size}, as started" if job.announced else str(job.world_size))
 
 
-def _places(job: Job) -> Line:
-    counts = Counter(told.node for told in job.ranks)
-    hosts = {told.node: told.hostname for told in job.ranks}
+def _places(job: JobReport) -> Line:
+    counts = Counter(report.node for report in job.ranks)
+    hosts = {report.node: report.hostname for report in job.ranks}
     if len(counts) == 1:
         return ok("nodes", f"1 ({', '.join(hosts.values())})")
     different = set(counts.values())

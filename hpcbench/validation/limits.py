@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from hpcbench.units import rank_list, round_bytes
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
-from hpcbench.validation.rank_report import Job, Told
+from hpcbench.validation.rank_report import JobReport, RankReport
 
 _FEW_FILES, _TOO_FEW_FILES = 1024, 128
 """gloo keeps a socket to each other rank, and opens one more for each while they connect."""
@@ -24,7 +24,7 @@ _TOO_LITTLE_MEMORY = 400 * 2**20
 """Supervisor, template and worker of one rank hold about 0.35 GB with torch imported."""
 
 
-def limit_lines(job: Job) -> Iterator[Line]:
+def limit_lines(job: JobReport) -> Iterator[Line]:
     """Yield a line for each limit."""
     yield _open_files(job)
     yield _locked_memory(job)
@@ -34,18 +34,18 @@ def limit_lines(job: Job) -> Iterator[Line]:
     yield _cgroup_memory(job)
 
 
-def _lowest(job: Job, read: Callable[[Told], object]) -> tuple[int | None, list[int]]:
+def _lowest(job: JobReport, read: Callable[[RankReport], object]) -> tuple[int | None, list[int]]:
     """Return the lowest number that any rank tells, None if all are unlimited, and who has it."""
-    told = {one.rank: value for one in job.ranks if isinstance(value := read(one), int)}
-    low = min(told.values(), default=None)
-    return low, [rank for rank, value in told.items() if value == low]
+    values = {one.rank: value for one in job.ranks if isinstance(value := read(one), int)}
+    low = min(values.values(), default=None)
+    return low, [rank for rank, value in values.items() if value == low]
 
 
-def _limit(name: str) -> Callable[[Told], object]:
-    return lambda told: told.of("process", "limits", name)
+def _limit(name: str) -> Callable[[RankReport], object]:
+    return lambda report: report.of("process", "limits", name)
 
 
-def _open_files(job: Job) -> Line:
+def _open_files(job: JobReport) -> Line:
     low, ranks = _lowest(job, _limit("open_files"))
     needed = max(_FEW_FILES, 4 * job.world_size + _FILES_BESIDE)
     if low is None:
@@ -59,8 +59,8 @@ def _open_files(job: Job) -> Line:
     return ok("open files", str(low))
 
 
-def _locked_memory(job: Job) -> Line:
-    if not any(told.of("network", "infiniband") for told in job.ranks):
+def _locked_memory(job: JobReport) -> Line:
+    if not any(report.of("network", "infiniband") for report in job.ranks):
         return not_applicable("locked memory", "only RDMA locks memory, and no port is seen")
     low, ranks = _lowest(job, _limit("locked_memory_bytes"))
     if low is None:
@@ -73,7 +73,7 @@ def _locked_memory(job: Job) -> Line:
     return ok("locked memory", f"{found}, and no more of host memory can be registered for RDMA")
 
 
-def _processes(job: Job) -> Line:
+def _processes(job: JobReport) -> Line:
     low, ranks = _lowest(job, _limit("processes"))
     if low is None:
         return ok("processes", "unlimited")
@@ -83,8 +83,8 @@ def _processes(job: Job) -> Line:
     return ok("processes", str(low))
 
 
-def _core_files(job: Job) -> Line:
-    sizes = {told.core_files for told in job.ranks}
+def _core_files(job: JobReport) -> Line:
+    sizes = {report.core_files for report in job.ranks}
     if sizes <= {0}:
         return ok("core files", "none are written")
     if "unlimited" in sizes:
@@ -93,10 +93,10 @@ def _core_files(job: Job) -> Line:
     return ok("core files", f"up to {round_bytes(max(s for s in sizes if isinstance(s, int)))}")
 
 
-def _shared_memory(job: Job) -> Line:
+def _shared_memory(job: JobReport) -> Line:
     tight: list[tuple[int, int, str]] = []
     for ranks in job.by_node.values():
-        free = min((told.shm_bytes for told in ranks if told.shm_bytes is not None), default=None)
+        free = min((rank.shm_bytes for rank in ranks if rank.shm_bytes is not None), default=None)
         if free is None:
             return warn("shared memory", f"{ranks[0].hostname} has no /dev/shm",
                         "mount it: MPI and NCCL use it between ranks of a node")
@@ -112,14 +112,14 @@ def _shared_memory(job: Job) -> Line:
     return ok("shared memory", found)
 
 
-def _cgroup_memory(job: Job) -> Line:
+def _cgroup_memory(job: JobReport) -> Line:
     limits = {node: ranks[0].of("process", "cgroup", "memory_bytes")
               for node, ranks in job.by_node.items()}
-    told = [(int(limit) // len(job.by_node[node]), int(limit), node)
+    limited = [(int(limit) // len(job.by_node[node]), int(limit), node)
             for node, limit in limits.items() if isinstance(limit, (int, float))]
-    if not told:
+    if not limited:
         return ok("memory limit", "no cgroup sets one")
-    each, limit, node = min(told)
+    each, limit, node = min(limited)
     ranks = job.by_node[node]
     found = f"{round_bytes(limit)} of a cgroup on {ranks[0].hostname} for {len(ranks)} rank(s)"
     fix = "ask for more memory (--mem, limits.memory), or start fewer ranks a node"

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TypeVar
 
 from hpcbench.units import rank_list
-from hpcbench.validation.rank_report import Told
+from hpcbench.validation.rank_report import RankReport
 
 Value = TypeVar("Value")
 
@@ -24,7 +24,7 @@ class State(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What was found of one subject, and how to mend it; ``fix`` is "" where nothing is to do."""
+    """What was found of one subject, and how to fix it; ``fix`` is "" where nothing is to do."""
 
     subject: str
     state: State
@@ -43,12 +43,12 @@ def ok(subject: str, found: str) -> Line:
 
 
 def warn(subject: str, found: str, fix: str) -> Line:
-    """Return a line about what costs speed or some cases, and how to mend it."""
+    """Return a line about what costs speed or some cases, and how to fix it."""
     return Line(subject, State.WARN, found, fix)
 
 
 def fail(subject: str, found: str, fix: str) -> Line:
-    """Return a line about what stops a run or spoils its results, and how to mend it."""
+    """Return a line about what stops a run or spoils its results, and how to fix it."""
     return Line(subject, State.FAIL, found, fix)
 
 
@@ -58,12 +58,12 @@ def not_applicable(subject: str, why: str) -> Line:
 
 
 def by_value(
-    ranks: Iterable[Told], value: Callable[[Told], Value],
+    ranks: Iterable[RankReport], value: Callable[[RankReport], Value],
 ) -> dict[Value, list[int]]:
     """Return which ranks have which value; the one that most have comes first."""
     groups: dict[Value, list[int]] = {}
-    for told in ranks:
-        groups.setdefault(value(told), []).append(told.rank)
+    for report in ranks:
+        groups.setdefault(value(report), []).append(report.rank)
     return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 

@@ -6,36 +6,36 @@ from collections.abc import Iterator
 
 from hpcbench.units import rank_list
 from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
-from hpcbench.validation.rank_report import Job, Told
+from hpcbench.validation.rank_report import JobReport, RankReport
 
 
-def network_lines(job: Job) -> Iterator[Line]:
+def network_lines(job: JobReport) -> Iterator[Line]:
     """Yield which interface is used, whether it is alike everywhere, and RDMA ports."""
     yield _interface(job)
     yield _alike(job)
     yield _rdma(job)
 
 
-def _interface(job: Job) -> Line:
-    if job.lost and any(told.network_error for told in job.ranks):
+def _interface(job: JobReport) -> Line:
+    if job.lost and any(report.network_error for report in job.ranks):
         return not_applicable("interface", "cannot be chosen before all ranks answer")
-    errors = by_value((told for told in job.ranks if told.network_error),
-                      lambda told: told.network_error)
+    errors = by_value((report for report in job.ranks if report.network_error),
+                      lambda report: report.network_error)
     if errors:
         found, _, fix = next(iter(errors)).rpartition("; ")
         return fail("interface", " ".join((found or fix).split()),
                     fix if found else "set launch.interface (such as eth0) or launch.address")
-    used = by_value(job.ranks, lambda told: told.interface or "one without a name")
+    used = by_value(job.ranks, lambda report: report.interface or "one without a name")
     if len(job.by_node) == 1:
         return ok("interface", f"{spread(used)}: there is one node")
     return ok("interface", f"{spread(used)} leads to rank 0")
 
 
-def _alike(job: Job) -> Line:
+def _alike(job: JobReport) -> Line:
     """Judge speed and MTU of the chosen interface between nodes."""
     if len(job.by_node) == 1:
         return not_applicable("link", "there is one node")
-    if any(told.network_error for told in job.ranks):
+    if any(report.network_error for report in job.ranks):
         return not_applicable("link", "no interface could be chosen")
     kinds = by_value(job.ranks, _kind)
     if len(kinds) > 1:
@@ -45,18 +45,18 @@ def _alike(job: Job) -> Line:
     return ok("link", spread(kinds))
 
 
-def _kind(told: Told) -> str:
-    told_of = told.of("network", "interfaces", str(told.interface)) or {}
-    speed, mtu = told_of.get("speed_mbit"), told_of.get("mtu")
+def _kind(report: RankReport) -> str:
+    interface = report.of("network", "interfaces", str(report.interface)) or {}
+    speed, mtu = interface.get("speed_mbit"), interface.get("mtu")
     return (f"{speed} Mbit/s" if speed else "speed not told") + (f", MTU {mtu}" if mtu else "")
 
 
-def _rdma(job: Job) -> Line:
-    ports = by_value(job.ranks, lambda told: len(told.of("network", "infiniband") or {}))
+def _rdma(job: JobReport) -> Line:
+    ports = by_value(job.ranks, lambda report: len(report.of("network", "infiniband") or {}))
     if set(ports) == {0}:
         return not_applicable("RDMA", "no InfiniBand or RoCE port is seen: sockets are used")
-    down = [(told.rank, name) for told in job.ranks
-            for name, port in (told.of("network", "infiniband") or {}).items()
+    down = [(report.rank, name) for report in job.ranks
+            for name, port in (report.of("network", "infiniband") or {}).items()
             if "ACTIVE" not in str(port.get("state"))]
     if len(ports) > 1:
         text = spread({f"{count} ports": owners for count, owners in ports.items()})

@@ -1,18 +1,21 @@
-"""What the ranks of a job told of themselves: all that is judged."""
+"""What the ranks of a job report of themselves: all that is judged."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from hpcbench.backends.availability import RankFacts
 from hpcbench.trace.clock import SyncRecord
+from hpcbench.trace.typed import from_values
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one rank told. Where something could not be asked, its ``..._error`` says why.
+class RankReport:
+    """What one rank reports. Where something could not be asked, its ``..._error`` says why.
 
     Attributes:
         rank, local_rank: among all ranks, and among those of its node.
@@ -45,17 +48,8 @@ class Told:
     shm_bytes: int | None = None
     core_files: int | str = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Told:
-        """Rebuild what `to_json` gave."""
-        return cls(**values)
-
     def of(self, *names: str) -> Any:
-        """Return the value of ``machine`` at this path, None where it is not told."""
+        """Return the value of ``machine`` at this path, None where it is unknown."""
         value: Any = self.machine
         for name in names:
             value = value.get(name) if isinstance(value, Mapping) else None
@@ -64,17 +58,21 @@ class Told:
     def rank_facts(self) -> RankFacts:
         """Return the facts as those who judge backends take them. There must be some."""
         if self.facts is None:
-            raise ValueError(f"rank {self.rank} told nothing of its torch: {self.facts_error}")
+            raise ValueError(f"rank {self.rank} reported nothing of its torch: {self.facts_error}")
         return RankFacts(self.rank, self.hostname, self.local_rank, self.facts)
 
     def sync_record(self) -> SyncRecord | None:
         """Return the comparison of the clocks."""
-        return None if self.clock is None else SyncRecord.from_json(self.clock)
+        return None if self.clock is None else from_values(SyncRecord, self.clock)
+
+
+RANK_REPORT = TypeAdapter(RankReport)
+"""A report as plain JSON values and back, for the way to rank 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """All that was told, by rank, and who did not answer.
+class JobReport:
+    """The reports of all ranks, and which ranks did not answer.
 
     Attributes:
         announced: ranks and launcher that the launcher's variables speak of, or None.
@@ -85,7 +83,7 @@ class Job:
     """
 
     world_size: int
-    ranks: tuple[Told, ...]
+    ranks: tuple[RankReport, ...]
     announced: tuple[int, str] | None = None
     lonely_fix: str = ""
     lost: Mapping[int, str] = field(default_factory=dict)
@@ -98,14 +96,14 @@ class Job:
         return self.announced is not None and self.announced[1] == "torchrun"
 
     @property
-    def by_node(self) -> dict[str, list[Told]]:
+    def by_node(self) -> dict[str, list[RankReport]]:
         """Return the ranks of each node, by the node's identity."""
-        nodes: dict[str, list[Told]] = {}
-        for told in self.ranks:
-            nodes.setdefault(told.node, []).append(told)
+        nodes: dict[str, list[RankReport]] = {}
+        for report in self.ranks:
+            nodes.setdefault(report.node, []).append(report)
         return nodes
 
     @property
-    def asked(self) -> list[Told]:
+    def with_facts(self) -> list[RankReport]:
         """Return the ranks whose torch answered."""
-        return [told for told in self.ranks if told.facts is not None]
+        return [report for report in self.ranks if report.facts is not None]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hpcbench.units import rank_list, round_bytes
 from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
-from hpcbench.validation.rank_report import Job, Told
+from hpcbench.validation.rank_report import JobReport, RankReport
 
 _ELSEWHERE = "choose another folder with -o DIR (output.folder)"
 _SCARCE_BYTES = 2**30
@@ -17,11 +17,11 @@ _VOLATILE = ("tmpfs", "ramfs")
 _LAYERED = ("overlay",)
 
 
-def storage_lines(job: Job) -> Iterator[Line]:
+def storage_lines(job: JobReport) -> Iterator[Line]:
     """Yield whether the results folder is there for all ranks, its kind, and its free space."""
-    bad = by_value((told for told in job.ranks if told.storage.get("error")),
-                   lambda told: str(told.storage["error"]))
-    first = next((told for told in job.ranks if told.rank == 0), None)
+    bad = by_value((report for report in job.ranks if report.storage.get("error")),
+                   lambda report: str(report.storage["error"]))
+    first = next((report for report in job.ranks if report.rank == 0), None)
     if bad or first is None:
         yield fail("results folder", spread(bad) or "rank 0 did not answer", _ELSEWHERE)
         return
@@ -31,8 +31,8 @@ def storage_lines(job: Job) -> Iterator[Line]:
     yield _free(first)
 
 
-def _synced(job: Job) -> Line:
-    slowest = max(job.ranks, key=lambda told: float(told.storage.get("sync_s") or 0))
+def _synced(job: JobReport) -> Line:
+    slowest = max(job.ranks, key=lambda report: float(report.storage.get("sync_s") or 0))
     seconds = float(slowest.storage.get("sync_s") or 0)
     where = f"{job.ranks[0].storage['folder']}: writes, fsync and rename work"
     if seconds > _SLOW_SYNC_S:
@@ -41,20 +41,20 @@ def _synced(job: Job) -> Line:
     return ok("results folder", where)
 
 
-def _seen(job: Job) -> Line:
+def _seen(job: JobReport) -> Line:
     if len(job.ranks) == 1:
         return not_applicable("shared folder", "one rank shares it with no other")
-    blind = [told for told in job.ranks if not told.storage.get("seen")]
+    blind = [report for report in job.ranks if not report.storage.get("seen")]
     if blind:
-        places = spread(by_value(blind, lambda told: str(told.storage.get("own"))))
-        return warn("shared folder", f"rank {rank_list(told.rank for told in blind)} do(es) not "
+        places = spread(by_value(blind, lambda report: str(report.storage.get("own"))))
+        return warn("shared folder", f"rank {rank_list(one.rank for one in blind)} do(es) not "
                     f"see rank 0's folder; they write to disks of their own (below {places}), and "
                     "send their traces at the end",
                     "choose a folder on a file system that all nodes mount: -o DIR (output.folder)")
     return ok("shared folder", "all ranks see rank 0's folder")
 
 
-def _kind(first: Told) -> Line:
+def _kind(first: RankReport) -> Line:
     kind = first.storage.get("kind")
     if kind is None:
         return not_applicable("file system", "the system does not tell which it is")
@@ -67,7 +67,7 @@ def _kind(first: Told) -> Line:
     return ok("file system", str(kind))
 
 
-def _free(first: Told) -> Line:
+def _free(first: RankReport) -> Line:
     free = first.storage.get("free_bytes")
     if free is None:
         return not_applicable("free space", "the file system does not tell")

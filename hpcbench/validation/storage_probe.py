@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import FileError
-from hpcbench.launch.folders.rank_folders import leave, own_place, sees
+from hpcbench.launch.folders.rank_folders import leave, sees, separate_folder
 from hpcbench.launch.folders.run_folder import RunFolder
 from hpcbench.trace.files import whole_file
 
@@ -57,10 +57,10 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
 
     A rank that does not see that folder tries the places that a run would have it write to.
 
-    Keys: ``folder``, ``error`` (None if all went well), ``seen`` (whether rank 0's marker is
-    there), ``kind`` of file system, ``free_bytes`` and ``free_files`` (None if not told),
-    ``sync_s``, ``own`` (where the rank writes if it does not see that folder), ``made`` (folders
-    made on the way, the innermost first; not to be removed before all ranks are through).
+    Keys: ``folder``; ``error``, None if all went well; ``seen``, whether rank 0's marker is there;
+    ``kind`` of file system; ``free_bytes`` and ``free_files``, None if unknown; ``sync_s``.
+    ``own`` is where the rank writes if it does not see that folder. ``made`` has the folders made
+    on the way, the innermost first. They may be removed once all ranks have ended their probes.
     """
     found = {**_NOTHING, "folder": str(folder)}
     place = folder / marker
@@ -98,7 +98,7 @@ def _apart(place: Path, rank: int) -> dict[str, Any]:
     """
     host, name = socket.gethostname(), f"{place.name}-{rank}"
     made = _missing(place.parent)
-    own, tried = own_place(RunFolder(place.with_name(name), name), host, rank)
+    own, tried = separate_folder(RunFolder(place.with_name(name), name), host, rank)
     if own is None:
         why = "; ".join(tried).replace(name, "RUN")
         return {"made": made, "error": f"{host} does not see {place.parent} of rank 0, and has no "

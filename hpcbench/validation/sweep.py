@@ -9,15 +9,15 @@ from hpcbench.config.stored import stored_config
 from hpcbench.launch.probe import resolve
 from hpcbench.plan.case import Plan
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
-from hpcbench.validation.rank_report import Job
+from hpcbench.validation.rank_report import JobReport
 
 
-def sweep_lines(job: Job, plan: Plan) -> Iterator[Line]:
+def sweep_lines(job: JobReport, plan: Plan) -> Iterator[Line]:
     """Yield how many cases of the plan can run here, and why the others cannot."""
-    if job.lost or len(job.asked) < job.world_size:
+    if job.lost or len(job.with_facts) < job.world_size:
         yield not_applicable("sweep", "cannot be judged before all ranks and their torch answer")
         return
-    found = resolve(plan, [told.rank_facts() for told in job.asked])
+    found = resolve(plan, [report.rank_facts() for report in job.with_facts])
     total = len(plan.cases)
     if not found.devices:
         yield fail("sweep", f"none of the {total} cases of {plan.name} can run here",

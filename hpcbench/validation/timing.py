@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.units import format_seconds
 from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
-from hpcbench.validation.rank_report import Job
+from hpcbench.validation.rank_report import JobReport
 
 _SLOW = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
 """Clock sources whose every reading takes a system call and about a microsecond, or which tick too
@@ -17,12 +17,12 @@ _WIDE_NS = 50_000
 _APART_S = 1.0
 
 
-def clock_lines(job: Job) -> Iterator[Line]:
+def clock_lines(job: JobReport) -> Iterator[Line]:
     """Yield the clock source, the offset between nodes, and that of the time of day."""
     yield _source(job)
-    records = [record for told in job.ranks if (record := told.sync_record())]
-    errors = by_value((told for told in job.ranks if told.clock_error),
-                      lambda told: told.clock_error)
+    records = [record for report in job.ranks if (record := report.sync_record())]
+    errors = by_value((report for report in job.ranks if report.clock_error),
+                      lambda report: report.clock_error)
     if errors and job.lost:
         yield not_applicable("clock offset", "cannot be measured before all ranks answer")
     elif errors:
@@ -32,8 +32,8 @@ def clock_lines(job: Job) -> Iterator[Line]:
         yield from _offsets(records)
 
 
-def _source(job: Job) -> Line:
-    sources = by_value(job.ranks, lambda told: told.of("kernel", "clocksource"))
+def _source(job: JobReport) -> Line:
+    sources = by_value(job.ranks, lambda report: report.of("kernel", "clocksource"))
     if set(sources) == {None}:
         return not_applicable("clock source", "the kernel does not tell it")
     slow = [name for name in sources if name in _SLOW]

@@ -60,15 +60,15 @@ def wrong_cell(item: CaseResult) -> Cell:
     return None if item.case.validate else "unchecked"
 
 
-def over_passes_cell(found: OverPasses | None) -> Cell:
+def over_passes_cell(passes: OverPasses | None) -> Cell:
     """Return the median over passes, with the least and the greatest."""
-    return Range(found.least, found.greatest, found.median) if found else None
+    return Range(passes.least, passes.greatest, passes.median) if passes else None
 
 
-def ends_of(name: str, found: OverPasses | None) -> dict[str, float | None]:
+def ends_of(name: str, passes: OverPasses | None) -> dict[str, float | None]:
     """Return the median over passes by ``name``, the ends by ``name_least`` and ``name_greatest``.
     """
-    ends = (found.median, found.least, found.greatest) if found else (None,) * 3
+    ends = (passes.median, passes.least, passes.greatest) if passes else (None,) * 3
     return dict(zip((name, f"{name}_least", f"{name}_greatest"), ends, strict=True))
 
 

@@ -50,7 +50,7 @@ class Show(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The least and the greatest of several values; ``middle`` is their median, if it is told."""
+    """The least and the greatest of several values; ``middle`` is their median, if shown."""
 
     least: float
     greatest: float

@@ -50,8 +50,8 @@ def mode_text(item: CaseResult) -> str:
 
 def modes_text(items: Iterable[CaseResult]) -> str:
     """Return each mode with its fold in words, once."""
-    found = dict.fromkeys(mode_and_fold(item) for item in items)
-    return "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in found)
+    pairs = dict.fromkeys(mode_and_fold(item) for item in items)
+    return "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in pairs)
 
 
 def flag_text(item: CaseResult) -> str:

@@ -24,20 +24,20 @@ def distinct(values: Iterable[object]) -> str:
 
 def span(numbers: Iterable[int]) -> int | Range:
     """Return the one number that all are, or their range; there is at least one."""
-    found = sorted(set(numbers))
-    return found[0] if len(found) == 1 else Range(found[0], found[-1])
+    ordered = sorted(set(numbers))
+    return ordered[0] if len(ordered) == 1 else Range(ordered[0], ordered[-1])
 
 
 def span_text(numbers: Iterable[int]) -> str:
     """Return ``64``, or ``64..8192``: the least and the most of at least one number."""
-    found = sorted(set(numbers))
-    return str(found[0]) if len(found) == 1 else f"{found[0]}..{found[-1]}"
+    ordered = sorted(set(numbers))
+    return str(ordered[0]) if len(ordered) == 1 else f"{ordered[0]}..{ordered[-1]}"
 
 
 def from_to_text(numbers: Iterable[int]) -> str:
     """Return ``20``, or ``5 to 20``: the least and the most of at least one number."""
-    found = sorted(set(numbers))
-    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    ordered = sorted(set(numbers))
+    return str(ordered[0]) if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
 
 def options_text(options: Sequence[tuple[str, Option]]) -> str:
@@ -63,8 +63,8 @@ def device_type(result: CaseResult) -> str:
 
 def device_memory_how(result: CaseResult) -> str | None:
     """Return ``direct``, ``staged``, ``direct,staged`` where ranks differ; None if unknown."""
-    said = [left["device_memory"] for left in result.detail.values() if "device_memory" in left]
-    return distinct(sorted(item["how"] for item in said)) or None
+    reports = [left["device_memory"] for left in result.detail.values() if "device_memory" in left]
+    return distinct(sorted(item["how"] for item in reports)) or None
 
 
 def device_memory_text(result: CaseResult) -> str:

@@ -12,7 +12,7 @@ import resource
 import sys
 from pathlib import Path
 
-from hpcbench.launch.folders.rank_folders import Place
+from hpcbench.launch.folders.rank_folders import SeparateFolder
 from hpcbench.launch.folders.trace_delivery import deliver
 from hpcbench.launch.ranks.session import open_session
 
@@ -31,7 +31,7 @@ def main(folder: Path, mib: int) -> None:
                 stream.write(bytes([comm.rank]))
         comm.barrier()
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        places = {rank: Place(f"host{rank}", str(folder)) for rank in range(1, comm.size)}
+        places = {rank: SeparateFolder(f"host{rank}", str(folder)) for rank in range(1, comm.size)}
         problems = deliver(comm, files, places, folder / "traces")
         grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
         told = comm.allgather([problems, grown_kib, path.exists()])

@@ -43,7 +43,7 @@ def main() -> None:
     own = Evidence(world.rank, Outcome.STUCK, "in run", 3, 5, expired=True)
     late = agreed_verdict(comm, own, 2.0, 1.1 * EXCHANGE_S, EXCHANGE_S)
     assert late.verdict == Verdict("timeout", f"rank {world.rank}: {STUCK}", world.rank), late
-    assert late.speaker == -1
+    assert late.reporter == -1
     world.Barrier()
     print("right")
 

@@ -101,9 +101,6 @@ MOST_LINES, MOST_PARAMETERS, MOST_FILE_LINES, MOST_FILES = 60, 6, 320, 12
 LONG_LISTS: Mapping[str, str] = {
     "hpcbench/kinds/primitive/run/implementations/triton_kernel.py: multiply_tiles":
         "a Triton kernel takes pointers, strides and extents one by one",
-    "hpcbench/cli.py: run": "typer makes a flag of each parameter",
-    "hpcbench/cli.py: plan": "typer makes a flag of each parameter",
-    "hpcbench/flags.py: sweep_keys": "typer makes a flag of each parameter",
 }
 
 

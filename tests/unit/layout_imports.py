@@ -16,7 +16,7 @@ READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "masking": (), "units": (), "kinds": (),
     "kinds.kind": ("errors",), "kinds.moved": (), "entry_points": ("kinds.moved",),
-    "kinds.registry": ("kinds", "kinds.kind", "entry_points", "errors"),
+    "kinds.registry": ("kinds", "kinds.kind", "entry_points"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),
@@ -54,7 +54,6 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
 """Folder or module -> what it may import beside itself. ``kinds.*`` is one and the same kind."""
 
 LAZILY: Mapping[str, str] = {
-    "kinds.kind -> views": "a kind without tables of its own has those of any kind",
     "launch.workers.inline_worker -> worker": "an inline worker is a worker in the MPI process",
     "report.listing -> launch": "`hpcbench list` probes this machine where it is asked to",
 }

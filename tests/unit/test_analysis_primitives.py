@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.kinds.primitive.derive.partners import NOTHING, Comparison, compare
+from hpcbench.kinds.primitive.derive.partners import NOTHING, PrimitiveRecord, compare
 from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.overlap import (
@@ -26,7 +26,7 @@ TIMES = st.lists(st.floats(1e-7, 1e3), min_size=3, max_size=3)
 TRIPLES = st.lists(TIMES, min_size=1, max_size=7)
 
 
-def compared(*items: CaseResult) -> list[Comparison]:
+def compared(*items: CaseResult) -> list[PrimitiveRecord]:
     """Return the comparison of each case; NOTHING where there is none."""
     found = compare(items)
     return [found.get(item.case.case_id, NOTHING) for item in items]

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.launch.clocks.synchronization import Clocks, parent_and_children, synchronise
-from hpcbench.launch.ranks.single_rank_communicator import SoloCommunicator
+from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicator
 from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
 from hpcbench.measure.clock_identity import clock_identity
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord, bound_at, to_global
+from hpcbench.trace.typed import from_values
 
 SECOND = 10**9
 BEGIN = 8_000 * SECOND
@@ -241,8 +242,8 @@ def test_records_survive_json() -> None:
     model = synced(Clock(-10**15 - 1, 25_000), BEGIN, 3)
     for check in (None, ClockCheck(BEGIN, 12.5, 900.0)):
         record = SyncRecord("boot/4:1/5:0", 2, model, check, BEGIN, 1_790_000_000 * SECOND + 1)
-        assert SyncRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
-    assert ClockModel.from_json(json.loads(json.dumps(model.to_json()))) == model
+        assert from_values(SyncRecord, json.loads(json.dumps(record.to_json()))) == record
+    assert from_values(ClockModel, json.loads(json.dumps(model.to_json()))) == model
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 13, 64, 129])
@@ -259,7 +260,7 @@ def test_the_tree_reaches_all_in_few_rounds(count: int) -> None:
 
 
 def test_one_rank_has_the_global_clock() -> None:
-    record = synchronise(SoloCommunicator(), lambda: BEGIN, "here")
+    record = synchronise(SingleRankCommunicator(), lambda: BEGIN, "here")
     assert record.model == ClockModel.identity(BEGIN)
     assert (record.identity, record.n_clocks, record.check) == ("here", 1, None)
 
@@ -268,12 +269,12 @@ def test_clocks_note_each_sync_and_one_clock_is_never_due_again() -> None:
     now, notes = SimpleNamespace(ns=BEGIN), []
     found = Clocks(lambda: now.ns, 30.0, lambda kind, data: notes.append((kind, data)))
     assert found.due(1)
-    found.sync(SoloCommunicator())
+    found.sync(SingleRankCommunicator())
     now.ns += 100 * SECOND
     assert not found.due(1)
-    assert found.sync(SoloCommunicator()) == found.model == found.models[1]
+    assert found.sync(SingleRankCommunicator()) == found.model == found.models[1]
     assert [kind for kind, _ in notes] == ["clock", "clock"]
-    assert [SyncRecord.from_json(data) for _, data in notes] == found.records
+    assert [from_values(SyncRecord, data) for _, data in notes] == found.records
     assert found.records[0].identity == clock_identity()
 
 
@@ -294,7 +295,7 @@ def test_a_sync_of_some_ranks_leaves_the_others_due() -> None:
     found.keep(SyncRecord("a", 2, ClockModel.identity(BEGIN), None, BEGIN, 0), ranks=2)
     now.ns += 31 * SECOND
     assert found.due(1) and found.due(2)
-    found.sync(SoloCommunicator())
+    found.sync(SingleRankCommunicator())
     now.ns += SECOND
     assert not found.due(1)
     assert found.due(2)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.operations import collectives as registry
-from hpcbench.operations.call import calls_of
+from hpcbench.operations.call import Call, calls_of
 from hpcbench.operations.collectives import (
     CollectiveSpec,
     broken_collectives,
@@ -66,7 +66,7 @@ def test_what_cannot_be_used_is_told(folder: Path, expression: str, problem: str
     offered(folder, expression)
     assert problem in broken_collectives()["mine"]
     assert "mine" not in collectives() and "own" not in collectives()
-    assert problem in str(unsupported("gloo", "cpu", "mine", "fp32", None, None))
+    assert problem in str(unsupported("gloo", "cpu", [Call("mine", "fp32", None)]))
 
 
 def test_a_row_of_a_plug_in_is_one_like_ours(folder: Path) -> None:
@@ -75,10 +75,10 @@ def test_a_row_of_a_plug_in_is_one_like_ours(folder: Path) -> None:
     assert list(collectives())[-2:] == ["barrier", "own"] == list(collective_names())[-2:]
     assert collective_aliases()["mine_too"] == "own"
     assert list(summary_keys())[-1] == "own"
-    assert unsupported("gloo", "cpu", "own", "fp32", None, None) is None
-    assert unsupported("ucc/tl/ucp", "cpu", "own", "fp32", None, None) is None
-    assert unsupported("nccl", "cuda", "own", "fp32", None, None) == "nccl has no own on cuda"
-    assert unsupported("gloo", "cuda", "own", "fp32", None, None) == (
+    assert unsupported("gloo", "cpu", [Call("own", "fp32", None)]) is None
+    assert unsupported("ucc/tl/ucp", "cpu", [Call("own", "fp32", None)]) is None
+    assert unsupported("nccl", "cuda", [Call("own", "fp32", None)]) == "nccl has no own on cuda"
+    assert unsupported("gloo", "cuda", [Call("own", "fp32", None)]) == (
         "gloo has no send_recv on cuda, which own calls")
 
 
@@ -87,7 +87,7 @@ def test_what_is_not_installed_can_be_read_but_not_run() -> None:
     assert spec.problem == ("collective vanished cannot be used: no plug-in that is installed "
                             "offers it")
     assert spec.busbw_factor(4) is None
-    assert unsupported("gloo", "cpu", "vanished", "fp32", None, None) == spec.problem
+    assert unsupported("gloo", "cpu", [Call("vanished", "fp32", None)]) == spec.problem
     assert rounded("vanished", "fp32", 4, 1024) == (1024, 256)
     assert rank_bytes("vanished", False, 4, 1024) == 3 * 1024
 

@@ -4,14 +4,14 @@ import re
 
 from hpcbench.launch.verdicts.out_of_memory import with_advice
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome
-from hpcbench.launch.workers.observation import Sighting
+from hpcbench.launch.workers.observation import Observation
 from hpcbench.launch.workers.processes import KILLED_FOR_MEMORY
 from results_factory import make_case
 from training_cases import make_training, make_training_case
 
 
-def sighting(cause: str) -> Sighting:
-    return Sighting(Evidence(1, Outcome.DIED, cause))
+def sighting(cause: str) -> Observation:
+    return Observation(Evidence(1, Outcome.DIED, cause))
 
 
 def test_a_training_that_the_kernel_killed_for_memory_says_what_would_fit() -> None:

@@ -30,7 +30,7 @@ from hpcbench.launch.workers import processes
 from hpcbench.launch.workers.channel import socket_pair, supervisor_channel, worker_channel
 from hpcbench.launch.workers.environment import split_by_load_time, worker_environment
 from hpcbench.launch.workers.messages import CaseAnswer, CaseRequest, DoneAnswer
-from hpcbench.launch.workers.wakeup_signal import Bell
+from hpcbench.launch.workers.wakeup_signal import WakeupSignal
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.environment import recorded_variables
 from hpcbench.measure.hardware import described_hardware
@@ -224,19 +224,19 @@ def test_one_interface_for_all_backends() -> None:
     assert found["UCX_NET_DEVICES"].split(",")[0] == "eth1"
 
 
-def test_a_bell_wakes_who_waits_for_a_worker() -> None:
+def test_a_wakeup_signal_wakes_who_waits_for_a_worker() -> None:
     ours, theirs = socket_pair()
     left, right = supervisor_channel(ours), worker_channel(theirs)
-    with Bell() as mine, Bell() as other:
-        other.ring(mine.address)
-        other.ring(mine.address)
+    with WakeupSignal() as mine, WakeupSignal() as other:
+        other.send(mine.address)
+        other.send(mine.address)
         assert not left.wait(60, mine.fd)
-        assert mine.take() and not mine.take()
+        assert mine.clear() and not mine.clear()
         right.send(DoneAnswer())
         assert left.wait(60, mine.fd)
         for _ in range(1000):
-            other.ring(mine.address)  # neither a full queue nor a stranger stops who rings
-        other.ring("\0nobody")
+            other.send(mine.address)  # neither a full queue nor a stranger stops who sends
+        other.send("\0nobody")
     left.close()
     right.close()
 

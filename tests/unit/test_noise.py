@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hpcbench.measure.noise import MIN_DETOUR_NS, look_for_detours, measure_noise, repeat_fixed_work
 from hpcbench.trace.noise import Noise
+from hpcbench.trace.typed import from_values
 from launcher import ROOT
 
 
@@ -58,7 +59,7 @@ def test_shares_are_shares(steps: list[int]) -> None:
     noise = look_for_detours(0.01, clock(cycle([*steps, 50_000])))
     assert 0 <= noise.stolen_share <= 1
     assert 0 <= noise.longest_ns <= 10**7
-    assert Noise.from_json(json.loads(json.dumps(noise.to_json()))) == noise
+    assert from_values(Noise, json.loads(json.dumps(noise.to_json()))) == noise
 
 
 @pytest.mark.parametrize(("times_us", "ratios"), [
@@ -111,6 +112,6 @@ def test_a_shared_core_shows() -> None:
                                   check=True, capture_output=True, timeout=30)
         finally:
             other.kill()
-    shared = Noise.from_json(json.loads(done.stdout))
+    shared = from_values(Noise, json.loads(done.stdout))
     assert shared.stolen_share > 0.25
     assert shared.longest_ns > MIN_DETOUR_NS

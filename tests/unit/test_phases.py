@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbench.launch.recording import heard
+from hpcbench.launch.recording import CaseRun, case_record
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome, Verdict
 from hpcbench.launch.workers.messages import CaseAnswer
-from hpcbench.launch.workers.observation import Sighting
-from hpcbench.launch.workers.worker_group import Hearing
+from hpcbench.launch.workers.observation import Observation
+from hpcbench.launch.workers.worker_group import CaseOutcome
 from hpcbench.plan.case import plan_from_json, plan_to_json
 from hpcbench.plan.order import Turn
 from hpcbench.reduce.reduce import reduce_folder
@@ -155,9 +155,9 @@ def test_the_worker_s_answer_becomes_the_record() -> None:
         detail={"memory": MEMORY, "parity": PARITY})
 
     def record(**changes: Any) -> Record:
-        sighting = Sighting(Evidence(0, Outcome.OK), answer=replace(answer, **changes))
-        hearing = Hearing(Verdict("ok", "", -1), sighting, "")
-        return heard(CASE, Turn(0, 0, 0), 0, hearing, rows, (1, 2))
+        sighting = Observation(Evidence(0, Outcome.OK), answer=replace(answer, **changes))
+        hearing = CaseOutcome(Verdict("ok", "", -1), sighting, "")
+        return case_record(CaseRun(CASE, Turn(0, 0, 0), 0, 0, 1, 2), hearing, rows)
 
     full = record()
     assert full.detail == {"memory": MEMORY, "parity": PARITY} and list(full.phases) == list(NAMES)

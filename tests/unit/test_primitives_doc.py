@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,6 @@ from launcher import ROOT
 
 DOC = (ROOT / "docs/primitives.md").read_text()
 PLUGINS = (ROOT / "docs/plugins.md").read_text()
-PACKAGES = (ROOT / "tests/data/plugin", ROOT / "tests/data/collective_plugin")
 REGISTRY = load_registry()
 OURS = [name for name in cells(REGISTRY) if name in REGISTRY.implementations]
 
@@ -95,17 +95,11 @@ def test_examples_load() -> None:
         check_config(json.loads(text), "docs")
 
 
-@pytest.mark.parametrize("name", [
-    "pyproject.toml", "hpcbench_ring/__init__.py", "hpcbench_ring/ring.py", *(
-        f"hpcbench_example/{name}.py" for name in ("__init__", "broadcasts", "fsdp_forward"))])
-def test_the_page_on_plug_ins_has_the_tested_files_whole(name: str) -> None:
-    found = re.search(rf"`{re.escape(name)}`:\n\n```\w+\n(.*?)```", PLUGINS, re.DOTALL)
-    file = next(file for folder in PACKAGES if (file := folder / name).exists())
-    assert found and found[1] == file.read_text()
-
-
-@pytest.mark.parametrize("name", [
-    "pyproject.toml", "hpcbench_flat/__init__.py", "hpcbench_flat/strategy.py"])
-def test_the_page_on_plug_ins_has_the_tested_strategy_whole(name: str) -> None:
-    shown = re.findall(rf"^`{re.escape(name)}`:\n\n```\w+\n(.*?)```", PLUGINS, re.DOTALL | re.M)
-    assert (ROOT / "tests/data/strategy_plugin" / name).read_text() in shown
+@pytest.mark.parametrize("path", [
+    path for package in ("plugin", "collective_plugin", "strategy_plugin")
+    for path in sorted((ROOT / "tests/data" / package).rglob("*.*")) if path.suffix != ".pyc"],
+    ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_the_page_on_plug_ins_has_the_tested_files_whole(path: Path) -> None:
+    shown = re.findall(rf"^`(?:\w+/)?{re.escape(path.name)}`:\n\n```\w+\n(.*?)```", PLUGINS,
+                       re.DOTALL | re.M)
+    assert path.read_text() in shown

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from golden import RESULTS, RUNS
 from hpcbench.kinds.collective.derive.deriver import CollectiveDeriver
 from hpcbench.kinds.collective.derive.record import CollectiveRecord
 from hpcbench.kinds.kind import Deriver, KindSpec
+from hpcbench.plan.case import plan_to_json
+from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, Results
@@ -152,3 +155,25 @@ def test_a_kind_that_cannot_derive_costs_its_records_only(
     assert results.cases == stored[0].cases
     assert results.derived == {}
     assert reason in results.missing_kinds["collective"]
+
+
+def test_results_of_a_kind_that_is_not_installed_open(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(RUNS["mixed"], folder, ignore=shutil.ignore_patterns("results.h5"))
+    plan = json.loads((folder / "plan.json").read_text())
+    for case in plan["cases"]:
+        case["kind"] = "absent" if case["kind"] == "primitive" else case["kind"]
+    (folder / "plan.json").write_text(json.dumps(plan))
+    reduce_folder(folder)
+    found, known = read(folder), read(RUNS["mixed"] / "results.h5")
+    assert [(item.case.case_id, item.status, item.statistics) for item in found.cases] == [
+        (item.case.case_id, item.status, item.statistics) for item in known.cases]
+    lost = [item for item in found.cases if item.case.kind == "absent"]
+    assert lost
+    assert all(isinstance(item.case.workload, UnknownWorkload) for item in lost)
+    assert all(item.case.label and found.record_of(item) is None for item in lost)
+    assert "not installed" in found.missing_kinds["absent"]
+    assert set(found.derived) == {"collective", "training"}
+    stored = {case["case_id"]: case for case in plan_to_json(found.plan)["cases"]}
+    assert all(stored[case["case_id"]]["workload"] == case["workload"]
+               for case in plan["cases"] if case["kind"] == "absent")

@@ -22,13 +22,13 @@ from hpcbench.validation.limits import limit_lines
 from hpcbench.validation.lines import Line, fail, ok, warn
 from hpcbench.validation.network import network_lines
 from hpcbench.validation.printed import rendered, show
-from hpcbench.validation.rank_report import Job, Told
+from hpcbench.validation.rank_report import JobReport, RankReport
 from hpcbench.validation.storage import storage_lines
 from hpcbench.validation.sweep import sweep_lines
 from hpcbench.validation.timing import clock_lines
 from validation_facts import STORAGE, changed, job, line, states, sync_record, told
 
-Judged = Callable[[Job], Iterator[Line]]
+Judged = Callable[[JobReport], Iterator[Line]]
 TWO_NODES = (told(0), told(1, node="b"))
 
 
@@ -45,7 +45,7 @@ def test_a_healthy_job(lines: Judged, expected: dict[str, str]) -> None:
     assert states(lines, job()) == expected
 
 
-def with_cores(rank: int, *cores: int) -> Told:
+def with_cores(rank: int, *cores: int) -> RankReport:
     one = changed(told(rank), "machine.process.affinity", list(cores))
     return changed(one, "machine.process.affinity_cpus", len(cores))
 
@@ -149,7 +149,7 @@ def test_storage(key: str, value: object, subject: str, state: str) -> None:
     assert line(storage_lines, of, subject)[0] == state
 
 
-def limits(name: str, value: object) -> Job:
+def limits(name: str, value: object) -> JobReport:
     one = changed(told(), f"machine.process.limits.{name}", value)
     return job(changed(one, "machine.network.infiniband", {"mlx5_0/1": {"state": "4: ACTIVE"}}))
 
@@ -171,7 +171,7 @@ def limits(name: str, value: object) -> Job:
     (job(changed(told(), "machine.process.cgroup.memory_bytes", 2**29)), "memory limit", "warn"),
     (job(changed(told(), "machine.process.cgroup.memory_bytes", 2**34)), "memory limit", "ok"),
 ])
-def test_limits(of: Job, subject: str, state: str) -> None:
+def test_limits(of: JobReport, subject: str, state: str) -> None:
     assert line(limit_lines, of, subject)[0] == state
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hpcbench.launch.ranks.store_rendezvous import REMEDY
 from hpcbench.validation.devices import device_lines
 from hpcbench.validation.launching import launching_lines
-from hpcbench.validation.rank_report import Job, Told
+from hpcbench.validation.rank_report import RANK_REPORT, JobReport, RankReport
 from hpcbench.validation.software import software_lines
 from validation_facts import changed, job, line, states, told, with_gpus
 
@@ -24,7 +25,8 @@ def test_a_healthy_job_without_gpus() -> None:
 
 
 def test_what_is_told_survives_the_way_to_rank_0() -> None:
-    assert Told.from_json(told(3).to_json()) == told(3)
+    plain = RANK_REPORT.dump_python(told(3), mode="json")
+    assert RANK_REPORT.validate_python(json.loads(json.dumps(plain))) == told(3)
 
 
 def test_a_healthy_job_with_gpus() -> None:
@@ -62,7 +64,7 @@ def test_torch_without_gloo_or_nccl_is_a_warning() -> None:
 @pytest.mark.parametrize("blind", [
     [replace(told(), versions={"nvidia_driver": "570"})], [told(), with_gpus(told(1), "u0")]],
     ids=["a driver and no CUDA in torch", "GPUs on some ranks only"])
-def test_gpus_that_are_not_seen_are_a_warning(blind: list[Told]) -> None:
+def test_gpus_that_are_not_seen_are_a_warning(blind: list[RankReport]) -> None:
     assert line(software_lines, job(*blind), "CUDA")[0] == "warn"
 
 
@@ -73,7 +75,7 @@ def test_drivers_that_differ_are_a_warning_and_a_failure_of_versions() -> None:
 
 
 def test_ucc() -> None:
-    def having(rank: int) -> Told:
+    def having(rank: int) -> RankReport:
         one = changed(told(rank), "facts.ucc.reason", None)
         return changed(one, "facts.ucc.layers", ["cuda", "ucp"])
 
@@ -87,7 +89,7 @@ def test_ucc() -> None:
     (job(told(mpi="none"), announced=None), "warn"),
     (job(told(mpi="none"), announced=(4, "srun"), start_error="mpi4py is not installed"), "fail"),
 ])
-def test_no_mpi(of: Job, state: str) -> None:
+def test_no_mpi(of: JobReport, state: str) -> None:
     assert line(software_lines, of, "MPI")[0] == state
 
 

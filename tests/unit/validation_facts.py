@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord
 from hpcbench.validation.lines import Line
-from hpcbench.validation.rank_report import Job, Told
+from hpcbench.validation.rank_report import JobReport, RankReport
 
 FACTS: Mapping[str, Any] = {
     "built": {"gloo": True, "nccl": True, "mpi": False, "ucc": False},
@@ -37,7 +37,7 @@ VERSIONS: Mapping[str, str] = {
     "hpcbench": "1", "python": "3.11.7", "mpi": "MPICH 5", "torch": "2.9"}
 
 
-def told(rank: int = 0, *, node: str = "a", **changed: Any) -> Told:
+def told(rank: int = 0, *, node: str = "a", **changed: Any) -> RankReport:
     """Return a healthy rank of a node; ``changed`` replaces whole fields."""
     machine = copy.deepcopy(dict(MACHINE))
     machine["process"].update(affinity=[2 * rank, 2 * rank + 1])
@@ -45,18 +45,18 @@ def told(rank: int = 0, *, node: str = "a", **changed: Any) -> Told:
         "versions": dict(VERSIONS), "machine": machine, "facts": copy.deepcopy(dict(FACTS)),
         "interface": "eth0", "clock": sync_record().to_json(), "storage": dict(STORAGE),
         "shm_bytes": 2**34, **changed}
-    return Told(rank, rank, f"host-{node}", node, values.pop("mpi", "MPICH 5"), **values)
+    return RankReport(rank, rank, f"host-{node}", node, values.pop("mpi", "MPICH 5"), **values)
 
 
-def job(*ranks: Told, **changed: Any) -> Job:
+def job(*ranks: RankReport, **changed: Any) -> JobReport:
     """Return the job of these ranks, by default 4 healthy ones on one node."""
     ranks = ranks or tuple(told(rank) for rank in range(4))
     values: dict[str, Any] = {"world_size": len(ranks), "ranks": ranks,
                               "announced": (len(ranks), "MPICH's mpirun"), **changed}
-    return Job(**values)
+    return JobReport(**values)
 
 
-def changed(rank: Told, path: str, value: Any) -> Told:
+def changed(rank: RankReport, path: str, value: Any) -> RankReport:
     """Return the rank with one key replaced, such as ``facts.cuda.names``."""
     field, *keys, last = path.split(".")
     values = copy.deepcopy(dict(getattr(rank, field)))
@@ -67,7 +67,7 @@ def changed(rank: Told, path: str, value: Any) -> Told:
     return replace(rank, **{field: values})
 
 
-def with_gpus(rank: Told, *uuids: str, no_code: str | None = None) -> Told:
+def with_gpus(rank: RankReport, *uuids: str, no_code: str | None = None) -> RankReport:
     """Return the rank with these GPUs in sight."""
     count = len(uuids)
     return changed(rank, "facts.cuda", {
@@ -86,7 +86,7 @@ def sync_record(
     return SyncRecord("boot", n_clocks, model, check, 0, realtime_ns)
 
 
-def states(lines: Callable[[Job], Iterator[Line]], of: Job) -> dict[str, str]:
+def states(lines: Callable[[JobReport], Iterator[Line]], of: JobReport) -> dict[str, str]:
     """Return the state of each subject; every warning and failure has to say what to do."""
     found = list(lines(of))
     assert all(line.found for line in found)
@@ -95,7 +95,9 @@ def states(lines: Callable[[Job], Iterator[Line]], of: Job) -> dict[str, str]:
     return {line.subject: line.state.value for line in found}
 
 
-def line(lines: Callable[[Job], Iterator[Line]], of: Job, subject: str) -> tuple[str, str, str]:
+def line(
+    lines: Callable[[JobReport], Iterator[Line]], of: JobReport, subject: str,
+) -> tuple[str, str, str]:
     """Return (state, found, fix) of one subject."""
     one, = (line for line in lines(of) if line.subject == subject)
     assert one.fix or one.state.value not in ("warn", "fail"), one

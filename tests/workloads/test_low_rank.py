@@ -24,7 +24,7 @@ from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.adapted import draft, fill, is_adapter
 from hpcbench.kinds.training.run.models.model import Model, Part, mean_loss
-from hpcbench.kinds.training.run.parity import _Found, parity
+from hpcbench.kinds.training.run.parity import _Comparison, parity
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.kinds.training.run.strategies.low_rank import Alone, low_rank
@@ -174,7 +174,7 @@ def test_adapters_that_do_not_change_are_told_whatever_the_optimizer_should_do(
     """An expectation that is as wrong as what is tried does not hide it."""
     for what in ("_gradients", "_weights"):
         monkeypatch.setattr(f"hpcbench.kinds.training.run.parity.{what}", lambda *_: [
-            _Found("all", 0.0, 1.0, "", "")])
+            _Comparison("all", 0.0, 1.0, "", "")])
     found = parity(training("qlora", {"over": "single"}, optimizer="sgd"), place, kind).wrong
     assert found is not None
     assert found.what == ("norms of all gradients of adapters" if kind is Unlearned else
@@ -194,7 +194,7 @@ def test_large_models_are_tried_on_a_twin_that_can_be_packed(place: Place) -> No
     work = training("qlora", {"over": "single"}, model="gpt2", sizes={"layers": 4})
     found = parity(work, place, low_rank)
     assert found.wrong is None
-    assert found.on == "a twin of 2 layers, hidden 64, 2 heads, 16 tokens"
+    assert found.on == "a small model of 2 layers, hidden 64, 2 heads, 16 tokens"
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

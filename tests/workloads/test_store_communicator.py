@@ -14,7 +14,7 @@ import pytest
 import torch.distributed as dist
 
 from hpcbench.errors import LaunchError, RankLostError
-from hpcbench.launch.folders.rank_folders import Place
+from hpcbench.launch.folders.rank_folders import SeparateFolder
 from hpcbench.launch.folders.trace_delivery import PIECE_BYTES, deliver
 from hpcbench.launch.ranks.store_communicator import StoreCommunicator, open_store_communicator
 from hpcbench.launch.ranks.store_rendezvous import meet
@@ -95,7 +95,8 @@ def test_files_are_delivered_through_the_store(tmp_path: Path) -> None:
         for name in contents if files else ():
             files[name].parent.mkdir(parents=True, exist_ok=True)
             files[name].write_bytes(contents[name])
-        return deliver(comm, files, {1: Place("n1", str(home)), 2: Place("n2", "")}, traces)
+        apart = {1: SeparateFolder("n1", str(home)), 2: SeparateFolder("n2", "")}
+        return deliver(comm, files, apart, traces)
 
     problems, *others = on_all_ranks(work, store)
     assert others == [[], []] and store.num_keys() == 0

@@ -21,7 +21,7 @@ from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models.model import mean_loss
 from hpcbench.kinds.training.run.models.resnet import BatchNorm, ResNet
 from hpcbench.kinds.training.run.parity import Disparity, parity
-from hpcbench.kinds.training.run.parity_model import tried
+from hpcbench.kinds.training.run.parity_model import parity_training
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
@@ -120,13 +120,13 @@ def test_wrong_statistics_are_found(
 def test_what_is_tried_instead_of_a_resnet() -> None:
     """Few values in a batch norm are noise: fewer images are larger ones."""
     whole = images(sizes={}, batch_size=64)
-    twin = tried(whole)
+    twin = parity_training(whole)
     assert (twin.layers, twin.width, twin.image_size, twin.classes) == (4, 8, 32, 128)
-    assert tried(images(sizes={}, batch_size=1)).image_size == 128
-    assert tried(images(sizes={}, batch_size=4, accumulation=2)).image_size == 96
+    assert parity_training(images(sizes={}, batch_size=1)).image_size == 128
+    assert parity_training(images(sizes={}, batch_size=4, accumulation=2)).image_size == 96
     for same in (twin, images(), images(sizes=IMAGES | {"image_size": 48})):
-        assert tried(same) is same
-    assert tried(images(sizes=IMAGES | {"width": 64})).width == 8
+        assert parity_training(same) is same
+    assert parity_training(images(sizes=IMAGES | {"width": 64})).width == 8
 
 
 def test_images_are_bytes_that_were_normed_and_new_in_every_step() -> None:

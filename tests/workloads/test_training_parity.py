@@ -15,7 +15,7 @@ from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.parity import Parity, parity
-from hpcbench.kinds.training.run.parity_model import tried
+from hpcbench.kinds.training.run.parity_model import parity_training
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.kinds.training.run.strategies.data import Data
@@ -244,14 +244,14 @@ def test_an_operation_tells_of_phases_and_memory(
     (Degrees(), 2), (Degrees(dp=2, tp=4), 2), (Degrees(tp=8, pp=4), 8), (Degrees(pp=16), 32)])
 def test_large_models_are_tried_on_a_twin(degrees: Degrees, layers: int) -> None:
     spec = training("single", model="llama3-8b", sizes={}, degrees=degrees)
-    twin = tried(spec)
+    twin = parity_training(spec)
     assert (twin.layers, twin.shrunk) == (layers, True)
     assert twin.parameters < 2_000_000
     for extent in (twin.heads, twin.kv_heads, twin.inner, twin.vocab, twin.seq_length):
         assert extent % degrees.tp == 0
     kept = ("strategy", "options", "dtype", "batch_size", "accumulation", "dp", "tp", "pp")
     assert all(getattr(twin, name) == getattr(spec, name) for name in kept)
-    assert tried(training("single")) == training("single")
+    assert parity_training(training("single")) == training("single")
 
 
 @pytest.mark.parametrize("spec", strategies(), ids=lambda spec: spec.name)
@@ -268,7 +268,7 @@ def test_a_strategy_takes_the_twin_of_what_it_takes(spec: StrategySpec, schedule
     whole = training(spec.name, options, model="llama3-8b", sizes={}, degrees=degrees,
                      batch_size=16)
     assert why_not(whole, spec) is None
-    twin = tried(whole)
+    twin = parity_training(whole)
     assert why_not(twin, spec) is None
     assert twin.parameters < 5_000_000
 
@@ -276,5 +276,5 @@ def test_a_strategy_takes_the_twin_of_what_it_takes(spec: StrategySpec, schedule
 def test_a_twin_is_told(place: Place) -> None:
     found = parity(training("single", model="gpt2", sizes={"layers": 4}), place, Single)
     assert found.wrong is None
-    assert found.on == "a twin of 2 layers, hidden 16, 2 heads, 16 tokens"
+    assert found.on == "a small model of 2 layers, hidden 16, 2 heads, 16 tokens"
     assert found.loss is None

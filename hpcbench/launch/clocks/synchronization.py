@@ -1,8 +1,9 @@
 """Supervisors compare their clocks over MPI: a tree of pairs of ranks, one for each clock.
 
 HCA3 (Hunold and Carpen-Amarie, CLUSTER 2018): a parent has learnt the global time before its
-children ask it, so nothing has to be merged. Its answers are raw stamps and the child applies the
-parent's model: arithmetic between a stamp and its sending would make the way back the longer one.
+children ask it, so nothing has to be merged. The parent's answers are raw stamps, and the child
+applies the parent's model. Arithmetic between a stamp and its sending would make the way back
+the longer one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
 from hpcbench.measure.clock_identity import clock_identity
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord
+from hpcbench.trace.typed import from_values
 
 Now = Callable[[], int]
 Trip = tuple[int, int, int]
@@ -28,8 +30,8 @@ _GO_ON, _END = 0, 1
 class Pace:
     """How thoroughly two clocks are compared.
 
-    A fit has ``points`` points of ``pings`` ping-pongs each; it spans at least points * gap_s,
-    since the rate's error falls with the span, hardly with the number of points. On cores that are
+    A fit has ``points`` points of ``pings`` ping-pongs each. It spans at least points * gap_s:
+    the rate's error falls with the span, hardly with the number of points. On cores that are
     overloaded a point can take 100 ms: after ``limit_s`` a fit makes do with ``min_points``.
     ``timeout_s`` is the longest that a rank may be silent in its turn.
     """
@@ -46,8 +48,8 @@ class Pace:
 class Clocks:
     """This rank's clock against rank 0's: all comparisons so far, and when the next is due.
 
-    The first is made before the first case, then one every ``every_s`` between cases, one at the
-    end, so that each stamp can be corrected from both sides (`hpcbench.trace.clock.to_global`).
+    Clocks are compared before the first case, every ``every_s`` between cases, and at the end.
+    So each stamp can be corrected from both sides (`hpcbench.trace.clock.to_global`).
     """
 
     def __init__(
@@ -115,11 +117,11 @@ def synchronise(
                        *_two_clocks(now_ns))
     if len(leaders) == 1:
         return found
-    patience_s = pace.timeout_s * (len(leaders).bit_length() + 2)
+    silence_limit_s = pace.timeout_s * (len(leaders).bit_length() + 2)
     if comm.rank == leader:
-        found = _Leader(comm, now_ns, pace, leaders, patience_s).compared(found)
-    told = comm.allgather(found.to_json() if comm.rank == leader else None, patience_s)
-    theirs = SyncRecord.from_json(told[leader])
+        found = _Leader(comm, now_ns, pace, leaders, silence_limit_s).compared(found)
+    records = comm.allgather(found.to_json() if comm.rank == leader else None, silence_limit_s)
+    theirs = from_values(SyncRecord, records[leader])
     local_ns, realtime_ns = _two_clocks(now_ns)
     return replace(theirs, local_ns=local_ns, realtime_ns=realtime_ns)
 
@@ -149,7 +151,7 @@ class _Leader:
     now_ns: Now
     pace: Pace
     leaders: list[int]
-    patience_s: float
+    silence_limit_s: float
 
     def compared(self, record: SyncRecord) -> SyncRecord:
         """Return the record with what was learnt from the parent, and checked against rank 0."""
@@ -164,7 +166,7 @@ class _Leader:
         for other in self.leaders[1:]:
             with self.comm.pair(other, self.pace.timeout_s) as pair:
                 pair.send(_GO_ON)
-                pair.wait(self.patience_s)  # that rank may still have children
+                pair.wait(self.silence_limit_s)  # that rank may still have children
                 _answer(pair, self.now_ns, self.pace.check_pings)
         return record
 
@@ -172,7 +174,7 @@ class _Leader:
         """Return this rank's model, from a parent who begins when its turn has come."""
         points: list[OffsetInterval] = []
         with self.comm.pair(parent, self.pace.timeout_s) as pair:
-            theirs = _received_model(pair, self.patience_s)
+            theirs = _received_model(pair, self.silence_limit_s)
             until = time.monotonic() + self.pace.limit_s
             while len(points) < self.pace.min_points or (
                     len(points) < self.pace.points and time.monotonic() < until):
@@ -193,7 +195,7 @@ class _Leader:
     def _checked(self, model: ClockModel) -> tuple[ClockModel, ClockCheck]:
         """Return the model and its distance from rank 0's clock, when that rank has time."""
         with self.comm.pair(self.leaders[0], self.pace.timeout_s) as pair:
-            pair.wait(self.patience_s)
+            pair.wait(self.silence_limit_s)
             return check_model(model, offset_interval(
                 _ping(pair, self.now_ns, self.pace.check_pings)))
 
@@ -228,11 +230,11 @@ def _send_model(pair: Pair, model: ClockModel, timeout_s: float) -> None:
         pair.wait(timeout_s)
 
 
-def _received_model(pair: Pair, patience_s: float) -> ClockModel:
+def _received_model(pair: Pair, silence_limit_s: float) -> ClockModel:
     """Return what `_send_model` sends, in its turn."""
     values = []
     for _ in range(5):
-        values.append(pair.wait(patience_s))
+        values.append(pair.wait(silence_limit_s))
         pair.send(_GO_ON)
     t_ref_ns, offset_ns, *floats = values
     slope, bound_ns, slope_bound = (_from_bits(value) for value in floats)

@@ -7,17 +7,17 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from hpcbench.launch.attempt import Attempt
-from hpcbench.launch.folders.rank_folders import Places, find_places
+from hpcbench.launch.folders.rank_folders import RankFolders, find_rank_folders
 from hpcbench.launch.folders.run_folder import RunFolder, create_run_folder, take_up_folder
 from hpcbench.launch.ranks.agreement import from_root
 
 _RUN_FOLDER = TypeAdapter(RunFolder)
 
 
-def open_folders(attempt: Attempt) -> Places:
+def open_folders(attempt: Attempt) -> RankFolders:
     """Return the folder of the run, and where each rank writes; collective."""
     folder = from_root(attempt.comm, _RUN_FOLDER, lambda: _run_folder(attempt))
-    return find_places(attempt.comm, attempt.topology, folder)
+    return find_rank_folders(attempt.comm, attempt.topology, folder)
 
 
 def _run_folder(attempt: Attempt) -> RunFolder:

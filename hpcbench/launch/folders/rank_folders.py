@@ -23,7 +23,7 @@ from hpcbench.trace.journal import journal_path
 from hpcbench.trace.sealed import trace_path
 from hpcbench.units import rank_list
 
-PATIENCE_S = 2.0
+VISIBLE_WITHIN_S = 2.0
 """How long a rank looks for what rank 0 has written: NFS clients may be late to see it."""
 APART = ".on-"
 """Stands between the name of rank 0's folder and the host's in the name of a rank's own."""
@@ -31,7 +31,7 @@ _LONGEST_PAUSE_S = 0.2
 _MOST_LINES = 8
 
 
-class Place(NamedTuple):
+class SeparateFolder(NamedTuple):
     """A folder of a rank that does not see rank 0's."""
 
     host: str
@@ -39,16 +39,19 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """``folder`` is rank 0's, ``own`` where this rank writes; ``apart`` has the ranks, by number,
-    that do not see ``folder``, and where they write."""
+class RankFolders:
+    """The folders of a run's ranks.
+
+    ``folder`` is rank 0's; this rank writes to ``own``. ``apart`` maps the ranks that do not see
+    ``folder`` to where they write.
+    """
 
     folder: RunFolder
     own: RunFolder
-    apart: Mapping[int, Place]
+    apart: Mapping[int, SeparateFolder]
 
 
-def find_places(comm: Communicator, topology: Topology, folder: RunFolder) -> Places:
+def find_rank_folders(comm: Communicator, topology: Topology, folder: RunFolder) -> RankFolders:
     """Return where each rank writes its trace; collective.
 
     Rank 0 leaves a file with a name that was never there before, and the others look for it.
@@ -56,16 +59,16 @@ def find_places(comm: Communicator, topology: Topology, folder: RunFolder) -> Pl
     """
     token = folder.path / on_root(comm, lambda: _leave_token(folder.path))
     try:
-        told = on_all(comm, "finding a place for the trace", lambda: (
+        separate = on_all(comm, "finding a place for the trace", lambda: (
             None if sees(token) else _own_place(folder, topology)))
     finally:
         if comm.rank == 0:
             with contextlib.suppress(OSError):
                 token.unlink()
-    apart = {rank: Place(*place) for rank, place in enumerate(told) if place}
+    apart = {rank: SeparateFolder(*place) for rank, place in enumerate(separate) if place}
     mine = apart.get(comm.rank)
     own = RunFolder(Path(mine.path), folder.run_id, folder.attempt) if mine else folder
-    return Places(folder, own, apart)
+    return RankFolders(folder, own, apart)
 
 
 def _leave_token(path: Path) -> str:
@@ -77,12 +80,12 @@ def _leave_token(path: Path) -> str:
     return token.name
 
 
-def sees(token: Path, patience_s: float = PATIENCE_S) -> bool:
+def sees(token: Path, limit_s: float = VISIBLE_WITHIN_S) -> bool:
     """Return whether the file is there, after looking for a while.
 
     To open its folders makes an NFS client ask the server anew; to look for a name alone need not.
     """
-    deadline, pause_s = time.monotonic() + patience_s, 0.01
+    deadline, pause_s = time.monotonic() + limit_s, 0.01
     while True:
         for folder in (token.parent.parent, token.parent):
             with contextlib.suppress(OSError):
@@ -95,7 +98,7 @@ def sees(token: Path, patience_s: float = PATIENCE_S) -> bool:
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def own_folders(folder: RunFolder, hostname: str) -> Iterator[Path]:
+def separate_folder_candidates(folder: RunFolder, hostname: str) -> Iterator[Path]:
     """Yield where a rank may write that does not see ``folder``: beside its path, or for a while.
 
     Never the path itself: should the rank see it after all, only later, nothing could come of it.
@@ -104,16 +107,16 @@ def own_folders(folder: RunFolder, hostname: str) -> Iterator[Path]:
     """
     if os.path.isdir(folder.path.parent.parent):  # noqa: PTH112  (Path.is_dir raises, too)
         yield folder.path.with_name(f"{folder.path.name}{APART}{hostname}")
-    yield place_for_a_while(folder.run_id)
+    yield temporary_folder(folder.run_id)
 
 
-def place_for_a_while(run_id: str) -> Path:
+def temporary_folder(run_id: str) -> Path:
     """Return the folder of a run in the one for temporary files (TMPDIR)."""
     return Path(tempfile.gettempdir()) / f"hpcbench-{run_id}"
 
 
 def _own_place(folder: RunFolder, topology: Topology) -> list[str]:
-    path, tried = own_place(folder, topology.hostname, topology.rank)
+    path, tried = separate_folder(folder, topology.hostname, topology.rank)
     if path is not None:
         return [topology.hostname, str(path)]
     raise FileError(f"{topology.hostname} does not see {folder.path} of rank 0, and has no place "
@@ -121,13 +124,13 @@ def _own_place(folder: RunFolder, topology: Topology) -> list[str]:
                     "-o DIR (output.folder), or set TMPDIR to one that can be written")
 
 
-def own_place(folder: RunFolder, hostname: str, rank: int) -> tuple[Path | None, list[str]]:
-    """Return the first of `own_folders` that the rank can write to, or None, and why not to others.
+def separate_folder(folder: RunFolder, hostname: str, rank: int) -> tuple[Path | None, list[str]]:
+    """Return the first of `separate_folder_candidates` that the rank can write to, or None.
 
-    It is made, with the folder of the attempt's traces.
+    The list says why the others cannot be used. The folder of the attempt's traces is made, too.
     """
     tried: list[str] = []
-    for path in own_folders(folder, hostname):
+    for path in separate_folder_candidates(folder, hostname):
         traces = attempt_folder(path / "traces", folder.attempt)
         try:
             traces.mkdir(parents=True, exist_ok=True)
@@ -142,21 +145,21 @@ def own_place(folder: RunFolder, hostname: str, rank: int) -> tuple[Path | None,
     return None, tried
 
 
-def told_apart(places: Places) -> list[str]:
+def separate_folder_lines(folders: RankFolders) -> list[str]:
     """Return the lines that say which ranks do not see the folder, and where they write."""
-    by_place: dict[Place, list[int]] = defaultdict(list)
-    for rank, place in places.apart.items():
+    by_place: dict[SeparateFolder, list[int]] = defaultdict(list)
+    for rank, place in folders.apart.items():
         by_place[place].append(rank)
     lines = [f"  rank {rank_list(ranks)} on {place.host}: {place.path}"
              for place, ranks in by_place.items()]
     shown = lines[:_MOST_LINES] + ([f"  and on {len(lines) - _MOST_LINES} more hosts"]
                                    if len(lines) > _MOST_LINES else [])
-    return [f"{len(places.apart)} of the ranks do not see this folder: they write to disks of "
+    return [f"{len(folders.apart)} of the ranks do not see this folder: they write to disks of "
             "their own, and send rank 0 their traces at the end", *shown] if lines else []
 
 
 def leave(own: RunFolder) -> None:
-    """Remove the folders of a rank apart that are empty."""
+    """Remove the empty ones of a separate folder and of those below it."""
     for path in (own.traces, own.path / "traces", own.path):
         with contextlib.suppress(OSError):
             path.rmdir()

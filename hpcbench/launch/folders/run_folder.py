@@ -73,7 +73,7 @@ def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
     except FileExistsError as error:
         raise FileError(f"{folder.traces}: another job resumes this run; let it end") from error
     except OSError as error:
-        raise FileError(f"{path}: cannot be resumed: {error.strerror}; mend it, or choose another "
+        raise FileError(f"{path}: cannot be resumed: {error.strerror}; fix it, or choose another "
                         "folder") from error
     return folder
 

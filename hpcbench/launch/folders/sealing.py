@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from hpcbench.launch.folders.rank_folders import Places, leave
+from hpcbench.launch.folders.rank_folders import RankFolders, leave
 from hpcbench.launch.folders.run_folder import RunFolder
 from hpcbench.launch.folders.trace_delivery import deliver
 from hpcbench.launch.ranks.communicator import Communicator
@@ -26,7 +26,7 @@ def seal_traces(folder: RunFolder, rank: int, *, measured: bool) -> None:
                 journal.unlink()
 
 
-def collect_traces(comm: Communicator, folders: Places) -> list[str]:
+def collect_traces(comm: Communicator, folders: RankFolders) -> list[str]:
     """Send rank 0 the traces of the ranks that do not see its folder; return there what is missing.
 
     Collective.

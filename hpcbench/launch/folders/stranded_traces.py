@@ -1,7 +1,7 @@
 """Traces that an earlier attempt's ranks left on disks of their own, because it was killed.
 
-Before a run goes on, rank 0 gets them, so that it knows what is done. Only the ranks of this job
-can look: what lies on a node that is no part of it stays there, and its runs are repeated.
+Before a run goes on, rank 0 gets them, so that it knows what is done. Only the ranks of this
+job can look. A trace on any other node stays there, and its runs are repeated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hpcbench.errors import UsageError
-from hpcbench.launch.folders.rank_folders import APART, Place, leave, place_for_a_while
+from hpcbench.launch.folders.rank_folders import APART, SeparateFolder, leave, temporary_folder
 from hpcbench.launch.folders.run_folder import RunFolder
 from hpcbench.launch.folders.trace_delivery import deliver
 from hpcbench.launch.ranks.agreement import on_all
@@ -22,7 +22,7 @@ from hpcbench.trace.sealed import open_trace, seal
 from hpcbench.trace.source import UnreadableTrace
 
 
-def bring_leftovers(session: Session, run_path: str, run_id: str) -> list[str]:
+def fetch_stranded_traces(session: Session, run_path: str, run_id: str) -> list[str]:
     """Send rank 0 what other ranks find of a run; return there what did not arrive.
 
     ``run_path`` is the run's folder on rank 0. Collective.
@@ -30,14 +30,14 @@ def bring_leftovers(session: Session, run_path: str, run_id: str) -> list[str]:
     """
     comm, topology = session
     path = Path(run_path)
-    found = [] if comm.rank == 0 else _folders(path, run_id, topology.hostname)
-    keys = [[topology.node, folder.stat().st_dev, folder.stat().st_ino] for folder in found]
-    told = comm.allgather([topology.hostname, [str(folder) for folder in found], keys])
-    higher = [key for _, _, keys_of in told[comm.rank + 1:] for key in keys_of]
-    mine = [folder for folder, key in zip(found, keys, strict=True) if key not in higher]
+    stranded = [] if comm.rank == 0 else _folders(path, run_id, topology.hostname)
+    keys = [[topology.node, folder.stat().st_dev, folder.stat().st_ino] for folder in stranded]
+    listed = comm.allgather([topology.hostname, [str(folder) for folder in stranded], keys])
+    higher = [key for _, _, keys_of in listed[comm.rank + 1:] for key in keys_of]
+    mine = [folder for folder, key in zip(stranded, keys, strict=True) if key not in higher]
     sealed = on_all(comm, "looking for traces of earlier attempts", lambda: [
         [name, str(file)] for name, file in _sealed(mine, run_id).items()])
-    senders = {rank: Place(told[rank][0], ", ".join(told[rank][1]))
+    senders = {rank: SeparateFolder(listed[rank][0], ", ".join(listed[rank][1]))
                for rank, files in enumerate(sealed) if files}
     files = {name: Path(file) for name, file in sealed[comm.rank]}
     problems = deliver(comm, files, senders, path / "traces")
@@ -53,7 +53,7 @@ def _folders(path: Path, run_id: str, hostname: str) -> list[Path]:
     Not what another host's have: nodes may share the folder, and each sends its own.
     """
     beside = path.with_name(f"{path.name}{APART}{hostname}")
-    return [folder for folder in (beside, place_for_a_while(run_id)) if folder.is_dir()]
+    return [folder for folder in (beside, temporary_folder(run_id)) if folder.is_dir()]
 
 
 def _sealed(folders: Iterable[Path], run_id: str) -> Mapping[str, Path]:

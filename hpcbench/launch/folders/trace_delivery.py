@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hpcbench.errors import FileError, RankLostError
-from hpcbench.launch.folders.rank_folders import Place
+from hpcbench.launch.folders.rank_folders import SeparateFolder
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.trace.files import whole_file
 
@@ -23,7 +23,8 @@ _CONTENT = ("bytes", "crc32")
 
 
 def deliver(
-    comm: Communicator, files: Mapping[str, Path], apart: Mapping[int, Place], traces: Path,
+    comm: Communicator, files: Mapping[str, Path], apart: Mapping[int, SeparateFolder],
+    traces: Path,
 ) -> list[str]:
     """Send the ``files`` of every rank in ``apart`` to rank 0; return there what did not arrive.
 
@@ -84,7 +85,9 @@ def _content(path: Path, length: int) -> Iterator[bytes]:
         yield b""
 
 
-def _receive_all(comm: Communicator, rank: int, place: Place, traces: Path) -> Iterator[str]:
+def _receive_all(
+    comm: Communicator, rank: int, place: SeparateFolder, traces: Path,
+) -> Iterator[str]:
     """Take what one rank has to send; yield what is wrong with it."""
     try:
         comm.send(b"", rank, _ANSWER_S)

@@ -54,8 +54,8 @@ def rendezvous_address(
 ) -> str:
     """Return the address of this machine that all workers can reach (called on rank 0).
 
-    One node meets on loopback; several nodes need an address that is not loopback, and not one
-    of those that other nodes have, too (``elsewhere``), as containers' bridges do. Raises
+    One node meets on loopback. Several nodes need an address that is not loopback and that no
+    other node has, too (``elsewhere``), as containers' bridges do. Raises
     LaunchError if there is none, with the key that sets it.
     """
     if address or interface:

@@ -1,7 +1,7 @@
 """The supervisors' communicator for ranks that may not answer: each wait ends, and names them.
 
-Everything goes through rank 0 as posted values, one message a rank, for the few calls of
-``hpcbench validate``; MPI's collectives could not say who is missing.
+Every value goes through rank 0, as one message a rank, for the few calls of ``hpcbench
+validate``. MPI's collectives could not say who is missing.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LONGEST_PAUSE_S = 0.01
 _MARGIN_S = 5.0
 
 
-class PatientCommunicator:
+class BoundedCommunicator:
     """A `Communicator` over another one, which nobody else may use meanwhile.
 
     Whoever does not answer rank 0 within ``timeout_s`` is in ``lost``, on rank 0, and is not waited
     for again.
     """
 
-    bell: int | None = None
+    wakeup_fd: int | None = None
 
     def __init__(self, comm: Communicator, timeout_s: float) -> None:
         self._comm = comm
@@ -70,13 +70,13 @@ class PatientCommunicator:
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
         """Return every rank's value, by rank. Raises RankLostError, everywhere, naming the lost."""
         limit_s = timeout_s or self.timeout_s
-        found = self.gather(value, limit_s)
-        told = self._bcast([sorted(self.lost), [found.get(rank) for rank in range(self.size)]],
-                           limit_s)
-        if told[0]:
-            raise RankLostError(f"rank {rank_list(told[0])} has not answered for "
+        values = self.gather(value, limit_s)
+        by_rank = [values.get(rank) for rank in range(self.size)]
+        lost, everything = self._bcast([sorted(self.lost), by_rank], limit_s)
+        if lost:
+            raise RankLostError(f"rank {rank_list(lost)} has not answered for "
                                 f"{limit_s:g} s")
-        return list(told[1])
+        return list(everything)
 
     def barrier(self, pause_s: float = 0.0, timeout_s: float | None = None) -> None:
         """Return when every rank has called."""

@@ -17,13 +17,13 @@ import numpy as np
 
 from hpcbench.launch.clocks.mpi_pair import Pair, open_pair
 from hpcbench.launch.ranks.waiting import FIRST_PAUSE_S, LONGEST_PAUSE_S, wait_quietly
-from hpcbench.launch.workers.wakeup_signal import Bell
+from hpcbench.launch.workers.wakeup_signal import WakeupSignal
 
 _SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
 _NOTICE_TAG = 77
 _POST_TAG = 78
 _BYTES_TAG = 80
-_ARRIVAL_S = 0.02  # a ring may overtake the notice it announces
+_ARRIVAL_S = 0.02  # a wake-up signal may overtake the notice it announces
 IDLE_PAUSE_S = 0.2
 
 
@@ -34,7 +34,7 @@ class Communicator(Protocol):
     size: int
 
     @property
-    def bell(self) -> int | None:
+    def wakeup_fd(self) -> int | None:
         """Return the descriptor that is readable when there may be a notice, if there is one."""
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
@@ -96,16 +96,16 @@ class MpiCommunicator:
     """The operations over an mpi4py intracommunicator."""
 
     def __init__(
-        self, comm: Any, while_waiting: Callable[[], None], bell: Bell | None = None,
+        self, comm: Any, while_waiting: Callable[[], None], wakeup: WakeupSignal | None = None,
         neighbours: Mapping[int, str] | None = None,
     ) -> None:
         """``while_waiting`` is called at every test; it may end the process (launcher gone).
 
-        ``neighbours`` maps the other ranks of this node to the addresses of their bells.
+        ``neighbours`` maps the other ranks of this node to the addresses of their wake-up signals.
         """
         self._comm = comm
         self._while_waiting = while_waiting
-        self._bell = bell
+        self._wakeup = wakeup
         self._neighbours = neighbours or {}
         self._notices: set[int] = set()
         self._sent: list[Any] = []
@@ -156,23 +156,23 @@ class MpiCommunicator:
         comm = self._comm.Split(0 if member else 1, self.rank)
         if not member:
             return None
-        return MpiCommunicator(comm, self._while_waiting, self._bell, self._neighbours)
+        return MpiCommunicator(comm, self._while_waiting, self._wakeup, self._neighbours)
 
     def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
         """Give quick messages to and from another rank, which has to open the same pair."""
         return open_pair(self._comm, rank, timeout_s, self._while_waiting)
 
-    def with_bells(self, node: str, bell: Bell) -> MpiCommunicator:
+    def with_wakeup_signals(self, node: str, wakeup: WakeupSignal) -> MpiCommunicator:
         """Return this communicator with notices that wake the ranks of one node. Collective."""
-        told = self.allgather([node, bell.address])
-        neighbours = {rank: address for rank, (other, address) in enumerate(told)
+        addresses = self.allgather([node, wakeup.address])
+        neighbours = {rank: address for rank, (other, address) in enumerate(addresses)
                       if other == node and rank != self.rank}
-        return MpiCommunicator(self._comm, self._while_waiting, bell, neighbours)
+        return MpiCommunicator(self._comm, self._while_waiting, wakeup, neighbours)
 
     @property
-    def bell(self) -> int | None:
+    def wakeup_fd(self) -> int | None:
         """Return the descriptor that is readable when there may be a notice."""
-        return self._bell.fd if self._bell else None
+        return self._wakeup.fd if self._wakeup else None
 
     def notify(self, number: int) -> None:
         """Send the notice to rank 0, which passes it on: O(ranks) messages, not O(ranks^2)."""
@@ -184,7 +184,7 @@ class MpiCommunicator:
     def noticed(self, number: int) -> bool:
         """Take in all notices; rank 0 passes on the first of each case."""
         self._while_waiting()
-        deadline = time.monotonic() + _ARRIVAL_S if self._bell and self._bell.take() else 0.0
+        deadline = time.monotonic() + _ARRIVAL_S if self._wakeup and self._wakeup.clear() else 0.0
         self._take_notices()
         while number not in self._notices and time.monotonic() < deadline:
             time.sleep(FIRST_PAUSE_S)
@@ -251,8 +251,8 @@ class MpiCommunicator:
     def _send(self, number: int, rank: int) -> None:
         notice = np.array([number], dtype=np.int64)
         self._keep(self._comm.Isend(notice, rank, tag=_NOTICE_TAG), notice)
-        if self._bell and rank in self._neighbours:
-            self._bell.ring(self._neighbours[rank])
+        if self._wakeup and rank in self._neighbours:
+            self._wakeup.send(self._neighbours[rank])
 
     def _keep(self, request: Any, buffer: Any) -> None:
         """Hold on to a send, and to what it reads, until it is complete."""

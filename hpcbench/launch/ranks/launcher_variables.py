@@ -20,8 +20,8 @@ def by_torchrun(environ: Mapping[str, str]) -> bool:
 def announced_size(environ: Mapping[str, str]) -> tuple[int, str] | None:
     """Return (number of ranks, launcher) as the innermost launcher says it, or None.
 
-    SLURM_NTASKS counts only in a job step that no mpirun started: mpirun's daemons are a job
-    step of their own, and their SLURM_* variables reach the ranks.
+    Slurm's number counts only in a job step that no mpirun started. The daemons of mpirun are a
+    job step of their own, and their SLURM_* variables reach the ranks.
     """
     if by_torchrun(environ):
         return int(environ["WORLD_SIZE"]), "torchrun"

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from hpcbench.errors import LaunchError
 from hpcbench.launch.ranks.communicator import Communicator, MpiCommunicator
 from hpcbench.launch.ranks.launcher_variables import announced_size, by_torchrun, lonely_fix
-from hpcbench.launch.ranks.single_rank_communicator import SoloCommunicator
-from hpcbench.launch.workers.wakeup_signal import Bell
+from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicator
+from hpcbench.launch.workers.wakeup_signal import WakeupSignal
 from hpcbench.measure.environment import node_identity
 
 _MEETING_TIMEOUT_S = 300.0
@@ -49,11 +49,11 @@ def open_session(environ: Mapping[str, str]) -> Iterator[Session]:
 
     Raises LaunchError for a launch that MPI does not see as one job.
     """
-    with Bell() as bell:
+    with WakeupSignal() as wakeup:
         comm, library = open_communicator(environ)
         check_launch(comm.size, library, environ)
         if isinstance(comm, MpiCommunicator):
-            comm = comm.with_bells(node_identity(), bell)
+            comm = comm.with_wakeup_signals(node_identity(), wakeup)
         yield Session(comm, find_topology(comm, library))
 
 
@@ -80,8 +80,8 @@ def open_communicator(
 ) -> tuple[Communicator, str]:
     """Return the world communicator and the MPI library's name; no MPI is one rank.
 
-    Under torchrun the ranks know one another by its store, and MPI is left alone; not to find the
-    store, and not to find all ranks there, may take ``meeting_timeout_s`` each.
+    Under torchrun the ranks meet at its store, and MPI is not used. The search for the store
+    and the wait for all ranks may take ``meeting_timeout_s`` each.
     Whoever waits in it ends when the launcher is gone.
     Raises LaunchError if several ranks were announced and there is no MPI, or under torchrun if
     they do not meet.
@@ -93,7 +93,7 @@ def open_communicator(
         return open_store_communicator(while_waiting, meeting_timeout_s), "none"
     mpi = _import_mpi(environ)
     if mpi is None:
-        return SoloCommunicator(), "none"
+        return SingleRankCommunicator(), "none"
     said = mpi.Get_library_version().splitlines()[0].strip("\x00")
     library = " ".join(said.partition(",")[0].split())
     comm = mpi.COMM_WORLD.Dup()

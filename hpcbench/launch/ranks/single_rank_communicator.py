@@ -10,12 +10,12 @@ from hpcbench.launch.clocks.mpi_pair import Pair
 from hpcbench.launch.ranks.communicator import Communicator, InlineComms
 
 
-class SoloCommunicator:
+class SingleRankCommunicator:
     """One rank, no MPI."""
 
     rank = 0
     size = 1
-    bell: int | None = None
+    wakeup_fd: int | None = None
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
         """Return the one value."""

@@ -44,7 +44,7 @@ def open_store_communicator(
 class StoreCommunicator:
     """The operations over a torch.distributed store. Keys are deleted once all have read them."""
 
-    bell: int | None = None
+    wakeup_fd: int | None = None
 
     def __init__(
         self, store: Any, name: str, rank: int, size: int, while_waiting: Callable[[], None],
@@ -108,7 +108,7 @@ class StoreCommunicator:
         key = f"{self._name}/pair/{low}/{high}"
         with open_socket_pair(
                 address=self._address if self.rank == low else None,
-                publish=lambda told: self._store.set(key, told),
+                publish=lambda address: self._store.set(key, address),
                 learn=lambda: self._learn(key, timeout_s), lost=f"rank {rank}",
                 timeout_s=timeout_s, while_waiting=self._while_waiting) as pair:
             yield pair
@@ -116,9 +116,9 @@ class StoreCommunicator:
     def _learn(self, key: str, timeout_s: float) -> str:
         """Return what another rank has put there for this one, and take it away."""
         self._await(key, LONGEST_PAUSE_S, timeout_s)
-        told = self._store.get(key).decode()
+        address = self._store.get(key).decode()
         self._store.delete_key(key)
-        return str(told)
+        return str(address)
 
     def notify(self, number: int) -> None:
         """Leave a note that all ranks find."""

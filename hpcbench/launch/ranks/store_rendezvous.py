@@ -1,7 +1,7 @@
 """Where torchrun's ranks meet: its store, and that each rank is there once, before they go on.
 
-MPI numbers its ranks itself. Here rank and size are variables, and two processes of one rank, or of
-different sizes, would wait for one another until torch's timeout, without a word who.
+MPI numbers its ranks itself. Here rank and size are variables. Two processes of one rank, or of
+different sizes, would wait until torch's timeout, and nobody would say for whom.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def meet(
 ) -> None:
     """Return when every rank of the job is here, once.
 
-    Raises LaunchError, on all ranks that are there, if one is there twice or was told another
-    number of ranks; and after ``timeout_s`` seconds with the ranks that are missing.
+    Raises LaunchError on all ranks that have come, if one came twice or has another number of
+    ranks. After ``timeout_s`` seconds it names the ranks that are missing.
     """
     try:
         if problem := _contradiction(store, rank, size):

@@ -10,7 +10,7 @@ from hpcbench.errors import RankLostError
 
 FIRST_PAUSE_S = 20e-6
 LONGEST_PAUSE_S = 2e-3
-_PATIENT_PAUSE_S = 20e-3
+_LONG_WAIT_PAUSE_S = 20e-3
 _SHARE = 0.01
 """A wait that has lasted long may last this much longer: a rank that looks every 2 ms takes 2 %
 of a core, and 64 ranks on 2 cores that wait for one of them to start would leave it little."""
@@ -30,8 +30,8 @@ def wait_quietly(
         while_waiting()
         refuse_lateness(began, timeout_s, lost)
         time.sleep(pause_s)
-        patient_s = min(_PATIENT_PAUSE_S, _SHARE * (time.monotonic() - began))
-        pause_s = min(pause_s * 1.5, max(longest_pause_s, patient_s))
+        long_wait_s = min(_LONG_WAIT_PAUSE_S, _SHARE * (time.monotonic() - began))
+        pause_s = min(pause_s * 1.5, max(longest_pause_s, long_wait_s))
 
 
 def refuse_lateness(began: float, timeout_s: float | None, lost: str) -> None:

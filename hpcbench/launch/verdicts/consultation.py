@@ -1,9 +1,9 @@
-"""One verdict of all watchdogs, also when some do not answer: one rank hears the others and judges.
+"""One verdict of all watchdogs, also when some do not answer: one rank collects and judges.
 
-O(ranks) messages: each sends its evidence to the collector, rank 0, which waits for it a limited
-time and sends the verdict back to those it has heard. If that does not come, the collector is
-silent itself, and the next rank takes its place. All messages are point-to-point, because a
-collective operation in which one rank is missing tells nobody who.
+Each rank sends its evidence to the collector, rank 0. The collector waits a limited time and
+sends the verdict to the ranks that answered, so O(ranks) messages are sent. If no verdict comes,
+the collector is silent itself, and the next rank takes its place. All messages are point-to-point:
+a collective operation in which one rank is missing tells nobody who.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _NOBODY = -1
 _SILENT = "process was stopped, gone or cut off"
 
 
-class Agreed(NamedTuple):
-    """The verdict, and the rank that tells the user of it, or -1."""
+class AgreedVerdict(NamedTuple):
+    """The verdict, and the rank that prints it, or -1."""
 
     verdict: Verdict
-    speaker: int
+    reporter: int
 
 
 def agreed_verdict(
     comm: Communicator, evidence: Evidence, timeout_s: float, late_s: float,
     exchange_s: float = EXCHANGE_S, hosts: Sequence[str] = (),
-) -> Agreed:
+) -> AgreedVerdict:
     """Return the one verdict of the watchdogs of all ranks that answer within ``exchange_s``.
 
     ``comm`` is the watchdogs' own: the main threads are inside calls on others. ``timeout_s`` is
@@ -42,36 +42,37 @@ def agreed_verdict(
     collector that is silent and ``exchange_s`` more. If all collectors are silent they are
     blamed, on the own evidence alone.
     """
-    if late_s > exchange_s:  # stopped and continued, as Open MPI does to end a job: one of the
-        return Agreed(_verdict([], [comm.rank], timeout_s, hosts), _NOBODY)  # silent ones itself
-    mail = _Mail(comm)
+    if late_s > exchange_s:
+        # This process was stopped and continued, as Open MPI does to end a job: it was silent.
+        return AgreedVerdict(_verdict([], [comm.rank], timeout_s, hosts), _NOBODY)
+    inbox = _Inbox(comm)
     collectors = range(min(_COLLECTORS, comm.size))
     for collector in collectors:
         if comm.rank == collector:
-            return _collect(comm, mail, evidence, timeout_s, exchange_s, hosts)
+            return _collect(comm, inbox, evidence, timeout_s, exchange_s, hosts)
         comm.post(EVIDENCE.dump_python(evidence, mode="json"), collector)
         # the collector may have begun to wait later, and takes exchange_s if a rank is silent
-        if answer := mail.wait_for([collector], 2 * exchange_s):
-            return Agreed(Verdict(**answer[collector]), collector)
-    return Agreed(_verdict([evidence], collectors, timeout_s, hosts), comm.rank)
+        if answer := inbox.wait_for([collector], 2 * exchange_s):
+            return AgreedVerdict(Verdict(**answer[collector]), collector)
+    return AgreedVerdict(_verdict([evidence], collectors, timeout_s, hosts), comm.rank)
 
 
 def _collect(
-    comm: Communicator, mail: _Mail, evidence: Evidence, timeout_s: float, exchange_s: float,
+    comm: Communicator, inbox: _Inbox, evidence: Evidence, timeout_s: float, exchange_s: float,
     hosts: Sequence[str],
-) -> Agreed:
-    """Hear the ranks above this one, judge, and tell those that were heard.
+) -> AgreedVerdict:
+    """Take the evidence of the ranks above this one, judge, and send them the verdict.
 
-    The ranks below have been asked in vain.
+    The ranks below did not answer before.
     """
-    heard = mail.wait_for(range(comm.rank + 1, comm.size), exchange_s)
+    answers = inbox.wait_for(range(comm.rank + 1, comm.size), exchange_s)
     answered = {comm.rank: evidence, **{rank: EVIDENCE.validate_python(said)
-                                        for rank, said in heard.items()}}
+                                        for rank, said in answers.items()}}
     silent = [rank for rank in range(comm.size) if rank not in answered]
     verdict = _verdict(answered.values(), silent, timeout_s, hosts)
-    for rank in heard:
+    for rank in answers:
         comm.post(asdict(verdict), rank)
-    return Agreed(verdict, comm.rank)
+    return AgreedVerdict(verdict, comm.rank)
 
 
 def _verdict(
@@ -91,7 +92,7 @@ def _verdict(
     return verdict
 
 
-class _Mail:
+class _Inbox:
     """What other ranks have sent: the collectors their verdict, the ranks above it evidence."""
 
     def __init__(self, comm: Communicator) -> None:

@@ -10,7 +10,7 @@ from hpcbench.launch.verdicts.verdict import Evidence, Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankLocation:
     """This rank's host, "" where all ranks have the same, and the interface that it is to use."""
 
     host: str = ""

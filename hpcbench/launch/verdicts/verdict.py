@@ -2,9 +2,9 @@
 
 Never the first reporter: the survivors' "connection closed by peer" is faster than the victim's
 end of file. A rank that called another operation than the planned one is the cause of whatever
-the others then run into, even of their end. Else a process's own end or own exception outweighs a
-network interface that is down, that outweighs a stopped process, that the least progress, that a
-communication error.
+the others then run into, even of their end. Else the strongest evidence counts. From strong to
+weak: a process's own end, its own exception, a network interface that is down, a stopped
+process, the least progress, a communication error.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ class Outcome(str, Enum):
 class Evidence:
     """What one rank's supervisor knows at the end of a case.
 
-    ``iteration`` and ``phase`` are the worker's last progress word; ``cause`` is one line;
-    ``expired``: the deadline passed on this rank, it was not ended by another's failure;
-    ``stop`` is the signal by which this rank was asked to stop; ``stray`` the operation that its
-    worker called in place of the planned one, in iteration ``stray_iteration``, or "";
-    ``host`` is that of the rank, "" where all have the same; ``link`` what is wrong with its
-    network interface, or "".
+    Attributes:
+        cause: one line.
+        iteration, phase: the worker's last progress word.
+        expired: whether the deadline passed here; else another rank's failure ended the case.
+        stop: the signal by which this rank was asked to stop, or "".
+        stray: the operation that the worker called in place of the planned one, or "".
+        stray_iteration: the iteration in which it did.
+        host: the rank's host, "" where all ranks have the same.
+        link: what is wrong with the rank's network interface, or "".
     """
 
     rank: int
@@ -79,8 +82,8 @@ def judge(
 ) -> Verdict:
     """Return the verdict; every rank computes the same one from the same evidence."""
     if any(item.outcome is Outcome.HALTED for item in evidence):
-        asked = next(item for item in evidence if item.outcome is Outcome.HALTED)
-        return Verdict("not_run", asked.cause, -1)
+        halted = next(item for item in evidence if item.outcome is Outcome.HALTED)
+        return Verdict("not_run", halted.cause, -1)
     if any(item.stray for item in evidence):
         return _desync(evidence, timeout_s, planned)
     for outcome in (Outcome.DIED, Outcome.EXCEPTION):

@@ -74,7 +74,7 @@ def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:
         stray=progress.stray_operation, stray_iteration=progress.stray_iteration)
 
 
-def set_last_word() -> None:
+def force_exit_later() -> None:
     """End this process in a while, should MPI neither answer nor abort."""
     timer = threading.Timer(_LAST_WORD_S, os._exit, (int(ExitCode.INCOMPLETE),))
     timer.daemon = True

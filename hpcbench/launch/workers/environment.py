@@ -8,16 +8,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping
 
-ALLOWED = (
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TERM",
-    "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME",
-    "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "XDG_*",
-    "OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "MALLOC_*", "THP_*",
-    "CUDA_*", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_*",
-    "NCCL_*", "RCCL_*", "UCC_*", "UCX_*", "GLOO_*", "FI_*", "TORCH_*", "PYTORCH_*", "TRITON_*",
-    "TORCHINDUCTOR_*", "CC", "CXX", "HPCBENCH_*",
-)
-"""Shell patterns; ``launch.pass_env`` adds to them."""
+from hpcbench.config.names import PASSED_ENV
 
 READ_LATE = ("NCCL_*", "RCCL_*", "UCC_*", "UCX_*", "GLOO_*", "TORCH_NCCL_*", "FI_*")
 """Variables that libraries read when a communicator is made, so a forked worker can still set them;
@@ -28,7 +19,7 @@ def worker_environment(
     environ: Mapping[str, str], pass_env: Iterable[str], defaults: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the variables a worker starts with; ``defaults`` fill what is not set."""
-    patterns = (*ALLOWED, *pass_env)
+    patterns = (*PASSED_ENV, *pass_env)
     kept = {name: value for name, value in environ.items()
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
     return {**defaults, **kept}

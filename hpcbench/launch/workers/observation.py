@@ -1,8 +1,8 @@
 """Waiting for a worker without disturbing it, and taking evidence when it does not answer.
 
-Supervisors are quiet while a case runs: they sleep on the worker's socket and the bell that a rank
-of the same node rings when it has failed, and wake only every ``wakeup_s`` to look at the deadline,
-other nodes' notices and stop requests.
+Supervisors are quiet while a case runs. They sleep on the worker's socket and on the wake-up
+signal that a rank of the same node sends when it has failed. They wake only every ``wakeup_s`` to
+look at the deadline, other nodes' notices and stop requests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GRACE_S = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class AnswerWait:
     """How long to wait for an answer, and who else may end the wait."""
 
     comm: Communicator
@@ -35,7 +35,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class Observation:
     """This rank's evidence, the worker's answer if it gave one, and what to keep for the reader."""
 
     evidence: Evidence
@@ -43,12 +43,12 @@ class Sighting:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-def watch(worker: WorkerHandle, how: Watch) -> Sighting:
+def await_answer(worker: WorkerHandle, how: AnswerWait) -> Observation:
     """Return what became of the request that ``worker`` was just sent."""
     deadline = time.monotonic() + how.timeout_s
     while not how.stop.now:
         remaining = deadline - time.monotonic()
-        if worker.wait(min(how.wakeup_s, remaining), how.comm.bell):
+        if worker.wait(min(how.wakeup_s, remaining), how.comm.wakeup_fd):
             return _answered(worker, how)
         if how.comm.noticed(how.number):
             return _after_notice(worker, how)
@@ -59,7 +59,7 @@ def watch(worker: WorkerHandle, how: Watch) -> Sighting:
     return _without_answer(worker, how, Outcome.HALTED, f"stopped by {how.stop.now}")
 
 
-def _answered(worker: WorkerHandle, how: Watch) -> Sighting:
+def _answered(worker: WorkerHandle, how: AnswerWait) -> Observation:
     """Turn an answer, or the end of the worker, into evidence."""
     answer = worker.receive()
     if answer is None:
@@ -74,17 +74,17 @@ def _answered(worker: WorkerHandle, how: Watch) -> Sighting:
     if isinstance(answer, CaseAnswer):
         evidence = replace(
             evidence, n_wrong=answer.n_wrong, wrong=answer.wrong, device=answer.device)
-    return Sighting(evidence, answer)
+    return Observation(evidence, answer)
 
 
-def _after_notice(worker: WorkerHandle, how: Watch) -> Sighting:
+def _after_notice(worker: WorkerHandle, how: AnswerWait) -> Observation:
     """Another rank has failed: give the own worker a moment to say what it saw of it."""
     if worker.wait(_GRACE_S):
         return _answered(worker, how)
     return _silent(worker, how, expired=False)
 
 
-def _silent(worker: WorkerHandle, how: Watch, *, expired: bool) -> Sighting:
+def _silent(worker: WorkerHandle, how: AnswerWait, *, expired: bool) -> Observation:
     """Take the stacks of a worker that does not answer; a stopped one cannot give any."""
     where = _position(worker)
     if worker.is_stopped():
@@ -95,9 +95,9 @@ def _silent(worker: WorkerHandle, how: Watch, *, expired: bool) -> Sighting:
 
 
 def _without_answer(
-    worker: WorkerHandle, how: Watch, outcome: Outcome, cause: str,
+    worker: WorkerHandle, how: AnswerWait, outcome: Outcome, cause: str,
     detail: Mapping[str, Any] | None = None, *, expired: bool = False,
-) -> Sighting:
+) -> Observation:
     evidence = Evidence(
         how.comm.rank, outcome, cause, worker.progress.iteration, int(worker.progress.phase),
         expired=expired, stop=how.stop.any, stray=worker.progress.stray_operation,
@@ -105,7 +105,7 @@ def _without_answer(
     place = f"{_position(worker)}, case number {worker.progress.case_number}"
     kept = {"evidence": outcome.value, "cause": cause, "position": place,
             "output": worker.last_output(), **(detail or {})}
-    return Sighting(evidence, None, kept)
+    return Observation(evidence, None, kept)
 
 
 def _position(worker: WorkerHandle) -> str:

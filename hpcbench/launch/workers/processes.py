@@ -53,8 +53,8 @@ def leave_requests_to_supervisor() -> None:
 def print_whole_lines() -> None:
     """Have C's stdout write every line when it is printed, as on a terminal.
 
-    Into anything else it writes blocks of 4096 bytes: what NCCL said last would be missing, and a
-    worker that ends by a signal or ``_exit`` would take it along.
+    To a file it writes blocks of 4096 bytes. A worker that ends by a signal or by ``_exit``
+    would lose the last lines of NCCL.
     """
     libc = ctypes.CDLL(None)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, ctypes.c_size_t(0))

@@ -1,7 +1,7 @@
 """Waking a supervisor of the same node at once, so that nobody has to look often.
 
-A bell says only "look now": what happened is told by MPI. So a lost ring costs one wake-up
-interval, and a ring by a stranger costs one look.
+A signal says only "look now": what happened is told by MPI. So a lost signal costs one wake-up
+interval, and a signal of a stranger costs one look.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import socket
 _READ_BYTES = 16
 
 
-class Bell:
+class WakeupSignal:
     """A datagram socket in Linux's abstract namespace, which leaves no file; a context manager."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Bell:
         self._socket.bind("")
         self.address: str = self._socket.getsockname().decode("latin-1")
 
-    def __enter__(self) -> Bell:
+    def __enter__(self) -> WakeupSignal:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -29,18 +29,18 @@ class Bell:
 
     @property
     def fd(self) -> int:
-        """Return the descriptor that is readable once the bell was rung."""
+        """Return the descriptor that is readable once a signal has arrived."""
         return self._socket.fileno()
 
-    def ring(self, address: str) -> None:
-        """Ring another one; nobody there, or rung often enough already, is no error."""
+    def send(self, address: str) -> None:
+        """Signal another supervisor; one that is gone or has enough signals is no error."""
         with contextlib.suppress(OSError):
             self._socket.sendto(b"\n", address.encode("latin-1"))
 
-    def take(self) -> bool:
-        """Silence this one; return whether it was rung."""
-        rung = False
+    def clear(self) -> bool:
+        """Take all signals that have arrived; return whether there was one."""
+        arrived = False
         with contextlib.suppress(BlockingIOError):
             while self._socket.recv(_READ_BYTES):
-                rung = True
-        return rung
+                arrived = True
+        return arrived

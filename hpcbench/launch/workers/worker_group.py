@@ -12,7 +12,7 @@ from typing import Protocol
 from hpcbench.errors import LaunchError, RankLostError
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.stop_requests import StopRequests
-from hpcbench.launch.verdicts.network_state import Seat
+from hpcbench.launch.verdicts.network_state import RankLocation
 from hpcbench.launch.verdicts.out_of_memory import with_advice
 from hpcbench.launch.verdicts.verdict import EVIDENCE, Evidence, Outcome, Verdict, judge
 from hpcbench.launch.workers.messages import (
@@ -22,7 +22,7 @@ from hpcbench.launch.workers.messages import (
     StoreAnswer,
     StoreRequest,
 )
-from hpcbench.launch.workers.observation import Sighting, Watch, watch
+from hpcbench.launch.workers.observation import AnswerWait, Observation, await_answer
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked, masked_json
 from hpcbench.measure.library_log import read_choices
@@ -39,10 +39,10 @@ ends the job."""
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """How the workers of a job meet; times in seconds, ``ports`` tried in order.
+    """How the workers of a job meet. Times are in seconds; ``ports`` are tried in order.
 
     ``local_rank`` is this rank's of ``local_size`` on its node. ``gpu`` is this rank's among those
-    it sees, None if it has none of its own. ``seat`` is what its evidence says of where it is.
+    it sees, None if it has none of its own. ``location`` is what its evidence says of where it is.
     """
 
     address: str
@@ -52,18 +52,18 @@ class Rendezvous:
     gpu: int | None
     init_timeout_s: float
     group_timeout_s: float
-    seat: Seat = Seat()
+    location: RankLocation = RankLocation()
 
 
 @dataclass(frozen=True, slots=True)
-class Hearing:
-    """The agreed verdict of one case, this rank's own sighting, and any rank's wish to stop.
+class CaseOutcome:
+    """The agreed verdict of one case, this rank's own observation, and any rank's wish to stop.
 
     ``due`` is what rank 0 finds it is time for: names of things to do between two cases.
     """
 
     verdict: Verdict
-    own: Sighting
+    own: Observation
     stop: str
     due: tuple[str, ...] = ()
 
@@ -76,7 +76,7 @@ class NoAgreement(RankLostError):
         self.evidence = evidence
 
 
-class Hiring(Protocol):
+class StartWorker(Protocol):
     """Starts one worker of this rank."""
 
     def __call__(self) -> WorkerHandle:
@@ -86,49 +86,57 @@ class Hiring(Protocol):
 Guard = Callable[[WorkerHandle, Case], AbstractContextManager[None]]
 
 
-class Crew:
+@dataclass(frozen=True, slots=True)
+class CaseHooks:
+    """What is called with each case.
+
+    ``guard`` is entered with the worker and the case while that runs. ``due`` is called after
+    each case, and rank 0's answer holds for all.
+    """
+
+    guard: Guard
+    due: Callable[[], tuple[str, ...]]
+
+
+class WorkerGroup:
     """The worker of this rank and the agreement with the other members' supervisors."""
 
     def __init__(
-        self, comm: Communicator, hire: Hiring, rendezvous: Rendezvous, stop: StopRequests,
-        *, guard: Guard, due: Callable[[], tuple[str, ...]], patient: bool = False,
+        self, comm: Communicator, start_worker: StartWorker, rendezvous: Rendezvous,
+        stop: StopRequests, hooks: CaseHooks, *, unbounded: bool = False,
     ) -> None:
-        """``comm`` holds the member ranks only; ``patient``: a debugger may hold a rank.
-
-        ``guard`` is entered with the worker and the case while that runs; ``due`` is asked after
-        each case, and rank 0's answer holds for all.
+        """``comm`` holds the member ranks only; ``unbounded``: a debugger may hold a rank for ever.
         """
-        self._due = due
-        self._guard = guard
-        self._patient = patient
+        self._hooks = hooks
+        self._unbounded = unbounded
         self._comm = comm
-        self._hire = hire
+        self._start_worker = start_worker
         self._rendezvous = rendezvous
         self._stop = stop
         self._worker: WorkerHandle | None = None
         self._rows = no_samples()
         self._choices: dict[tuple[str, int], LibraryChoices] = {}
 
-    def run(self, request: CaseRequest) -> Hearing:
+    def run(self, request: CaseRequest) -> CaseOutcome:
         """Run one case on all members and agree on its verdict; failed workers are replaced.
 
         Raises NoAgreement if a member's supervisor does not answer.
         """
         case, number = request.case, request.number
         if self._worker is None:
-            hearing = self._assemble(number, case)
-            if hearing is not None:
-                return hearing
+            outcome = self._assemble(number, case)
+            if outcome is not None:
+                return outcome
         assert self._worker is not None
         self._worker.progress.begin(number)
         self._worker.mark_output()
         deadline = time.monotonic() + case.timeout_s + _AGREEMENT_GRACE_S
-        with self._guard(self._worker, case):
+        with self._hooks.guard(self._worker, case):
             self._worker.send(request)
-            sighting = with_advice(
-                watch(self._worker, self._watch(number, case.timeout_s, case.wakeup_s)),
+            observation = with_advice(
+                await_answer(self._worker, self._wait_for(number, case.timeout_s, case.wakeup_s)),
                 case, self._rendezvous.local_size)
-            return self._agree(self._with_choices(case, self._worker, sighting), case.timeout_s,
+            return self._agree(self._with_choices(case, self._worker, observation), case.timeout_s,
                                deadline, case.workload.name)
 
     def close(self) -> str:
@@ -152,44 +160,46 @@ class Crew:
         """Return the samples of the last case, int64 (row, 4), also of a worker that is gone."""
         return self._rows
 
-    def _with_choices(self, case: Case, worker: WorkerHandle, sighting: Sighting) -> Sighting:
+    def _with_choices(
+        self, case: Case, worker: WorkerHandle, observation: Observation,
+    ) -> Observation:
         """Add what libraries printed of how they carried the case out, if they did."""
         group, text = (case.backend, case.workload.groups), worker.output_since_mark()
         if not text and group not in self._choices:
-            return sighting
+            return observation
         choices = read_choices(text, self._choices.get(group))
         if choices == LibraryChoices():
-            return sighting
+            return observation
         self._choices[group] = choices
-        return replace(sighting, detail={
-            **sighting.detail, LIBRARY: masked_json(choices.to_json(), os.environ)})
+        return replace(observation, detail={
+            **observation.detail, LIBRARY: masked_json(choices.to_json(), os.environ)})
 
-    def _assemble(self, number: int, case: Case) -> Hearing | None:
-        """Start this rank's worker and have all join; a hearing is returned only on failure."""
-        how = self._watch(number, self._rendezvous.init_timeout_s, case.wakeup_s)
-        sighting = self._start(number)
-        if self._comm.rank == 0 and sighting.evidence.outcome is Outcome.OK:
-            sighting = self._ask(how, StoreRequest(
+    def _assemble(self, number: int, case: Case) -> CaseOutcome | None:
+        """Start this rank's worker and have all join; an outcome is returned only on failure."""
+        how = self._wait_for(number, self._rendezvous.init_timeout_s, case.wakeup_s)
+        observation = self._start(number)
+        if self._comm.rank == 0 and observation.evidence.outcome is Outcome.OK:
+            observation = self._ask(how, StoreRequest(
                 self._rendezvous.ports, self._rendezvous.init_timeout_s))
-        store = sighting.answer
+        store = observation.answer
         port = self._comm.bcast(store.port if isinstance(store, StoreAnswer) else None)
-        if port is not None and sighting.evidence.outcome is Outcome.OK:
-            sighting = self._ask(how, self._joining(port))
+        if port is not None and observation.evidence.outcome is Outcome.OK:
+            observation = self._ask(how, self._joining(port))
         limit_s = self._rendezvous.init_timeout_s
-        hearing = self._agree(sighting, limit_s, time.monotonic() + limit_s + _ASSEMBLY_GRACE_S)
-        return None if hearing.verdict.status == "ok" else hearing
+        outcome = self._agree(observation, limit_s, time.monotonic() + limit_s + _ASSEMBLY_GRACE_S)
+        return None if outcome.verdict.status == "ok" else outcome
 
-    def _start(self, number: int) -> Sighting:
-        """Hire a worker; a template that cannot fork is evidence, not the end of the job."""
+    def _start(self, number: int) -> Observation:
+        """Start a worker; a template that cannot fork is evidence, not the end of the job."""
         try:
-            self._worker = self._hire()
+            self._worker = self._start_worker()
         except (LaunchError, OSError) as error:
             self._comm.notify(number)
-            return Sighting(Evidence(self._comm.rank, Outcome.DIED,
+            return Observation(Evidence(self._comm.rank, Outcome.DIED,
                                      masked(str(error), os.environ)))
         self._choices.clear()  # new groups, new connections
         self._worker.progress.begin(number)
-        return Sighting(Evidence(self._comm.rank, Outcome.OK))
+        return Observation(Evidence(self._comm.rank, Outcome.OK))
 
     def _joining(self, port: int) -> JoinRequest:
         where = self._rendezvous
@@ -197,30 +207,31 @@ class Crew:
             where.address, port, self._comm.rank, self._comm.size, where.local_rank,
             where.local_size, where.gpu, where.group_timeout_s)
 
-    def _ask(self, how: Watch, request: Request) -> Sighting:
+    def _ask(self, how: AnswerWait, request: Request) -> Observation:
         assert self._worker is not None
         self._worker.send(request)
-        return watch(self._worker, how)
+        return await_answer(self._worker, how)
 
-    def _watch(self, number: int, timeout_s: float, wakeup_s: float) -> Watch:
-        return Watch(self._comm, number, timeout_s, wakeup_s, self._stop)
+    def _wait_for(self, number: int, timeout_s: float, wakeup_s: float) -> AnswerWait:
+        return AnswerWait(self._comm, number, timeout_s, wakeup_s, self._stop)
 
     def _agree(
-        self, sighting: Sighting, timeout_s: float, deadline: float, planned: str = "",
-    ) -> Hearing:
+        self, observation: Observation, timeout_s: float, deadline: float, planned: str = "",
+    ) -> CaseOutcome:
         """Exchange evidence; every member reaches the same verdict and acts on it."""
-        sighting = replace(sighting, evidence=self._rendezvous.seat.sign(sighting.evidence))
+        observation = replace(
+            observation, evidence=self._rendezvous.location.sign(observation.evidence))
         # before the exchange: a case on which there is no agreement is recorded with them, too
         self._rows = self._worker.progress.rows() if self._worker else no_samples()
         try:
             answers = self._comm.allgather(
-                [EVIDENCE.dump_python(sighting.evidence, mode="json"), self._due()],
-                timeout_s=None if self._patient else max(deadline - time.monotonic(), 0.0))
+                [EVIDENCE.dump_python(observation.evidence, mode="json"), self._hooks.due()],
+                timeout_s=None if self._unbounded else max(deadline - time.monotonic(), 0.0))
         except RankLostError as error:
-            raise NoAgreement(str(error), sighting.evidence) from error
+            raise NoAgreement(str(error), observation.evidence) from error
         evidence = [EVIDENCE.validate_python(answer) for answer, _ in answers]
         verdict = judge(evidence, timeout_s, planned)
         if verdict.status not in ("ok", "wrong"):
             self.dismiss()
         stop = next((item.stop for item in evidence if item.stop), "")
-        return Hearing(verdict, sighting, stop, tuple(answers[0][1]))
+        return CaseOutcome(verdict, observation, stop, tuple(answers[0][1]))

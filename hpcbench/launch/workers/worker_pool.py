@@ -49,7 +49,7 @@ class WorkerPool:
     def _start(self, env: Mapping[str, str]) -> Template:
         return Template(env, self._ready_timeout_s, self._kinds)
 
-    def hire(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
+    def start_worker(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
         """Return a new worker with these variables on top. Raises LaunchError."""
         early, late = split_by_load_time(variables)
         wanted = {**self._env, **early}
@@ -66,14 +66,14 @@ class WorkerPool:
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
         """Return what this machine has, asked in a process that ends afterwards."""
-        return ask_facts(lambda: self.hire((), limited=False), self._ready_timeout_s, tools)
+        return ask_facts(lambda: self.start_worker((), limited=False), self._ready_timeout_s, tools)
 
 
 def ask_facts(
-    hire: Callable[[], WorkerHandle], timeout_s: float, tools: Sequence[str],
+    start_worker: Callable[[], WorkerHandle], timeout_s: float, tools: Sequence[str],
 ) -> Mapping[str, Any]:
     """Return `backends.facts.gather_facts` of a new worker. Raises LaunchError with the reason."""
-    worker = hire()
+    worker = start_worker()
     try:
         worker.send(FactsRequest(tuple(tools)))
         in_time = worker.wait(timeout_s)

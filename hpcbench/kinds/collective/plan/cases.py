@@ -19,7 +19,7 @@ from hpcbench.plan.assemble import (
     too_large,
 )
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import Job
+from hpcbench.plan.points import PlanRequest
 from hpcbench.plan.support import (
     BACKEND_TRAITS,
     resolve_device,
@@ -27,13 +27,13 @@ from hpcbench.plan.support import (
 )
 
 
-def collective_cases(title: str, block: CollectiveBlock, job: Job) -> Iterator[Case]:
+def collective_cases(title: str, block: CollectiveBlock, job: PlanRequest) -> Iterator[Case]:
     """Yield the case of every point; options that its collective does not have are dropped."""
     for point in points(block, job.config, job.world_size):
         yield assemble(title, block, job, point, _draft(point, job))
 
 
-def _draft(point: Point, job: Job) -> Draft:
+def _draft(point: Point, job: PlanRequest) -> Draft:
     work, config = _workload(point), job.config
     device = resolve_device(point.backend, point.device)
     validate = point.validate and work.traits.moves_data
@@ -87,8 +87,7 @@ def _form(forms: tuple[bool, ...] | None, requested: bool | None) -> bool | None
 
 def _skip(point: Point, work: Collective, device: str, job_size: int) -> str | None:
     """Return why the point can run nowhere as requested, or None."""
-    reason = unsupported(
-        point.backend, device, work.collective, work.dtype, work.op, work.in_place, work.split)
+    reason = unsupported(point.backend, device, [work.own_call()])
     return reason or _unfit_world(point, work, job_size) or _rounded_to_nothing(point, work)
 
 

@@ -14,7 +14,7 @@ from hpcbench.kinds.collective.plan.points import axes_of
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.kind import Planner
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import Job
+from hpcbench.plan.points import PlanRequest
 
 
 class CollectivePlanner(Planner):
@@ -26,7 +26,7 @@ class CollectivePlanner(Planner):
         return {name: len(values) for name, values in axes_of(block, config).items()
                 if name != "env"}
 
-    def cases(self, title: str, block: Block, job: Job) -> Iterator[Case]:
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point."""
         assert isinstance(block, CollectiveBlock)
         return collective_cases(title, block, job)

@@ -46,8 +46,16 @@ class Collective(Workload):
 
     def collective_calls(self) -> tuple[Call, ...]:
         """Return the collectives that the workload calls: this one, or those it is made of."""
-        own = (Call(self.collective, self.dtype, self.op, self.split),)
-        return calls_of(self.traits.calls, self.dtype) or own
+        return calls_of(self.traits.calls, self.dtype) or (self.own_call(),)
+
+    def own_call(self) -> Call:
+        """Return the collective as one call."""
+        return Call(self.collective, self.dtype, self.op, self.split, self.in_place)
+
+    @property
+    def has_result(self) -> bool:
+        """Return whether data are moved; a barrier moves none."""
+        return self.traits.moves_data
 
     @property
     def needs_all_ranks(self) -> bool:

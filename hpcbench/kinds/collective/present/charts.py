@@ -9,6 +9,7 @@ from hpcbench.kinds.collective.derive.record import CollectiveRecord
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.kinds.collective.present.series import Series, SeriesGroup, groups
 from hpcbench.kinds.collective.present.words import form_text
+from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.spread import FEWEST_FOR_PERCENTILES, interval_share
@@ -138,7 +139,7 @@ def _have_percentiles(items: Sequence[CaseResult]) -> bool:
 def _caption(group: SeriesGroup) -> str:
     text = (f"Point: median of n = {from_to_text(_stats(item).n for item in group.items)} samples. "
             f"Band: {_band_words(group)}. {_interval_words(group.items)}")
-    if group.collective == "barrier":
+    if not collective_spec(group.collective).moves_data:
         return text
     text += " Bus bandwidth as in nccl-tests, from the median; GB = 1e9 B."
     if len(group.sizes) > 1 and any(item.case.world_size == 1 for item in group.items):
@@ -169,11 +170,11 @@ def _interval_words(items: Sequence[CaseResult]) -> str:
 def heat_map_case(case: Case) -> HeatMapCase:
     """Return what is called, how, and why a row may be shorter; an all_reduce goes first."""
     work = collective_of(case)
-    size = f" of {size_text(work.size_bytes)}" if work.collective != "barrier" else ""
+    size = f" of {size_text(work.size_bytes)}" if work.traits.moves_data else ""
     group = " of its group" if work.groups > 1 else ""
     note = (f"No rank can finish before all{group} have arrived, so a row that is shorter than the "
             "others is a rank that arrives late and is waited for.")
     words = (form_text(work), work.dtype, work.op or "", "in place" if work.in_place else "")
     order = (work.collective == "all_reduce", case.world_size, work.size_bytes)
     return HeatMapCase(
-        f"{work.collective}{size}", words, order, note if work.needs_all_ranks else "")
+        f"{work.collective}{size}", words, order, note if work.traits.needs_all_ranks else "")

@@ -88,11 +88,11 @@ def _row(item: CaseResult, record: CollectiveRecord | None) -> Row:
 
 
 def _library_text(item: CaseResult) -> str:
-    """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: what libraries said of it, if they did."""
-    said = {name: text for name, text in (item.library or {}).items() if text != UNKNOWN}
-    call = " ".join(said[name] for name in ("algorithm", "protocol") if name in said)
-    channels = f"{said['channels']} channels" if "channels" in said else ""
-    return ", ".join(text for text in (call, channels, said.get("transport")) if text)
+    """Return ``RING SIMPLE, 8 channels, P2P/CUMEM``: what libraries said of it, if any did."""
+    known = {name: text for name, text in (item.library or {}).items() if text != UNKNOWN}
+    call = " ".join(known[name] for name in ("algorithm", "protocol") if name in known)
+    channels = f"{known['channels']} channels" if "channels" in known else ""
+    return ", ".join(text for text in (call, channels, known.get("transport")) if text)
 
 
 def _launches_cell(item: CaseResult) -> Cell:

@@ -82,7 +82,7 @@ def _key(item: CaseResult) -> Key:
         f"wake-up {case.wakeup_s:g} s", "checked" if case.validate else "unchecked",
         f"{case.warmup} warm-ups", f"{iterations_text([case])} iterations", in_place,
         "" if work.root is None else f"root {work.root}",
-        work.op or "", "" if work.collective == "barrier" else work.dtype, env_text(case),
+        work.op or "", work.dtype if work.traits.moves_data else "", env_text(case),
         plural(work.groups, "group"), f"split {work.split}", mode_text(item),
         plural(case.world_size, "rank"), device_type(item), case.backend,
     )

@@ -74,11 +74,10 @@ class PartsAlone:
     sum_s: float | None = None
 
 
-Comparison = PrimitiveRecord
 NOTHING = PrimitiveRecord()
 
 
-def compare(items: Sequence[CaseResult]) -> Mapping[str, Comparison]:
+def compare(items: Sequence[CaseResult]) -> Mapping[str, PrimitiveRecord]:
     """Return what is derived of each primitive's case with statistics, by its id."""
     problems: dict[Key, list[CaseResult]] = defaultdict(list)
     for item in items:
@@ -148,13 +147,13 @@ def _own_options(work: Primitive) -> set[tuple[str, object]]:
     return {option for option in work.options if option != SHARDED}
 
 
-def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> Comparison:
+def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> PrimitiveRecord:
     work, stats = primitive_of(item.case), item.statistics
     if stats is None:
         return NOTHING
     flops = flop_rates(work, stats.median_s)
     if not does_both(work):
-        return Comparison(flops, communication_rates(work, stats.median_s))
+        return PrimitiveRecord(flops, communication_rates(work, stats.median_s))
     partners = {name: partner(name, item, same) for name in (COMPUTE, COMMUNICATE, BASE)}
     missing = {name: reason for name, found in partners.items()
                if (reason := _unusable(name, item, found))}
@@ -165,7 +164,7 @@ def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> Comparison:
     if efficiency is None and not {COMPUTE, COMMUNICATE} & set(missing):
         missing["both"] = (
             f"there is no pass in which {COMPUTE} and {COMMUNICATE} were both run, too")
-    return Comparison(
+    return PrimitiveRecord(
         flops=flops,
         compute_s=None if COMPUTE in missing else _median_s(partners[COMPUTE]),
         communicate_s=None if COMMUNICATE in missing else _median_s(partners[COMMUNICATE]),

@@ -23,19 +23,19 @@ from hpcbench.plan.assemble import (
     too_large,
 )
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import Job
-from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+from hpcbench.plan.points import PlanRequest
+from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 
 
 def primitive_cases(
-    title: str, block: PrimitiveBlock, job: Job, registry: Registry,
+    title: str, block: PrimitiveBlock, job: PlanRequest, registry: Registry,
 ) -> Iterator[Case]:
     """Yield the case of every point. Raises ConfigError that lists every unknown name."""
     for point in primitive_points(title, block, job, registry):
         yield assemble(title, block, job, point, _draft(point, job))
 
 
-def _draft(point: PrimitivePoint, job: Job) -> Draft:
+def _draft(point: PrimitivePoint, job: PlanRequest) -> Draft:
     work, reason = _workload(point)
     device = resolve_device(point.backend, point.device)
     memory = device_bytes(work, point.world_size)
@@ -45,7 +45,7 @@ def _draft(point: PrimitivePoint, job: Job) -> Draft:
     return Draft(
         workload=work, device=device, validate=point.validate, memory_bytes=memory,
         host_bytes=host,
-        skip=(_unfit_world(point, job.world_size) or reason
+        skip=(unfit_world(point.backend, point.world_size, job.world_size) or reason
               or _unsupported(point, work, device)
               or too_large(memory, host, device, job.config.hardware)),
         estimate_s=estimate_primitive_s(work, device, point.world_size, calls, point.validate,
@@ -71,26 +71,13 @@ def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
                                f"its plug-in cannot plan it: {type(error).__name__}: {error}")
 
 
-def _unfit_world(point: PrimitivePoint, job_size: int) -> str | None:
-    if point.world_size > job_size:
-        return f"world_size {point.world_size} is more than the job's {job_size} ranks"
-    if point.world_size < BACKEND_TRAITS[point.backend].min_world_size:
-        return f"{point.backend} makes no group of {point.world_size} rank"
-    return None
-
-
 def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | None:
     """Return why the device or the backend cannot do what the implementation calls, or None."""
     if device != "auto" and not isinstance(point.implementation, str) and (
             device not in point.implementation.devices):
         return (f"{work.implementation} runs on {' or '.join(point.implementation.devices)} only, "
                 f"not on {device}")
-    traits = BACKEND_TRAITS[point.backend]
-    if device not in traits.devices:
-        return f"{point.backend} does not run on {device}, only on {' or '.join(traits.devices)}"
-    reasons = (unsupported(point.backend, device, call.collective, call.dtype, call.op, None,
-                           call.split) for call in work.collective_calls())
-    return next((reason for reason in reasons if reason), None)
+    return unsupported(point.backend, device, work.collective_calls())
 
 
 def _identity(work: Primitive, shape: Shape) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
 from hpcbench.kinds.primitive.plan.shapes import joined_origins
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import COMMON_AXES, Job, listed_lengths, number_of_sets
+from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, number_of_sets
 from hpcbench.plan.workload import Workload
 
 _AXES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "order", *COMMON_AXES)
@@ -36,7 +36,7 @@ class PrimitivePlanner(Planner):
                 "implementations": number_of_sets(block.implementations),
                 **{f"options.{name}": len(values) for name, values in block.options.items()}}
 
-    def cases(self, title: str, block: Block, job: Job) -> Iterator[Case]:
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point."""
         assert isinstance(block, PrimitiveBlock)
         return primitive_cases(title, block, job, self._registry)

@@ -22,7 +22,7 @@ from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.usable import AXES_OF_POINTS
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.options import Option, Values, wanted
-from hpcbench.plan.points import Job
+from hpcbench.plan.points import PlanRequest
 
 
 class PrimitivePoint(NamedTuple):
@@ -62,7 +62,7 @@ class _Choice:
 
 
 def primitive_points(
-    title: str, block: PrimitiveBlock, job: Job, registry: Registry,
+    title: str, block: PrimitiveBlock, job: PlanRequest, registry: Registry,
 ) -> Iterator[PrimitivePoint]:
     """Return the points of a block. Raises ConfigError that lists every unknown name or value."""
     problems = dict.fromkeys(_problems(block, registry))
@@ -71,7 +71,9 @@ def primitive_points(
     return _points(block, job, registry)
 
 
-def _points(block: PrimitiveBlock, job: Job, registry: Registry) -> Iterator[PrimitivePoint]:
+def _points(
+    block: PrimitiveBlock, job: PlanRequest, registry: Registry,
+) -> Iterator[PrimitivePoint]:
     config = job.config
     variables = tuple(product(*([(name, value) for value in block.env[name]]
                                 for name in sorted(block.env))))

@@ -103,6 +103,6 @@ def _plugins(registry: Registry) -> Iterator[Line]:
     yield Line("")
     yield Line("plug-ins", "title")
     for plugin in registry.plugins:
-        told = plugin.problem and f"cannot be used: {plugin.problem}"
-        yield Line(f"  {plugin.name:<20}{plugin.origin}: {told or '; '.join(plugin.offers)}",
+        problem = plugin.problem and f"cannot be used: {plugin.problem}"
+        yield Line(f"  {plugin.name:<20}{plugin.origin}: {problem or '; '.join(plugin.offers)}",
                    "warning" if plugin.problem else "plain")

@@ -46,8 +46,8 @@ def row(item: CaseResult, record: PrimitiveRecord | None) -> dict[str, Any]:
     values |= {"compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
             "not_compared": list(known.missing)}
     compared = (known.exposed_s, known.efficiency, known.times_longest, known.speedup)
-    for name, found in zip(COMPARED_FIELDS, compared, strict=True):
-        values |= ends_of(name, found)
+    for name, passes in zip(COMPARED_FIELDS, compared, strict=True):
+        values |= ends_of(name, passes)
     values["algbw_gb_per_s"] = to_gb_per_s(rates.algbw_bytes_per_s) if rates else None
     values["busbw_gb_per_s"] = to_gb_per_s(rates.busbw_bytes_per_s) if rates else None
     return values

@@ -23,24 +23,25 @@ from hpcbench.plan.assemble import (
     too_large,
 )
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import Job
-from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+from hpcbench.plan.points import PlanRequest
+from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 
 _FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls",
             "adapters", "modules")
 """What follows from the rest of a training: no part of what makes it this one."""
 
 
-def training_cases(title: str, block: TrainingBlock, job: Job) -> Iterator[Case]:
+def training_cases(title: str, block: TrainingBlock, job: PlanRequest) -> Iterator[Case]:
     """Yield the case of every point. Raises ConfigError that lists every unknown name."""
     for point in training_points(title, block, job):
         yield assemble(title, block, job, point, _draft(point, job))
 
 
-def _draft(point: TrainingPoint, job: Job) -> Draft:
+def _draft(point: TrainingPoint, job: PlanRequest) -> Draft:
     work, reason = make_training(point)
     device = resolve_device(point.backend, point.device)
-    reason = _unfit_world(point, job.world_size) or reason or _unsupported(point, work, device)
+    reason = (unfit_world(point.backend, point.world_size, job.world_size) or reason
+              or unsupported(point.backend, device, work.collective_calls()))
     expected = Prediction() if reason else predict(work)
     calls = (point.warmup + sample_bounds(point, job.config)[0]) * calls_of_sample(
         point, job.config)
@@ -56,31 +57,13 @@ def _draft(point: TrainingPoint, job: Job) -> Draft:
         identity=_identity(work, point.strategy))
 
 
-def _unfit_world(point: TrainingPoint, job_size: int) -> str | None:
-    if point.world_size > job_size:
-        return f"world_size {point.world_size} is more than the job's {job_size} ranks"
-    if point.world_size < BACKEND_TRAITS[point.backend].min_world_size:
-        return f"{point.backend} makes no group of {point.world_size} rank"
-    return None
-
-
-def _unsupported(point: TrainingPoint, work: Training, device: str) -> str | None:
-    """Return why the backend cannot do what a step calls, or None."""
-    traits = BACKEND_TRAITS[point.backend]
-    if device not in traits.devices:
-        return f"{point.backend} does not run on {device}, only on {' or '.join(traits.devices)}"
-    reasons = (unsupported(point.backend, device, call.collective, call.dtype, call.op, None)
-               for call in work.collective_calls())
-    return next((reason for reason in reasons if reason), None)
-
-
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
     """Return what makes it this training; what follows from that is left out.
 
     Where it is as usual, that is not named which was no choice at first: old ids remain.
     """
     usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False}
-    told = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS
+    stated = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks
             and usual.get(name) != value}
-    return {"kind": "training", **told, "options": spec.identifying(work.options)}
+    return {"kind": "training", **stated, "options": spec.identifying(work.options)}

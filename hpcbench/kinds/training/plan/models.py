@@ -18,8 +18,8 @@ def shrink(name: str, layers: int | None = None, hidden: int | None = None,
     shrink in proportion. Raises KeyError of unknown names.
     """
     whole = MODELS[name]
-    asked = {"layers": layers, "hidden": hidden, "seq_length": seq_length, "vocab": vocab}
-    extents = {key: value for key, value in asked.items() if value is not None}
+    given = {"layers": layers, "hidden": hidden, "seq_length": seq_length, "vocab": vocab}
+    extents = {key: value for key, value in given.items() if value is not None}
     for key, value in extents.items():
         most = getattr(whole, key)
         if not 1 <= value <= most:

@@ -13,7 +13,7 @@ from hpcbench.kinds.training.plan.cases import training_cases
 from hpcbench.kinds.training.plan.fits import advice
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.case import Case
-from hpcbench.plan.points import COMMON_AXES, Job, listed_lengths, number_of_sets
+from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, number_of_sets
 from hpcbench.plan.workload import Workload
 
 _AXES = ("model", "layers", "hidden", "vocab", "seq_length", "width", "classes", "image_size",
@@ -29,7 +29,7 @@ class TrainingPlanner(Planner):
         assert isinstance(block, TrainingBlock)
         return {**listed_lengths(block, _AXES), "strategies": number_of_sets(block.strategies)}
 
-    def cases(self, title: str, block: Block, job: Job) -> Iterator[Case]:
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point."""
         assert isinstance(block, TrainingBlock)
         return training_cases(title, block, job)

@@ -15,7 +15,7 @@ from hpcbench.kinds.training.plan.lookup import ranks_of
 from hpcbench.kinds.training.plan.registry import registry, usable
 from hpcbench.kinds.training.plan.spec import StrategySpec
 from hpcbench.plan.options import Option, in_order, wanted
-from hpcbench.plan.points import Job
+from hpcbench.plan.points import PlanRequest
 
 
 class ModelChoice(NamedTuple):
@@ -65,7 +65,7 @@ class _StrategyChoice(NamedTuple):
     backend: str | None
 
 
-def training_points(title: str, block: TrainingBlock, job: Job) -> Iterator[TrainingPoint]:
+def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Iterator[TrainingPoint]:
     """Return the points of a block. Raises ConfigError that lists every unknown name or value."""
     problems = dict.fromkeys(_problems(block))
     if problems:
@@ -73,7 +73,7 @@ def training_points(title: str, block: TrainingBlock, job: Job) -> Iterator[Trai
     return _points(block, job)
 
 
-def _points(block: TrainingBlock, job: Job) -> Iterator[TrainingPoint]:
+def _points(block: TrainingBlock, job: PlanRequest) -> Iterator[TrainingPoint]:
     config, choices = job.config, tuple(_choices(block))
     variables = tuple(product(*([(name, value) for value in block.env[name]]
                                 for name in sorted(block.env))))

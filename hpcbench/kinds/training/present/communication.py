@@ -59,25 +59,25 @@ def idle_line(exposure: Exposure) -> str:
     return f"{bubble}idle {idle}"
 
 
-def slow_alone_line(found: SlowAlone) -> str:
+def slow_alone_line(slow: SlowAlone) -> str:
     """Return which rank computes slowly in every pass."""
-    return (f"without communication a step takes rank {found.rank} {_ms(found.step_s)}, rank "
-            f"{found.quickest_rank} {_ms(found.quickest_step_s)}: {found.ratio:.2f} times as long")
+    return (f"without communication a step takes rank {slow.rank} {_ms(slow.step_s)}, rank "
+            f"{slow.quickest_rank} {_ms(slow.quickest_step_s)}: {slow.ratio:.2f} times as long")
 
 
-def late_line(found: LateRank) -> str:
+def late_line(late: LateRank) -> str:
     """Return which rank arrives last where gradients are exchanged."""
-    before = "" if found.first_behind_s is None else (
-        f"; at the first of {found.buckets} buckets {_ms(found.first_behind_s)}")
-    return (f"rank {found.rank} arrives last at the exchange in {found.share:.0%} of the steps, "
-            f"{_ms(found.behind_s)} behind the median of the others{before}")
+    before = "" if late.first_behind_s is None else (
+        f"; at the first of {late.buckets} buckets {_ms(late.first_behind_s)}")
+    return (f"rank {late.rank} arrives last at the exchange in {late.share:.0%} of the steps, "
+            f"{_ms(late.behind_s)} behind the median of the others{before}")
 
 
-def slow_phase_line(found: SlowPhase) -> str:
+def slow_phase_line(slow: SlowPhase) -> str:
     """Return which rank stands out in a phase."""
-    which, wait = ("shortest", ": the others wait for it") if found.is_shortest else ("longest", "")
-    return (f"{found.phase} is {which} on rank {found.rank} in {found.share:.0%} of the steps"
-            f"{wait}; longest of a rank / shortest {found.ratio:.2f}")
+    which, wait = ("shortest", ": the others wait for it") if slow.is_shortest else ("longest", "")
+    return (f"{slow.phase} is {which} on rank {slow.rank} in {slow.share:.0%} of the steps"
+            f"{wait}; longest of a rank / shortest {slow.ratio:.2f}")
 
 
 def _ms(time_s: float) -> str:

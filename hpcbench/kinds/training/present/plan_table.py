@@ -91,8 +91,8 @@ def demand_lines(work: Training) -> Iterator[str]:
         whole = stage.first and stage.last
         blocks = span_text(stage.blocks)
         where = "each rank" if whole else f"the ranks with blocks {blocks}"
-        told = calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
-        yield (f"predicted for {where}: {told}; {expected.wire_bytes} B on the wire; "
+        calls = calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
+        yield (f"predicted for {where}: {calls}; {expected.wire_bytes} B on the wire; "
                f"{cell_text(expected.hardware_flops, Show.GFLOP)} GFLOP")
         memory = expected.memory
         parts = ", ".join(f"{name} {megabytes(getattr(memory, name))}" for name in (

@@ -182,8 +182,8 @@ def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
 
 def _compared(item: CaseResult) -> str:
     """Return what was compared with a single process."""
-    found = [str(left["parity"]["on"]) for left in item.detail.values() if "parity" in left]
-    return ", ".join(dict.fromkeys(found))
+    compared = [str(left["parity"]["on"]) for left in item.detail.values() if "parity" in left]
+    return ", ".join(dict.fromkeys(compared))
 
 
 def _standing_out(record: TrainingRecord) -> Iterator[str]:

@@ -33,19 +33,19 @@ def overviews(
     items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
 ) -> Iterator[Table]:
     """Yield a row for each training that was timed on several numbers of ranks; or nothing."""
-    found = [(item.case, record.scaling) for item in items
+    scaled = [(item.case, record.scaling) for item in items
              if (record := derived.get(item.case.case_id)) and record.scaling]
-    if not found:
+    if not scaled:
         return
     rows: dict[tuple[object, ...], list[Member]] = defaultdict(list)
-    for case, scaling in found:
+    for case, scaling in scaled:
         work = training_of(case)
         rows[_title(case), work.strategy, work.options, tuple(
             getattr(work, name) for name in Setting._fields), scaling.kind].append((case, scaling))
-    ranks = sorted({case.world_size for case, _ in found})
+    ranks = sorted({case.world_size for case, _ in scaled})
     columns = (*_FIRST, *(Column(f"n={count}", f"n={count}", Show.PERCENT, "%", "efficiency",
                                  "more", optional=True) for count in ranks))
-    varied = _varied([case for case, _ in found])
+    varied = _varied([case for case, _ in scaled])
     options = telling_options(training_of(row[0][0]) for row in rows.values())
     yield Table("scaling of trainings", columns, tuple(
         Group(title, tuple(_row(row, ranks, varied, options[training_of(row[0][0])])

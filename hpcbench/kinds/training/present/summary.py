@@ -88,12 +88,12 @@ def _exposure(exposure: Exposure) -> dict[str, Any]:
     return row
 
 
-def _scaling(found: ScalingRecord | None) -> dict[str, Any]:
-    if found is None:
+def _scaling(scaling: ScalingRecord | None) -> dict[str, Any]:
+    if scaling is None:
         return {}
-    return {"scaling": found.kind, "scaling_efficiency": found.efficiency,
-            "scaling_base_case": found.base_case, "scaling_base_ranks": found.base_ranks,
-            "scaling_base_samples_per_second": found.base_samples_per_s}
+    return {"scaling": scaling.kind, "scaling_efficiency": scaling.efficiency,
+            "scaling_base_case": scaling.base_case, "scaling_base_ranks": scaling.base_ranks,
+            "scaling_base_samples_per_second": scaling.base_samples_per_s}
 
 
 def sections(
@@ -104,20 +104,21 @@ def sections(
 
     The first holds the ok rows by strategy, each with ``steps``, its phases rank by rank, with
     ``memory``, rank by rank, and with MFU by every definition. What did not communicate, or did
-    nothing else, is no training: it is in what is told of its training only.
+    nothing else, is no training: only the row of its training holds its numbers.
     """
     planned = [(row, item) for row, item in zip(rows, items, strict=True)
                if row["communication"] == "on"]
-    found = [(row, item) for row, item in planned if row["status"] == "ok"]
-    held = [row for row, item in found if item.memory]
-    listed = {name: [_listed(row, item, derived) for row, item in found if row["strategy"] == name]
-              for name in dict.fromkeys(row["strategy"] for row, _ in found)}
+    measured = [(row, item) for row, item in planned if row["status"] == "ok"]
+    held = [row for row, item in measured if item.memory]
+    listed = {name: [_listed(row, item, derived) for row, item in measured
+                     if row["strategy"] == name]
+              for name in dict.fromkeys(row["strategy"] for row, _ in measured)}
     missing = {}
-    if not found:
+    if not measured:
         missing["training"] = ("no case of kind training is ok" if planned else
                                "the sweep has no case of kind training")
     if not held:
-        missing["memory"] = ("no rank told what it held" if found else missing["training"])
+        missing["memory"] = ("no rank told what it held" if measured else missing["training"])
     return {"training": listed or None, "not_measured": missing,
             "memory": [{name: row[name] for name in MEMORY_FIELDS} for row in held] or None}
 

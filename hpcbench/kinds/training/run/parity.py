@@ -22,7 +22,7 @@ from hpcbench.kinds.training.run.bounds import (
 )
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models.resnet import MOMENTUM
-from hpcbench.kinds.training.run.parity_model import tried, twin_words
+from hpcbench.kinds.training.run.parity_model import parity_training, parity_words
 from hpcbench.kinds.training.run.phases import phase_clock
 from hpcbench.kinds.training.run.reference import Reference, reference_of
 from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy
@@ -60,9 +60,9 @@ class Disparity:
 class Parity:
     """What the comparison came to on this rank.
 
-    ``on`` says what was compared: the model, or a twin. ``share`` is the largest error found as a
+    ``on`` says what was compared: the model, or a small one. ``share`` is the largest error as a
     share of what is allowed; above 1 there is a ``wrong``. ``loss`` is what the first step's is to
-    be, (expected, allowed error); None if a twin was compared, or if this rank knows no loss.
+    be, (expected, allowed error); None if a small model was compared, or if the rank has no loss.
     """
 
     on: str
@@ -78,7 +78,7 @@ class Parity:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Comparison:
     """One comparison: error and what is allowed, and how to tell of it."""
 
     name: str
@@ -105,7 +105,7 @@ def parity(
     norms, and the weights after a step of the optimizer with the strategy's own gradients. All
     ranks call it. The strategy is closed then: what is timed is made anew from the seed.
     """
-    work = tried(spec)
+    work = parity_training(spec)
     reference = reference_of(work, place.device)
     with closing(make(work, place)) as strategy:
         worst, wrong, loss = 0.0, None, None
@@ -115,12 +115,12 @@ def parity(
         for what, found in _comparisons(work, strategy, reference):
             worst = max(worst, *(item.share for item in found))
             wrong = wrong or _disparity(what, found)
-    return Parity("the model" if work is spec else twin_words(work), worst, wrong, loss)
+    return Parity("the model" if work is spec else parity_words(work), worst, wrong, loss)
 
 
 def _comparisons(
     work: Training, strategy: Strategy, reference: Reference,
-) -> Iterator[tuple[str, list[_Found]]]:
+) -> Iterator[tuple[str, list[_Comparison]]]:
     device = strategy.place.device
     phases = phase_clock(device, time.perf_counter_ns)
     loader = Loader(work, device)
@@ -157,13 +157,13 @@ def _exchange(strategy: Strategy, call: int) -> Exchange:
     return Exchange() if early else strategy.exchange
 
 
-def _loss(got: float, expected: float, allowed: float) -> _Found:
-    return _Found("loss", abs(got - expected), allowed, f"{got:.8g}", f"{expected:.8g}")
+def _loss(got: float, expected: float, allowed: float) -> _Comparison:
+    return _Comparison("loss", abs(got - expected), allowed, f"{got:.8g}", f"{expected:.8g}")
 
 
 def _gradients(
     work: Training, exchange: Exchange, got: Tensors, expected: Tensors,
-) -> Iterator[_Found]:
+) -> Iterator[_Comparison]:
     """Compare every gradient with the reference's, in the norm.
 
     An error is relative to the parameter's own gradient, or to `_LEAST` of its share of all
@@ -179,12 +179,12 @@ def _gradients(
         norm = max(float(theirs.norm()), least * share)
         yield compare(name, got.get(name), theirs, bound, norm)
     for name in got.keys() - expected.keys():
-        yield _Found(name, math.inf, 1.0, "a gradient", "no such parameter")
+        yield _Comparison(name, math.inf, 1.0, "a gradient", "no such parameter")
 
 
 def _statistics(
     work: Training, strategy: Strategy, reference: Reference,
-) -> Iterator[_Found]:
+) -> Iterator[_Comparison]:
     """Compare running statistics of the rank's parts with those of its replica in the reference.
 
     They are mixed with those at the start; an error is relative to what came in since.
@@ -198,18 +198,18 @@ def _statistics(
 
 
 def _equal(name: str, got: torch.Tensor | None, expected: torch.Tensor, bound: Bound,
-           norm: float) -> _Found:
+           norm: float) -> _Comparison:
     if got is None or got.shape != expected.shape:
         return _missing(name, got, expected)
     ours = got.to(torch.float64)
     allowed = bound.relative * norm + bound.floor * math.sqrt(expected.numel())
     error = float((ours - expected).norm())
-    return _Found(name, error, allowed, f"norm {float(ours.norm()):.6g}, off by {error:.2g}",
+    return _Comparison(name, error, allowed, f"norm {float(ours.norm()):.6g}, off by {error:.2g}",
                   f"norm {float(expected.norm()):.6g}, off by {allowed:.2g} at most")
 
 
 def _projected(name: str, got: torch.Tensor | None, expected: torch.Tensor, bound: Bound,
-               norm: float) -> _Found:
+               norm: float) -> _Comparison:
     """Compare a gradient p that may be a projection of g: then <p, g> = <p, p>, and p is not 0.
 
     PowerSGD's approximation in its first step is P P^T G, P orthonormal (Vogels et al.,
@@ -220,11 +220,11 @@ def _projected(name: str, got: torch.Tensor | None, expected: torch.Tensor, boun
     ours = got.to(torch.float64)
     product, square = float((ours * expected).sum()), float((ours * ours).sum())
     error = abs(product - square) if square else math.inf
-    return _Found(name, error, bound.relative * norm * norm, f"<p, p> = {square:.6g}",
+    return _Comparison(name, error, bound.relative * norm * norm, f"<p, p> = {square:.6g}",
                   f"<p, g> = {product:.6g} of a projection p of the gradient g")
 
 
-def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Found]:
+def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comparison]:
     """Compare every weight after the step: an optimizer's arithmetic is element by element."""
     for name, theirs in expected.items():
         if name not in got or got[name].shape != theirs.shape:
@@ -234,39 +234,39 @@ def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Foun
         allowed = UPDATE_ROUNDINGS * UNIT["fp32"] * (
             theirs.abs() + before[name].abs() + (theirs - before[name]).abs())
         at = int((errors / allowed.clamp_min(1e-300)).argmax())
-        yield _Found(name, float(errors.flatten()[at]), float(allowed.flatten()[at]),
+        yield _Comparison(name, float(errors.flatten()[at]), float(allowed.flatten()[at]),
                      f"{float(got[name].flatten()[at]):.9g} (element {at})",
                      f"{float(theirs.flatten()[at]):.9g}")
 
 
-def _norm_of_all(gradients: Tensors) -> _Found:
+def _norm_of_all(gradients: Tensors) -> _Comparison:
     """See that there is something to learn: a chain of packed weights may give no gradient."""
     norm = math.sqrt(sum(float(item.norm()) ** 2 for item in gradients.values()))
-    return _Found("norm", 0.0 if norm > 0 else math.inf, 1.0, f"{norm:.6g}", "more than 0")
+    return _Comparison("norm", 0.0 if norm > 0 else math.inf, 1.0, f"{norm:.6g}", "more than 0")
 
 
-def _changed(before: Tensors, after: Tensors) -> Iterator[_Found]:
+def _changed(before: Tensors, after: Tensors) -> Iterator[_Comparison]:
     """See that each adapter is another one after a step."""
     for name, weight in before.items():
         same = name in after and torch.equal(weight, after[name])
-        yield _Found(name, math.inf if same else 0.0, 1.0, "the same", "others")
+        yield _Comparison(name, math.inf if same else 0.0, 1.0, "the same", "others")
 
 
-def _unchanged(before: Tensors, after: Tensors) -> Iterator[_Found]:
+def _unchanged(before: Tensors, after: Tensors) -> Iterator[_Comparison]:
     """See that this rank's part of each frozen weight is the same to the last bit."""
     for name, weight in before.items():
         same = name in after and torch.equal(weight, after[name])
-        yield _Found(name, 0.0 if same else math.inf, 1.0, "others", "the same")
+        yield _Comparison(name, 0.0 if same else math.inf, 1.0, "others", "the same")
     if not before:
-        yield _Found("weights", math.inf, 1.0, "none", "those of the model")
+        yield _Comparison("weights", math.inf, 1.0, "none", "those of the model")
 
 
-def _missing(name: str, got: torch.Tensor | None, expected: torch.Tensor) -> _Found:
+def _missing(name: str, got: torch.Tensor | None, expected: torch.Tensor) -> _Comparison:
     found = "none" if got is None else f"shape {tuple(got.shape)}"
-    return _Found(name, math.inf, 1.0, found, f"shape {tuple(expected.shape)}")
+    return _Comparison(name, math.inf, 1.0, found, f"shape {tuple(expected.shape)}")
 
 
-def _disparity(what: str, found: list[_Found]) -> Disparity | None:
+def _disparity(what: str, found: list[_Comparison]) -> Disparity | None:
     wrong = [item for item in found if not item.share <= 1]
     if not wrong:
         return None

@@ -24,19 +24,20 @@ _VOCAB = 128
 _CLASSES = 128
 _WIDTH = 8
 _VALUES = 16
-"""The least that each batch norm of a twin has of a channel: of very few, statistics are noise."""
+"""Values of a channel that each batch norm of a small model has at least: of very few, statistics
+are noise."""
 _HALVINGS = 32
 """Pixels of an image for each behind the last block."""
 
 
-def tried(spec: Training) -> Training:
+def parity_training(spec: Training) -> Training:
     """Return the training that parity is tried on, ``spec`` itself if it is small enough.
 
-    A twin has all that makes the layout: degrees, options, batch and accumulation, and extents
-    that are divisible as the model's are. Its layers are the fewest that the strategy takes.
+    A small model has all that makes the layout: degrees, options, batch and accumulation. Its
+    extents are divisible as the model's are. Its layers are the fewest that the strategy takes.
     """
     if spec.of_images:
-        return _tried_images(spec)
+        return _parity_images(spec)
     assert spec.tokens is not None  # noqa: S101  (it has no images)
     if (spec.parameters <= MOST_PARAMETERS
             and 6.0 * spec.parameters * spec.tokens <= MOST_FLOPS):
@@ -45,43 +46,43 @@ def tried(spec: Training) -> Training:
     heads = kv_heads * min(2, spec.heads // spec.kv_heads)
     adapters = adapters_of(spec)
     hidden = NF4_BLOCK if adapters and adapters.packed else _HEAD_DIM * heads
-    twin = replace(
+    small = replace(
         spec, data=SYNTHETIC, shrunk=True, hidden=hidden, heads=heads, kv_heads=kv_heads,
         inner=2 * hidden, vocab=min(spec.vocab, _VOCAB * spec.tp),
         seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp)))
-    return counted(_shallow(twin, least=2 * spec.pp))
+    return counted(_shallow(small, least=2 * spec.pp))
 
 
-def twin_words(spec: Training) -> str:
-    """Return what a twin is, for people."""
+def parity_words(spec: Training) -> str:
+    """Return what a small model is, for people."""
     layers = "1 layer" if spec.layers == 1 else f"{spec.layers} layers"
     if spec.of_images:
-        return f"a twin of {layers}, width {spec.width}, images of {spec.image_size} pixels"
-    return (f"a twin of {layers}, hidden {spec.hidden}, {spec.heads} heads, "
+        return f"a small model of {layers}, width {spec.width}, images of {spec.image_size} pixels"
+    return (f"a small model of {layers}, hidden {spec.hidden}, {spec.heads} heads, "
             f"{spec.seq_length} tokens")
 
 
-def _tried_images(spec: Training) -> Training:
-    """Return what a ResNet is tried on: itself if it is no larger than a twin, and narrow.
+def _parity_images(spec: Training) -> Training:
+    """Return what a ResNet is tried on: itself if it is small and narrow.
 
     Errors grow with the layers, and a wide one's ReLUs cut half of all values (`bounds`).
     """
     pixels = math.isqrt(-(-_VALUES // step_of(spec).samples) - 1) + 1
-    twin = _shallow(replace(spec, shrunk=True, width=min(spec.width, _WIDTH),
+    small = _shallow(replace(spec, shrunk=True, width=min(spec.width, _WIDTH),
                             classes=min(spec.classes, _CLASSES), image_size=_HALVINGS * pixels),
                     least=len(RESNETS[spec.model].blocks))
-    fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == twin.layers
-            and twin.image_size <= spec.image_size <= 2 * twin.image_size)
-    return spec if fits else counted(twin)
+    fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers
+            and small.image_size <= spec.image_size <= 2 * small.image_size)
+    return spec if fits else counted(small)
 
 
-def _shallow(twin: Training, least: int) -> Training:
-    """Return the twin with the fewest layers that its strategy takes, from ``least`` on."""
-    known = strategy(twin.strategy)
+def _shallow(small: Training, least: int) -> Training:
+    """Return the training with the fewest layers that its strategy takes, from ``least`` on."""
+    known = strategy(small.strategy)
     layers = least
-    while known and layers < twin.layers:
-        shallow = replace(twin, layers=layers)
+    while known and layers < small.layers:
+        shallow = replace(small, layers=layers)
         if why_not(shallow, known) is None:
             return shallow
         layers *= 2
-    return twin
+    return small

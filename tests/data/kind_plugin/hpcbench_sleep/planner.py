@@ -12,8 +12,8 @@ from hpcbench.plugins import (
     Case,
     Config,
     Draft,
-    Job,
     Planner,
+    PlanRequest,
     Workload,
     assemble,
     common_points,
@@ -48,7 +48,7 @@ class SleepPlanner(Planner):
         """Return the number of values of each axis."""
         return listed_lengths(block, ("milliseconds", *COMMON_AXES))
 
-    def cases(self, title: str, block: SleepBlock, job: Job) -> Iterator[Case]:
+    def cases(self, title: str, block: SleepBlock, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point."""
         for point, milliseconds in product(common_points(block, job), block.milliseconds):
             yield assemble(title, block, job, point, Draft(

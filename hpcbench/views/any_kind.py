@@ -27,7 +27,7 @@ _CASE = (Column("case", "case"), Column("backend", "backend"), Column("device", 
          Column("ranks", "ranks", Show.COUNT))
 
 
-def plan_table(title: str, cases: Sequence[Case]) -> Table:
+def any_plan(title: str, cases: Sequence[Case]) -> Table:
     """Return a row for each case."""
     rows = (Row((case.index, *_cells(case, case.device), *cost_cells([case])),
                 case_id=case.case_id) for case in cases)
@@ -35,7 +35,7 @@ def plan_table(title: str, cases: Sequence[Case]) -> Table:
                  (Group("", tuple(rows)),))
 
 
-def result_tables(title: str, items: Sequence[CaseResult], note: str = "") -> Iterator[Table]:
+def any_results(title: str, items: Sequence[CaseResult], note: str = "") -> Iterator[Table]:
     """Yield a table with a row for each case that ran, and a note; nothing if none ran."""
     rows = tuple(_result_row(item) for item in items if item.status in TABLED)
     if rows:

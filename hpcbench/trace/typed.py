@@ -1,0 +1,68 @@
+"""Dataclasses out of JSON, which can be anything: checked against the types they declare.
+
+A checksum only says that a text was written so. Types have to be importable where their class is;
+what pydantic cannot check, such as arrays, is taken as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+Read = TypeVar("Read")
+_STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
+_INT64 = Annotated[int, Field(ge=-2**63, lt=2**63)]
+
+
+def from_text(kind: type[Read], text: str | bytes) -> Read:
+    """Return what a JSON text holds; keys that it should not have are ignored.
+
+    Raises ValueError that names the first field that does not fit.
+    """
+    try:
+        read: Read = _reader(kind).validate_json(  # type: ignore[arg-type]  # a class is hashable
+            text, strict=True)
+    except ValidationError as error:
+        raise ValueError(_first(error)) from error
+    return read
+
+
+def from_values(kind: type[Read], values: Any) -> Read:
+    """Return what JSON values hold, as `from_text` does."""
+    return from_text(kind, json.dumps(values))
+
+
+def check_types(item: Any, without: Collection[str] = ()) -> None:
+    """Raise ValueError where a field of a dataclass is not of its type, but those ``without``."""
+    checkers = _checkers(type(item))  # type: ignore[arg-type]  # a class is hashable
+    for name, checker in checkers.items():
+        if name not in without:
+            try:
+                checker.validate_python(getattr(item, name))
+            except ValidationError as error:
+                raise ValueError(f"{name}: {_first(error)}") from error
+
+
+@cache
+def _reader(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+@cache
+def _checkers(kind: type[Any]) -> Mapping[str, TypeAdapter[Any]]:
+    """Return what checks each field; whole numbers have to fit into an HDF5 column."""
+    hints = get_type_hints(kind)
+    types = {item.name: hints[item.name] for item in fields(kind)}
+    return {name: TypeAdapter(_INT64 if one is int else one, config=_STRICT)
+            for name, one in types.items()}
+
+
+def _first(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, found["loc"]))
+    return f"{where}: {found['msg']}" if where else str(found["msg"])

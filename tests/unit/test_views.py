@@ -1,0 +1,99 @@
+"""Tables as renderers get them: raw values, hints of how to show them, columns that say nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpcbench.kinds.kind import KindSpec, Presenter
+from hpcbench.kinds.registry import kinds, presenter_of
+from hpcbench.plan.case import Case
+from hpcbench.plan.workload import UnknownWorkload
+from hpcbench.report.console import print_plan, print_results
+from hpcbench.report.summary import case_rows
+from hpcbench.report.table_lines import table_lines
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
+from results_factory import make_case, make_plan, make_results, not_ok, ok
+
+Capture = pytest.CaptureFixture[str]
+SLEEP = UnknownWorkload({"milliseconds": 5, "dtype": "uint8", "groups": 1})
+
+
+@pytest.mark.parametrize(("cell", "show", "text"), [
+    (None, Show.US, "-"), ("?", Show.PERCENT, "?"), (0, Show.COUNT, "0"),
+    (1.5e-6, Show.US, "1.50"), (0.25, Show.MS, "250.00"), (0.0, Show.DURATION, "0 ns"),
+    (12.5e9, Show.GB_PER_S, "12.50"), (2**21, Show.MIB, "2.00"), (0.125, Show.PERCENT, "12.5"),
+    (-0.625, Show.WHOLE_PERCENT, "-62"), (0.00125, Show.SIGNIFICANT_PERCENT, "0.125"),
+    (Range(1e-3, 2e-3), Show.US, "1000.0..2000.0"), (Range(2, 8), Show.COUNT, "2..8"),
+    (Range(0.5, 1.5, 1), Show.RATIO, "1.00 (0.50..1.50)"),
+    (Range(0.9999, 1.0001, 1), Show.RATIO, "1.00"),
+])
+def test_a_cell_has_one_text(cell: Cell, show: Show, text: str) -> None:
+    assert cell_text(cell, show) == text
+
+
+def make_table(*rows: tuple[Cell, ...]) -> Table:
+    columns = (Column("name", "name"), Column("time", "time", Show.US, "us"),
+               Column("share", "CI", Show.PERCENT, "+-%", optional=True))
+    return Table("block x", columns, (Group("all of one", tuple(map(Row, rows))),),
+                 lead=(Line("what it means"),), notes=(Line("one row lacks it", "quiet"),))
+
+
+def test_values_line_up_below_titles_and_units() -> None:
+    lines = [line.plain for line in table_lines(make_table(("a", 1e-3, 0.5), ("long", None, None)))]
+    assert lines == [
+        "", "block x", "what it means",
+        "name    time    CI",
+        "        (us)   +-%",
+        "all of one",
+        "a     1000.0  50.0",
+        "long       -     -",
+        "  one row lacks it"]
+
+
+def test_optional_columns_without_values_are_left_out() -> None:
+    table = make_table(("a", None, None), ("b", None, ""))
+    assert [column.name for column in table.without_empty().columns] == ["name", "time"]
+    assert [row.cells for row in table.without_empty().rows] == [("a", None), ("b", None)]
+
+
+def sleeping(**changes: object) -> Case:
+    return replace(make_case(), case_id="0123456789ab", kind="sleep", block="naps",
+                   workload=SLEEP, **changes)
+
+
+def test_cases_of_a_kind_that_is_not_installed_have_rows(capsys: Capture, tmp_path: Path) -> None:
+    skipped = replace(sleeping(index=1), case_id="0123456789ac")
+    results = make_results((ok(sleeping(), 1e-3), not_ok(skipped, "skipped", "no")))
+    print_results(results, tmp_path)
+    text = capsys.readouterr().out
+    (row,) = (line for line in text.splitlines() if "milliseconds=5" in line and "1000.0" in line)
+    assert row.split()[-2:] == ["20", "ok"]
+    assert "kind sleep is not installed here" in text
+    first, second = case_rows(results)
+    assert (first["kind"], first["status"], first["median_s"]) == ("sleep", "ok", 1e-3)
+    assert (second["status"], second["busbw_gb_per_s"]) == ("skipped", None)
+
+
+def test_a_plan_lists_cases_of_any_kind(capsys: Capture) -> None:
+    print_plan(make_plan((sleeping(),)))
+    assert "milliseconds=5" in capsys.readouterr().out
+
+
+def test_a_presenter_that_cannot_be_loaded_says_why(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = KindSpec("sleep", "", "", "", "", "no_such_module:Presenter")
+    presenter = broken.presenter()
+    assert type(presenter) is Presenter and "no_such_module" in presenter.problem
+    monkeypatch.setattr("hpcbench.report.console.presenter_of", lambda kind: presenter)
+    print_results(make_results((ok(sleeping(), 1e-3),)), tmp_path)
+    assert "no_such_module:Presenter cannot be loaded" in capsys.readouterr().out
+
+
+def test_every_kind_presents_itself() -> None:
+    for kind in kinds():
+        assert type(presenter_of(kind)) is not Presenter
