@@ -129,6 +129,6 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
     """Rebuild one `Case`; of a kind that is not installed its workload stays as it is stored."""
     env = tuple((str(key), str(value)) for key, value in data["env"])
     spec = kinds().get(data["kind"])
-    work = (UnknownWorkload(data["workload"]) if spec is None else
+    work = (UnknownWorkload(data["workload"], data["kind"]) if spec is None else
             spec.planner().workload_from_json(data["workload"]))
     return Case(**{**data, "env": env, "needs": tuple(data["needs"]), "workload": work})

@@ -96,11 +96,12 @@ class UnknownWorkload(Workload):
     """A workload of a kind that is not installed: kept as it was stored, and named as it was."""
 
     data: Mapping[str, Any]
+    kind: str = "unknown"
 
     @property
     def name(self) -> str:
-        """Return the kind's own word for it where there is one."""
-        return str(self.data.get("name", "unknown"))
+        """Return the kind's own word for it where one is stored, else that for the kind."""
+        return str(self.data.get("name", self.kind))
 
     @property
     def dtype(self) -> str:  # type: ignore[override]

@@ -11,6 +11,7 @@ from hpcbench.plugins import CaseResult, Presenter
 from hpcbench.views.chart import Axis, Bar, BarChart, BarSection, Look
 from hpcbench.views.table import Column, Group, Row, Show, Table
 from hpcbench_sleep.deriver import SleepRecord
+from hpcbench_sleep.planner import Sleep
 
 Records = Mapping[str, SleepRecord]
 ASKED = Column("milliseconds", "asked", Show.COUNT, "ms")
@@ -18,7 +19,7 @@ TIME = Column("time_p50", "time p50", Show.US, "us", better="less")
 OVERSLEPT = Column("overslept", "overslept", Show.US, "us", "median beyond what was asked", "less")
 
 
-class SleepPresenter(Presenter):
+class SleepPresenter(Presenter[Sleep, SleepRecord]):
     """Presents sleeps."""
 
     fields = ("milliseconds", "overslept_s")
