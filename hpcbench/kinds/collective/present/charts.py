@@ -177,4 +177,4 @@ def heat_map_case(case: Case) -> HeatMapCase:
     words = (form_text(work), work.dtype, work.op or "", "in place" if work.in_place else "")
     order = (work.collective == "all_reduce", case.world_size, work.size_bytes)
     return HeatMapCase(
-        f"{work.collective}{size}", words, order, note if work.traits.needs_all_ranks else "")
+        f"{work.collective}{size}", words, order, note if work.needs_all_ranks else "")
