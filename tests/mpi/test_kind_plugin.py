@@ -69,7 +69,7 @@ def _is_read_where_it_is_not_installed(folder: Path, elsewhere: Path) -> None:
     for command in ("show", "reduce", "plot"):
         told = hpcbench(elsewhere, command, str(elsewhere / "run"))
         if command == "show":
-            assert "sleep milliseconds=5" in told and "kind sleep: it is not installed here" in told
+            assert "sleep milliseconds=5" in told and "kind sleep is not installed here" in told
             assert "overslept" not in told and "all_reduce" in told
     cases = json.loads((elsewhere / "run" / "summary.json").read_text("utf-8"))["cases"]
     rows = [row for row in cases if row["kind"] == "sleep"]

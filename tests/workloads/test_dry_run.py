@@ -82,7 +82,7 @@ def test_what_runs_on_gpus_only_is_not_tried() -> None:
     block = {"kind": "primitive", "primitive": "tp_columnwise", "m": 16, "n": 8, "k": 8,
              "implementations": ["symm_mem", "symm_mem_fallback"], "backend": "nccl"}
     job = make_plan(check_config({"benchmarks": [block]}, "test"), 4)
-    assert [(trial.outcome, trial.reason) for trial in trials(job)] == [
+    assert [(trial.outcome, trial.reason) for trial in trials(job, Launch())] == [
         ("not tried", "symm_mem runs on cuda only"), ("accepted", "")]
 
 
@@ -94,7 +94,7 @@ def test_every_strategy_is_accepted_and_calls_what_is_predicted(
              "strategies": {spec.name: {"tp": 2} if spec.name == "hybrid" else {}
                             for spec in strategies()}}
     job = make_plan(check_config({"benchmarks": [block]}, "test"), 4)
-    assert print_trials(job, trials(job)) == 0
+    assert print_trials(job, trials(job, Launch())) == 0
     lines = capsys.readouterr().out.splitlines()
     accepted = [line.split()[2] for line in lines if line.startswith("accepted")]
     others = [spec.name for spec in strategies() if spec.name != "single"]
