@@ -1,7 +1,6 @@
 """The package keeps its order: what may import what, what shared code may name, lengths.
 
-`python tests/unit/test_layout.py` prints what breaks a rule today. What is known and still to be
-mended is in layout_pending.txt; the tests fail on anything else, and on lines that are mended.
+`python tests/unit/test_layout.py` prints what breaks a rule today.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import layout_imports as imports
 from launcher import ROOT
 from package_source import PACKAGE, libraries_of, modules, room_of, rooms
 
-PENDING = Path(__file__).with_name("layout_pending.txt")
 RULES: Mapping[str, Callable[[], Iterator[tuple[str, str]]]] = {
     "import": imports.forbidden_imports, "library": imports.misplaced_libraries,
     "kind": content.kinds_spelled, "field": content.fields_used,
@@ -31,20 +29,10 @@ RULES: Mapping[str, Callable[[], Iterator[tuple[str, str]]]] = {
 """Each yields what breaks it, by a stable name, and where that is."""
 
 
-def pending() -> Mapping[str, frozenset[str]]:
-    """Return what is known to break each rule: lines of ``rule | what``."""
-    lines = [line.partition(" | ") for line in PENDING.read_text().splitlines()
-             if line and not line.startswith("#")] if PENDING.exists() else []
-    return {rule: frozenset(what for name, _, what in lines if name == rule) for rule in RULES}
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_rule(rule: str) -> None:
-    found, known = dict(RULES[rule]()), pending()[rule]
-    new = [f"{what} ({where})" for what, where in found.items() if what not in known]
-    mended = sorted(known - set(found))
-    assert not new, f"{len(new)} against rule {rule}:\n" + "\n".join(new)
-    assert not mended, f"no longer there, delete from {PENDING.name}:\n" + "\n".join(mended)
+    broken = [f"{what} ({where})" for what, where in RULES[rule]()]
+    assert not broken, f"{len(broken)} against rule {rule}:\n" + "\n".join(broken)
 
 
 def test_every_folder_has_a_row() -> None:
