@@ -1,4 +1,4 @@
-"""Find, read, override and check a sweep file; every error it holds is told at once."""
+"""Find, read, override and check a sweep file; all its errors are reported at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whether what a plug-in offers is what a plan can use, and whether its functions answer so.
 
-Plug-ins are other people's code, and Python checks no types: what is wrong must be said where it
-comes in, since later it would end the plan of everything else.
+Plug-ins are other people's code, and Python checks no types: an error must be reported
+where it enters, because later it would end the plan of everything else.
 """
 
 from __future__ import annotations

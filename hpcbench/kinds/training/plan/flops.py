@@ -1,9 +1,9 @@
 """How many FLOPs a training step has, under each definition that is in use.
 
-Work is counted, not time: one multiplication and one addition are 2. Every definition is 6 for
-each token and each weight that it counts (forward 2, the gradients of weights and of activations
-2 each), and none, half or all of the attention: products of queries with keys, and of what comes
-of them with values. MFU is no number without the name of its definition.
+Work is counted, not time: one multiplication and one addition are 2. Every definition counts 6 for
+each token and weight: 2 for forward, 2 for the gradient of weights, 2 for that of activations. It
+adds none, half or all of the attention: the products of queries with keys, and of probabilities
+with values. An MFU means nothing without the name of its definition.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters
     """Return the FLOPs on one sample where adapters alone are trained.
 
     A frozen weight has a forward product and one for the gradient of its input, none for its own:
-    4 for each token and weight instead of 6. Before the first adapter is nothing that is trained,
-    so the first products of the first block have no gradient of their input, nor has their A.
+    4 for each token and weight instead of 6. Nothing before the first adapter is trained. So the
+    first products of the first block have no gradient of their input, nor has their A.
     """
     idle = sum(item.elements + low_rank_tensors(item, adapters.rank)[0].elements
                for item in first_products(shape))

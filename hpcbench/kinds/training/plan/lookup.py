@@ -62,8 +62,8 @@ def _answer(
 ) -> Answer:
     """Return what a strategy answers.
 
-    A function of a plug-in that raises costs only the cases of its strategy, and these are skips:
-    the plan has told why (`answers`).
+    A function of a plug-in that raises costs only the cases of its strategy. The plan skips these
+    and gives the reason (`answers`).
     """
     if spec is None:
         return otherwise
