@@ -60,11 +60,6 @@ class Parameters(NamedTuple):
         """Return the parameters of the whole model."""
         return self.embedding + self.layers * self.block + self.head
 
-    def of_stage(self, first: bool, blocks: int, last: bool) -> int:
-        """Return those of a pipeline stage; a last stage alone has its own copy of a tied one."""
-        ends = first * self.embedding + last * (self.head + (not first) * self.tied)
-        return ends + blocks * self.block
-
 
 def parameters(shape: ModelShape) -> Parameters:
     """Return the parameters of each part, from the extents.

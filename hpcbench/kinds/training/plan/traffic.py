@@ -45,10 +45,10 @@ def together(parts: Iterable[Calls]) -> tuple[Calls, ...]:
     """Return the calls of each collective added up, in the order of first appearance."""
     totals: dict[str, Calls] = {}
     for part in parts:
-        was = totals.get(part.collective, Calls(part.collective, 0, 0, 0))
+        total = totals.get(part.collective, Calls(part.collective, 0, 0, 0))
         totals[part.collective] = Calls(
-            part.collective, was.count + part.count, was.size_bytes + part.size_bytes,
-            was.wire_bytes + part.wire_bytes)
+            part.collective, total.count + part.count, total.size_bytes + part.size_bytes,
+            total.wire_bytes + part.wire_bytes)
     return tuple(part for part in totals.values() if part.count)
 
 

@@ -32,7 +32,7 @@ class BucketWatch:
         self._order: list[nn.Parameter] = []
         self._handles = [one.register_post_accumulate_grad_hook(self._order.append)
                          for one in self._parameters]
-        self.tell: Callable[[str], None] = _nobody
+        self.on_bucket: Callable[[str], None] = _nobody
 
     def settle(self) -> None:
         """Watch buckets, now that the first backward has been."""
@@ -46,10 +46,10 @@ class BucketWatch:
         contents = buckets(given[::-1], self._bucket_mb)
         for number in _spread(len(contents)):
             last = order[int(contents[number][-1].name)]
-            last.register_post_accumulate_grad_hook(self._telling(f"{ARRIVAL}{number + 1}"))
+            last.register_post_accumulate_grad_hook(self._callback(f"{ARRIVAL}{number + 1}"))
 
-    def _telling(self, name: str) -> Callable[[nn.Parameter], None]:
-        return lambda _: self.tell(name)
+    def _callback(self, name: str) -> Callable[[nn.Parameter], None]:
+        return lambda _: self.on_bucket(name)
 
 
 def _spread(count: int) -> list[int]:

@@ -82,7 +82,7 @@ class Data(Replica):
         """See `Strategy`."""
         if self._balancer:
             self._balancer.begin(len(batch[0]))
-        self._watch.tell = phases.arrive
+        self._watch.on_bucket = phases.arrive
         loss = super().forward_backward(batch, phases)
         self._watch.settle()
         return loss
