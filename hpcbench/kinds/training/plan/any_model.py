@@ -65,7 +65,7 @@ def extents_of(shape: AnyShape) -> dict[str, str | int]:
 
 def parameters_of(shape: AnyShape) -> int:
     """Return how many parameters the whole model has."""
-    return resnet_parameters(shape) if isinstance(shape, ResNetShape) else parameters(shape).total
+    return resnet_parameters(shape) if isinstance(shape, ResNetShape) else parameters(shape)
 
 
 def flops_of(

@@ -50,27 +50,23 @@ def multiplied(shape: ModelShape) -> int:
     return shape.layers * block_weights(shape) + shape.vocab * shape.hidden + transform
 
 
-def _all(shape: ModelShape) -> int:
-    return parameters(shape).total
-
-
 def _without_lookups(shape: ModelShape) -> int:
     """Return all parameters but tables that are only looked up; a tied one is the head's, too."""
     tables = 0 if shape.tied else shape.vocab * shape.hidden
     positions = 0 if shape.family == "llama" else shape.seq_length * shape.hidden
     kinds = 2 * shape.hidden if shape.family == "bert" else 0
-    return _all(shape) - tables - positions - kinds
+    return parameters(shape) - tables - positions - kinds
 
 
 DEFINITIONS: Mapping[str, Definition] = MappingProxyType({
     "6n": Definition(
         "6 x parameters x tokens, no attention",
         "Kaplan et al., arXiv:2001.08361 (2020), section 2.1; here N has the embedding, too",
-        _all, lambda shape: 0),
+        parameters, lambda shape: 0),
     "palm": Definition(
         "6 x parameters x tokens, and attention over all pairs of tokens",
         "Chowdhery et al., PaLM, arXiv:2204.02311 (2022), appendix B; llm-foundry, picotron",
-        _all, lambda shape: 2),
+        parameters, lambda shape: 2),
     "torchtitan": Definition(
         "as palm, without embedding tables unless the head shares them",
         "torchtitan 01c01c8 (2026), torchtitan/models/utils.py",

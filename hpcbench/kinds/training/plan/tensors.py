@@ -112,13 +112,6 @@ def trained(parameters: Iterable[Tensor]) -> list[Tensor]:
     return [item for item in parameters if item.trained]
 
 
-def tensors(shape: ModelShape) -> list[Tensor]:
-    """Return all parameters of the whole model, in its order."""
-    blocks = [block_tensors(shape, number) for number in range(shape.layers)]
-    return [*embedding_tensors(shape), *(item for block in blocks for item in block),
-            *head_tensors(shape)]
-
-
 def _products(shape: ModelShape, products: list[tuple[str, int, int]]) -> Iterator[Tensor]:
     for name, outputs, inputs in products:
         yield Tensor(f"{name}.weight", (outputs, inputs))
