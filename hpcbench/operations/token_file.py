@@ -2,7 +2,7 @@
 
 Flat little-endian integers without a header, one a token: nanoGPT's ``train.bin``, Megatron's
 ``.bin``. A JSON file beside it describes them, ``NAME.bin.json``, all of whose keys may
-be left out; without one they are uint16, as nanoGPT's are. Files of llm.c tell it themselves, in a
+be left out; without one they are uint16, as nanoGPT's are. Files of llm.c have a
 header of 256 int32 (dev/data/data_common.py: magic, version, tokens).
 """
 

@@ -1,4 +1,4 @@
-"""Whether the functions of a plug-in's strategy answer what a plan can use.
+"""Whether the functions of a plug-in's strategy return what a plan can use.
 
 They are other people's code, and Python checks no types: what is wrong costs only its own case.
 """

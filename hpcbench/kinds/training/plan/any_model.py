@@ -1,4 +1,4 @@
-"""The models of both kinds, transformers and ResNets, where a plan need not tell them apart."""
+"""The models of both kinds, transformers and ResNets, where a plan treats them alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the strategy of a training tells of it; the defaults where it is not installed."""
+"""What the strategy of a training defines; the defaults where it is not installed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def ranks_of(spec: StrategySpec, options: Mapping[str, Option]) -> int | None:
 def _answer(
     spec: StrategySpec | None, ask: Callable[[StrategySpec], Answer], otherwise: Answer,
 ) -> Answer:
-    """Return what a strategy answers.
+    """Return what a function of a strategy returns.
 
     A function of a plug-in that raises costs only the cases of its strategy. The plan skips these
     and gives the reason (`answers`).

@@ -28,7 +28,7 @@ from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import ModelShape
 
 _OVERFLOWED = 4
-"""Bytes in which ranks with parts of a model tell each other whether fp16 gradients overflowed."""
+"""Bytes of the all_reduce by which ranks agree whether fp16 gradients overflowed."""
 
 
 @dataclass(frozen=True, slots=True)

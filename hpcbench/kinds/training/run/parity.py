@@ -79,7 +79,7 @@ class Parity:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """One comparison: error and what is allowed, and how to tell of it."""
+    """One comparison: the error, what is allowed, and both values in words."""
 
     name: str
     error: float

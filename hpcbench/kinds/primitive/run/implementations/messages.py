@@ -50,7 +50,7 @@ class Exchange:
     rank r. The own ones are not looked at. A part must be contiguous.
 
     A receive may be posted before anything is sent, which NCCL would wait for for ever. gloo needs
-    it: it tells its peer that it may send in the stream that carries its own data.
+    it: it sends the permission to send in the stream that carries its own data.
     """
 
     def __init__(self, place: Place, sent: torch.Tensor, received: torch.Tensor) -> None:

@@ -31,7 +31,7 @@ Forward = Callable[..., Any]
 
 
 def alter(blocks: Mapping[int, nn.Module], checkpointing: str, compiles: bool) -> None:
-    """Let blocks, by their numbers in the whole model, be run as a training says."""
+    """Apply checkpointing and compilation to blocks, by their numbers in the whole model."""
     kinds: dict[tuple[type[nn.Module], bool], type[nn.Module]] = {}
     for number, block in blocks.items():
         again = is_recomputed(checkpointing, number)

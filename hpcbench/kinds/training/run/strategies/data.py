@@ -61,7 +61,7 @@ class Data(Replica):
             phases.end("balance")
 
     def close(self) -> None:
-        """Wait for what the ranks tell each other. All ranks call it."""
+        """Wait until the exchange of sample times is complete. All ranks call it."""
         if self._balancer:
             self._balancer.finish()
 
@@ -88,7 +88,7 @@ class Data(Replica):
         return loss
 
     def register(self, hook: str) -> None:
-        """Let gradients travel as the option ``comm_hook`` says."""
+        """Install the communication hook that the option ``comm_hook`` names."""
         group = self.place.group
         self.exchange = _EXCHANGES[hook]
         if hook == "powersgd":
