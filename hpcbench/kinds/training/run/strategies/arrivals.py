@@ -32,7 +32,7 @@ class BucketWatch:
         self._order: list[nn.Parameter] = []
         self._handles = [one.register_post_accumulate_grad_hook(self._order.append)
                          for one in self._parameters]
-        self.on_bucket: Callable[[str], None] = _nobody
+        self.on_bucket: Callable[[str], None] = _ignore
 
     def settle(self) -> None:
         """Watch buckets, now that the first backward has been."""
@@ -59,5 +59,5 @@ def _spread(count: int) -> list[int]:
     return [number * (count - 1) // (MOST - 1) for number in range(MOST)]
 
 
-def _nobody(_: str) -> None:
-    """Tell nobody."""
+def _ignore(_: str) -> None:
+    """Do nothing: no callback is set."""
