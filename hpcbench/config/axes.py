@@ -93,32 +93,20 @@ def named(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Che
     return Checked(check, lambda: {"enum": list(table)})
 
 
-def _check_world_size(value: Any) -> int | str:
-    if value == "all" or (type(value) is int and 1 <= value <= MAX_WORLD_SIZE):
-        return value  # type: ignore[no-any-return]
-    raise ValueError(f'{quote(value)} is not a world size; write a number from 1 to '
-                     f'{MAX_WORLD_SIZE}, or "all"')
+def _number_or(word: str, meaning: str, most: int) -> Checked:
+    """Return the annotation of a number from 1 to ``most`` that may also be ``word``."""
+    def check(value: Any) -> int | str:
+        if value == word or (type(value) is int and 1 <= value <= most):
+            return value  # type: ignore[no-any-return]
+        raise ValueError(f'{quote(value)} is not a {meaning}; write a number from 1 to '
+                         f'{most}, or "{word}"')
+
+    return Checked(check, lambda: {"anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": most}, {"const": word}]})
 
 
-WorldSize = Annotated[
-    int | str,
-    Checked(_check_world_size, lambda: {"anyOf": [
-        {"type": "integer", "minimum": 1, "maximum": MAX_WORLD_SIZE}, {"const": "all"}]}),
-]
-
-
-def _check_iterations(value: Any) -> int | str:
-    if value == "auto" or (type(value) is int and 1 <= value <= MAX_ITERATIONS):
-        return value  # type: ignore[no-any-return]
-    raise ValueError(f'{quote(value)} is not a number of iterations; write a number from 1 to '
-                     f'{MAX_ITERATIONS}, or "auto"')
-
-
-Iterations = Annotated[
-    int | str,
-    Checked(_check_iterations, lambda: {"anyOf": [
-        {"type": "integer", "minimum": 1, "maximum": MAX_ITERATIONS}, {"const": "auto"}]}),
-]
+WorldSize = Annotated[int | str, _number_or("all", "world size", MAX_WORLD_SIZE)]
+Iterations = Annotated[int | str, _number_or("auto", "number of iterations", MAX_ITERATIONS)]
 """How many timed iterations a pass has, or ``auto``."""
 
 

@@ -1,8 +1,8 @@
 """The keys ``implementations`` of primitives and ``strategies`` of trainings: names with options.
 
-Written as one name, a list of names, or a mapping of a name to its options or to a list of several
-sets of options (as DDLB's files have it); each option is a value or a list, which is an axis.
-Which names and options there are is known when the plan is made: plug-ins may add some.
+They are written as one name, a list of names, or a mapping of names to options. In a mapping a name
+may also have a list of several sets of options, as in DDLB's files. Each option is a value or a
+list, which is an axis. The plan checks names and options, because plug-ins may add some.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find, read, override and check a sweep file; every error it holds is told at once."""
+"""Find, read, override and check a sweep file; all its errors are reported at once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     Raises ConfigError that lists every problem, FileError if the file cannot be read.
     """
     file = find_config(path)
-    raw = _in_our_words(read_config(file), str(file))
+    raw = _without_dialect(read_config(file), str(file))
     for key, value in overrides:
         _override(raw, key, value)
     return check_config(raw, str(file), [key for key, _ in overrides])
@@ -68,7 +68,7 @@ def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Confi
     return _checked(Config, raw, source, overridden)
 
 
-def _in_our_words(raw: dict[str, Any], source: str) -> dict[str, Any]:
+def _without_dialect(raw: dict[str, Any], source: str) -> dict[str, Any]:
     """Return the raw mapping of a file, translated if it is another tool's."""
     return translated(_checked(DdlbFile, raw, source)) if is_ddlb(raw) else raw
 

@@ -47,12 +47,12 @@ def problems(
     details = error.errors(include_url=False)
     unknown = {item["loc"][1] for item in details if _is_unknown_kind(item)}
     return [(key_path(_in_file(item["loc"]), raw), _message(item, root))
-            for item in details if not _echo(item) and (
+            for item in details if not _is_consequence(item) and (
                 _is_unknown_kind(item) or _block(item["loc"]) not in unknown)]
 
 
 def _is_unknown_kind(item: ErrorDetails) -> bool:
-    """Say whether a block names a kind that there is not: which keys it may have is unknown."""
+    """Return whether a block names an unknown kind, so that its allowed keys are unknown."""
     return (_block(item["loc"]) is not None and item["loc"][3:] == ("kind",)
             and item["type"] != "missing")
 
@@ -81,8 +81,8 @@ def key_path(location: Iterable[int | str], raw: Any) -> str:
     return path
 
 
-def _echo(item: ErrorDetails) -> bool:
-    """Say whether this only follows from an error reported for the list's items."""
+def _is_consequence(item: ErrorDetails) -> bool:
+    """Return whether this only follows from an error reported for the list's items."""
     return item["type"] == "too_short" and bool(item["input"])
 
 
@@ -121,12 +121,12 @@ def _unknown_key(location: Location, root: type[BaseModel]) -> str:
     key, allowed = str(location[-1]), keys_of(_section(location, root))
     if root is DdlbFile:
         return f"unknown key of a file of DDLB;{_guess(key, allowed)} allowed: {', '.join(allowed)}"
-    homes = [name for name, model in _SECTIONS.items() if key in keys_of(model)]
+    sections = [name for name, model in _SECTIONS.items() if key in keys_of(model)]
     kinds = [kind for kind, model in block_classes().items() if key in keys_of(model)]
     if kinds:
-        homes.append("benchmarks" if _block(location) is None else
+        sections.append("benchmarks" if _block(location) is None else
                      f"blocks of kind {' or '.join(kinds)}")
-    hint = _guess(key, allowed) or (f" it belongs to {' or '.join(homes)};" if homes else "")
+    hint = _guess(key, allowed) or (f" it belongs to {' or '.join(sections)};" if sections else "")
     return f"unknown key;{hint} allowed: {', '.join(allowed)}"
 
 

@@ -1,4 +1,4 @@
-"""What a workload asks of a backend: one call of a collective, without its size."""
+"""What a workload calls on a backend: one collective, without its size."""
 
 from __future__ import annotations
 

@@ -140,12 +140,12 @@ nccl-tests, doc/PERFORMANCE.md."""
 
 def collectives() -> Mapping[str, CollectiveSpec]:
     """Return the collectives that are installed, by name: ours, then those of plug-ins."""
-    return _found()[0]
+    return _installed()[0]
 
 
 def broken_collectives() -> Mapping[str, str]:
     """Return why the collectives of some entry points cannot be used, by the entry point's name."""
-    return _found()[1]
+    return _installed()[1]
 
 
 def collective_spec(name: str) -> CollectiveSpec:
@@ -175,7 +175,7 @@ def summary_keys() -> dict[str, str]:
 
 
 @cache
-def _found() -> tuple[Mapping[str, CollectiveSpec], Mapping[str, str]]:
+def _installed() -> tuple[Mapping[str, CollectiveSpec], Mapping[str, str]]:
     """Return the rows, and the problems. What is installed does not change in a process."""
     specs = {spec.name: spec for spec in _OURS}
     broken: dict[str, str] = {}

@@ -1,10 +1,10 @@
 """Rank- and position-dependent test data, exact in every dtype, and the results it must give.
 
-Element ``j`` of rank ``r`` is derived from ``h = (7 j + 131 r) mod 8191``, cut to a range in which
-the collective's result is an integer that the dtype holds exactly; so any order of summation gives
-the same bits and the tolerance is 0. The pattern repeats every 8191 elements (a prime, so no block
-of a power-of-two size maps onto itself), which keeps expected results of any size and any number
-of ranks cheap: one period is computed in int64, then tiled.
+Element ``j`` of rank ``r`` is derived from ``h = (7 j + 131 r) mod 8191``. It is cut to a range in
+which the dtype holds the collective's result exactly, as an integer. So any order of summation
+gives the same bits, and the tolerance is 0. The pattern repeats every 8191 elements. This is a
+prime, so no block of a power-of-two size maps onto itself. Expected results are cheap at any size
+and any number of ranks: one period is computed in int64, then tiled.
 
 ``avg`` divides, which rounds: floats are compared within 2 units in the last place, as nccl-tests
 does for its avg.

@@ -28,10 +28,10 @@ class AnyOperation(Protocol):
 
 @runtime_checkable
 class Telling(Protocol):
-    """An operation that tells more than rows, and holds what must be closed."""
+    """An operation that has values beside its rows, and resources to close."""
 
     def answer(self) -> dict[str, Any]:
-        """Return what is told beside the rows, as plain JSON values."""
+        """Return the values beside the rows, as plain JSON values."""
 
     def close(self) -> None:
         """Close what was opened. All ranks call it."""

@@ -6,9 +6,9 @@ is in elements: S / e for the former, one rank's part for the latter. A part is 
 bytes (nccl-tests: ``(count / nranks) & -(16 / e)``); S is what is left after rounding.
 
 Parts that differ in size are whole multiples (`weights`) of one unit, which is a multiple of 16
-bytes. Their S is the sum of all parts for all_gather and reduce_scatter, and for all_to_all, as in
-nccl-tests' alltoallv, the maximum over ranks of what a rank sends and of what it receives. Part d
-of every rank's buffer goes to rank d, so this is n times the largest part.
+bytes. Their S is the sum of all parts for all_gather and reduce_scatter. For all_to_all it is the
+maximum over ranks of what a rank sends or receives, as in nccl-tests' alltoallv. Part d of every
+rank's buffer goes to rank d, so this is n times the largest part.
 """
 
 from __future__ import annotations

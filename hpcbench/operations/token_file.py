@@ -2,7 +2,7 @@
 
 Flat little-endian integers without a header, one a token: nanoGPT's ``train.bin``, Megatron's
 ``.bin``. A JSON file beside it describes them, ``NAME.bin.json``, all of whose keys may
-be left out; without one they are uint16, as nanoGPT's are. Files of llm.c tell it themselves, in a
+be left out; without one they are uint16, as nanoGPT's are. Files of llm.c have a
 header of 256 int32 (dev/data/data_common.py: magic, version, tokens).
 """
 
@@ -37,7 +37,7 @@ Tokens = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class TokenLayout:
-    """What is said of a file; ``count`` and ``vocab`` (all tokens are below it) may be unsaid."""
+    """How a file is laid out; ``count`` and ``vocab`` (all tokens are below it) may be unknown."""
 
     dtype: str
     count: int | None = None
@@ -47,7 +47,7 @@ class TokenLayout:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """The tokens of a file, mapped into memory; ``vocab`` is what it says of itself."""
+    """The tokens of a file, mapped into memory; ``vocab`` is the one that it declares."""
 
     path: Path
     tokens: Tokens
@@ -65,18 +65,18 @@ def sidecar(path: Path) -> Path:
 
 
 def open_tokens(path: Path, vocab: int) -> TokenFile:
-    """Map a file for a model with this vocabulary. Raises FileError if it cannot be meant.
+    """Map a file for a model with this vocabulary. Raises FileError if it does not fit.
 
-    What the file says of its vocabulary is believed; if it says nothing, it is read once.
+    The vocabulary that a file declares is believed. A file that declares none is read once.
     """
     size = _size(path)
     layout = _layout(path, size, vocab)
     width = np.dtype(DTYPES[layout.dtype]).itemsize
     count, rest = divmod(size - layout.offset, width)
     if rest or layout.count not in (None, count):
-        said = "" if layout.count is None else f"{layout.count} tokens of "
+        expected = "" if layout.count is None else f"{layout.count} tokens of "
         raise FileError(f"{path}: has {size - layout.offset} bytes, which are not "
-                        f"{said}{layout.dtype}")
+                        f"{expected}{layout.dtype}")
     if not count:
         raise FileError(f"{path}: holds no token")
     try:

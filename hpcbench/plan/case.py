@@ -26,8 +26,8 @@ class Case:
     ``iterations`` is the number of timed samples of each pass, or the most of them where
     ``min_iterations`` is smaller: then the case stops when it is precise enough or its budget is
     used. A sample is ``batch`` calls (more than one in mode ``pipelined`` only).
-    ``skip`` is the reason why it can run nowhere as asked, known without a machine; ``needs``
-    names what only the machine can tell (``"nccl"``, ``"cuda"``, ``"compiler"``). ``device`` may
+    ``skip`` is the reason why it can run on no machine as configured; ``needs`` names what only
+    a probe of the machine can tell (``"nccl"``, ``"cuda"``, ``"compiler"``). ``device`` may
     be ``"auto"``. A rank needs ``memory_bytes`` on its device and, beside them, ``host_bytes``.
     """
 

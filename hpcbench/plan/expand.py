@@ -25,9 +25,8 @@ from hpcbench.plan.points import PlanRequest, refuse_huge
 def make_plan(config: Config, world_size: int) -> Plan:
     """Return the ordered cases of a job with ``world_size`` ranks.
 
-    Points that are the same case are planned once. Raises ConfigError if the sweep is too large
-    or nothing is left of it after the filters ``benchmark``, ``model``, ``strategy`` and ``only``,
-    if no case uses a required backend, or if a fault can never happen.
+    Points that are the same case are planned once. Raises ConfigError if the sweep is too large, if
+    its filters leave nothing, if no case uses a required backend, or if a fault can never happen.
     """
     blocks = _chosen_blocks(config)
     planners = {kind: kinds()[kind].planner() for kind in {block.kind for _, block in blocks}}
@@ -47,11 +46,11 @@ def make_plan(config: Config, world_size: int) -> Plan:
 
 
 def _distinct(every: Sequence[Case], planners: Mapping[str, Planner]) -> list[Case]:
-    """Return one case of each id; its planner says what stands for several points."""
-    found: dict[str, list[Case]] = defaultdict(list)
+    """Return one case of each id; its planner merges the points that are the same."""
+    cases_by_id: dict[str, list[Case]] = defaultdict(list)
     for case in every:
-        found[case.case_id].append(case)
-    return [_merged(same, planners[same[0].kind]) for same in found.values()]
+        cases_by_id[case.case_id].append(case)
+    return [_merged(same, planners[same[0].kind]) for same in cases_by_id.values()]
 
 
 def _merged(same: Sequence[Case], planner: Planner) -> Case:
@@ -126,7 +125,7 @@ def _matching(cases: Sequence[Case], pattern: str | None) -> Sequence[Case]:
 
 
 def _plan_hash(plain: dict[str, Any], cases: Sequence[Case], world_size: int) -> str:
-    """Return 16 hex digits over what is measured and how; not over names and places."""
+    """Return 16 hex digits over what is measured and how; names are left out."""
     blocks = [{**block, "name": None} for block in plain["benchmarks"]]
     content = [blocks, plain["measure"], world_size,
                [(case.case_id, case.skip, case.timeout_s, case.wakeup_s) for case in cases]]

@@ -28,7 +28,7 @@ class History:
     Attributes:
         attempt: its number; those before it count from 0.
         finished: runs of cases that all their ranks recorded, whatever came of them.
-        skipped: ids of cases that could not run; whether they can now is asked anew.
+        skipped: ids of cases that could not run; this is probed again.
         deaths: case id -> how many attempts were ended from outside while it ran.
         run_id: of the run, "" if it is new.
         plans: hashes of the plans of all attempts, without that of now.

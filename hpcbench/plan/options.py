@@ -16,7 +16,7 @@ NO_OPTIONS: Mapping[str, Values] = MappingProxyType({})
 class Values:
     """What an option may be: one of ``allowed``, or, if there are none, a number from ``least``.
 
-    ``default`` is used where the sweep says nothing.
+    ``default`` is used where the sweep sets no value.
     """
 
     default: Option

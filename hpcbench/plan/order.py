@@ -1,7 +1,7 @@
 """The order of cases in a job: few restarts of workers, and shuffled between them.
 
-Cases that can share workers form a generation. Within it every pass has an order of its own, so
-that what changes while the machine is measured (heat, other users) meets all cases alike.
+Cases that can share workers form a generation. Within it every pass has an order of its own. So
+changes of the machine during the job (heat, other users) meet all cases alike.
 """
 
 from __future__ import annotations

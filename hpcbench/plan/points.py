@@ -23,14 +23,14 @@ COMMON_AXES = ("dtype", "backend", "device", "world_size", "mode", "warmup", "it
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a plan is asked for: the configuration, and the number of ranks."""
+    """What a plan is made from: the configuration, and the number of ranks."""
 
     config: Config
     world_size: int
 
 
 class Point(Protocol):
-    """What a point of every kind says: where it runs and how it is measured."""
+    """What a point of every kind has: where it runs and how it is measured."""
 
     @property
     def backend(self) -> str:

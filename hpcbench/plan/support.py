@@ -18,7 +18,7 @@ from hpcbench.operations.collectives import CollectiveSpec, collective_spec
 
 @dataclass(frozen=True, slots=True)
 class BackendTraits:
-    """What a backend can do, and what it asks of the machine.
+    """What a backend can do, and what it needs of the machine.
 
     ``device`` stands for ``auto``; ``excluded`` lists (collective, device) pairs that it cannot
     do, ``not_in_place`` collectives without an in-place form; ``even_only`` says of collectives
@@ -80,7 +80,7 @@ def resolve_device(backend: str, device: str) -> str:
 
 
 def needs(backend: str, device: str) -> tuple[str, ...]:
-    """Return what only the machine can tell: ``nccl``, ``ucc``, ``mpi``, ``cuda``."""
+    """Return what only a probe of the machine can show: ``nccl``, ``ucc``, ``mpi``, ``cuda``."""
     return BACKEND_TRAITS[backend].needs + (("cuda",) if device == "cuda" else ())
 
 

@@ -1,4 +1,4 @@
-"""The plan of a kind whose plug-in cannot be imported: a skip that says why."""
+"""The plan of a kind whose plug-in cannot be imported: a skip with the reason."""
 
 from __future__ import annotations
 

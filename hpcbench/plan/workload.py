@@ -12,7 +12,7 @@ from hpcbench.operations.call import Call
 
 
 class Workload(ABC):
-    """Base of the workloads of all kinds: a frozen dataclass that says what a case runs.
+    """Base of the workloads of all kinds: a frozen dataclass of what a case runs.
 
     Its fields are plain JSON values or tuples of them. ``dtype`` is the element type, ``groups``
     how many equal groups of consecutive ranks run it at the same time. A trait that a kind does
@@ -31,15 +31,15 @@ class Workload(ABC):
 
     @abstractmethod
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others, for labels; backend and device follow the first."""
+        """Return the words of its label; backend and device follow the first."""
 
     @property
     def implementer(self) -> str:
-        """Return who does it, for messages about what is missing; by default the name."""
+        """Return the library or method that runs it, for messages about what is missing."""
         return self.name
 
     def collective_calls(self) -> tuple[Call, ...]:
-        """Return the collectives that it asks of the backend."""
+        """Return the collectives that it calls on the backend."""
         return ()
 
     def needs(self) -> tuple[str, ...]:

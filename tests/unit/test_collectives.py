@@ -35,10 +35,10 @@ def own(**fields):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a folder on Python's path; the rows are read again during and after the test."""
     monkeypatch.syspath_prepend(tmp_path)
-    registry._found.cache_clear()
+    registry._installed.cache_clear()
     yield tmp_path
     monkeypatch.undo()
-    registry._found.cache_clear()
+    registry._installed.cache_clear()
 
 
 def offered(folder: Path, expression: str) -> None:

@@ -40,7 +40,7 @@ def test_every_model_is_told_with_its_extents() -> None:
         shape = MODELS[name]
         assert [int(number.replace(",", "")) for number in numbers] == [
             shape.layers, shape.hidden, shape.heads, shape.vocab, shape.seq_length,
-            parameters(shape).total], name
+            parameters(shape)], name
 
 
 @pytest.mark.parametrize("spec", strategies(), ids=lambda spec: spec.name)

@@ -102,7 +102,7 @@ def test_the_librarys_model_has_our_parameters_and_flops(name: str) -> None:
     shape = MODELS[name]
     with torch.device("meta"):
         model = LibraryModel(shape, name)
-    assert sum(item.numel() for item in model.parameters()) == parameters(shape).total
+    assert sum(item.numel() for item in model.parameters()) == parameters(shape)
     assert counted(model, 2) == dict(flops(shape, 2))["counted"]
     for attention in model.modules():
         assert "Dropout" not in type(attention).__name__ or attention.p == 0

@@ -10,6 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from hpcbench.kinds.training.plan.flops import flops, recomputed
 from hpcbench.kinds.training.plan.models import parameters
 from hpcbench.kinds.training.plan.names import CHECKPOINTINGS
+from hpcbench.kinds.training.plan.stages import Stage
+from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, embedding_tensors
 from hpcbench.kinds.training.run.models.alteration import alter
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.models.rotary import Rotation
@@ -62,20 +64,27 @@ def test_a_model_has_the_parameters_and_flops_that_the_plan_says(name: str) -> N
     shape = MODELS[name]
     with torch.device("meta"):
         model = Transformer(shape)
-    assert sum(item.numel() for item in model.parameters()) == parameters(shape).total
+    assert sum(item.numel() for item in model.parameters()) == parameters(shape)
     assert counted(shape, 2) == dict(flops(shape, 2))["counted"]
 
 
 @families
 def test_parts_have_the_parameters_that_the_plan_says(shape: ModelShape) -> None:
-    found = parameters(shape)
     whole = Transformer(shape)
-    assert sum(item.numel() for item in whole.embedding.parameters()) == found.embedding
-    assert sum(item.numel() for item in whole.blocks["1"].parameters()) == found.block
+    assert numel(whole.embedding) == elements(embedding_tensors(shape))
+    assert numel(whole.blocks["1"]) == elements(block_tensors(shape))
     for blocks in (range(0, 1), range(1, 2), range(1, 3), range(0, 3)):
-        stage = Transformer(shape, blocks)
-        assert sum(item.numel() for item in stage.parameters()) == found.of_stage(
-            blocks.start == 0, len(blocks), blocks.stop == shape.layers)
+        first, last = blocks.start == 0, blocks.stop == shape.layers
+        stage = Stage(blocks=tuple(blocks), first=first, last=last, alone=not first)
+        assert numel(Transformer(shape, blocks)) == elements(stage.tensors(shape))
+
+
+def numel(module: torch.nn.Module) -> int:
+    return sum(item.numel() for item in module.parameters())
+
+
+def elements(tensors: list[Tensor]) -> int:
+    return sum(item.elements for item in tensors)
 
 
 @families

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from hpcbench.config.schema import Hardware
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.build_workload import absent_workload, make_workload
-from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes
-from hpcbench.kinds.primitive.plan.estimate import estimate_primitive_s
+from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes, reference_flops
 from hpcbench.kinds.primitive.plan.points import PrimitivePoint, primitive_points
 from hpcbench.kinds.primitive.plan.registry import Registry, is_ours
 from hpcbench.kinds.primitive.plan.shapes import Shape
@@ -23,6 +23,7 @@ from hpcbench.plan.assemble import (
     too_large,
 )
 from hpcbench.plan.case import Case
+from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.points import PlanRequest
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 
@@ -48,8 +49,8 @@ def _draft(point: PrimitivePoint, job: PlanRequest) -> Draft:
         skip=(unfit_world(point.backend, point.world_size, job.world_size) or reason
               or _unsupported(point, work, device)
               or too_large(memory, host, device, job.config.hardware)),
-        estimate_s=estimate_primitive_s(work, device, point.world_size, calls, point.validate,
-                                        job.config.hardware),
+        estimate_s=_estimate_s(work, device, point.world_size, calls, point.validate,
+                               job.config.hardware),
         identity=_identity(work, point.shape))
 
 
@@ -78,6 +79,17 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
         return (f"{work.implementation} runs on {' or '.join(point.implementation.devices)} only, "
                 f"not on {device}")
     return unsupported(point.backend, device, work.collective_calls())
+
+
+def _estimate_s(
+    work: Primitive, device: str, ranks: int, calls: int, validate: bool, hardware: Hardware,
+) -> float:
+    """Return the assumed seconds of one case: products, wire, and the reference on the CPU."""
+    kind = device_kind(device)
+    call_s = (work.flops / FLOPS_PER_S[kind] + len(work.calls) * ALPHA_S[kind]
+              + work.wire_bytes / bytes_per_s(kind, hardware))
+    check_s = reference_flops(work, ranks) / FLOPS_PER_S["cpu"] if validate else 0.0
+    return setup_s(work) + calls * call_s + check_s
 
 
 def _identity(work: Primitive, shape: Shape) -> dict[str, Any]:

@@ -27,9 +27,14 @@ _KEPT_BYTES = 12  # of an element with its bound
 class Elements:
     """Elements that one rank holds: on its device the first three, on the host the others.
 
-    ``operands`` of its own, what lies ``between`` operands and ``result``, whole operands as
-    ``drawn``, the ``factors`` of one product of the reference, its result as ``checked``, and what
-    enters the second product of an MLP, ``inner``.
+    Attributes:
+        operands: the rank's own operands.
+        between: what lies between operands and result.
+        result: the result.
+        drawn: whole operands, as they are drawn.
+        factors: the factors of one product of the reference.
+        checked: the result of the reference.
+        inner: what enters the second product of an MLP.
     """
 
     operands: int

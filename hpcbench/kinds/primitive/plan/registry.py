@@ -65,8 +65,8 @@ class Registry:
 
     def broken_text(self) -> str:
         """Return which plug-ins could not be loaded, for the end of a message; else nothing."""
-        said = [f"{item.name}: {item.problem}" for item in self.plugins if item.problem]
-        return f"; plug-ins that cannot be used: {'; '.join(said)}" if said else ""
+        problems = [f"{item.name}: {item.problem}" for item in self.plugins if item.problem]
+        return f"; plug-ins that cannot be used: {'; '.join(problems)}" if problems else ""
 
     def options(
         self, name: str, primitives: Sequence[PrimitiveSpec],
@@ -97,8 +97,8 @@ class Registry:
         if self.implementation(name, primitive):
             return None
         specs = self.implementations.get(self.aliases.get(name, name), ())
-        said = [spec.absent[primitive] for spec in specs if primitive in spec.absent]
-        return said[0] if said else NOBODY if specs else NO_PLUGIN
+        reasons = [spec.absent[primitive] for spec in specs if primitive in spec.absent]
+        return reasons[0] if reasons else NOBODY if specs else NO_PLUGIN
 
 
 def load_registry() -> Registry:

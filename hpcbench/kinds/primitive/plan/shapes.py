@@ -47,8 +47,8 @@ class FromModel(NamedTuple):
     def on(self, primitive: PrimitiveSpec, ranks: int) -> Shape:
         """Return the shape on ``ranks`` ranks: each has what a rank of the degree has.
 
-        The usual degree is the number of ranks where they divide the layer among themselves, and
-        1 where each has all of it (data and expert parallelism).
+        The usual degree is the number of ranks where they divide the layer among themselves. It is
+        1 where each rank has all of the layer (data and expert parallelism).
         """
         usual = ranks if primitive.divides_layer else 1
         degree = usual if self.degree is None else ranks if self.degree == "all" else self.degree

@@ -1,4 +1,4 @@
-"""What a primitive and an implementation of it tell a plan (docs/primitives.md, docs/plugins.md).
+"""What a primitive and its implementations provide to a plan (docs/primitives.md, docs/plugins.md).
 
 Both are plain data with pure functions, importable without torch: a plan is made, and results are
 read, where torch is not installed. What runs is named by a string, ``module:class``.

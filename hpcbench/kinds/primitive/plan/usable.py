@@ -1,7 +1,7 @@
-"""Whether what a plug-in offers is what a plan can use, and whether its functions answer so.
+"""Whether a plan can use what a plug-in offers, and what its functions return.
 
-Plug-ins are other people's code, and Python checks no types: what is wrong must be said where it
-comes in, since later it would end the plan of everything else.
+Plug-ins are other people's code, and Python checks no types: an error must be reported
+where it enters, because later it would end the plan of everything else.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def check_work(work: object) -> None:
 
 
 def check_reason(reason: object) -> None:
-    """Raise TypeError if this is no answer of a function ``unfit``."""
+    """Raise TypeError if a function ``unfit`` must not return this."""
     if reason is not None and not isinstance(reason, str):
         raise TypeError(f"unfit returned {reason!r}, neither text nor None")
 

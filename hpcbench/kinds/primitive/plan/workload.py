@@ -75,7 +75,7 @@ class Primitive(Workload):
         return dict(self.options)[name]
 
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others, for labels; backend and device go behind the 1st."""
+        """Return the words of its label; backend and device follow the first."""
         return [f"{self.primitive} {self.implementation}", self.dtype,
                 f"m={self.m}", f"n={self.n}", f"k={self.k}", self.order,
                 *(f"{name}={value}" for name, value in self.options), f"ranks={world_size}"]

@@ -79,7 +79,7 @@ def product(
     if exact:
         return Expected(_summed(left.double() @ right.double() for left, right in parts))
     inner = parts[0][0].shape[-1]
-    value, absolute = _terms(parts)
+    value, absolute = _sums(parts)
     spread, passed = _norms(parts, errors or [None] * len(parts))
     # the reference's own sums are rounded, too
     roundoff = accumulated_roundoff(dtype) + unit_roundoff("fp64")
@@ -90,7 +90,7 @@ def product(
     return Expected(value, bound.mul_(1 + (inner + len(parts) + _FP32_STEPS) * 2.0**-23))
 
 
-def _terms(
+def _sums(
     parts: Sequence[tuple[torch.Tensor, torch.Tensor]],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the sum of the products in fp64, and the sum of their magnitudes in fp32."""
@@ -118,11 +118,11 @@ def _norms(
     return spread, passed.sqrt()
 
 
-def _summed(terms: Iterator[torch.Tensor]) -> torch.Tensor:
+def _summed(parts: Iterator[torch.Tensor]) -> torch.Tensor:
     """Return the sum of at least one tensor, holding one more at a time; it takes the first."""
-    total = next(terms)
-    for term in terms:
-        total += term
+    total = next(parts)
+    for part in parts:
+        total += part
     return total
 
 

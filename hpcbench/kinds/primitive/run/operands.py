@@ -1,9 +1,9 @@
 """Operands of matrix products whose results are exact wherever the dtype allows it.
 
-Integers of a small range: every product and every partial sum, in whatever order it is formed, is
-an integer that the dtype holds exactly if (inner extent) x (largest left) x (largest right) is at
-most 2^(bits of its significand). Then a result is right or wrong, with no tolerance. Otherwise the
-operands are normally distributed and `expected` bounds the error.
+Operands are integers of a small range. The dtype holds every product and every partial sum exactly,
+in any order, if (inner extent) x (largest left) x (largest right) <= 2^(bits of its significand).
+Then a result is right or wrong, with no tolerance. Otherwise the operands are normally distributed
+and `expected` bounds the error.
 
 No integer is 0. The left operand is positive, and so is the right one's first column: the first
 column of every partial sum is positive, so one that is lost, or a wrong factor, shows at any size.
@@ -29,8 +29,8 @@ def magnitude(dtype: str, *inner: int) -> int:
     """Return the largest magnitude of integer operands with exact results; 0 if there is none.
 
     ``inner`` are the extents that sums run over, on all ranks together: one for a product, two for
-    a product of a product. Of s as the right operands' magnitude and t as the left one's, a
-    product's results are up to K t s, those of its product with another operand up to N K t s^2.
+    a product of a product. Let s be the right operands' magnitude and t the left one's. Then a
+    product's results are up to K t s, and its product with another operand is up to N K t s^2.
     """
     limit = 2 ** SIGNIFICAND_BITS[dtype]
     return next((size for size in _MAGNITUDES

@@ -2,14 +2,14 @@
 
 The method is that of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
 Models" (arXiv 2205.05198), section 4: add up what each operation keeps. Their sum for a 16-bit
-block, s b h (34 + 5 a s / h), has 2 of 34 for dropout and the second term for an attention that
-keeps its probabilities; both are absent here (no dropout, a fused attention), so a block without
-gate keeps 32 bytes x hidden. Mixed precision by autocast keeps the sums of the residual in fp32
-and a copy of the input for each product. Compared with what torch 2.13 keeps on the CPU in a test.
+block is s b h (34 + 5 a s / h). In it 2 of the 34 are for dropout, and the second term is for an
+attention that keeps its probabilities. Here is no dropout, and attention is fused, so a block
+without gate keeps 32 bytes x hidden. Autocast keeps the sums of the residual in fp32 and a copy of
+the input for each product. A test compares the result with what torch 2.13 keeps on the CPU.
 
-The blocks of library transformers keep other things in some places. GPT-2's has one product for
-queries, keys and values, and its GELU is made of single operations: pow, tanh, two products, of
-which backward needs three results more. Llama's norms keep what they return in its own dtype.
+The blocks of transformers' models differ from hpcbench's. GPT-2's has one product for queries,
+keys and values. Its GELU is made of single operations (pow, tanh, two products), of which backward
+needs three more results. Llama's norms keep what they return in its own dtype.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _attention_inputs(shape: ModelShape, kept: Kept) -> int:
 
 
 def _is_grouped(shape: ModelShape) -> bool:
-    """Return whether groups of queries share a key, and attention is told so."""
+    """Return whether attention is called with fewer heads of keys than of queries."""
     return shape.library == OWN_LIBRARY and shape.kv_heads != shape.heads
 
 

@@ -1,7 +1,7 @@
 """Low-rank adapters: what is trained beside frozen weights, and how those are held.
 
 Hu et al., LoRA, arXiv:2106.09685 (2021), section 4.1: a product x W^T becomes
-x W^T + (alpha / rank) (x A^T) B^T, where A (rank x inputs) and B (outputs x rank) alone are
+x W^T + (alpha / rank) (x A^T) B^T. Only A (rank x inputs) and B (outputs x rank) are
 trained. Dettmers et al., QLoRA, arXiv:2305.14314 (2023), section 3: W is held in 4 bits (NF4), with
 a scale for each block of weights, and the scales are quantised in turn.
 """

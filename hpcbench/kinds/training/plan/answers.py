@@ -1,4 +1,4 @@
-"""Whether the functions of a plug-in's strategy answer what a plan can use.
+"""Whether the functions of a plug-in's strategy return what a plan can use.
 
 They are other people's code, and Python checks no types: what is wrong costs only its own case.
 """
@@ -30,7 +30,7 @@ def check_answers(spec: StrategySpec, work: Training) -> None:
     if not isinstance(reason := spec.unfit(work), str | None):
         raise TypeError(f"unfit returned {reason!r}, neither text nor None")
     if reason:
-        return  # other functions are asked of trainings only that suit the strategy
+        return  # the other functions are called only for trainings that suit the strategy
     if not isinstance(layout := spec.layout(work), Layout):
         raise TypeError(f"layout returned a {type(layout).__name__}, no Layout")
     for name in spec.calls(work):

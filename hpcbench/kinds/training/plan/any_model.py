@@ -1,4 +1,4 @@
-"""The models of both kinds, transformers and ResNets, where a plan need not tell them apart."""
+"""The models of both kinds, transformers and ResNets, where a plan treats them alike."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def extents_of(shape: AnyShape) -> dict[str, str | int]:
 
 def parameters_of(shape: AnyShape) -> int:
     """Return how many parameters the whole model has."""
-    return resnet_parameters(shape) if isinstance(shape, ResNetShape) else parameters(shape).total
+    return resnet_parameters(shape) if isinstance(shape, ResNetShape) else parameters(shape)
 
 
 def flops_of(

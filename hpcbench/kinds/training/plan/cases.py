@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from hpcbench.config.schema import Hardware
 from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.build_workload import make_training
-from hpcbench.kinds.training.plan.estimate import estimate_training_s
 from hpcbench.kinds.training.plan.fits import advice
 from hpcbench.kinds.training.plan.points import TrainingPoint, training_points
 from hpcbench.kinds.training.plan.predict import Prediction, predict
@@ -23,6 +23,7 @@ from hpcbench.plan.assemble import (
     too_large,
 )
 from hpcbench.plan.case import Case
+from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.points import PlanRequest
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 
@@ -53,8 +54,18 @@ def _draft(point: TrainingPoint, job: PlanRequest) -> Draft:
         workload=work, device=device,
         validate=point.validate and work.communication != "only",  # which has no result
         memory_bytes=expected.memory.total, skip=reason,
-        estimate_s=estimate_training_s(work, expected, device, calls, hardware),
+        estimate_s=_estimate_s(work, expected, device, calls, hardware),
         identity=_identity(work, point.strategy))
+
+
+def _estimate_s(
+    work: Training, expected: Prediction, device: str, calls: int, hardware: Hardware,
+) -> float:
+    """Return the assumed seconds of one case: set-up, its steps, and one more to check."""
+    kind = device_kind(device)
+    step_s = (expected.hardware_flops / FLOPS_PER_S[kind] + expected.collectives * ALPHA_S[kind]
+              + expected.wire_bytes / bytes_per_s(kind, hardware))
+    return setup_s(work) + (calls + 1) * step_s
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:

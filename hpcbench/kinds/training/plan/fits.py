@@ -30,10 +30,10 @@ def advice(work: Training, available: int) -> str:
     """
     needed = predicted(work)
     budget = available if needed > available else needed // 2
-    found = list(_alone(work, budget)) or list(_together(work, budget))
-    if not found:
+    fitting = list(_alone(work, budget)) or list(_together(work, budget))
+    if not fitting:
         return f"predicted {_gb(needed)}; no batch_size fits: {_fixed(work)}"
-    settings = ", or ".join(_words(setting) for setting in found)
+    settings = ", or ".join(_words(setting) for setting in fitting)
     if needed > available:
         return f"predicted {_gb(needed)}; to fit, as predicted: {settings}"
     return f"predicted {_gb(needed)}, more was needed; to need half as much: {settings}"
@@ -49,16 +49,16 @@ def _alone(work: Training, budget: int) -> Iterator[Setting]:
     samples, stronger = work.batch_size, _CHECKPOINTINGS.index(work.checkpointing) + 1
     yield from _mildest(work, budget, "batch_size", range(samples - 1, 0, -1))
     yield from _mildest(work, budget, "accumulation", range(work.accumulation + 1, samples + 1))
-    fitting = (found for value in _CHECKPOINTINGS[stronger:]
-               for found in _mildest(work, budget, "checkpointing", (value,)))
+    fitting = (setting for value in _CHECKPOINTINGS[stronger:]
+               for setting in _mildest(work, budget, "checkpointing", (value,)))
     yield from islice(fitting, 1)
 
 
 def _together(work: Training, budget: int) -> Iterator[Setting]:
     """Yield what fits with all activations computed again."""
     again = replace(work, checkpointing="full")
-    for found in _mildest(again, budget, "batch_size", range(work.batch_size - 1, 0, -1)):
-        yield {**found, "checkpointing": "full"}
+    for setting in _mildest(again, budget, "batch_size", range(work.batch_size - 1, 0, -1)):
+        yield {**setting, "checkpointing": "full"}
 
 
 def _mildest(
@@ -66,8 +66,8 @@ def _mildest(
 ) -> Iterator[Setting]:
     """Yield the first value that fits and goes with the strategy.
 
-    Each value needs less than those before it. Batches may be of millions: where what fits begins
-    is found by halving.
+    Each value needs less memory than those before it. A bisection finds the first that fits,
+    because batches may be of millions.
     """
     def with_(value: int | str) -> Training:
         setting: Setting = {name: value}

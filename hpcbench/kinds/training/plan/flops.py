@@ -1,9 +1,9 @@
 """How many FLOPs a training step has, under each definition that is in use.
 
-Work is counted, not time: one multiplication and one addition are 2. Every definition is 6 for
-each token and each weight that it counts (forward 2, the gradients of weights and of activations
-2 each), and none, half or all of the attention: products of queries with keys, and of what comes
-of them with values. MFU is no number without the name of its definition.
+Work is counted, not time: one multiplication and one addition are 2. Every definition counts 6 for
+each token and weight: 2 for forward, 2 for the gradient of weights, 2 for that of activations. It
+adds none, half or all of the attention: the products of queries with keys, and of probabilities
+with values. An MFU means nothing without the name of its definition.
 """
 
 from __future__ import annotations
@@ -50,27 +50,23 @@ def multiplied(shape: ModelShape) -> int:
     return shape.layers * block_weights(shape) + shape.vocab * shape.hidden + transform
 
 
-def _all(shape: ModelShape) -> int:
-    return parameters(shape).total
-
-
 def _without_lookups(shape: ModelShape) -> int:
     """Return all parameters but tables that are only looked up; a tied one is the head's, too."""
     tables = 0 if shape.tied else shape.vocab * shape.hidden
     positions = 0 if shape.family == "llama" else shape.seq_length * shape.hidden
     kinds = 2 * shape.hidden if shape.family == "bert" else 0
-    return _all(shape) - tables - positions - kinds
+    return parameters(shape) - tables - positions - kinds
 
 
 DEFINITIONS: Mapping[str, Definition] = MappingProxyType({
     "6n": Definition(
         "6 x parameters x tokens, no attention",
         "Kaplan et al., arXiv:2001.08361 (2020), section 2.1; here N has the embedding, too",
-        _all, lambda shape: 0),
+        parameters, lambda shape: 0),
     "palm": Definition(
         "6 x parameters x tokens, and attention over all pairs of tokens",
         "Chowdhery et al., PaLM, arXiv:2204.02311 (2022), appendix B; llm-foundry, picotron",
-        _all, lambda shape: 2),
+        parameters, lambda shape: 2),
     "torchtitan": Definition(
         "as palm, without embedding tables unless the head shares them",
         "torchtitan 01c01c8 (2026), torchtitan/models/utils.py",
@@ -135,8 +131,8 @@ def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters
     """Return the FLOPs on one sample where adapters alone are trained.
 
     A frozen weight has a forward product and one for the gradient of its input, none for its own:
-    4 for each token and weight instead of 6. Before the first adapter is nothing that is trained,
-    so the first products of the first block have no gradient of their input, nor has their A.
+    4 for each token and weight instead of 6. Nothing before the first adapter is trained. So the
+    first products of the first block have no gradient of their input, nor has their A.
     """
     idle = sum(item.elements + low_rank_tensors(item, adapters.rank)[0].elements
                for item in first_products(shape))

@@ -20,16 +20,16 @@ def laid_out(work: Training, parameters: Iterable[Tensor]) -> list[Tensor]:
     adapters = adapters_of(work)
     if adapters is None:
         return list(parameters)
-    narrow, found = DTYPE_BYTES[work.dtype], []
+    narrow, tensors = DTYPE_BYTES[work.dtype], []
     for item in parameters:
         held = item._replace(trained=False)
         if adapters.packs(item.name):
             held = held._replace(extents=(-(-item.elements // 2), 1), element_bytes=1)
         elif is_narrow(shape_of(work), item.name):
             held = held._replace(element_bytes=narrow)
-        found.append(held)
-        found += low_rank_tensors(item, adapters.rank) if adapters.has(item.name) else ()
-    return found
+        tensors.append(held)
+        tensors += low_rank_tensors(item, adapters.rank) if adapters.has(item.name) else ()
+    return tensors
 
 
 def divided(parameters: Sequence[Tensor], tp: int) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""How a training lies on its ranks, as its strategy tells it.
+"""How a training lies on its ranks, as its strategy defines it.
 
 What a plan predicts of memory and traffic follows from that, and from the degrees of the training.
 """

@@ -1,4 +1,4 @@
-"""What the strategy of a training tells of it; the defaults where it is not installed."""
+"""What the strategy of a training defines; the defaults where it is not installed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hpcbench.kinds.training.plan.traffic import Calls
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.options import Option
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def layout_of(work: Training) -> Layout:
     """Return how a training lies on its ranks."""
     spec = strategy(work.strategy)
-    return _answer(spec, lambda spec: spec.layout(spec.with_defaults(work)), Layout())
+    return _result(spec, lambda spec: spec.layout(spec.with_defaults(work)), Layout())
 
 
 def own_traffic(work: Training, held: Sequence[Tensor]) -> Iterable[Calls]:
     """Return what a rank with these parameters calls beyond what follows from the layout."""
     spec = strategy(work.strategy)
-    return _answer(spec, lambda spec: tuple(spec.traffic(work, held)), ())
+    return _result(spec, lambda spec: tuple(spec.traffic(work, held)), ())
 
 
 def adapters_of(work: Training) -> Adapters | None:
@@ -43,33 +43,33 @@ def pipelining(work: Training) -> Pipelining | None:
 def trained_part(work: Training) -> tuple[object, ...]:
     """Return what is trained if that is not the whole model; the same for all layouts of it."""
     spec = strategy(work.strategy)
-    return _answer(spec, lambda spec: spec.trained_part(work), ())
+    return _result(spec, lambda spec: spec.trained_part(work), ())
 
 
 def alone_by(work: Training) -> str:
     """Return what makes a training one of one rank, such as ``single``, or nothing."""
     spec = strategy(work.strategy)
-    return _answer(spec, lambda spec: spec.alone_by(work), "")
+    return _result(spec, lambda spec: spec.alone_by(work), "")
 
 
 def ranks_of(spec: StrategySpec, options: Mapping[str, Option]) -> int | None:
     """Return on how many ranks a strategy runs with these options, None: on all of the job."""
-    return _answer(spec, lambda spec: spec.ranks(options), None)
+    return _result(spec, lambda spec: spec.ranks(options), None)
 
 
-def _answer(
-    spec: StrategySpec | None, ask: Callable[[StrategySpec], Answer], otherwise: Answer,
-) -> Answer:
-    """Return what a strategy answers.
+def _result(
+    spec: StrategySpec | None, function: Callable[[StrategySpec], Result], default: Result,
+) -> Result:
+    """Return what a function of a strategy returns.
 
-    A function of a plug-in that raises costs only the cases of its strategy, and these are skips:
-    the plan has told why (`answers`).
+    A function of a plug-in that raises costs only the cases of its strategy. The plan skips these
+    and gives the reason (`answers`).
     """
     if spec is None:
-        return otherwise
+        return default
     try:
-        return ask(spec)
+        return function(spec)
     except Exception:
         if is_ours(spec):
             raise
-        return otherwise
+        return default

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
+from hpcbench.kinds.training.plan.tensors import (
+    block_tensors,
+    embedding_tensors,
+    head_tensors,
+)
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import MODELS, ModelShape
 
@@ -43,55 +47,16 @@ def shape_of(training: Training) -> ModelShape:
                       MODELS[training.model].rotary_base, training.library)
 
 
-class Parameters(NamedTuple):
-    """How many parameters the parts of a model have; a tied weight counts in ``embedding``.
-
-    ``head`` has the last norm, too. ``tied`` is what the head shares with the embedding.
-    """
-
-    embedding: int
-    block: int
-    layers: int
-    head: int
-    tied: int
-
-    @property
-    def total(self) -> int:
-        """Return the parameters of the whole model."""
-        return self.embedding + self.layers * self.block + self.head
-
-    def of_stage(self, first: bool, blocks: int, last: bool) -> int:
-        """Return those of a pipeline stage; a last stage alone has its own copy of a tied one."""
-        ends = first * self.embedding + last * (self.head + (not first) * self.tied)
-        return ends + blocks * self.block
-
-
-def parameters(shape: ModelShape) -> Parameters:
-    """Return the parameters of each part, from the extents.
+def parameters(shape: ModelShape) -> int:
+    """Return how many parameters a model has.
 
     GPT-2's are those of OpenAI's released weights, Mistral's and Llama's those of the published
-    ones. ``bert-large`` is BERT with the head for masked tokens alone: the released weights have
-    1,051,650 more, the pooler and the head that tells whether sentences follow each other.
+    ones. ``bert-large`` is BERT with the head for masked tokens alone. The released weights have
+    1,051,650 more: the pooler and the head that predicts whether sentences follow each other.
     """
-    tokens = shape.vocab * shape.hidden
-    norm = shape.hidden * (2 if shape.biased else 1)
-    head = {"gpt": norm,
-            "llama": norm + tokens,
-            "bert": shape.hidden * (shape.hidden + 1) + norm + shape.vocab}[shape.family]
-    return Parameters(tokens + _positions(shape, norm), _block(shape, norm), shape.layers, head,
-                      tokens if shape.tied else 0)
-
-
-def _positions(shape: ModelShape, norm: int) -> int:
-    """Return what an embedding has beside its tokens; BERT: a norm and two kinds of sentences."""
-    if shape.family == "llama":
-        return 0
-    return shape.seq_length * shape.hidden + (norm + 2 * shape.hidden) * (shape.family == "bert")
-
-
-def _block(shape: ModelShape, norm: int) -> int:
-    widths = 2 * shape.hidden + 2 * shape.kv_hidden + shape.inner + shape.hidden
-    return block_weights(shape) + widths * shape.biased + 2 * norm
+    ends = [*embedding_tensors(shape), *head_tensors(shape)]
+    return (sum(item.elements for item in ends)
+            + shape.layers * sum(item.elements for item in block_tensors(shape)))
 
 
 def block_weights(shape: ModelShape) -> int:

@@ -14,8 +14,8 @@ from hpcbench.kinds.training.plan.workload import Training
 def pipeline_calls(work: Training, shape: AnyShape, stage: Stage, step: Step) -> Calls:
     """Return what a rank sends: results of blocks ahead, gradients back, of each micro-batch.
 
-    A tied weight has a copy on the first and on the last stage, which send each other what they
-    have of its gradient, once a step.
+    A tied weight has a copy on the first and on the last stage. These exchange their parts of its
+    gradient once a step.
     """
     crossing = (*stage.ahead, *stage.behind)
     if isinstance(shape, ResNetShape):

@@ -28,7 +28,7 @@ from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import ModelShape
 
 _OVERFLOWED = 4
-"""Bytes in which ranks with parts of a model tell each other whether fp16 gradients overflowed."""
+"""Bytes of the all_reduce by which ranks agree whether fp16 gradients overflowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def hardware_flops(work: Training, definition: str = EXECUTED) -> int:
 def predict(work: Training) -> Prediction:
     """Return the prediction for the rank that needs most memory."""
     return max((predict_stage(work, stage) for stage in stages_of(work)),
-               key=lambda found: found.memory.total)
+               key=lambda prediction: prediction.memory.total)
 
 
 def predict_stage(work: Training, stage: Stage) -> Prediction:
@@ -97,25 +97,25 @@ def _calls(work: Training, stage: Stage) -> list[Calls]:
     step, shape = step_of(work), model_of(work)
     layout = step.layout
     local = laid_out(work, divided(stage.tensors(shape), work.tp))
-    found: list[Calls] = []
+    traffic: list[Calls] = []
     if layout.groups:
         blocks = [laid_out(work, divided(part_tensors(shape, number), work.tp))
                   for number in stage.blocks]
-        found += fsdp_calls(blocks, _roots(local, stage), layout.groups)
+        traffic += fsdp_calls(blocks, _roots(local, stage), layout.groups)
     elif layout.buckets and work.dp > 1:
-        found += ddp_calls(trained(local), work.dp, layout.buckets.mib, layout.buckets.hook)
-    found += own_traffic(work, local)
+        traffic += ddp_calls(trained(local), work.dp, layout.buckets.mib, layout.buckets.hook)
+    traffic += own_traffic(work, local)
     if work.tp > 1:
         assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)
         again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
-        found += tensor_calls(shape, stage, step, again)
+        traffic += tensor_calls(shape, stage, step, again)
     if layout.pipeline:
-        found.append(pipeline_calls(work, shape, stage, step))
+        traffic.append(pipeline_calls(work, shape, stage, step))
     if work.dtype == "fp16" and work.tp * work.pp > 1:
-        found.append(calls("all_reduce", work.dp * work.tp * work.pp, [_OVERFLOWED]))
+        traffic.append(calls("all_reduce", work.dp * work.tp * work.pp, [_OVERFLOWED]))
     elif work.dtype == "fp16" and layout.shards > 1:
-        found.append(calls("all_reduce", layout.shards, [_OVERFLOWED]))
-    return found
+        traffic.append(calls("all_reduce", layout.shards, [_OVERFLOWED]))
+    return traffic
 
 
 def _roots(local: Sequence[Tensor], stage: Stage) -> list[list[Tensor]]:

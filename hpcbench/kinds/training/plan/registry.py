@@ -37,7 +37,7 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Strategies by name, as they are listed, and the plug-ins that were found."""
+    """Strategies by name, as they are listed, and the installed plug-ins."""
 
     strategies: Mapping[str, StrategySpec]
     plugins: tuple[Plugin, ...] = ()
@@ -46,13 +46,13 @@ class Registry:
 @cache
 def registry() -> Registry:
     """Return what is installed; that does not change while a process runs."""
-    found, plugins = {spec.name: spec for spec in _ours()}, []
+    specs, plugins = {spec.name: spec for spec in _ours()}, []
     for offer in offers(ENTRY_POINTS):
-        problem = offer.problem or next(_problems(offer, found), "")
+        problem = offer.problem or next(_problems(offer, specs), "")
         plugins.append(Plugin(offer.name, offer.origin, problem))
         if not problem:
-            found[offer.name] = _of_plugin(offer.value)
-    ordered = sorted(found.values(), key=lambda spec: (spec.order, spec.name))
+            specs[offer.name] = _of_plugin(offer.value)
+    ordered = sorted(specs.values(), key=lambda spec: (spec.order, spec.name))
     return Registry(MappingProxyType({spec.name: spec for spec in ordered}), tuple(plugins))
 
 

@@ -1,7 +1,7 @@
 """ResNets of bottleneck blocks: extents, what may be shrunk, parameters and FLOPs.
 
-He et al., Deep Residual Learning for Image Recognition, arXiv:1512.03385 (2015), table 1, with the
-stride in the 3 x 3 convolution instead of the first: what torchvision and MLPerf call ResNet-50.
+Source: He et al., Deep Residual Learning for Image Recognition, arXiv:1512.03385 (2015), table 1.
+The stride is in the 3 x 3 convolution, not the first: torchvision and MLPerf call this ResNet-50.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ def shrink_resnet(name: str, layers: int | None = None, width: int | None = None
 
 def _spread(blocks: tuple[int, ...], layers: int) -> tuple[int, ...]:
     """Return how many of ``layers`` blocks each stage has: one each in turn while it has any."""
-    left, found = layers, [0] * len(blocks)
+    left, counts = layers, [0] * len(blocks)
     while left:
         for stage, most in enumerate(blocks):
-            if left and found[stage] < most:
-                found[stage] += 1
+            if left and counts[stage] < most:
+                counts[stage] += 1
                 left -= 1
-    return tuple(found)
+    return tuple(counts)
 
 
 def resnet_of(work: Training) -> ResNetShape:
@@ -129,10 +129,10 @@ def _bottlenecks(shape: ResNetShape) -> Iterator[Bottleneck]:
     inputs, extent = shape.width, halved(halved(shape.image))
     for stage, count in enumerate(shape.blocks):
         for block in range(count):
-            found = Bottleneck(inputs, shape.width * 2**stage, 2 if stage and not block else 1,
-                               extent)
-            yield found
-            inputs, extent = found.outputs, found.extent_behind
+            stride = 2 if stage and not block else 1
+            bottleneck = Bottleneck(inputs, shape.width * 2**stage, stride, extent)
+            yield bottleneck
+            inputs, extent = bottleneck.outputs, bottleneck.extent_behind
 
 
 def features(shape: ResNetShape) -> int:

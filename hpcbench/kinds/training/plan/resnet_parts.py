@@ -1,10 +1,10 @@
 """The parts of a ResNet: their parameters one by one, and what forward keeps of them for backward.
 
-What is kept is added up operation by operation, as for transformers (`activations`), and compared
-with what torch 2.13 keeps on the CPU in a test. A convolution keeps its input, a batch norm its
-input and two statistics of each channel, a ReLU its result, which is the next convolution's input;
-pooling keeps which pixel was the largest. All of it is in the dtype of the arithmetic: a sum of two
-convolutions' results is of their dtype, other than the residual of a transformer under autocast.
+What is kept is added up operation by operation, as for transformers (`activations`). A test
+compares it with what torch 2.13 keeps on the CPU. A convolution keeps its input, and a batch norm
+its input and two statistics of each channel. A ReLU keeps its result, which is the next
+convolution's input; pooling keeps which pixel was the largest. All of it is in the dtype of the
+arithmetic, unlike the residual of a transformer under autocast.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def resnet_block_tensors(shape: ResNetShape, number: int) -> list[Tensor]:
               ("wide", block.outputs, block.inner, 1)]
     if block.projected:
         layers.append(("projection", block.outputs, block.inputs, 1))
-    found = []
+    tensors = []
     for name, outputs, inputs, kernel in layers:
-        found.append(Tensor(f"blocks.{number}.{name}.weight", (outputs, inputs, kernel, kernel)))
-        found += _norm(f"blocks.{number}.{name}_norm", outputs)
-    return found
+        tensors.append(Tensor(f"blocks.{number}.{name}.weight", (outputs, inputs, kernel, kernel)))
+        tensors += _norm(f"blocks.{number}.{name}_norm", outputs)
+    return tensors
 
 
 def resnet_head_tensors(shape: ResNetShape) -> list[Tensor]:
@@ -67,10 +67,10 @@ def sent_elements(shape: ResNetShape, number: int) -> int:
 def norm_channels(shape: ResNetShape, blocks: Sequence[int]) -> list[int]:
     """Return the channels of each batch norm of these blocks, and of the stem beside block 0."""
     every = bottlenecks(shape)
-    found = [shape.width] if 0 in blocks else []
+    channels = [shape.width] if 0 in blocks else []
     for block in (every[number] for number in blocks):
-        found += [block.inner, block.inner, block.outputs, *[block.outputs] * block.projected]
-    return found
+        channels += [block.inner, block.inner, block.outputs, *[block.outputs] * block.projected]
+    return channels
 
 
 def running_bytes(shape: ResNetShape, blocks: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""The schedules of pipeline parallelism: what each is and what it asks of stages and micro-batches.
+"""The schedules of pipeline parallelism: what each is, and its limits on stages and micro-batches.
 
 They are those of torch.distributed.pipelining (``get_schedule_class``), under its names.
 """

@@ -11,7 +11,7 @@ from hpcbench.kinds.training.plan.workload import Training
 EVERY = 4
 """Steps between two divisions: a rank's speed is the median of them."""
 SPEED_BYTES = 8
-"""In which a replica tells the others, in every step, how long a sample took it."""
+"""In which replicas exchange, in every step, how long a sample took each of them."""
 _GROWTH = 2
 """A replica gets at most so many times its even share, so that its memory is bounded."""
 

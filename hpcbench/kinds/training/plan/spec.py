@@ -1,4 +1,4 @@
-"""What a training strategy tells a plan (docs/training.md, docs/plugins.md)."""
+"""What a training strategy provides to a plan (docs/training.md, docs/plugins.md)."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ class Tensor(NamedTuple):
 
 def embedding_tensors(shape: ModelShape) -> list[Tensor]:
     """Return the parameters of the embedding, in the order of the model."""
-    found = [Tensor("embedding.tokens.weight", (shape.vocab, shape.hidden))]
+    tensors = [Tensor("embedding.tokens.weight", (shape.vocab, shape.hidden))]
     if shape.family != "llama":
-        found.append(Tensor("embedding.positions.weight", (shape.seq_length, shape.hidden)))
+        tensors.append(Tensor("embedding.positions.weight", (shape.seq_length, shape.hidden)))
     if shape.family == "bert":
-        found.append(Tensor("embedding.types.weight", (2, shape.hidden)))
-        found += _norm(shape, "embedding.norm")
-    return found
+        tensors.append(Tensor("embedding.types.weight", (2, shape.hidden)))
+        tensors += _norm(shape, "embedding.norm")
+    return tensors
 
 
 def block_tensors(shape: ModelShape, number: int = 0) -> list[Tensor]:
@@ -89,17 +89,17 @@ def head_tensors(shape: ModelShape, *, alone: bool = False) -> list[Tensor]:
 
     Alone is the head of a last pipeline stage, which has no embedding.
     """
-    found = []
+    tensors = []
     if shape.family == "bert":
-        found += [Tensor("head.transform.weight", (shape.hidden, shape.hidden)),
-                  Tensor("head.transform.bias", (shape.hidden,))]
-    found += _norm(shape, "head.norm")
+        tensors += [Tensor("head.transform.weight", (shape.hidden, shape.hidden)),
+                    Tensor("head.transform.bias", (shape.hidden,))]
+    tensors += _norm(shape, "head.norm")
     if alone or not shape.tied:
-        found.append(Tensor("head.logits.weight", (shape.vocab, shape.hidden)))
+        tensors.append(Tensor("head.logits.weight", (shape.vocab, shape.hidden)))
     if shape.family == "bert":
         bias = Tensor("head.logits.bias", (shape.vocab,))
-        found.insert(len(found) if shape.library == OWN_LIBRARY else 0, bias)
-    return found
+        tensors.insert(len(tensors) if shape.library == OWN_LIBRARY else 0, bias)
+    return tensors
 
 
 def of_transposed(name: str) -> bool:
@@ -110,13 +110,6 @@ def of_transposed(name: str) -> bool:
 def trained(parameters: Iterable[Tensor]) -> list[Tensor]:
     """Return those that are trained."""
     return [item for item in parameters if item.trained]
-
-
-def tensors(shape: ModelShape) -> list[Tensor]:
-    """Return all parameters of the whole model, in its order."""
-    blocks = [block_tensors(shape, number) for number in range(shape.layers)]
-    return [*embedding_tensors(shape), *(item for block in blocks for item in block),
-            *head_tensors(shape)]
 
 
 def _products(shape: ModelShape, products: list[tuple[str, int, int]]) -> Iterator[Tensor]:

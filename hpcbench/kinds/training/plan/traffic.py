@@ -43,13 +43,13 @@ def calls(collective: str, ranks: int, sizes: Sequence[int]) -> Calls:
 
 def together(parts: Iterable[Calls]) -> tuple[Calls, ...]:
     """Return the calls of each collective added up, in the order of first appearance."""
-    found: dict[str, Calls] = {}
+    totals: dict[str, Calls] = {}
     for part in parts:
-        was = found.get(part.collective, Calls(part.collective, 0, 0, 0))
-        found[part.collective] = Calls(
-            part.collective, was.count + part.count, was.size_bytes + part.size_bytes,
-            was.wire_bytes + part.wire_bytes)
-    return tuple(part for part in found.values() if part.count)
+        total = totals.get(part.collective, Calls(part.collective, 0, 0, 0))
+        totals[part.collective] = Calls(
+            part.collective, total.count + part.count, total.size_bytes + part.size_bytes,
+            total.wire_bytes + part.wire_bytes)
+    return tuple(part for part in totals.values() if part.count)
 
 
 def ddp_calls(
@@ -123,10 +123,10 @@ def fsdp_calls(
     scattered = [sharded_bytes(gradients, groups.shards, 4)
                  for gradients in map(trained, (*blocks, *roots)) if gradients]
     averaged = [size // groups.shards for size in scattered] * groups.exchanges
-    found = []
+    traffic = []
     if groups.shards > 1:
-        found = [calls("all_gather", groups.shards, gathered * groups.rounds),
-                 calls("reduce_scatter", groups.shards, scattered * groups.exchanges)]
+        traffic = [calls("all_gather", groups.shards, gathered * groups.rounds),
+                   calls("reduce_scatter", groups.shards, scattered * groups.exchanges)]
     if groups.copies > 1:
-        found.append(calls("all_reduce", groups.copies, averaged))
-    return found
+        traffic.append(calls("all_reduce", groups.copies, averaged))
+    return traffic

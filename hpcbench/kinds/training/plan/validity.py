@@ -16,9 +16,9 @@ def why_not(work: Training, spec: StrategySpec) -> str | None:
     """Return why a model, its sizes and a strategy do not go together, or None."""
     if work.of_images:
         return (_undivided_images(work) or _indivisible(work) or spec.unfit(work)
-                or _too_few_values(work) or _silent(work))
+                or _too_few_values(work) or _no_communication(work))
     return (_of_library(work) or _uncompiled(work) or _indivisible(work) or spec.unfit(work)
-            or _silent(work))
+            or _no_communication(work))
 
 
 def _uncompiled(work: Training) -> str | None:
@@ -53,7 +53,7 @@ def _of_library(work: Training) -> str | None:
     return None
 
 
-def _silent(work: Training) -> str | None:
+def _no_communication(work: Training) -> str | None:
     """Return why there is no communication to leave out or to do alone, or None."""
     if work.communication == "off" and is_dynamic(work):
         return ("communication off: with balance=dynamic ranks that hear nothing of one another "

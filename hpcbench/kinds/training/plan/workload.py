@@ -150,7 +150,7 @@ class Training(Workload):
         return dict(self.options)[name]
 
     def words(self, world_size: int) -> list[str]:
-        """Return what tells it from others, for labels; backend and device go behind the 1st."""
+        """Return the words of its label; backend and device follow the first."""
         parts = [f"{self.model} {self.strategy}", self.dtype]
         wide = f"width={self.width}" if self.of_images else f"hidden={self.hidden}"
         parts += [f"layers={self.layers}", wide] if self.shrunk else []

@@ -50,7 +50,7 @@ def _row(name: str) -> Row:
     shape = MODELS[name]
     return Row((name, shape.family, *(getattr(shape, extent) for extent in (
         "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")),
-        f"{parameters(shape).total:,}"))
+        f"{parameters(shape):,}"))
 
 
 def _image_row(name: str) -> Row:

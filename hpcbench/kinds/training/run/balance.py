@@ -54,7 +54,7 @@ class OwnWork:
 class Balancer:
     """The shares of all replicas, the same on every rank.
 
-    In every step each rank tells all others its time for one sample, so that all steps are alike.
+    In every step each rank sends all others its time for one sample, so that all steps are alike.
     That takes place under the next step, at whose end it is looked at: nobody waits for it. From
     `EVERY` of them the samples are divided anew, by the medians.
     """

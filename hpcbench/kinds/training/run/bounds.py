@@ -1,8 +1,8 @@
 """How far a strategy's loss, gradients and weights may be from the reference, and why.
 
-Rounding errors of a sum of K products of random signs grow as sqrt(K) u (Higham and Mary, A New
-Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019), relative to the
-norm of the result. A gradient passes one product after the other, D of them, forward and back.
+Rounding errors of a sum of K products of random signs grow as sqrt(K) u, relative to the norm of
+the result. Source: Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM
+J. Sci. Comput. 41 (2019). A gradient passes D products, one after the other, forward and back.
 
 - fp32: their errors add up to at most D sqrt(K) u, K the longest sum of a step.
 - bf16, fp16: products accumulate in fp32, and each rounds its operands and its result once in u of
@@ -10,14 +10,14 @@ norm of the result. A gradient passes one product after the other, D of them, fo
   1 and more for deep models, and allow anything.
 
 A ResNet adds two things. A batch norm subtracts the mean of what has errors relative to mean and
-deviation together: with biases of b they grow by sqrt(1 + b^2) each time. And a ReLU passes what
-is above 0: where an error of e deviations takes a value across 0, a gradient is there or is not.
-Values are normal about b (`NARROW_BIAS`), so that happens to a share of E|e| x (their density at 0)
-of the elements of each ReLU, and the root of the sum of all shares is missing in the norm.
+deviation together: with biases of b they grow by sqrt(1 + b^2) each time. A ReLU passes what is
+above 0: an error of e deviations that takes a value across 0 adds or removes a gradient. Values are
+normal about b (`NARROW_BIAS`), so a share of E|e| x (their density at 0) of each ReLU's elements
+changes. The norm lacks the root of the sum of all shares.
 
 `_MARGIN` is Higham and Mary's lambda: a bound with 4 fails for one sum in ten thousand at most, and
-what is compared is a norm over very many. That the margin is not too wide is tested: strategies
-whose gradients are scaled or not exchanged are found.
+the check compares norms over very many. Tests show that the margin is not too wide: strategies
+whose gradients are scaled or not exchanged fail.
 """
 
 from __future__ import annotations

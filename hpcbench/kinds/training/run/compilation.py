@@ -22,7 +22,7 @@ def forget() -> None:
 
 def graphs() -> int:
     """Return how many graphs were compiled in this process."""
-    # What compiles takes a second to import: only who asks for it waits.
+    # The compiler takes a second to import, so only a caller that needs it waits.
     from torch._dynamo.utils import counters
 
     return int(counters["stats"]["unique_graphs"])

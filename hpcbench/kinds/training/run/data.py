@@ -118,5 +118,5 @@ class FromFile:
         spec = self._spec
         first = (step * spec.global_batch + index) % self._count * spec.seq_length
         tokens = self._file.tokens[first:first + spec.seq_length + 1].astype(np.int64)
-        check(self._file.path, tokens, first, spec.vocab)  # what a file says of itself may be wrong
+        check(self._file.path, tokens, first, spec.vocab)  # a declared vocabulary may be wrong
         return tokens

@@ -99,10 +99,10 @@ class TrainingOperation:
         self._loss = torch.full((), math.nan)
 
     def check(self) -> Disparity | None:
-        """Return what parity found, the first time; then whether the last step was a sound one."""
-        found, self._unreported = self._unreported, None
-        if found is not None:
-            return found
+        """Return the result of parity, the first time; then what is wrong with the last step."""
+        disparity, self._unreported = self._unreported, None
+        if disparity is not None:
+            return disparity
         loss = float(self._loss)
         if self._step == 1 and self._parity and (wrong := self._parity.loss_wrong(loss)):
             return wrong
@@ -117,30 +117,30 @@ class TrainingOperation:
         return None
 
     def answer(self) -> dict[str, Any]:
-        """Return what is told of the rows that were taken: phases in ns, memory in bytes, parity.
+        """Return the values beside the rows: phases in ns, memory in bytes, parity.
 
         ``phases`` has a list of ``ns`` for each name, with an entry for every row of the trace: the
         sum over the steps of that row. ``balance``: this replica's samples of a next step;
         ``data``: how many samples a file has, and how many steps were taken.
         """
         held = self._strategy.held()
-        told: dict[str, Any] = {"phases": self._phase_rows(), "memory": {
+        answer: dict[str, Any] = {"phases": self._phase_rows(), "memory": {
             "parameters": held.parameters, "gradients": held.gradients,
             "optimizer_state": held.optimizer, **self._peak.read()}}
         if self._parity:
-            told["parity"] = {"on": self._parity.on, "share": self._parity.share}
+            answer["parity"] = {"on": self._parity.on, "share": self._parity.share}
         if is_dynamic(self._spec):
-            told["balance"] = {"samples": self._strategy.share[1]}
+            answer["balance"] = {"samples": self._strategy.share[1]}
         if self._loader.source.n_samples is not None:
-            told["data"] = {"samples": self._loader.source.n_samples, "steps": self._step}
-        return told
+            answer["data"] = {"samples": self._loader.source.n_samples, "steps": self._step}
+        return answer
 
     def _phase_rows(self) -> dict[str, Any]:
         self._phases.settle()
         steps = self._phases.steps
-        found = dict.fromkeys(name for step in steps for name in step)
-        names = [*(name for name in PHASES if name in found),
-                 *(name for name in found if name.startswith(ARRIVAL))]
+        present = dict.fromkeys(name for step in steps for name in step)
+        names = [*(name for name in PHASES if name in present),
+                 *(name for name in present if name.startswith(ARRIVAL))]
         bounds = [*self._rows, len(steps)]
         rows = [steps[since:until] for since, until in zip(bounds, bounds[1:], strict=False)]
         return {"names": names, "ns": [

@@ -79,7 +79,7 @@ class Parity:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """One comparison: error and what is allowed, and how to tell of it."""
+    """One comparison: the error, what is allowed, and both values in words."""
 
     name: str
     error: float
@@ -100,10 +100,10 @@ def parity(
 ) -> Parity:
     """Compare one step of a fresh strategy with the reference, outside of all time.
 
-    Where replicas may get unlike shares of the global batch, they have such in the last comparison.
-    Compared are the loss of this rank's replica, all gradients, the running statistics of batch
-    norms, and the weights after a step of the optimizer with the strategy's own gradients. All
-    ranks call it. The strategy is closed then: what is timed is made anew from the seed.
+    It compares the loss of this rank's replica, all gradients and the running statistics of batch
+    norms. It also compares the weights after a step of the optimizer with the strategy's own
+    gradients. The last comparison has unlike shares of the global batch where replicas may get
+    such. All ranks call it. The strategy is closed then: what is timed is made anew from the seed.
     """
     work = parity_training(spec)
     reference = reference_of(work, place.device)
@@ -112,9 +112,9 @@ def parity(
         if strategy.holds_loss and work is spec:
             expected = reference.loss(*strategy.share)
             loss = expected, arithmetic_bound(work) * abs(expected)
-        for what, found in _comparisons(work, strategy, reference):
-            worst = max(worst, *(item.share for item in found))
-            wrong = wrong or _disparity(what, found)
+        for what, comparisons in _comparisons(work, strategy, reference):
+            worst = max(worst, *(item.share for item in comparisons))
+            wrong = wrong or _disparity(what, comparisons)
     return Parity("the model" if work is spec else parity_words(work), worst, wrong, loss)
 
 
@@ -262,13 +262,13 @@ def _unchanged(before: Tensors, after: Tensors) -> Iterator[_Comparison]:
 
 
 def _missing(name: str, got: torch.Tensor | None, expected: torch.Tensor) -> _Comparison:
-    found = "none" if got is None else f"shape {tuple(got.shape)}"
-    return _Comparison(name, math.inf, 1.0, found, f"shape {tuple(expected.shape)}")
+    got_shape = "none" if got is None else f"shape {tuple(got.shape)}"
+    return _Comparison(name, math.inf, 1.0, got_shape, f"shape {tuple(expected.shape)}")
 
 
-def _disparity(what: str, found: list[_Comparison]) -> Disparity | None:
-    wrong = [item for item in found if not item.share <= 1]
+def _disparity(what: str, comparisons: list[_Comparison]) -> Disparity | None:
+    wrong = [item for item in comparisons if not item.share <= 1]
     if not wrong:
         return None
     first = wrong[0]
-    return Disparity(len(wrong), len(found), what, first.name, first.got, first.expected)
+    return Disparity(len(wrong), len(comparisons), what, first.name, first.got, first.expected)

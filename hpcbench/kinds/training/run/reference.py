@@ -70,13 +70,13 @@ class Reference:
         """Add to the gradients those of as many samples as a replica has; return their losses."""
         inputs, targets = batch
         inputs = inputs.double() if inputs.is_floating_point() else inputs
-        found: list[float] = []
+        sample_losses: list[float] = []
         for part, wanted in zip(inputs.chunk(self.parts), targets.chunk(self.parts), strict=True):
             losses = [mean_loss(logits[None], one[None])
                       for logits, one in zip(self.logits(part), wanted, strict=True)]
             (sum(losses) / self._spec.global_batch).backward()
-            found += [float(loss.detach()) for loss in losses]
-        return found
+            sample_losses += [float(loss.detach()) for loss in losses]
+        return sample_losses
 
     def _buffers(self) -> dict[str, torch.Tensor]:
         return {name: buffer.to("cpu", copy=True) for name, buffer in self._model.named_buffers()}

@@ -1,6 +1,6 @@
 """The communication of a step without the step: its calls one after another, with as many bytes.
 
-What a rank calls is found out by steps of the same strategy on a group that communicates nothing.
+Steps of the same strategy on a group that communicates nothing show what a rank calls.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ReplayOperation:
         """Return None: there is no result that could be wrong."""
 
     def answer(self) -> dict[str, Any]:
-        """Return what is told beside the rows: nothing."""
+        """Return nothing: there are no values beside the rows."""
         return {}
 
     def close(self) -> None:
@@ -83,10 +83,10 @@ def calls_of_step(spec: Training, place: Place, ledger: Ledger) -> Program:
         operation.run()
     ledger.keep()
     operation.run()
-    found, ledger.program = ledger.program or [], None
+    program, ledger.program = ledger.program or [], None
     operation.close()
     dist.destroy_process_group(dry.group)
-    return found
+    return program
 
 
 def _steps(program: Program, groups: dict[str, Any]) -> Iterator[Callable[[Works], None]]:

@@ -13,7 +13,7 @@ from hpcbench.kinds.training.run.memory import Peak, process_bytes
 
 
 class OutOfMemory(MemoryError):
-    """A training did not fit; the message says what would."""
+    """A training did not fit; the message proposes settings that would."""
 
 
 class Room:

@@ -16,7 +16,7 @@ class Implementation(Generic[AnyInputs]):
 
     Attributes:
         output: what the last ``run`` ended with.
-        part: ``both``, ``compute`` or ``communicate``: which result ``Inputs.expected`` is asked.
+        part: ``both``, ``compute`` or ``communicate``: the argument of ``Inputs.expected``.
         scratch: buffers that are wiped before each call, so that nothing of an earlier call can
             pass for a result of this one. `empty` adds to it.
     """

@@ -14,8 +14,8 @@ from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts as Experts
 class Experts(Chunked[ExpertsInputs]):
     """Of the tokens for each expert one chunk is sent, and the results of another sent back.
 
-    One all_to_all takes what is for different ranks from one piece of memory, so a chunk's tokens
-    are copied together, and its results to where they belong, under the other chunks' messages.
+    One all_to_all reads the parts for all ranks from one piece of memory. So a chunk's tokens are
+    copied together, and its results to where they belong, during the other chunks' messages.
     """
 
     def __init__(self, inputs: ExpertsInputs) -> None:

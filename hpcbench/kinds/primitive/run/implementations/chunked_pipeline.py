@@ -176,8 +176,8 @@ class Rowwise(Chunked[RowwiseInputs]):
 class Mlp(Chunked[MlpInputs]):
     """A chunk is gathered, and another one reduced, while one goes through both products.
 
-    By messages the own tokens are the first in the first product, while the first chunk comes, and
-    the last in the second one, while the last chunk's sums come.
+    By messages the own tokens are the first in the first product, while the first chunk comes. They
+    are the last in the second product, while the last chunk's sums come.
     """
 
     def __init__(self, inputs: MlpInputs) -> None:

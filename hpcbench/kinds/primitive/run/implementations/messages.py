@@ -35,10 +35,10 @@ def finish(started: Iterable[Any]) -> None:
 def by_messages(place: Place) -> bool:
     """Return whether messages between all ranks serve better than collectives of chunks.
 
-    Of gloo they do: its all_gather sends before it posts what it receives, so that a link works
-    one way at a time, its reduce_scatter sends twice what is needed, and each call costs wake-ups
-    of two threads (docs/performance.md). Its messages are on the CPU only. Other backends keep
-    their collectives: NCCL's take ways through the network that messages do not.
+    gloo's do. Its all_gather sends before it posts what it receives, so a link works one way at a
+    time. Its reduce_scatter sends twice what is needed, and each call wakes two threads
+    (docs/performance.md). Its messages are on the CPU only. Other backends keep their collectives:
+    NCCL's take ways through the network that messages do not.
     """
     return place.device.type == "cpu" and bool(dist.get_backend(place.group) == "gloo")
 
@@ -50,7 +50,7 @@ class Exchange:
     rank r. The own ones are not looked at. A part must be contiguous.
 
     A receive may be posted before anything is sent, which NCCL would wait for for ever. gloo needs
-    it: it tells its peer that it may send in the stream that carries its own data.
+    it: it sends the permission to send in the stream that carries its own data.
     """
 
     def __init__(self, place: Place, sent: torch.Tensor, received: torch.Tensor) -> None:

@@ -36,8 +36,8 @@ class _Ring(Implementation[AnyInputs]):
     def hop(self, sent: torch.Tensor, received: torch.Tensor) -> list[dist.P2POp]:
         """Return the two messages that bring the next block and pass this one on.
 
-        In this order: gloo tells its peer that it may send in the stream that carries its own
-        data, so behind a large message the permission comes late, and the link works one way only.
+        The receive must be first. gloo sends its peer the permission to send in the stream of its
+        own data. Behind a large message it would come late, and the link would work one way only.
         """
         place = self.inputs.place
         return [receiving(place, (self.rank - 1) % self.ranks, received),

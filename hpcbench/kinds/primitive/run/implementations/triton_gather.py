@@ -1,8 +1,8 @@
 """Implementation ``triton``: one kernel multiplies chunks of the all-gather as they arrive.
 
-All collectives are given to a stream of their own before the kernel is started, so a kernel that
-waits never stands in front of what it waits for, whatever queues the GPU has. It must also leave
-them room: it takes all but `RESERVED` multiprocessors. Never run on a GPU so far.
+All collectives are given to a stream of their own before the kernel is started. So a waiting kernel
+never stands in front of what it waits for, whatever queues the GPU has. The kernel also leaves
+them room: it takes all but `RESERVED` multiprocessors. It has never run on a GPU so far.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Chunks of the operand's rows are gathered one after the other; behind each the same stream raises a
 flag. The product is one kernel on another stream: a tile waits for the flag of its chunk.
 
-- Tiles are taken in the order of the chunks by as many programs as fit beside the communication
-  (``programs``), so those that run never wait for a tile that does not.
+- Programs take tiles in the order of the chunks. As many run as fit beside the communication
+  (``programs``), so none waits for a tile that nobody computes.
 - The flag is raised by an atomic with release, behind the chunk on its stream, and read by an
   atomic with acquire (PTX memory model; triton.language.atomic_xchg, atomic_cas): what is read
   after it is the chunk, not what a cache held before. The barrier spreads that over the program.

@@ -1,1 +1,1 @@
-"""Our training strategies, one a module: each ``SPEC`` tells what it is and how it is planned."""
+"""Our training strategies, one a module: each ``SPEC`` holds its meaning and its plan."""

@@ -31,7 +31,7 @@ Forward = Callable[..., Any]
 
 
 def alter(blocks: Mapping[int, nn.Module], checkpointing: str, compiles: bool) -> None:
-    """Let blocks, by their numbers in the whole model, be run as a training says."""
+    """Apply checkpointing and compilation to blocks, by their numbers in the whole model."""
     kinds: dict[tuple[type[nn.Module], bool], type[nn.Module]] = {}
     for number, block in blocks.items():
         again = is_recomputed(checkpointing, number)
@@ -55,9 +55,9 @@ def compiled(function: Forward) -> Forward:
     One thread compiles: torch would keep a pool of processes beside a worker that measures.
     """
     options = {"compile_threads": 1} if BACKEND == "inductor" else None
-    found: Forward = torch.compile(
+    graph: Forward = torch.compile(
         function, fullgraph=True, dynamic=False, backend=BACKEND, options=options)
-    return found
+    return graph
 
 
 def _kind(kind: type[nn.Module], rerun: Forward | None, compiles: bool) -> type[nn.Module]:
@@ -69,9 +69,9 @@ def _kind(kind: type[nn.Module], rerun: Forward | None, compiles: bool) -> type[
             return plain(self, *arguments, **named)
         return rerun(partial(plain, self), *arguments, **named)
 
-    found: Any = type(kind.__name__, (kind,), {})
-    found.forward = compiled(forward) if compiles else forward
-    altered: type[nn.Module] = found
+    subclass: Any = type(kind.__name__, (kind,), {})
+    subclass.forward = compiled(forward) if compiles else forward
+    altered: type[nn.Module] = subclass
     return altered
 
 

@@ -1,6 +1,6 @@
 """The blocks of a transformer: attention, the MLP, and where the norms stand.
 
-Each product with a weight is a layer of its own (q, k, v, o, gate, up, down), so that tensor
+Each product with a weight is a layer of its own (q, k, v, o, gate, up, down). So tensor
 parallelism can divide it by name. Parts read their number of heads from the activation: on a rank
 that has some of the heads nothing else changes.
 """

@@ -1,4 +1,4 @@
-"""The model of a training and its loss, of whichever kind, and run as the training says."""
+"""The model of a training and its loss, of either kind, built as the training is configured."""
 
 from __future__ import annotations
 

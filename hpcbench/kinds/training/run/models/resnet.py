@@ -27,9 +27,9 @@ MOMENTUM = 0.1
 
 
 class BatchNorm(nn.BatchNorm2d):  # type: ignore[misc]
-    """torch's, whose weights are of the dtype of the running statistics, whatever the input's is.
+    """torch's batch norm, with its weights cast to the dtype of the running statistics.
 
-    Strategies that cast the parameters of a block to bf16 leave the statistics in fp32, and torch
+    Some strategies cast the parameters of a block to bf16 and leave the statistics in fp32. torch
     takes either both in fp32 or both in the input's dtype.
     """
 
@@ -114,12 +114,12 @@ class ResNet(Model):
     def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
         """Return the first value of a whole parameter, fp32 on the CPU.
 
-        Weights are normal with a variance of 2 / (terms of an output), He et al., arXiv:1502.01852
+        Weights are normal with a variance of 2 / fan-in, He et al., arXiv:1502.01852
         (2015); biases and norms are random, too, about 0 and 1, in narrow models see
         `NARROW_BIAS`.
         """
-        terms = math.prod(extents[1:]) if len(extents) > 1 else 0
-        value = drawn(name, extents, (2 / terms) ** 0.5 if terms else 0.02, seed)
+        fan_in = math.prod(extents[1:]) if len(extents) > 1 else 0
+        value = drawn(name, extents, (2 / fan_in) ** 0.5 if fan_in else 0.02, seed)
         lifted = self.shape.is_narrow and name.endswith("norm.bias")
         return value + NARROW_BIAS if lifted else value
 

@@ -1,7 +1,7 @@
 """When each bucket of DistributedDataParallel has its gradients on this rank.
 
-Backward lasts as long on every rank, since all wait for the last: who is late is told by when its
-own gradients were there.
+Backward lasts as long on every rank, because all wait for the last. The times of a rank's own
+gradients show whether it is late.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MOST = 32
 
 
 class BucketWatch:
-    """Tells a callback the name of each bucket that has its last gradient.
+    """Calls a callback with the name of each bucket that has its last gradient.
 
-    torch fills buckets in the order in which the first backward gave gradients; until that order
-    is known (`settle`) nothing is told.
+    torch fills buckets in the order in which the first backward gave gradients. The callback is
+    not called before that order is known (`settle`).
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], bucket_mb: int) -> None:
@@ -32,7 +32,7 @@ class BucketWatch:
         self._order: list[nn.Parameter] = []
         self._handles = [one.register_post_accumulate_grad_hook(self._order.append)
                          for one in self._parameters]
-        self.tell: Callable[[str], None] = _nobody
+        self.on_bucket: Callable[[str], None] = _ignore
 
     def settle(self) -> None:
         """Watch buckets, now that the first backward has been."""
@@ -43,13 +43,13 @@ class BucketWatch:
         self._handles = []
         order = self._order[:len(self._parameters)]  # an accumulation begins again
         given = [Tensor(str(at), tuple(one.shape)) for at, one in enumerate(order)]
-        found = buckets(given[::-1], self._bucket_mb)
-        for number in _spread(len(found)):
-            last = order[int(found[number][-1].name)]
-            last.register_post_accumulate_grad_hook(self._telling(f"{ARRIVAL}{number + 1}"))
+        contents = buckets(given[::-1], self._bucket_mb)
+        for number in _spread(len(contents)):
+            last = order[int(contents[number][-1].name)]
+            last.register_post_accumulate_grad_hook(self._callback(f"{ARRIVAL}{number + 1}"))
 
-    def _telling(self, name: str) -> Callable[[nn.Parameter], None]:
-        return lambda _: self.tell(name)
+    def _callback(self, name: str) -> Callable[[nn.Parameter], None]:
+        return lambda _: self.on_bucket(name)
 
 
 def _spread(count: int) -> list[int]:
@@ -59,5 +59,5 @@ def _spread(count: int) -> list[int]:
     return [number * (count - 1) // (MOST - 1) for number in range(MOST)]
 
 
-def _nobody(_: str) -> None:
-    """Tell nobody."""
+def _ignore(_: str) -> None:
+    """Do nothing: no callback is set."""

@@ -61,7 +61,7 @@ class Data(Replica):
             phases.end("balance")
 
     def close(self) -> None:
-        """Wait for what the ranks tell each other. All ranks call it."""
+        """Wait until the exchange of sample times is complete. All ranks call it."""
         if self._balancer:
             self._balancer.finish()
 
@@ -82,13 +82,13 @@ class Data(Replica):
         """See `Strategy`."""
         if self._balancer:
             self._balancer.begin(len(batch[0]))
-        self._watch.tell = phases.arrive
+        self._watch.on_bucket = phases.arrive
         loss = super().forward_backward(batch, phases)
         self._watch.settle()
         return loss
 
     def register(self, hook: str) -> None:
-        """Let gradients travel as the option ``comm_hook`` says."""
+        """Install the communication hook that the option ``comm_hook`` names."""
         group = self.place.group
         self.exchange = _EXCHANGES[hook]
         if hook == "powersgd":

@@ -63,8 +63,8 @@ class LowRank(Replica):
 
     def held(self) -> Held:
         """Return the bytes that this rank holds; scales of packed weights count as parameters."""
-        found = super().held()
-        return replace(found, parameters=found.parameters + sum(
+        held = super().held()
+        return replace(held, parameters=held.parameters + sum(
             map(local_bytes, scales_of(self.plain))))
 
 

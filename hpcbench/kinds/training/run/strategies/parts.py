@@ -42,8 +42,8 @@ def as_it_is(part: nn.Module) -> None:
 def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Return an optimizer whose groups hold parameters of one mesh each.
 
-    torch updates the parameters of a group together where it can, and cannot where some are
-    DTensors and some are not, or are of another mesh.
+    torch updates the parameters of a group together where it can. It cannot where some are DTensors
+    and some are not, or where their meshes differ.
     """
     groups: dict[object, list[nn.Parameter]] = {}
     for parameter in parameters:

@@ -134,12 +134,12 @@ class Pipeline(Strategy):
         losses: list[torch.Tensor] = []
         for inputs, targets in zip(*(half.chunk(self.spec.accumulation) for half in batch),
                                    strict=True):
-            found: list[torch.Tensor] = []
+            part_losses: list[torch.Tensor] = []
             with self._divider.loss():
                 self._schedule.step(
                     *([inputs] if 0 in self._own else []), return_outputs=False,
-                    **({"target": targets, "losses": found} if self.holds_loss else {}))
-            losses += (local(loss.detach()) for loss in found)
+                    **({"target": targets, "losses": part_losses} if self.holds_loss else {}))
+            losses += (local(loss.detach()) for loss in part_losses)
         settle(self._parameters)
         self._add_tied()
         phases.end("forward_backward")
@@ -185,8 +185,8 @@ class Pipeline(Strategy):
     def full_gradients(self) -> dict[str, torch.Tensor]:
         """Return every gradient whole, fp32 on the CPU, without the scale of the loss."""
         scale = self._scaler.get_scale()
-        found = self._gathered(lambda parameter: whole(parameter.grad))
-        return {name: gradient / scale for name, gradient in found.items()}
+        gradients = self._gathered(lambda parameter: whole(parameter.grad))
+        return {name: gradient / scale for name, gradient in gradients.items()}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
         """Return every weight whole, fp32 on the CPU."""

@@ -64,15 +64,15 @@ class Stages:
         """
         with torch.device("meta"):
             model = make_model(self._work)
-        rank, found = dist.get_rank(group), {}
+        rank, values = dist.get_rank(group), {}
         for name, parameter in model.named_parameters():
             stage = self._stage_of(name)
             owner = self.rank_of(stage)
             value = (whole(own[stage].get_parameter(name)) if owner == rank else
                      torch.empty(parameter.shape)).to(device, torch.float32)
             dist.broadcast(value, dist.get_global_rank(group, owner), group=group)
-            found[name] = value.cpu()
-        return found
+            values[name] = value.cpu()
+        return values
 
     def _stage_of(self, name: str) -> int:
         """Return the stage that has a parameter; a tied one is the first stage's."""

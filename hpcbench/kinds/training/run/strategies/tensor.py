@@ -70,7 +70,7 @@ class Divider:
         if self._compiles and isinstance(part, Embedding):
             # What a compiled block is given must be there: of a tensor that is still being
             # communicated torch 2.13 sends the gradient past what made it.
-            part.register_forward_hook(lambda _part, _given, found: found.clone())
+            part.register_forward_hook(lambda _part, _inputs, output: output.clone())
 
     def loss(self) -> AbstractContextManager[object]:
         """Return the context of loss and backward."""
