@@ -121,10 +121,10 @@ def _size(line: str | None) -> float | None:
 
 
 def _tightest(limits: list[float | None]) -> float | int | str | None:
-    told = [limit for limit in limits if limit is not None]
-    if not told:
+    known = [limit for limit in limits if limit is not None]
+    if not known:
         return None
-    tightest = min(told)
+    tightest = min(known)
     if tightest == float("inf"):
         return "unlimited"
     return int(tightest) if tightest == int(tightest) else tightest

@@ -111,16 +111,16 @@ def _limits(at: Floats, low: Floats, high: Floats, slope_error: float) -> tuple[
     return max(abs(upper), abs(lower)), min(slope_error, max(abs(steepest), abs(shallowest)))
 
 
-def check_model(model: ClockModel, found: OffsetInterval) -> tuple[ClockModel, ClockCheck]:
-    """Return the check that ``found``, measured against rank 0, is; and the model, better bounded.
+def check_model(model: ClockModel, measured: OffsetInterval) -> tuple[ClockModel, ClockCheck]:
+    """Return the model, better bounded, and how it was checked by ``measured`` against rank 0.
 
-    What was found limits the error directly, while the model's bound is a sum over its parents.
+    A measured offset limits the error directly; the model's bound is a sum over its parents.
     """
-    offset_ns = model.offset_at(found.local_ns)
-    error_ns = abs((found.low_ns - offset_ns) + (found.high_ns - offset_ns)) / 2
-    check = ClockCheck(found.local_ns, error_ns, (found.high_ns - found.low_ns) / 2)
-    if error_ns > check.bound_ns + model.bound_at(found.local_ns):
+    offset_ns = model.offset_at(measured.local_ns)
+    error_ns = abs((measured.low_ns - offset_ns) + (measured.high_ns - offset_ns)) / 2
+    check = ClockCheck(measured.local_ns, error_ns, (measured.high_ns - measured.low_ns) / 2)
+    if error_ns > check.bound_ns + model.bound_at(measured.local_ns):
         return model, check
-    since_ns = abs(found.local_ns - model.t_ref_ns)
+    since_ns = abs(measured.local_ns - model.t_ref_ns)
     direct_ns = error_ns + check.bound_ns + model.slope_bound * since_ns
     return replace(model, bound_ns=min(model.bound_ns, direct_ns)), check

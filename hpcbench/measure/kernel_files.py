@@ -36,8 +36,8 @@ class KernelFiles:
     def choice(self, path: str) -> str | None:
         """Return the chosen word of ``always [madvise] never``."""
         line = self.line(path)
-        found = re.search(r"\[([^\]]*)\]", line) if line else None
-        return found[1] if found else line
+        match = re.search(r"\[([^\]]*)\]", line) if line else None
+        return match[1] if match else line
 
     def fields(self, path: str) -> dict[str, str]:
         """Return the lines ``name: value`` or ``name=value`` of a file; empty if there is none."""

@@ -35,13 +35,13 @@ def loaded_libraries(files: KernelFiles | None = None) -> dict[str, dict[str, An
     ``id`` is ``build-id:`` or ``sample:`` and a hexadecimal number, None if the file is not there
     to be read any more. A second file of one name is called ``name (2)``.
     """
-    found: dict[str, dict[str, Any]] = {}
+    libraries: dict[str, dict[str, Any]] = {}
     for path in mapped_files(files):
         if ".so" in path.name and _NAMES.fullmatch(path.name):
-            same = sum(name.partition(" (")[0] == path.name for name in found)
+            same = sum(name.partition(" (")[0] == path.name for name in libraries)
             name = f"{path.name} ({same + 1})" if same else path.name
-            found[name] = {"path": str(path), **_identity(path)}
-    return found
+            libraries[name] = {"path": str(path), **_identity(path)}
+    return libraries
 
 
 def mapped_files(files: KernelFiles | None = None) -> list[Path]:
@@ -76,8 +76,8 @@ def build_id(stream: BinaryIO) -> str | None:
     for number in range(min(count, _MOST_HEADERS)):
         stream.seek(offset + number * entry_size)
         kind, _, at, _, _, size, _, align = struct.unpack("<IIQQQQQQ", stream.read(56))
-        if kind == _PT_NOTE and (found := _note(stream, at, size, align)):
-            return found
+        if kind == _PT_NOTE and (note := _note(stream, at, size, align)):
+            return note
     return None
 
 

@@ -43,11 +43,11 @@ def dependence(values: Values, scores: Values, segments: Sequence[int] = ()) -> 
     stall can disturb. ``scores`` (n,) are a function of the values whose sum is to be judged:
     signs about the median, or ranks. ``segments``: see `check_segments`.
     """
-    found = lag1_correlation(ranks(values), segments)
+    biased = lag1_correlation(ranks(values), segments)
     n = values.size
-    if found is None or (found + 1 / n) * math.sqrt(n) < SIGNIFICANT_Z:
+    if biased is None or (biased + 1 / n) * math.sqrt(n) < SIGNIFICANT_Z:
         return INDEPENDENT
-    correlation = min(_unbiased(found, n), MAX_CORRELATION)
+    correlation = min(_unbiased(biased, n), MAX_CORRELATION)
     num_cosines = _num_cosines(n, correlation)
     estimate = _long_run_variance(scores, correlation, num_cosines)
     inflation = max(1.0, estimate, _inflation_of_signs(correlation))

@@ -121,10 +121,10 @@ def _normal_score(score: float, rest: Values) -> float:
     ``rest`` is the series without the trend or step: its dependence is estimated, and the
     uncertainty of that estimate counts as that of Student's t.
     """
-    found = dependence(rest, ranks(rest))
-    if found.degrees is None:
+    estimate = dependence(rest, ranks(rest))
+    if estimate.degrees is None:
         return score
-    return normal_of_t(score / math.sqrt(found.inflation), found.degrees)
+    return normal_of_t(score / math.sqrt(estimate.inflation), estimate.degrees)
 
 
 def _kendall_variance(values: Values) -> float:

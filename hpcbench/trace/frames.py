@@ -162,11 +162,11 @@ def scan(data: bytes) -> Iterator[Frame | Damage]:
     """
     offset = 0
     while offset < len(data):
-        found = frame_at(data, offset)
-        if isinstance(found, Frame):
-            offset = found.end
+        item = frame_at(data, offset)
+        if isinstance(item, Frame):
+            offset = item.end
         else:
             resume = data.find(MAGIC, offset + 1)
             offset = len(data) if resume < 0 else resume
-            found = Damage(found.offset, found.what, found.torn and resume < 0)
-        yield found
+            item = Damage(item.offset, item.what, item.torn and resume < 0)
+        yield item

@@ -152,12 +152,12 @@ class SealedTrace:
         phases: list[Phases] = [{} for _ in rows]
         if samples and rows:
             with open_container(self.path) as file, expected_content(self.path):
-                stamps = [*_read_stamps(file, self.table.places(rows), empty)]
+                stamps = [*_read_stamps(file, self.table.sample_ranges(rows), empty)]
                 if "phases" in file:
-                    phases = [*_read_phases(file, self.table.phase_places(rows), empty)]
+                    phases = [*_read_phases(file, self.table.phase_ranges(rows), empty)]
         with expected_content(self.path):
-            found = [*map(record_from_json, self.table.values(rows), stamps, phases)]
-        yield from found
+            records = [*map(record_from_json, self.table.values(rows), stamps, phases)]
+        yield from records
 
 
 def open_trace(path: Path, known: Known | None = None) -> SealedTrace:

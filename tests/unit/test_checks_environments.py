@@ -17,7 +17,7 @@ from hpcbench.plan.case import Plan
 from hpcbench.reduce.backend_used import backend_findings
 from hpcbench.reduce.environments import (
     MOMENTARY,
-    PLACE_OF_A_RANK,
+    RANK_SPECIFIC,
     Difference,
     environment_differences,
     environment_findings,
@@ -110,7 +110,7 @@ def test_the_tables_name_keys_that_exist_and_say_why() -> None:
     keys = [key for key, _ in flattened(machine({}))]
     elsewhere = ("gpu.", "scheduler.", "variables.", "hardware.", "noise.", "network.interfaces.",
                  "libraries.*.*.")
-    for varying in (*MOMENTARY, *PLACE_OF_A_RANK):
+    for varying in (*MOMENTARY, *RANK_SPECIFIC):
         assert varying.reason
         for pattern in varying.keys:
             start = pattern.partition("*")[0]

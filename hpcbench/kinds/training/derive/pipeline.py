@@ -44,15 +44,15 @@ def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
     orders = [order(schedule.name, work.pp, microbatches, stages_per_rank, rank)
               for rank in range(work.pp)]
     units = [sum(COSTS[op.kind] for op in ops) for ops in orders]
-    found = [0.0] * len(own_s)
+    shares = [0.0] * len(own_s)
     for replica in range(len(own_s) // (work.pp * work.tp)):
         for part in range(work.tp):
             line = [(replica * work.pp + stage) * work.tp + part for stage in range(work.pp)]
             paces = [own_s[rank] / unit for rank, unit in zip(line, units, strict=True)]
             step_s = max(replay(orders, work.pp * stages_per_rank, paces=paces).values())
             for rank in line:
-                found[rank] = 1 - own_s[rank] / step_s
-    return tuple(found)
+                shares[rank] = 1 - own_s[rank] / step_s
+    return tuple(shares)
 
 
 def bubble_share(

@@ -96,15 +96,15 @@ def training_record(
 
 def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
     work, stats = training_of(item.case), item.statistics
-    found = rates(work, stats.median_s) if stats else None
-    if stats is None or found is None:
+    computed = rates(work, stats.median_s) if stats else None
+    if stats is None or computed is None:
         return {}
     if not work.trains:  # nothing is trained: there is no rate of it
         return {"step_s": stats.median_s}
     definition = shown_definition(work)
     row: dict[str, Any] = {
-        "step_s": stats.median_s, "samples_per_s": found.samples_per_s,
-        "tokens_per_s": found.tokens_per_s, "mfu_definition": definition}
+        "step_s": stats.median_s, "samples_per_s": computed.samples_per_s,
+        "tokens_per_s": computed.tokens_per_s, "mfu_definition": definition}
     if definition is None:
         return {**row, "mfu_missing": "the FLOPs of a step are not known"}
     timed = (stats.median_s, item.case.world_size, hardware.get("peak_flops", {}))

@@ -90,10 +90,10 @@ def _left_together(work: Training, *, overlaps: bool) -> set[str]:
 
     ``overlaps``: gradients are exchanged in buckets while ranks compute on; else backward waits.
     """
-    found = {"exchange", "forward_backward"} | (set() if overlaps else {"backward"})
+    waiting = {"exchange", "forward_backward"} | (set() if overlaps else {"backward"})
     gathers = "all_gather" in work.calls and not is_dynamic(work)  # which tells speeds by one
-    found |= {"forward"} if work.tp > 1 or gathers else set()
-    return found | ({"optimizer"} if "broadcast" in work.calls else set())  # of what it updated
+    waiting |= {"forward"} if work.tp > 1 or gathers else set()
+    return waiting | ({"optimizer"} if "broadcast" in work.calls else set())  # of what it updated
 
 
 def late_rank(item: CaseResult) -> LateRank | None:
