@@ -35,7 +35,7 @@ def generate(
     description: dict[str, Any] = {"dtype": dtype, "tokens": count, "vocab": words, "seed": seed}
     with whole_file(path) as part:
         _write(part, count, words, dtype, seed)
-        # said before the tokens are there: without it they would be taken for nanoGPT's
+        # written before the tokens are there: without it they would be taken for nanoGPT's
         with whole_file(beside) as description_part:
             description_part.write_text(json.dumps(description) + "\n", encoding="utf-8")
     size = count * np.dtype(DTYPES[dtype]).itemsize

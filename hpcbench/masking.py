@@ -2,8 +2,8 @@
 
 Known as a secret is the value of a variable whose name says so, the user and password of a URL,
 what follows a name that says so (``token=``, ``password:``, ``--secret``), and a bearer token. What
-looks like none of these cannot be told from any other text, so variables are besides recorded by
-an allow-list only.
+looks like none of these is like any other text. So variables are also recorded by an allow-list
+only.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _without_cut(text: str, secret: str) -> str:
 
 
 def _positions(text: str, part: str) -> Iterator[int]:
-    """Yield where ``part`` stands in the text, if it is long enough to be told from other words."""
+    """Yield where ``part`` stands in the text, if it is long enough to be no other word."""
     at = text.find(part) if len(part) == _MIN_CUT else -1
     while at >= 0:
         yield at

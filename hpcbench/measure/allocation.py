@@ -65,7 +65,7 @@ def memory_policy(files: KernelFiles) -> str | None:
 def cgroup(files: KernelFiles) -> dict[str, Any]:
     """Return the cgroup's limits: ``cpus`` (may be a fraction) and ``memory_bytes``.
 
-    The tightest of the group and its parents; "unlimited" if all say so, None if none says a word.
+    The tightest of the group and its parents; "unlimited" if all say so, None if none has a limit.
     """
     lines = [line.split(":", 2) for line in (files.text("proc/self/cgroup") or "").splitlines()]
     paths = {name: line[2] for line in lines if len(line) == 3 for name in line[1].split(",")}

@@ -1,4 +1,4 @@
-"""Lines through what ping-pongs say about two clocks.
+"""Lines through the offsets of two clocks that ping-pongs measure.
 
 The limits are SKaMPI's (smallest and largest difference over some ping-pongs), the line is Theil
 and Sen's: one probe that was held up, or a third of them, must not bend it.
@@ -29,7 +29,7 @@ class OffsetInterval:
 
 
 def offset_interval(trips: Sequence[tuple[int, int, int]]) -> OffsetInterval:
-    """Return what some ping-pongs in a row say about the offset, at the middle of their time.
+    """Return the offset that some ping-pongs in a row allow, at the middle of their time.
 
     A trip is (local time sent, other clock's answer, local time received), all in ns. The answer
     was stamped between the two, so each trip gives limits; drift in the meantime widens them.

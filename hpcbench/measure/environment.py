@@ -1,6 +1,6 @@
 """What a rank ran with: machine, allocation, network, and an allow-list of variables.
 
-Every topic is nested plain JSON; what the system does not tell is None, and a topic that cannot be
+Every topic is nested plain JSON; what the system does not show is None, and a topic that cannot be
 read says why. Nothing outside the allow-list of variables is ever recorded, and no secret
 (`hpcbench.masking`).
 """

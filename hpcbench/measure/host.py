@@ -143,7 +143,7 @@ def _container(files: KernelFiles, environ: Mapping[str, str]) -> str | None:
 
 
 def _time_offsets(files: KernelFiles) -> dict[str, str] | None:
-    """Return what a time namespace adds to the clocks, in s and ns, or None if not told."""
+    """Return what a time namespace adds to the clocks, in s and ns, or None if unknown."""
     lines = [line.split() for line in (files.text("proc/self/timens_offsets") or "").splitlines()]
     return {line[0]: f"{line[1]} {line[2]}" for line in lines if len(line) == 3} or None
 

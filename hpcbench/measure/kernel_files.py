@@ -1,4 +1,4 @@
-"""Reading what the kernel tells in /proc and /sys: every value, or None if it is not told."""
+"""Reading values that the kernel shows in /proc and /sys; None where it does not show one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class KernelFiles:
             return []
 
     def exists(self, path: str) -> bool:
-        """Return whether there is such a file, as far as can be told."""
+        """Return whether there is such a file, as far as can be read."""
         try:
             return (self.root / path).exists()
         except (OSError, ValueError):

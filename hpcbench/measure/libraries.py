@@ -1,6 +1,6 @@
 """Which shared libraries a process has loaded that decide what is measured, and which build.
 
-A build is told by the build id that the linker wrote into the file. Where there is none, as in the
+The build id that the linker wrote into a file identifies its build. Where there is none, as in
 MPI wheels, a hash of size, beginning and end stands in: it holds the ELF header and the table of
 sections, whose offsets hardly two builds share. Hashing whole files would read 0.4 GB of torch.
 """
@@ -84,13 +84,13 @@ def build_id(stream: BinaryIO) -> str | None:
 def _note(stream: BinaryIO, at: int, size: int, align: int) -> str | None:
     """Look for the build id in one segment of notes: sizes and type, then a name and a value."""
     stream.seek(at)
-    data, place, step = stream.read(min(size, _MOST_NOTE_BYTES)), 0, 8 if align == 8 else 4
-    while place + 12 <= len(data):
-        name_size, value_size, kind = struct.unpack_from("<III", data, place)
-        value_at = -(-(place + 12 + name_size) // step) * step
-        if kind == _NT_GNU_BUILD_ID and data[place + 12:place + 16] == b"GNU\0" and value_size:
+    data, offset, step = stream.read(min(size, _MOST_NOTE_BYTES)), 0, 8 if align == 8 else 4
+    while offset + 12 <= len(data):
+        name_size, value_size, kind = struct.unpack_from("<III", data, offset)
+        value_at = -(-(offset + 12 + name_size) // step) * step
+        if kind == _NT_GNU_BUILD_ID and data[offset + 12:offset + 16] == b"GNU\0" and value_size:
             return f"build-id:{data[value_at:value_at + value_size].hex()}"
-        place = -(-(value_at + value_size) // step) * step
+        offset = -(-(value_at + value_size) // step) * step
     return None
 
 

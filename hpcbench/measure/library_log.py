@@ -1,6 +1,6 @@
-"""What NCCL and UCC say of how they carry a case out: algorithm, protocol, channels, transport.
+"""How NCCL and UCC carry a case out, by their logs: algorithm, protocol, channels, transport.
 
-They say it in their log only, and only when asked:
+They log it on request only:
 
 - NCCL with ``NCCL_DEBUG=INFO``: channels and transports when a communicator is made and connected;
   with ``NCCL_DEBUG_SUBSYS=INIT,TUNING`` besides, on rank 0 of the communicator, algorithm and
@@ -10,7 +10,7 @@ They say it in their log only, and only when asked:
   with ``UCX_LOG_LEVEL=info``: the transports of each connection (src/ucp/core/ucp_worker.c).
 
 What is printed for every call costs time in every call: such a case measures its own logging.
-gloo and MPI say nothing. What goes to a file of its own (``NCCL_DEBUG_FILE``) is not read.
+gloo and MPI log nothing. What goes to a file of its own (``NCCL_DEBUG_FILE``) is not read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from hpcbench.trace.library_choices import LibraryChoices, different
 
 _LONGEST_LINE = 4096
-"""Longer ones are nothing that a library says of itself (NCCL's and UCS's have up to 1024)."""
+"""Longer ones are nothing that a library logs of itself (NCCL's and UCS's have up to 1024)."""
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 """NCCL's numbers (src/include/nccl_common.h and device.h), named as it names them since 2.24."""
@@ -40,7 +40,7 @@ _UCX = re.compile(
 
 
 def read_choices(case_text: str, earlier: LibraryChoices | None = None) -> LibraryChoices:
-    """Return what a worker printed of one case says.
+    """Return the choices that a worker's output for one case shows.
 
     ``case_text`` is its output since the case began, ``earlier`` that of the cases before it on
     the same process group: connections are made once, by the first case that needs them.

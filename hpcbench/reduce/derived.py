@@ -120,9 +120,3 @@ def overtaken_ns(stamps: Edges) -> Times:
     in which every rank needs all others.
     """
     return stamps.last_start_ns - stamps.first_end_ns
-
-
-def lateness_ns(stamps: GlobalStamps) -> npt.NDArray[np.float64]:
-    """Return s_rk - median_r s_rk, float64 ns (rank, sample): negative for ranks that are early."""
-    since_first = (stamps.start_ns - stamps.start_ns.min(axis=0)).astype(np.float64)
-    return np.asarray(since_first - np.median(since_first, axis=0))

@@ -1,4 +1,4 @@
-"""What the traces of a results folder say was done: the history that a resumed run begins with."""
+"""Which runs of cases the traces of a results folder hold: where a resumed run begins."""
 
 from __future__ import annotations
 

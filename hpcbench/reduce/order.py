@@ -30,7 +30,7 @@ class ExecutedOrder:
     skipped: set[str] = field(default_factory=set)
 
     def add(self, records: Iterable[Record]) -> None:
-        """Take in records of rank 0, a member of every case; later attempts have no place."""
+        """Take in records of rank 0, a member of every case; later attempts have no position."""
         for record in records:
             if (record.begin_ns, record.end_ns) == (0, 0):
                 self.skipped.add(record.case_id)

@@ -97,7 +97,7 @@ def _samples(outcomes: Outcomes, empty: Empty) -> CaseSamples | None:
 def _with_numbers(
     result: CaseResult, samples: CaseSamples, ran: Outcomes, context: Context
 ) -> tuple[CaseResult, list[Problem]]:
-    """Return the result of an ok case with its statistics, and what is to be said of them."""
+    """Return the result of an ok case with its statistics, and the problems with them."""
     case = result.case
     statistics, timing = measured(
         case, samples, {key: item.records for key, item in ran.items()},
@@ -172,7 +172,7 @@ def _result(case: Case, decisive: PassOutcome, outcomes: Outcomes) -> CaseResult
 
 
 def _library(records: Iterable[Record]) -> dict[str, str]:
-    """Return what libraries reported of a case in any of its records; most ranks say the same."""
+    """Return what libraries reported of a case in any of its records; most are equal."""
     distinct = {tuple(record.detail[LIBRARY].items()): record.detail[LIBRARY]
             for record in records if LIBRARY in record.detail}
     return merged(LibraryChoices.from_json(item) for item in distinct.values()).to_json()

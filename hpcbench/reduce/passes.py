@@ -1,4 +1,4 @@
-"""What the records of all member ranks say of one pass of one case."""
+"""One pass of one case: its status and samples from the records of all member ranks."""
 
 from __future__ import annotations
 

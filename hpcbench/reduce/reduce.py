@@ -134,7 +134,7 @@ def _context(plan: Plan, attempts: Attempts) -> Context:
 
 
 def _records_by_case(plan: Plan, attempts: Attempts) -> Iterator[tuple[Case, RecordsByRank]]:
-    """Yield every case with its records, whose samples hold until the next case is asked for.
+    """Yield every case with its records, whose samples hold until the next case is requested.
 
     A thread reads the next group meanwhile, into the memory of the group before this one.
     """

@@ -89,9 +89,9 @@ class Steps:
 
     ``step_s`` is end - start on the rank's own clock. ``other_s`` is what of it is in no phase;
     ``other_share`` is the same of all steps of all ranks together. ``phases`` are in the order of a
-    step. ``pass_step_s`` has ``step_s`` of each planned pass, None where it was not run; ``arrivals`` are
-    those at the buckets of several ranks that exchange gradients in such. Both are empty in results
-    written before there were any.
+    step. ``pass_step_s`` has ``step_s`` of each planned pass, None where it was not run.
+    ``arrivals`` are those at the buckets in which several ranks exchange gradients. Both are empty
+    in results of older versions.
     """
 
     ranks: tuple[int, ...]
@@ -217,7 +217,7 @@ class Clocks:
         n_clocks: different clocks of the ranks present: those of one node share one.
         n_syncs: synchronisations; 0 where there is one clock only or none was made.
         bound_s: largest bound of a rank's offset at a synchronisation.
-        check_error_s: largest error found by the checks after them, None without any.
+        check_error_s: largest error that the checks after them measured, None without any.
         drift_ppm: largest |slope| of a rank's clock against rank 0's, in parts per million.
     """
 

@@ -6,9 +6,9 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   /findings   JSON lines: code, scope, message
   /canary     JSON: Canary or null      /clocks    JSON: Clocks or null
   /clock      a row for each rank and synchronisation: trace.clock's SyncRecord, model and check
-  /cases      one row per planned case, in the plan's order: case_id, label, status, fold, n and
-              the statistics (NaN where there is none), ci_reliable (0 or 1), n_wrong and
-              blamed_rank (-1 where there is none), sample_offset and the shape of its samples
+  /cases      one row per planned case, in the plan's order: case_id, label, status, fold, n;
+              the statistics (NaN where there is none), ci_reliable (0 or 1); n_wrong and
+              blamed_rank (-1 where there is none); sample_offset and the shape of its samples
               (sample_ranks, sample_iterations); JSON lines, one per case: detail (reason, device,
               detail, library, memory), timing (Timing or null) and phases (below)
   /samples    one row per rank and sample: case (its index in the plan), rank, launch, pass_index,
@@ -194,7 +194,7 @@ class ResultsWriter:
 def _key_columns(
     ranks: Sequence[int], launch: bytes, pass_index: bytes
 ) -> dict[str, npt.NDArray[np.int64]]:
-    """Return what says which sample a row is; from case to case it is hardly ever different."""
+    """Return the columns that identify a sample; they are mostly equal from case to case."""
     launches, passes = (np.frombuffer(column, dtype=np.int64) for column in (launch, pass_index))
     return {"rank": np.repeat(ranks, passes.size), "launch": np.tile(launches, len(ranks)),
             "pass_index": np.tile(passes, len(ranks)),

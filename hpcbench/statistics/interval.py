@@ -1,8 +1,8 @@
 """A distribution-free confidence interval of the median, also of dependent values.
 
 Independent values: exact order statistics. The number of values below the median is binomial with
-p = 1/2 whatever the distribution, so the l-th smallest and the l-th largest value enclose the
-median with a probability that is known. Dependent values: that number has the same mean and a
+p = 1/2 whatever the distribution. So the l-th smallest and the l-th largest value enclose the
+median with a known probability. Dependent values: that number has the same mean and a
 larger variance, n / 4 times the inflation of `hpcbench.statistics.dependence`; the ranks move out
 accordingly.
 """
@@ -34,7 +34,7 @@ MIN_N_DEPENDENT = 45
 class Interval:
     """``low`` to ``high`` hold the median with probability ``level``.
 
-    ``block_length`` successive values tell about as much as one independent value would;
+    ``block_length`` successive values count about as much as one independent value would;
     ``n_blocks`` such blocks were there. Unless ``reliable``, the level is not promised and
     ``reason`` says why.
     """

@@ -142,7 +142,7 @@ def _note_frame(kind: str, data: Mapping[str, Any]) -> bytes:
 
 
 def is_being_written(path: Path) -> bool:
-    """Return whether a living process has the journal open for writing, as far as locks tell."""
+    """Return whether a living process has the journal open for writing, as far as locks show."""
     try:
         with open_regular(path) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

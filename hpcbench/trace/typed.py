@@ -1,6 +1,6 @@
 """Dataclasses out of JSON, which can be anything: checked against the types they declare.
 
-A checksum only says that a text was written so. Types have to be importable where their class is;
+A checksum only shows that a text was written so. Types have to be importable where their class is;
 what pydantic cannot check, such as arrays, is taken as it is.
 """
 

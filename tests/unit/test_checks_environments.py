@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -234,7 +234,7 @@ def test_the_reducer_finds_noise_notes(tmp_path: Path) -> None:
         header = make_header(PLAN, rank)
         journal = journal_path(traces, rank)
         with Journal.create(journal, header, PLAN if rank == 0 else None) as open_journal:
-            open_journal.note(NOISE_NOTE, {"detours": noise(0.1 if rank == 2 else 0.001).to_json()})
+            open_journal.note(NOISE_NOTE, {"detours": asdict(noise(0.1 if rank == 2 else 0.001))})
             open_journal.append(*(make_record(case, rank) for case in PLAN.cases))
             open_journal.note("end", {})
         seal(journal, trace_path(traces, rank))

@@ -31,7 +31,7 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What a training's partners say of its communication; None where there is no such number.
+    """What a training's partners show of its communication; None where there is no such number.
 
     Attributes:
         off_s, only_s: medians of the partners.
@@ -77,7 +77,7 @@ def exposures(items: Iterable[CaseResult]) -> Mapping[str, Exposure]:
 
 
 def paired(items: Iterable[CaseResult]) -> set[str]:
-    """Return the ids of those partners that are told of beside their training: ok, as it is."""
+    """Return the ids of those partners that are shown beside their training: ok, as it is."""
     trained = {_key(item.case) for item in items
                if item.case.kind == "training" and training_of(item.case).trains
                and item.statistics is not None}

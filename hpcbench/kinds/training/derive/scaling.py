@@ -19,7 +19,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 
 _LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
-"""What of a training says how it is laid out on its ranks, or follows from that."""
+"""Fields of a training that depend on its layout on ranks."""
 Key = tuple[object, ...]
 
 
@@ -65,8 +65,8 @@ def scaling_record(scaled: Scaling) -> ScalingRecord:
 def scaling(items: Iterable[CaseResult]) -> dict[str, Scaling]:
     """Return how each training scales, by case id; those without anything to compare are left out.
 
-    A strategy is compared with itself on the fewest ranks that are there, or with ``single`` if
-    that is more than one rank, adapters with the same adapters over ``single``. Options of the
+    A strategy is compared with itself on the fewest ranks of the run. If those are several, it is
+    compared with ``single``, and adapters with the same adapters over ``single``. Options of the
     strategy are the same; blocks may differ.
     """
     groups: dict[Key, list[CaseResult]] = defaultdict(list)

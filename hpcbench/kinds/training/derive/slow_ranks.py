@@ -14,7 +14,7 @@ from hpcbench.reduce.results import CaseResult, Phase
 CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
 """A rank is named where it stands out in so many of the steps, by so much of the other end."""
 CLEAR_PART = 0.01
-"""Of a step: what is shorter is not told of."""
+"""Share of a step: what is shorter is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
