@@ -27,17 +27,17 @@ def generate(
     """
     words = _vocabulary(vocab, model)
     dtype, beside = dtype_of(words), sidecar(path)
-    there = [str(found) for found in (path, beside) if found.exists() or found.is_symlink()]
+    there = [str(item) for item in (path, beside) if item.exists() or item.is_symlink()]
     if there and not force:
         raise FileError(f"{' and '.join(there)}: there already; --force writes over it")
     if path.is_dir():
         raise FileError(f"{path}: is a folder; name a file in it")
-    told: dict[str, Any] = {"dtype": dtype, "tokens": count, "vocab": words, "seed": seed}
+    description: dict[str, Any] = {"dtype": dtype, "tokens": count, "vocab": words, "seed": seed}
     with whole_file(path) as part:
         _write(part, count, words, dtype, seed)
-        # said before the tokens are there: without it they would be taken for nanoGPT's
-        with whole_file(beside) as told_part:
-            told_part.write_text(json.dumps(told) + "\n", encoding="utf-8")
+        # written before the tokens are there: without it they would be taken for nanoGPT's
+        with whole_file(beside) as description_part:
+            description_part.write_text(json.dumps(description) + "\n", encoding="utf-8")
     size = count * np.dtype(DTYPES[dtype]).itemsize
     return f"{path}: {count:,} tokens of a vocabulary of {words:,}, {dtype}, {size / 1e6:,.1f} MB"
 

@@ -2,8 +2,8 @@
 
 Known as a secret is the value of a variable whose name says so, the user and password of a URL,
 what follows a name that says so (``token=``, ``password:``, ``--secret``), and a bearer token. What
-looks like none of these cannot be told from any other text, so variables are besides recorded by
-an allow-list only.
+looks like none of these is like any other text. So variables are also recorded by an allow-list
+only.
 """
 
 from __future__ import annotations
@@ -83,18 +83,18 @@ def _masked(text: str, secrets: list[str]) -> str:
 
 def _without_cut(text: str, secret: str) -> str:
     """Mask the part of a secret that is left where a text was cut off in the middle of it."""
-    for at in _places(text, secret[:_MIN_CUT]):
+    for at in _positions(text, secret[:_MIN_CUT]):
         if secret.startswith(text[at:]):
             text = text[:at] + MASK
             break
-    for at in reversed(list(_places(text, secret[-_MIN_CUT:]))):
+    for at in reversed(list(_positions(text, secret[-_MIN_CUT:]))):
         if secret.endswith(text[:at + _MIN_CUT]):
             return MASK + text[at + _MIN_CUT:]
     return text
 
 
-def _places(text: str, part: str) -> Iterator[int]:
-    """Yield where ``part`` stands in the text, if it is long enough to be told from other words."""
+def _positions(text: str, part: str) -> Iterator[int]:
+    """Yield where ``part`` stands in the text, if it is long enough to be no other word."""
     at = text.find(part) if len(part) == _MIN_CUT else -1
     while at >= 0:
         yield at
@@ -103,9 +103,9 @@ def _places(text: str, part: str) -> Iterator[int]:
 
 def _secrets_of(environ: Mapping[str, str]) -> list[str]:
     """Return every form in which a secret of the environment can appear, longest first."""
-    found = {form for name, value in environ.items() if holds_secret(name, value)
+    secrets = {form for name, value in environ.items() if holds_secret(name, value)
              for form in _forms(value)}
-    return sorted(found, key=len, reverse=True)
+    return sorted(secrets, key=len, reverse=True)
 
 
 def _forms(value: str) -> Iterator[str]:

@@ -65,7 +65,7 @@ def memory_policy(files: KernelFiles) -> str | None:
 def cgroup(files: KernelFiles) -> dict[str, Any]:
     """Return the cgroup's limits: ``cpus`` (may be a fraction) and ``memory_bytes``.
 
-    The tightest of the group and its parents; "unlimited" if all say so, None if none says a word.
+    The tightest of the group and its parents; "unlimited" if all say so, None if none has a limit.
     """
     lines = [line.split(":", 2) for line in (files.text("proc/self/cgroup") or "").splitlines()]
     paths = {name: line[2] for line in lines if len(line) == 3 for name in line[1].split(",")}
@@ -121,10 +121,10 @@ def _size(line: str | None) -> float | None:
 
 
 def _tightest(limits: list[float | None]) -> float | int | str | None:
-    told = [limit for limit in limits if limit is not None]
-    if not told:
+    known = [limit for limit in limits if limit is not None]
+    if not known:
         return None
-    tightest = min(told)
+    tightest = min(known)
     if tightest == float("inf"):
         return "unlimited"
     return int(tightest) if tightest == int(tightest) else tightest

@@ -1,4 +1,4 @@
-"""Lines through what ping-pongs say about two clocks.
+"""Lines through the offsets of two clocks that ping-pongs measure.
 
 The limits are SKaMPI's (smallest and largest difference over some ping-pongs), the line is Theil
 and Sen's: one probe that was held up, or a third of them, must not bend it.
@@ -29,7 +29,7 @@ class OffsetInterval:
 
 
 def offset_interval(trips: Sequence[tuple[int, int, int]]) -> OffsetInterval:
-    """Return what some ping-pongs in a row say about the offset, at the middle of their time.
+    """Return the offset that some ping-pongs in a row allow, at the middle of their time.
 
     A trip is (local time sent, other clock's answer, local time received), all in ns. The answer
     was stamped between the two, so each trip gives limits; drift in the meantime widens them.
@@ -111,16 +111,16 @@ def _limits(at: Floats, low: Floats, high: Floats, slope_error: float) -> tuple[
     return max(abs(upper), abs(lower)), min(slope_error, max(abs(steepest), abs(shallowest)))
 
 
-def check_model(model: ClockModel, found: OffsetInterval) -> tuple[ClockModel, ClockCheck]:
-    """Return the check that ``found``, measured against rank 0, is; and the model, better bounded.
+def check_model(model: ClockModel, measured: OffsetInterval) -> tuple[ClockModel, ClockCheck]:
+    """Return the model, better bounded, and how it was checked by ``measured`` against rank 0.
 
-    What was found limits the error directly, while the model's bound is a sum over its parents.
+    A measured offset limits the error directly; the model's bound is a sum over its parents.
     """
-    offset_ns = model.offset_at(found.local_ns)
-    error_ns = abs((found.low_ns - offset_ns) + (found.high_ns - offset_ns)) / 2
-    check = ClockCheck(found.local_ns, error_ns, (found.high_ns - found.low_ns) / 2)
-    if error_ns > check.bound_ns + model.bound_at(found.local_ns):
+    offset_ns = model.offset_at(measured.local_ns)
+    error_ns = abs((measured.low_ns - offset_ns) + (measured.high_ns - offset_ns)) / 2
+    check = ClockCheck(measured.local_ns, error_ns, (measured.high_ns - measured.low_ns) / 2)
+    if error_ns > check.bound_ns + model.bound_at(measured.local_ns):
         return model, check
-    since_ns = abs(found.local_ns - model.t_ref_ns)
+    since_ns = abs(measured.local_ns - model.t_ref_ns)
     direct_ns = error_ns + check.bound_ns + model.slope_bound * since_ns
     return replace(model, bound_ns=min(model.bound_ns, direct_ns)), check

@@ -19,7 +19,7 @@ def clock_identity(proc: Path = Path("/proc")) -> str:
     namespace, offsets = proc / "self/ns/time", proc / "self/timens_offsets"
     if not namespace.exists():  # Linux before 5.6
         return boot_id.read_text().strip()
-    found = namespace.stat()
+    status = namespace.stat()
     offset = [line.split()[1:] for line in offsets.read_text().splitlines()
               if line.startswith("monotonic")]
-    return f"{boot_id.read_text().strip()}/{found.st_dev}:{found.st_ino}/{':'.join(*offset)}"
+    return f"{boot_id.read_text().strip()}/{status.st_dev}:{status.st_ino}/{':'.join(*offset)}"

@@ -1,6 +1,6 @@
 """What a rank ran with: machine, allocation, network, and an allow-list of variables.
 
-Every topic is nested plain JSON; what the system does not tell is None, and a topic that cannot be
+Every topic is nested plain JSON; what the system does not show is None, and a topic that cannot be
 read says why. Nothing outside the allow-list of variables is ever recorded, and no secret
 (`hpcbench.masking`).
 """
@@ -84,14 +84,14 @@ def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any
         "python": _python,
         "libraries": lambda: {"supervisor": loaded_libraries(files)},
     }
-    told = {name: _or_reason(read) for name, read in topics.items()}
+    recorded = {name: _or_reason(read) for name, read in topics.items()}
     return {
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "memory_bytes": psutil.virtual_memory().total,
         "clock": "CLOCK_MONOTONIC",
         "clock_resolution_ns": clock_resolution_ns(),
         "variables": recorded_variables(environ),
-        **masked_json(told, environ),
+        **masked_json(recorded, environ),
     }
 
 

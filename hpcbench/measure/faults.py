@@ -57,7 +57,7 @@ def after_call(
 def strays(
     faults: Sequence[Fault], other: Callable[[], Stray],
 ) -> dict[int, Stray]:
-    """Return what to call instead of the workload, by iteration; ``other`` is asked if needed."""
+    """Return what to call instead of the workload, by iteration; ``other`` is called if needed."""
     when = [fault.iteration for fault in faults if fault.kind == "desync"]
     return dict.fromkeys(when, other()) if when else {}
 

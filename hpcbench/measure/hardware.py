@@ -1,4 +1,4 @@
-"""The ``hardware`` section of a run: what the config says, else what the machine tells, else null.
+"""The ``hardware`` section of a run: what the config says, else what was detected, else null.
 
 Nothing here is guessed: peaks, interconnects and prices that nobody gave stay null.
 """
@@ -17,12 +17,12 @@ def described_hardware(
     The number of CPU devices of a node is 1: all its cores and its whole memory.
     """
     cuda = facts["cuda"]
-    told: dict[str, Any] = {
+    detected: dict[str, Any] = {
         "device_type": "cpu", "num_devices": 1, "memory_per_device_gb": total_memory_bytes / 1e9}
     if cuda["available"]:
-        told = {"device_type": "cuda", "num_devices": len(cuda["names"]),
-                "memory_per_device_gb": min(cuda["memory_bytes"]) / 1e9}
-    if configured.get("device_type") not in (None, told["device_type"]):
-        told = {}  # what the machine tells is about another device
-    return {name: told.get(name) if value is None else value
+        detected = {"device_type": "cuda", "num_devices": len(cuda["names"]),
+                    "memory_per_device_gb": min(cuda["memory_bytes"]) / 1e9}
+    if configured.get("device_type") not in (None, detected["device_type"]):
+        detected = {}  # what was detected is another device
+    return {name: detected.get(name) if value is None else value
             for name, value in configured.items()}

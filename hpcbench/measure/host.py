@@ -143,7 +143,7 @@ def _container(files: KernelFiles, environ: Mapping[str, str]) -> str | None:
 
 
 def _time_offsets(files: KernelFiles) -> dict[str, str] | None:
-    """Return what a time namespace adds to the clocks, in s and ns, or None if not told."""
+    """Return what a time namespace adds to the clocks, in s and ns, or None if unknown."""
     lines = [line.split() for line in (files.text("proc/self/timens_offsets") or "").splitlines()]
     return {line[0]: f"{line[1]} {line[2]}" for line in lines if len(line) == 3} or None
 
@@ -167,8 +167,8 @@ def _threads_per_core(files: KernelFiles, own: Sequence[int]) -> int | None:
 
 
 def _distinct(files: KernelFiles, cpus: Sequence[int], name: str) -> list[str] | None:
-    found = {files.line(f"sys/devices/system/cpu/cpu{number}/{name}") for number in cpus}
-    return sorted(item for item in found if item) or None
+    values = {files.line(f"sys/devices/system/cpu/cpu{number}/{name}") for number in cpus}
+    return sorted(item for item in values if item) or None
 
 
 def _turbo(files: KernelFiles) -> bool | None:
@@ -210,13 +210,13 @@ def _numa_node(files: KernelFiles, name: str) -> dict[str, Any]:
 
 
 def _pressure(files: KernelFiles, name: str) -> float | None:
-    found = re.match(r"some avg10=([0-9.]+)", files.text(f"proc/pressure/{name}") or "")
-    return float(found[1]) if found else None
+    match = re.match(r"some avg10=([0-9.]+)", files.text(f"proc/pressure/{name}") or "")
+    return float(match[1]) if match else None
 
 
 def _kib(text: str | None) -> int | None:
-    found = re.fullmatch(r"(\d+)( kB)?", text or "")
-    return int(found[1]) * 1024 if found else None
+    match = re.fullmatch(r"(\d+)( kB)?", text or "")
+    return int(match[1]) * 1024 if match else None
 
 
 def _whole(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Reading what the kernel tells in /proc and /sys: every value, or None if it is not told."""
+"""Reading values that the kernel shows in /proc and /sys; None where it does not show one."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class KernelFiles:
     def choice(self, path: str) -> str | None:
         """Return the chosen word of ``always [madvise] never``."""
         line = self.line(path)
-        found = re.search(r"\[([^\]]*)\]", line) if line else None
-        return found[1] if found else line
+        match = re.search(r"\[([^\]]*)\]", line) if line else None
+        return match[1] if match else line
 
     def fields(self, path: str) -> dict[str, str]:
         """Return the lines ``name: value`` or ``name=value`` of a file; empty if there is none."""
@@ -53,7 +53,7 @@ class KernelFiles:
             return []
 
     def exists(self, path: str) -> bool:
-        """Return whether there is such a file, as far as can be told."""
+        """Return whether there is such a file, as far as can be read."""
         try:
             return (self.root / path).exists()
         except (OSError, ValueError):

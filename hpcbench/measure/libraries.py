@@ -1,6 +1,6 @@
 """Which shared libraries a process has loaded that decide what is measured, and which build.
 
-A build is told by the build id that the linker wrote into the file. Where there is none, as in the
+The build id that the linker wrote into a file identifies its build. Where there is none, as in
 MPI wheels, a hash of size, beginning and end stands in: it holds the ELF header and the table of
 sections, whose offsets hardly two builds share. Hashing whole files would read 0.4 GB of torch.
 """
@@ -35,13 +35,13 @@ def loaded_libraries(files: KernelFiles | None = None) -> dict[str, dict[str, An
     ``id`` is ``build-id:`` or ``sample:`` and a hexadecimal number, None if the file is not there
     to be read any more. A second file of one name is called ``name (2)``.
     """
-    found: dict[str, dict[str, Any]] = {}
+    libraries: dict[str, dict[str, Any]] = {}
     for path in mapped_files(files):
         if ".so" in path.name and _NAMES.fullmatch(path.name):
-            same = sum(name.partition(" (")[0] == path.name for name in found)
+            same = sum(name.partition(" (")[0] == path.name for name in libraries)
             name = f"{path.name} ({same + 1})" if same else path.name
-            found[name] = {"path": str(path), **_identity(path)}
-    return found
+            libraries[name] = {"path": str(path), **_identity(path)}
+    return libraries
 
 
 def mapped_files(files: KernelFiles | None = None) -> list[Path]:
@@ -76,21 +76,21 @@ def build_id(stream: BinaryIO) -> str | None:
     for number in range(min(count, _MOST_HEADERS)):
         stream.seek(offset + number * entry_size)
         kind, _, at, _, _, size, _, align = struct.unpack("<IIQQQQQQ", stream.read(56))
-        if kind == _PT_NOTE and (found := _note(stream, at, size, align)):
-            return found
+        if kind == _PT_NOTE and (note := _note(stream, at, size, align)):
+            return note
     return None
 
 
 def _note(stream: BinaryIO, at: int, size: int, align: int) -> str | None:
     """Look for the build id in one segment of notes: sizes and type, then a name and a value."""
     stream.seek(at)
-    data, place, step = stream.read(min(size, _MOST_NOTE_BYTES)), 0, 8 if align == 8 else 4
-    while place + 12 <= len(data):
-        name_size, value_size, kind = struct.unpack_from("<III", data, place)
-        value_at = -(-(place + 12 + name_size) // step) * step
-        if kind == _NT_GNU_BUILD_ID and data[place + 12:place + 16] == b"GNU\0" and value_size:
+    data, offset, step = stream.read(min(size, _MOST_NOTE_BYTES)), 0, 8 if align == 8 else 4
+    while offset + 12 <= len(data):
+        name_size, value_size, kind = struct.unpack_from("<III", data, offset)
+        value_at = -(-(offset + 12 + name_size) // step) * step
+        if kind == _NT_GNU_BUILD_ID and data[offset + 12:offset + 16] == b"GNU\0" and value_size:
             return f"build-id:{data[value_at:value_at + value_size].hex()}"
-        place = -(-(value_at + value_size) // step) * step
+        offset = -(-(value_at + value_size) // step) * step
     return None
 
 

@@ -1,6 +1,6 @@
-"""What NCCL and UCC say of how they carry a case out: algorithm, protocol, channels, transport.
+"""How NCCL and UCC carry a case out, by their logs: algorithm, protocol, channels, transport.
 
-They say it in their log only, and only when asked:
+They log it on request only:
 
 - NCCL with ``NCCL_DEBUG=INFO``: channels and transports when a communicator is made and connected;
   with ``NCCL_DEBUG_SUBSYS=INIT,TUNING`` besides, on rank 0 of the communicator, algorithm and
@@ -10,7 +10,7 @@ They say it in their log only, and only when asked:
   with ``UCX_LOG_LEVEL=info``: the transports of each connection (src/ucp/core/ucp_worker.c).
 
 What is printed for every call costs time in every call: such a case measures its own logging.
-gloo and MPI say nothing. What goes to a file of its own (``NCCL_DEBUG_FILE``) is not read.
+gloo and MPI log nothing. What goes to a file of its own (``NCCL_DEBUG_FILE``) is not read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from hpcbench.trace.library_choices import LibraryChoices, different
 
 _LONGEST_LINE = 4096
-"""Longer ones are nothing that a library says of itself (NCCL's and UCS's have up to 1024)."""
+"""Longer ones are nothing that a library logs of itself (NCCL's and UCS's have up to 1024)."""
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 """NCCL's numbers (src/include/nccl_common.h and device.h), named as it names them since 2.24."""
@@ -40,32 +40,32 @@ _UCX = re.compile(
 
 
 def read_choices(case_text: str, earlier: LibraryChoices | None = None) -> LibraryChoices:
-    """Return what a worker printed of one case says.
+    """Return the choices that a worker's output for one case shows.
 
-    ``case_text`` is its output since the case began, ``earlier`` what the cases before it said on
+    ``case_text`` is its output since the case began, ``earlier`` that of the cases before it on
     the same process group: connections are made once, by the first case that needs them.
     """
     earlier = earlier or LibraryChoices()
-    said = "\n".join(line for line in case_text.split("\n") if len(line) <= _LONGEST_LINE)
-    called = list(_calls(said))
+    log = "\n".join(line for line in case_text.split("\n") if len(line) <= _LONGEST_LINE)
+    called = list(_calls(log))
     used = different(call.channels for call in called)
     return LibraryChoices(
         algorithm=different(call.algorithm for call in called),
         protocol=different(call.protocol for call in called),
-        channels=used or _made(said) or tuple(
+        channels=used or _made(log) or tuple(
             text for text in earlier.channels if text.startswith("up to")),
-        transport=different([earlier.transport, _transports(said)]))
+        transport=different([earlier.transport, _transports(log)]))
 
 
 def _calls(text: str) -> Iterator[LibraryChoices]:
-    for found in _CALL.finditer(text):
-        channels = (str(int(found["high"]) - int(found["low"]) + 1),) if found["high"] else ()
-        yield LibraryChoices((_name(found["algorithm"], _ALGORITHMS),),
-                             (_name(found["protocol"], _PROTOCOLS),), channels)
-    for found in _OTHER_CALL.finditer(text):
-        kernel = f" {found['kernel']}" if found["kernel"] else ""
-        yield LibraryChoices((found["kind"] + kernel,),
-                             channels=(found["channels"],) if found["channels"] else ())
+    for call in _CALL.finditer(text):
+        channels = (str(int(call["high"]) - int(call["low"]) + 1),) if call["high"] else ()
+        yield LibraryChoices((_name(call["algorithm"], _ALGORITHMS),),
+                             (_name(call["protocol"], _PROTOCOLS),), channels)
+    for call in _OTHER_CALL.finditer(text):
+        kernel = f" {call['kernel']}" if call["kernel"] else ""
+        yield LibraryChoices((call["kind"] + kernel,),
+                             channels=(call["channels"],) if call["channels"] else ())
 
 
 def _name(word: str, names: tuple[str, ...]) -> str:
@@ -76,8 +76,8 @@ def _name(word: str, names: tuple[str, ...]) -> str:
 
 def _made(text: str) -> tuple[str, ...]:
     """Return how many channels the communicator that was made last has."""
-    found = [match[1] or match[2] for match in _MADE.finditer(text)]
-    return (f"up to {int(found[-1])}",) if found else ()
+    matches = [match[1] or match[2] for match in _MADE.finditer(text)]
+    return (f"up to {int(matches[-1])}",) if matches else ()
 
 
 def _transports(text: str) -> tuple[str, ...]:
@@ -88,10 +88,10 @@ def _transports(text: str) -> tuple[str, ...]:
     return different([*nccl, *ucc, *ucx])
 
 
-def _kind(said: str) -> str:
-    said = said.partition(" comm 0x")[0]  # RCCL names the communicator
-    if network := _NETWORK.fullmatch(said):
+def _kind(transport: str) -> str:
+    transport = transport.partition(" comm 0x")[0]  # RCCL names the communicator
+    if network := _NETWORK.fullmatch(transport):
         return network[1] + network[2]
-    if said.startswith("P2P/indirect"):
+    if transport.startswith("P2P/indirect"):
         return "P2P/indirect"
-    return "SHM" if said == "direct shared memory" else said
+    return "SHM" if transport == "direct shared memory" else transport

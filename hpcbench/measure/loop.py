@@ -68,7 +68,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What lines the ranks up, ends the case, tells the time, and what fault tests do when.
+    """What lines the ranks up, ends the case, reads the time, and what fault tests do when.
 
     ``finish`` is a barrier of the control group. ``strays`` are called instead of the workload,
     in these rows.

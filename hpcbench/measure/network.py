@@ -12,7 +12,7 @@ _LOOPBACK_TYPE = 772  # ARPHRD_LOOPBACK, include/uapi/linux/if_arp.h
 
 
 def network(files: KernelFiles) -> dict[str, Any]:
-    """Return interfaces that are up (or cannot say), InfiniBand ports and socket limits.
+    """Return interfaces that are up (or of unknown state), InfiniBand ports and socket limits.
 
     Keys: ``interfaces`` {name: {speed_mbit, mtu, driver, state, loopback}}, ``not_described`` (how
     many more there are), ``infiniband`` {device/port: {state, rate, link_layer, firmware}}.
@@ -38,7 +38,7 @@ def _is_hardware(files: KernelFiles, name: str) -> bool:
 
 
 def _interface(files: KernelFiles, name: str) -> dict[str, Any]:
-    """Return one interface; the kernel tells -1 or nothing where there is no speed."""
+    """Return one interface; the kernel shows -1 or nothing where there is no speed."""
     folder = f"sys/class/net/{name}"
     speed = files.number(f"{folder}/speed")
     return {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ def measure_noise(seconds: float = 0.5) -> dict[str, Any]:
 
     Takes ``seconds`` in all, three quarters of them looking for detours.
     """
-    return {"detours": look_for_detours(0.75 * seconds).to_json(),
-            "fixed_work": repeat_fixed_work(0.25 * seconds).to_json()}
+    return {"detours": asdict(look_for_detours(0.75 * seconds)),
+            "fixed_work": asdict(repeat_fixed_work(0.25 * seconds))}
 
 
 def look_for_detours(seconds: float = 0.5, now_ns: Clock = time.perf_counter_ns) -> Noise:

@@ -18,7 +18,7 @@ from hpcbench.measure.control import Control, Integers
 from hpcbench.trace.schema import Flag
 
 LATE_NS = 10_000
-"""A start so much behind the agreed time is flagged: nothing shorter than this is told apart from
+"""A start so much behind the agreed time is flagged: nothing shorter can be distinguished from
 how long a rank takes to notice that the time has come."""
 MOST_SLACK_NS = 20_000_000
 _MOST_AT_FIRST_NS = 2_000_000
@@ -58,9 +58,9 @@ def after_barrier(control: Control) -> Start:
 class AgreedStart:
     """The start of mode ``isolated``: one exchange fixes a time, then each waits for it alone.
 
-    The time lies ``slack_ns`` behind the moment at which the last rank was ready. If of every 8
-    times more than one had passed on some rank before it knew of it, the slack becomes half as
-    long again, if none had, shorter: all ranks see the same and so keep the same slack. A rank
+    The time lies ``slack_ns`` behind the moment at which the last rank was ready. Of
+    every 8 times, some may have passed on a rank before it knew of them. If more than one had, the
+    slack becomes half as long again; if none had, shorter. All ranks keep the same slack. A rank
     that oversleeps is late for another reason: it sleeps less and spins longer from then on.
     """
 

@@ -73,8 +73,8 @@ class EnoughSamples:
         new = self._progress.span(rows - (count - self._seen), rows)
         self._times.append(self._fold(new, self._control))
         self._seen = count
-        said = self._decision(count) if self._decides else [0, 0]
-        code, self._next = self._control.maximum(np.array(said, dtype=np.int64)).tolist()
+        decision = self._decision(count) if self._decides else [0, 0]
+        code, self._next = self._control.maximum(np.array(decision, dtype=np.int64)).tolist()
         return STOP_REASONS[code - 1] if code else ""
 
     def _out_of_time(self) -> str:

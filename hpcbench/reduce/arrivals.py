@@ -1,6 +1,6 @@
 """Which rank is late where gradients are exchanged.
 
-How long a rank is in the exchange does not tell: all leave it together. When it came does.
+The time in the exchange does not show it, because all ranks leave together. The arrival does.
 """
 
 from __future__ import annotations

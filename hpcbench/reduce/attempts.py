@@ -18,7 +18,7 @@ from hpcbench.units import rank_list
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What each attempt left, in order, the newest last; and what was found of all of them."""
+    """The traces of each attempt in order, the newest last, and the findings about all of them."""
 
     intakes: tuple[Intake, ...]
     findings: tuple[Finding, ...]
@@ -58,13 +58,13 @@ def choose_attempts(
             sources, plan, allow_mixed=allow_mixed, accepted=accepted, run_id=_run_id(intakes),
             resumed=number + 1 < len(opened)))
     unreadable = [finding for _, findings in opened for finding in findings]
-    found = [finding for intake in intakes for finding in intake.findings]
-    return Attempts(tuple(intakes), (*unreadable, *found, *_resumptions(intakes)))
+    findings = [finding for intake in intakes for finding in intake.findings]
+    return Attempts(tuple(intakes), (*unreadable, *findings, *_resumptions(intakes)))
 
 
 def _run_id(intakes: Sequence[Intake]) -> str | None:
-    found = [source.header.run_id for intake in intakes for source in intake.sources.values()]
-    return majority(found) if found else None
+    run_ids = [source.header.run_id for intake in intakes for source in intake.sources.values()]
+    return majority(run_ids) if run_ids else None
 
 
 def _accepted_plans(opened: Opened) -> frozenset[str]:
@@ -80,12 +80,13 @@ def _resumptions(intakes: Sequence[Intake]) -> Iterator[Finding]:
         first = later.sources.get(0)
         notes = [] if first is None else [
             note.data for note in first.notes if note.kind == RESUMED_NOTE]
-        told = notes[0] if notes else {}
-        left = f", {told['left']} of {told['planned']} runs of cases were left" if told else ""
+        resumption = notes[0] if notes else {}
+        left = (f", {resumption['left']} of {resumption['planned']} runs of cases were left"
+                if resumption else "")
         yield Finding("HB150", "note", f"attempt {number} {how_ended(earlier.sources)}{left}; "
                       f"attempt {number + 1} went on: cases of different attempts are compared "
                       "across a change of processes, maybe of machines")
-        for change in told.get("changes", ()):
+        for change in resumption.get("changes", ()):
             yield Finding("HB151", "note", f"resumed with --force in spite of a change: {change}: "
                           "attempts may differ because of it; run it afresh for a comparison")
 

@@ -1,4 +1,4 @@
-"""Whether a case was carried by what it asked for, as far as the libraries say so in their logs."""
+"""Whether a case used the backend it requested, as far as the logs of the libraries show."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hpcbench.trace.schema import Header
 _ACTIVE = "ACTIVE"
 
 
-def other_than_asked(
+def other_backend(
     backend: str, choices: Mapping[str, str], headers: Sequence[Header],
 ) -> str | None:
-    """Return what carried the case instead of its backend, None if nothing says that.
+    """Return what carried the case instead of its backend; None if no log shows any.
 
     ``choices`` is `trace.library_choices.LibraryChoices.to_json`.
     """
@@ -32,12 +32,12 @@ def other_than_asked(
 
 
 def backend_findings(
-    told: Iterable[tuple[Case, Mapping[str, str]]], headers: Sequence[Header],
+    choices_by_case: Iterable[tuple[Case, Mapping[str, str]]], headers: Sequence[Header],
 ) -> Iterator[Finding]:
-    """Yield one note (HB131) for each way in which cases were not carried as they asked."""
+    """Yield one note (HB131) for each way in which cases did not use the requested backend."""
     labels: dict[str, list[str]] = {}
-    for case, choices in told:
-        if text := other_than_asked(case.backend, choices, headers):
+    for case, choices in choices_by_case:
+        if text := other_backend(case.backend, choices, headers):
             labels.setdefault(text, []).append(case.label)
     for text, cases in labels.items():
         yield Finding("HB131", "note", f"{text} ({len(cases)} case{'s' if len(cases) > 1 else ''}, "

@@ -30,8 +30,8 @@ class _Run(NamedTuple):
     durations_ns: tuple[int, ...]
 
 
-class _Place(NamedTuple):
-    """The ``number``-th run in a pass of a launch."""
+class _RunIndex(NamedTuple):
+    """Which run it is: the ``number``-th in a pass of a launch."""
 
     launch: int
     pass_index: int
@@ -44,28 +44,29 @@ def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | N
     ``sources`` maps rank to trace. A run that some rank of the world did not record, or that was
     not ok, has no time. Raises UnreadableTrace for notes of another kind of canary.
     """
-    found: dict[_Place, dict[int, _Run]] = defaultdict(dict)
+    runs_by_index: dict[_RunIndex, dict[int, _Run]] = defaultdict(dict)
     for rank, source in sources.items():
         with expected_content(source.path):
-            for place, run in _noted(source):
-                found[place][rank] = run
-    if not found:
+            for index, run in _noted(source):
+                runs_by_index[index][rank] = run
+    if not runs_by_index:
         return None
-    whole = {place: runs for place, runs in sorted(found.items()) if _is_ok(runs, world_size)}
+    whole = {index: runs for index, runs in sorted(runs_by_index.items())
+             if _is_ok(runs, world_size)}
     series = [*_series(whole)]
     drift = series[-1].median_s / series[0].median_s - 1 if len(series) > 1 else None
     canary = planned_canary(world_size)
     return Canary(canary.label if canary else CANARY_ID, tuple(series),
-                  len(found) - len(series), drift,
+                  len(runs_by_index) - len(series), drift,
                   ("drifting",) if drift is not None and _drifted(series, drift) else ())
 
 
-def _noted(source: TraceSource) -> Iterator[tuple[_Place, _Run]]:
+def _noted(source: TraceSource) -> Iterator[tuple[_RunIndex, _Run]]:
     counts: Counter[tuple[int, int]] = Counter()
     for data in (note.data for note in source.notes if note.kind == CANARY_NOTE):
         turn = int(data["launch"]), int(data["pass_index"])
         durations_ns = tuple(map(int, data["durations_ns"])) if data["status"] == "ok" else ()
-        yield _Place(*turn, counts[turn]), _Run(int(data["at_ns"]), durations_ns)
+        yield _RunIndex(*turn, counts[turn]), _Run(int(data["at_ns"]), durations_ns)
         counts[turn] += 1
 
 
@@ -76,14 +77,14 @@ def _is_ok(runs: Mapping[int, _Run], world_size: int) -> bool:
             and all(min(run.durations_ns, default=0) > 0 for run in runs.values()))
 
 
-def _series(found: Mapping[_Place, Mapping[int, _Run]]) -> Iterator[CanaryRun]:
+def _series(runs_by_index: Mapping[_RunIndex, Mapping[int, _Run]]) -> Iterator[CanaryRun]:
     first_ns = None
-    for place, runs in found.items():
+    for index, runs in runs_by_index.items():
         at_ns = runs[min(runs)].at_ns
         first_ns = at_ns if first_ns is None else first_ns
         durations_ns = np.array([run.durations_ns for run in runs.values()], dtype=np.int64)
         times = summarise(durations_ns.max(axis=0) / 1e9)
-        yield CanaryRun(place.launch, place.pass_index, (at_ns - first_ns) / 1e9, times.n,
+        yield CanaryRun(index.launch, index.pass_index, (at_ns - first_ns) / 1e9, times.n,
                         times.median_s, times.ci_low_s, times.ci_high_s)
 
 

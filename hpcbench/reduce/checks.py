@@ -48,11 +48,11 @@ def check_records(
 
 def _parameters(case: Case, records: Pass) -> Iterator[Problem]:
     """HB115: the ranks ran the same thing, and the thing that was planned."""
-    for name, found in (("mode", {rank: record.mode for rank, record in records.items()}),
+    for name, values in (("mode", {rank: record.mode for rank, record in records.items()}),
                         ("device", {rank: record.device.partition(":")[0]
                                     for rank, record in records.items()})):
-        planned = case.mode if name == "mode" else next(iter(found.values()))
-        others = {rank: value for rank, value in found.items() if value != planned}
+        planned = case.mode if name == "mode" else next(iter(values.values()))
+        others = {rank: value for rank, value in values.items() if value != planned}
         if others:
             yield Problem("HB115", f"{name} is {_by_value(others)}, expected {planned}: the ranks "
                           f"did not run the same case; {AGAIN}")
@@ -81,8 +81,8 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
     different = np.any(kinds != _planned_kinds(case, timed), axis=1) | (timed > case.iterations)
     if different.any():
         row = int(np.argmax(different))
-        found = int(np.sum(kinds[row] & Flag.WARMUP != 0)), int(np.sum(kinds[row] == 0))
-        yield Problem("HB116", f"rank {samples.ranks[row]}: {found[0]} warm-ups and {found[1]} "
+        numbers = int(np.sum(kinds[row] & Flag.WARMUP != 0)), int(np.sum(kinds[row] == 0))
+        yield Problem("HB116", f"rank {samples.ranks[row]}: {numbers[0]} warm-ups and {numbers[1]} "
                       f"timed iterations of {kinds.shape[1]}, planned are "
                       f"{case.warmup + single} warm-ups, which come first, and {_planned(case)} "
                       f"timed ones; {AGAIN}")
@@ -104,11 +104,11 @@ def _stop_reasons(case: Case, records: Pass) -> Iterator[Problem]:
 
     A rank that decided for itself took part in other calls than the rest, however the rows add up.
     """
-    found = {rank: record.stop_reason for rank, record in records.items()}
-    reasons = set(found.values())
+    by_rank = {rank: record.stop_reason for rank, record in records.items()}
+    reasons = set(by_rank.values())
     if len(reasons) > 1:
-        yield Problem("HB133", f"the ranks stopped for different reasons: {_by_value(found)}: they "
-                      f"did not follow one decision; {AGAIN}")
+        yield Problem("HB133", "the ranks stopped for different reasons: "
+                      f"{_by_value(by_rank)}: they did not follow one decision; {AGAIN}")
         return
     (reason,) = reasons
     if reason and (reason not in STOP_REASONS or (reason == "fixed") != case.is_fixed):

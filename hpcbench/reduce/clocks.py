@@ -37,12 +37,12 @@ class GlobalStamps:
 
 @dataclass(frozen=True, slots=True)
 class ClockHistory:
-    """What was found out about one clock.
+    """What is known about one clock.
 
     Attributes:
         ranks: those that read it, of those that recorded a synchronisation.
         models: in order of time, at most one for each.
-        errors_ns: what the checks found, of all ``ranks``.
+        errors_ns: as the checks measured them, of all ``ranks``.
         refuting_ns: those of them that neither their own nor the model's bound allows.
     """
 
@@ -58,7 +58,7 @@ class ClockHistory:
 
     @property
     def excess_ns(self) -> float:
-        """Return an error that was found in spite of the bounds; no limit for a stepped clock."""
+        """Return a measured error beyond the bounds; no limit for a stepped clock."""
         return np.inf if abs(self.steepest) > MAX_DRIFT else max(self.refuting_ns, default=0.0)
 
 
@@ -68,7 +68,7 @@ class RankClocks:
 
     Attributes:
         ids: rank -> the number of the clock that it reads.
-        known: number -> what was found out about the clock; nothing is known of the others.
+        known: number -> what is known about the clock; nothing is known of the others.
         silent: ranks that should have recorded a synchronisation and did not.
     """
 
@@ -129,26 +129,26 @@ def rank_clocks(sources: Iterable[TraceSource]) -> RankClocks:
     for source in sources:
         rank = source.header.rank
         with expected_content(source.path):
-            found = sync_records(source)
-        keys[rank] = found[-1].identity if found else source.header.node
-        if found:
-            synced[keys[rank]][rank] = found
+            syncs = sync_records(source)
+        keys[rank] = syncs[-1].identity if syncs else source.header.node
+        if syncs:
+            synced[keys[rank]][rank] = syncs
         elif source.header.schema_version >= _FIRST_WITH_CLOCKS:
             silent.add(rank)
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys.values()))}
     return RankClocks({rank: numbers[key] for rank, key in keys.items()},
-                      {numbers[key]: _history(found) for key, found in synced.items()},
+                      {numbers[key]: _history(syncs) for key, syncs in synced.items()},
                       frozenset(silent))
 
 
-def _history(found: Mapping[int, Sequence[SyncRecord]]) -> ClockHistory:
+def _history(by_rank: Mapping[int, Sequence[SyncRecord]]) -> ClockHistory:
     """Put together what the ranks that read one clock recorded; as a rule they have the same."""
-    every = [record for records in found.values() for record in records]
+    every = [record for records in by_rank.values() for record in records]
     by_time = {record.model.t_ref_ns: record.model for record in every}
     checks = {(record.model, record.check) for record in every if record.check}
     refuting = [check.error_ns for model, check in checks
                 if check.error_ns > check.bound_ns + model.bound_at(check.local_ns)]
-    return ClockHistory(tuple(found), tuple(by_time[t_ref_ns] for t_ref_ns in sorted(by_time)),
+    return ClockHistory(tuple(by_rank), tuple(by_time[t_ref_ns] for t_ref_ns in sorted(by_time)),
                         tuple(sorted(check.error_ns for _, check in checks)),
                         tuple(sorted(refuting)))
 

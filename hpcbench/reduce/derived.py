@@ -2,8 +2,8 @@
 
 Definitions (docs/method.md), after ReproMPI (Hunold and Carpen-Amarie, TPDS 2016): s_rk and e_rk
 are start and end of sample k on rank r. Times are int64 ns of shape (sample,) unless said
-otherwise. Where ``groups`` equal groups of consecutive ranks run the collective at once, what
-happens within a group is told of the group for which it takes longest.
+otherwise. ``groups`` equal groups of consecutive ranks may run the collective at once. Then a time
+within a group is that of the group for which it is longest.
 """
 
 from __future__ import annotations
@@ -86,43 +86,37 @@ def edges(stamps: GlobalStamps, groups: int = 1, *, each: bool = False) -> Edges
 
 def joined(parts: Sequence[Edges | None]) -> Edges | None:
     """Return the samples of several passes one after another; None if those of one are None."""
-    found = [part for part in parts if part is not None]
-    if len(found) < len(parts) or not found:
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or not known:
         return None
 
     def whole(name: str) -> Times:
-        return np.concatenate([getattr(part, name) for part in found], axis=1)
+        return np.concatenate([getattr(part, name) for part in known], axis=1)
 
     return Edges(whole("first_start_ns"), whole("last_start_ns"), whole("first_end_ns"),
-                 whole("last_end_ns"), max(part.bound_ns for part in found),
-                 whole("late_ns") if found[0].late_ns is not None else None)
+                 whole("last_end_ns"), max(part.bound_ns for part in known),
+                 whole("late_ns") if known[0].late_ns is not None else None)
 
 
-def global_ns(found: Edges) -> Times:
+def global_ns(stamps: Edges) -> Times:
     """Return max_r e_rk - min_r s_rk over all ranks: from the first start to the last end."""
-    return np.asarray(found.last_end_ns.max(axis=0) - found.first_start_ns.min(axis=0))
+    return np.asarray(stamps.last_end_ns.max(axis=0) - stamps.first_start_ns.min(axis=0))
 
 
-def last_in_ns(found: Edges) -> Times:
+def last_in_ns(stamps: Edges) -> Times:
     """Return max_r e_rk - max_r s_rk: what is left when the last rank has arrived."""
-    return np.asarray((found.last_end_ns - found.last_start_ns).max(axis=0))
+    return np.asarray((stamps.last_end_ns - stamps.last_start_ns).max(axis=0))
 
 
-def imbalance_ns(found: Edges) -> Times:
+def imbalance_ns(stamps: Edges) -> Times:
     """Return max_r s_rk - min_r s_rk: how unevenly the ranks arrived."""
-    return np.asarray((found.last_start_ns - found.first_start_ns).max(axis=0))
+    return np.asarray((stamps.last_start_ns - stamps.first_start_ns).max(axis=0))
 
 
-def overtaken_ns(found: Edges) -> Times:
+def overtaken_ns(stamps: Edges) -> Times:
     """Return max_r s_rk - min_r e_rk, (group, sample).
 
     Positive if a rank left before the last one of its group had come: impossible in a collective
     in which every rank needs all others.
     """
-    return found.last_start_ns - found.first_end_ns
-
-
-def lateness_ns(stamps: GlobalStamps) -> npt.NDArray[np.float64]:
-    """Return s_rk - median_r s_rk, float64 ns (rank, sample): negative for ranks that are early."""
-    since_first = (stamps.start_ns - stamps.start_ns.min(axis=0)).astype(np.float64)
-    return np.asarray(since_first - np.median(since_first, axis=0))
+    return stamps.last_start_ns - stamps.first_end_ns

@@ -18,7 +18,7 @@ from hpcbench.reduce.results import Finding
 from hpcbench.trace.schema import Header
 from hpcbench.units import rank_list
 
-NOT_TOLD = "not told"
+NOT_RECORDED = "not told"
 _SHOWN = 3
 _VALUE_LENGTH = 60
 _SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES")
@@ -53,7 +53,7 @@ MOMENTARY = (
 )
 """Neither compared between ranks nor part of the hash."""
 
-PLACE_OF_A_RANK = (
+RANK_SPECIFIC = (
     Varying(("process.numa_nodes", "process.memory_nodes"), "ranks of one machine share it out"),
     Varying(("gpu.index", "gpu.numa_node"), "each rank has a GPU of its own"),
     Varying(("variables.CUDA_VISIBLE_DEVICES", "variables.NVIDIA_VISIBLE_DEVICES",
@@ -83,17 +83,17 @@ def environment_differences(headers: Sequence[Header]) -> list[Difference]:
     """
     flat = {header.rank: dict(flattened(header.environment)) for header in headers}
     keys = sorted({key for values in flat.values() for key in values})
-    ignored = (*MOMENTARY, *PLACE_OF_A_RANK)
-    found = []
+    ignored = (*MOMENTARY, *RANK_SPECIFIC)
+    differences = []
     for key in keys:
         groups: dict[str, list[int]] = {}
         for rank, values in flat.items():
-            groups.setdefault(values.get(key, NOT_TOLD), []).append(rank)
+            groups.setdefault(values.get(key, NOT_RECORDED), []).append(rank)
         if len(groups) > 1 and not _varies(key, ignored):
             ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1]))
-            found.append(Difference(key, {_short(value): tuple(sorted(ranks))
-                                          for value, ranks in ordered}))
-    return found
+            differences.append(Difference(key, {_short(value): tuple(sorted(ranks))
+                                                for value, ranks in ordered}))
+    return differences
 
 
 def environment_hash(environment: Mapping[str, Any]) -> str:
@@ -107,7 +107,7 @@ def environment_hash(environment: Mapping[str, Any]) -> str:
 
 
 def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (dotted key, value as JSON text) of everything that is told, so of no None."""
+    """Yield (dotted key, value as JSON text) of everything that is not None."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from flattened(item, f"{prefix}.{name}" if prefix else str(name))

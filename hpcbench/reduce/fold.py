@@ -68,10 +68,10 @@ def fold_samples(
     if case.mode != "isolated":
         return _folded("local_max", samples, local_max_ns(samples))
     if common is not None and not np.any(overtaking_ns(case, common) > 0):
-        found = _folded("global", samples, global_ns(common))
-        median_s = median(found.times_s[found.counted])
+        folded = _folded("global", samples, global_ns(common))
+        median_s = median(folded.times_s[folded.counted])
         if common.bound_ns <= MOST_CLOCK_ERROR * median_s * 1e9:
-            return found
+            return folded
     return _folded("local_max", samples, local_max_ns(samples), clock_unreliable=True)
 
 
@@ -84,10 +84,10 @@ def _folded(
     counted, unsteady = timed.copy(), False
     passes = tuple(pass_slices(samples))
     for part in passes:
-        places = part.start + np.flatnonzero(timed[part])
-        cut = steady_from(times_s[places])
-        counted[places[:cut]] = False
-        unsteady |= 0 < cut == _latest_cut(places.size)
+        timed_at = part.start + np.flatnonzero(timed[part])
+        cut = steady_from(times_s[timed_at])
+        counted[timed_at[:cut]] = False
+        unsteady |= 0 < cut == _latest_cut(timed_at.size)
     n_steady = int(counted.sum())
     _level(counted, passes)
     return Folded(fold, times_s, counted, int(timed.sum()) - n_steady,
@@ -96,12 +96,12 @@ def _folded(
 
 def _level(counted: npt.NDArray[np.bool_], passes: Sequence[slice]) -> None:
     """Leave as many samples counted in each pass as in the shortest one, evenly spread over it."""
-    places = [part.start + np.flatnonzero(counted[part]) for part in passes]
-    least = min(found.size for found in places)
-    for found in places:
-        kept = ((np.arange(least) + 0.5) * found.size / least).astype(np.intp)
-        counted[found] = False
-        counted[found[kept]] = True
+    counted_at = [part.start + np.flatnonzero(counted[part]) for part in passes]
+    least = min(indices.size for indices in counted_at)
+    for indices in counted_at:
+        kept = ((np.arange(least) + 0.5) * indices.size / least).astype(np.intp)
+        counted[indices] = False
+        counted[indices[kept]] = True
 
 
 def _latest_cut(n: int) -> int:

@@ -1,4 +1,4 @@
-"""What the traces of a results folder say was done: the history that a resumed run begins with."""
+"""Which runs of cases the traces of a results folder hold: where a resumed run begins."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _ended(newest: Intake, plan: Plan) -> bool:
 
 
 def versions_before(folder: Path) -> dict[str, str]:
-    """Return what rank 0 ran with in the newest attempt that tells it; nothing if none does."""
+    """Return what rank 0 ran with in the newest attempt that has it; nothing if none has."""
     for path in reversed(attempt_folders(folder / "traces")):
         for source in open_traces(path)[0]:
             if source.header.rank == 0:
@@ -86,7 +86,7 @@ def versions_before(folder: Path) -> dict[str, str]:
 
 
 def run_id_before(folder: Path) -> str:
-    """Return the run that rank 0's traces in a folder belong to, "" if they do not tell."""
+    """Return the run that rank 0's traces in a folder belong to, "" if unknown."""
     for traces in attempt_folders(folder / "traces"):
         with contextlib.suppress(UnreadableTrace):
             return open_trace(trace_path(traces, 0)).header.run_id
@@ -115,9 +115,10 @@ def _finished(known: Attempts, plan: Plan) -> tuple[frozenset[RunKey], frozenset
             elif record.status != "not_run":
                 key = RunKey(record.case_id, record.launch, record.pass_index)
                 ranks[number, key].add(rank)
-    finished = (key for (_, key), found in ranks.items()
-                if _has_all(found, sizes.get(key.case_id)))
-    skipped = (case_id for case_id, found in skips.items() if _has_all(found, sizes.get(case_id)))
+    finished = (key for (_, key), recorded in ranks.items()
+                if _has_all(recorded, sizes.get(key.case_id)))
+    skipped = (case_id for case_id, recorded in skips.items()
+               if _has_all(recorded, sizes.get(case_id)))
     return frozenset(finished), frozenset(skipped)
 
 

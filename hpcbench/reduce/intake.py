@@ -22,7 +22,7 @@ from hpcbench.units import rank_list
 
 Value = TypeVar("Value")
 Check = Callable[[Sequence[TraceSource]], Iterator["Rejection"]]
-_MOST_PLACES = 8
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """The traces in use, by rank, and what was found on the way."""
+    """The traces in use, by rank, and the findings about them."""
 
     sources: Mapping[int, TraceSource]
     findings: tuple[Finding, ...]
@@ -91,7 +91,7 @@ def choose_traces(
     checks: list[Check] = [
         lambda sources: _other_run(sources, run_id),
         lambda sources: _other_plan(sources, plan, accepted), _duplicates,
-        lambda sources: _outside_world(sources, plan), _shared_places]
+        lambda sources: _outside_world(sources, plan), _shared_local_ranks]
     if not allow_mixed:
         checks.append(_other_versions)
     kept, findings = list(opened), []
@@ -154,16 +154,16 @@ def _outside_world(sources: Sequence[TraceSource], plan: Plan) -> Iterator[Rejec
 def _duplicates(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
     by_rank = _grouped((source.header.rank, source) for source in sources)
     for same in by_rank.values():
-        places = ", ".join(f"{item.header.hostname} pid {item.header.pid}" for item in same)
+        processes = ", ".join(f"{item.header.hostname} pid {item.header.pid}" for item in same)
         for source in same if len(same) > 1 else []:
-            yield _reject(source, "HB102", f"{len(same)} files claim this rank ({places}): all are "
-                          "left out; keep the one of this run")
+            yield _reject(source, "HB102", f"{len(same)} files claim this rank ({processes}): all "
+                          "are left out; keep the one of this run")
 
 
-def _shared_places(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
-    by_place = _grouped(
+def _shared_local_ranks(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
+    by_local_rank = _grouped(
         ((source.header.node, source.header.local_rank), source) for source in sources)
-    for (node, local_rank), same in by_place.items():
+    for (node, local_rank), same in by_local_rank.items():
         ranks = rank_list(source.header.rank for source in same)
         for source in same if len(same) > 1 else []:
             yield _reject(source, "HB108", f"ranks {ranks} all claim node {node} local rank "
@@ -182,10 +182,11 @@ def _other_versions(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
         return
     usual = majority([dict(sorted(source.header.versions.items())) for source in sources])
     for source in sources:
-        found = source.header.versions
-        names = sorted(name for name in {*usual, *found} if usual.get(name) != found.get(name))
+        versions = source.header.versions
+        names = sorted(name for name in {*usual, *versions}
+                       if usual.get(name) != versions.get(name))
         if names:
-            text = ", ".join(f"{name} {found.get(name)} (others {usual.get(name)})"
+            text = ", ".join(f"{name} {versions.get(name)} (others {usual.get(name)})"
                              for name in names)
             yield _reject(source, "HB107", f"mixed versions on {source.header.hostname}: {text}; "
                           "install the same everywhere, or reduce with --allow-mixed")
@@ -200,17 +201,17 @@ def _missing(sources: Mapping[int, TraceSource], plan: Plan) -> Iterator[Finding
 
 
 def _where(sources: Mapping[int, TraceSource], absent: Sequence[int]) -> str:
-    """Say where the traces of these ranks are: rank 0 knows of those that see another folder."""
-    apart = {int(rank): place for note in (sources[0].notes if 0 in sources else ())
-             if note.kind == APART_NOTE for rank, place in note.data.items()}
+    """Return where the traces of these ranks are: rank 0 knows of those that see another folder."""
+    apart = {int(rank): location for note in (sources[0].notes if 0 in sources else ())
+             if note.kind == APART_NOTE for rank, location in note.data.items()}
     folder = sources[0].path.parent if apart else Path("traces")
     names = [f"{Path(apart[rank][1]) / _below_run(folder) / f'rank{rank:05d}.*'} on host "
              f"{apart[rank][0]}" for rank in absent if rank in apart]
     if others := [rank for rank in absent if rank not in apart]:
         names.append(f"{trace_path(Path('traces'), others[0])}"
                      + " (and so on)" * (not apart or len(others) > 1))
-    more = f" (and {len(names) - _MOST_PLACES} more)" if len(names) > _MOST_PLACES else ""
-    return f"{', '.join(names[:_MOST_PLACES])}{more}"
+    more = f" (and {len(names) - _MOST_NAMED} more)" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _below_run(traces: Path) -> Path:

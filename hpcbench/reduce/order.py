@@ -30,7 +30,7 @@ class ExecutedOrder:
     skipped: set[str] = field(default_factory=set)
 
     def add(self, records: Iterable[Record]) -> None:
-        """Take in records of rank 0, a member of every case; later attempts have no place."""
+        """Take in records of rank 0, a member of every case; later attempts have no position."""
         for record in records:
             if (record.begin_ns, record.end_ns) == (0, 0):
                 self.skipped.add(record.case_id)
@@ -49,18 +49,18 @@ def order_findings(plan: Plan, executed: ExecutedOrder) -> Iterator[Finding]:
         return
     runnable = (case for case in plan.cases if case.case_id not in executed.skipped)
     todo = generations(runnable)
-    astray = [(turn, *found) for turn in turns(plan.launches, plan.passes)
-              for found in _astray(todo, executed, measure, turn)]
-    if astray:
-        turn, label, position, expected = astray[0]
-        yield Finding("HB135", "note", f"{len(astray)} times a case was not run in its place, "
-                      f"first {label} in launch {turn.launch}, pass {turn.pass_index}: "
+    out_of_order = [(turn, *misplaced) for turn in turns(plan.launches, plan.passes)
+                    for misplaced in _misplaced(todo, executed, measure, turn)]
+    if out_of_order:
+        turn, label, position, expected = out_of_order[0]
+        yield Finding("HB135", "note", f"{len(out_of_order)} times a case was not run in its "
+                      f"place, first {label} in launch {turn.launch}, pass {turn.pass_index}: "
                       f"as number {position} "
                       f"of its workers instead of {expected}: drift of the machine may meet some "
                       "cases only; run again, or set measure.order=planned to say so")
 
 
-def _astray(
+def _misplaced(
     todo: Sequence[Generation], executed: ExecutedOrder, measure: Mapping[str, Any], turn: Turn
 ) -> Iterator[tuple[str, int, int]]:
     """Yield (label, position, expected position) of the cases run out of order in one pass."""

@@ -49,7 +49,7 @@ def judge(
 
     ``empty`` makes the arrays of the outcome's samples.
     """
-    passes, found = _by_pass(case, records, context)
+    passes, problems = _by_pass(case, records, context)
     outcomes = {key: judge_pass(case, key, passes.get(key, {}), context, empty)
                 for key in context.keys}
     first = outcomes[context.keys[0]]
@@ -59,9 +59,9 @@ def judge(
     ran = {key: item for key, item in outcomes.items() if item.status == "ok"}
     if decisive.status in ("not_run", "skipped") and ran:
         decisive = next(iter(ran.values()))
-        found.append(_passes_not_run(outcomes, context))
-    found += _told_once(outcomes, context)
-    rejecting = [problem for problem in found if problem.rejects]
+        problems.append(_passes_not_run(outcomes, context))
+    problems += _distinct_problems(outcomes, context)
+    rejecting = [problem for problem in problems if problem.rejects]
     if rejecting and decisive.status == "ok":
         decisive = replace(decisive, status="failed",
                            reason=f"{rejecting[0].code}: {rejecting[0].message}")
@@ -70,19 +70,19 @@ def judge(
     result = _result(case, decisive, outcomes)
     if decisive.status == "ok" and samples is not None:
         result, notes = _with_numbers(result, samples, ran, context)
-        found += notes
+        problems += notes
         result = _without_numbers(result, notes)
-    found.sort(key=lambda problem: not problem.rejects)
-    return Outcome(result, samples, tuple(_finding(case, problem) for problem in found),
+    problems.sort(key=lambda problem: not problem.rejects)
+    return Outcome(result, samples, tuple(_finding(case, problem) for problem in problems),
                    _unbracketed(outcomes, context))
 
 
 def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
     """Return the ranks of ok records that lie not between two synchronisations."""
-    found = ((context.attempt_of([record]).clocks, rank, record)
+    records = ((context.attempt_of([record]).clocks, rank, record)
              for item in outcomes.values() if item.status == "ok"
              for rank, record in item.records.items())
-    return frozenset(rank for clocks, rank, record in found if clocks.n_clocks > 1
+    return frozenset(rank for clocks, rank, record in records if clocks.n_clocks > 1
                      and not clocks.bracketed(rank, record.begin_ns, record.end_ns))
 
 
@@ -97,7 +97,7 @@ def _samples(outcomes: Outcomes, empty: Empty) -> CaseSamples | None:
 def _with_numbers(
     result: CaseResult, samples: CaseSamples, ran: Outcomes, context: Context
 ) -> tuple[CaseResult, list[Problem]]:
-    """Return the result of an ok case with its statistics, and what is to be said of them."""
+    """Return the result of an ok case with its statistics, and the problems with them."""
     case = result.case
     statistics, timing = measured(
         case, samples, {key: item.records for key, item in ran.items()},
@@ -130,13 +130,13 @@ def _without_numbers(result: CaseResult, problems: Iterable[Problem]) -> CaseRes
                    reason=f"{rejecting.code}: {rejecting.message}")
 
 
-def _told_once(outcomes: Outcomes, context: Context) -> Iterator[Problem]:
+def _distinct_problems(outcomes: Outcomes, context: Context) -> Iterator[Problem]:
     """Yield each problem once, with the passes that have it if there are several."""
-    found: dict[Problem, list[PassKey]] = {}
+    keys_by_problem: dict[Problem, list[PassKey]] = {}
     for key, outcome in outcomes.items():
         for problem in outcome.problems:
-            found.setdefault(problem, []).append(key)
-    for problem, keys in found.items():
+            keys_by_problem.setdefault(problem, []).append(key)
+    for problem, keys in keys_by_problem.items():
         prefix = f"{_pass_names(keys, context)}: " if len(outcomes) > 1 else ""
         yield replace(problem, message=prefix + problem.message)
 
@@ -172,10 +172,10 @@ def _result(case: Case, decisive: PassOutcome, outcomes: Outcomes) -> CaseResult
 
 
 def _library(records: Iterable[Record]) -> dict[str, str]:
-    """Return what libraries said of a case in any of its records; most ranks say the same."""
-    said = {tuple(record.detail[LIBRARY].items()): record.detail[LIBRARY]
+    """Return what libraries reported of a case in any of its records; most are equal."""
+    distinct = {tuple(record.detail[LIBRARY].items()): record.detail[LIBRARY]
             for record in records if LIBRARY in record.detail}
-    return merged(LibraryChoices.from_json(item) for item in said.values()).to_json()
+    return merged(LibraryChoices.from_json(item) for item in distinct.values()).to_json()
 
 
 def _by_pass(

@@ -1,4 +1,4 @@
-"""What the records of all member ranks say of one pass of one case."""
+"""One pass of one case: its status and samples from the records of all member ranks."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class PassOutcome:
-    """The status of one pass, why, and what was found."""
+    """The status of one pass, its reason, and its problems."""
 
     status: str
     reason: str
@@ -89,10 +89,10 @@ class PassOutcome:
 
 
 def judge_pass(
-    case: Case, key: PassKey, found: Pass, context: Context, empty: Empty
+    case: Case, key: PassKey, by_rank: Pass, context: Context, empty: Empty
 ) -> PassOutcome:
     """Return what the members' records of one pass add up to; ``empty`` makes arrays."""
-    records = {rank: found[rank] for rank in range(case.world_size) if rank in found}
+    records = {rank: by_rank[rank] for rank in range(case.world_size) if rank in by_rank}
     attempt = context.attempt_of(records.values())
     if case.skip is not None and not records:
         return PassOutcome("skipped", case.skip)
@@ -138,12 +138,12 @@ def _notes(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 def _agreed_status(records: Pass) -> tuple[str, list[Problem]]:
     """Return the worst status of any rank. HB114 if they differ, HB126 if a check failed."""
-    found = {rank: record.status for rank, record in records.items()}
-    worst = min(found.values(), key=WORST_FIRST.index)
+    by_rank = {rank: record.status for rank, record in records.items()}
+    worst = min(by_rank.values(), key=WORST_FIRST.index)
     problems: list[Problem] = []
-    if len(set(found.values())) > 1:
-        text = ", ".join(f"{status} on rank {rank_list(r for r in found if found[r] == status)}"
-                         for status in dict.fromkeys(found.values()))
+    if len(set(by_rank.values())) > 1:
+        text = ", ".join(f"{status} on rank {rank_list(r for r in by_rank if by_rank[r] == status)}"
+                         for status in dict.fromkeys(by_rank.values()))
         problems.append(Problem("HB114", f"the ranks disagree: {text}: the worst one holds; "
                                 "run the case again"))
         worst = "ok" if worst == "skipped" else worst
@@ -158,11 +158,11 @@ def _agreed_status(records: Pass) -> tuple[str, list[Problem]]:
 
 
 def _agreed_blame(records: Pass, status: str) -> tuple[int | None, list[Problem]]:
-    found = {rank: record.blamed_rank for rank, record in records.items()
+    blamed_by = {rank: record.blamed_rank for rank, record in records.items()
              if record.status == status and record.blamed_rank >= 0}
-    if not found:
+    if not blamed_by:
         return None, []
-    blamed = [*found.values()]
+    blamed = [*blamed_by.values()]
     notes = [] if len(set(blamed)) == 1 else [
         Problem("HB114", f"the ranks blame different ranks: {rank_list(set(blamed))}; the lowest "
                 "rank's word is kept")]

@@ -35,9 +35,9 @@ def declared_peak(
 ) -> float | None:
     """Return the largest busbw in GB/s that the declared links allow, None if none is declared.
 
-    Within a node: the fastest declared link. Between N nodes: of what a ring of n ranks moves,
-    (n-1)/n of the data, only (N-1)/N has to cross the border of a node, so an algorithm that knows
-    the nodes may exceed the network's rate by their ratio. Of several groups the slowest counts.
+    Within a node the fastest declared link counts, of several groups the slowest one. A ring of n
+    ranks moves (n-1)/n of the data, of which (N-1)/N has to leave a node of N. An algorithm that
+    knows the nodes may therefore exceed the network's rate by their ratio.
     """
     size = case.group_size
     peaks = [_group_peak([nodes[rank] for rank in range(first, first + size)], hardware)
@@ -46,8 +46,8 @@ def declared_peak(
     return min(known) if known else None
 
 
-def _group_peak(places: list[str], hardware: Mapping[str, Any]) -> float | None:
-    n, n_nodes = len(places), len(set(places))
+def _group_peak(nodes: list[str], hardware: Mapping[str, Any]) -> float | None:
+    n, n_nodes = len(nodes), len(set(nodes))
     network = hardware.get("network_bandwidth_gbps")
     if n_nodes > 1 and network:
         return float(network) / _BITS * ((n - 1) / n) / ((n_nodes - 1) / n_nodes)

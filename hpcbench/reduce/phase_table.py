@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from hpcbench.trace.columns import GrowingColumn, read_lines, write_text
 
-VALUES, PLACES = "phases/ns", "cases/phases"
+VALUES, POSITIONS = "phases/ns", "cases/phases"
 Values = npt.NDArray[np.int64]
 NOWHERE: Mapping[str, Any] = {"names": [], "offset": 0}
 
@@ -25,7 +25,7 @@ class PhaseTable:
         self._file = file
         self._chunk_rows = chunk_rows
         self._column: GrowingColumn | None = None
-        self._places: dict[str, dict[str, Any]] = {}
+        self._positions: dict[str, dict[str, Any]] = {}
 
     def add(
         self, case_id: str, phases: Mapping[str, Values]
@@ -35,30 +35,30 @@ class PhaseTable:
             return
         column = self._column = self._column or GrowingColumn(
             self._file, VALUES, "ns", chunk_rows=self._chunk_rows)
-        self._places[case_id] = {"names": [*phases], "offset": column.rows}
+        self._positions[case_id] = {"names": [*phases], "offset": column.rows}
         yield from ((column, values.ravel()) for values in phases.values())
 
     def finish(self, case_ids: Iterable[str]) -> None:
-        """Write what is left, and the places of the cases in their order."""
+        """Write what is left, and the positions of the cases in their order."""
         if self._column is not None:
             self._column.finish()
-            write_text(self._file, PLACES, [
-                json.dumps(self._places.get(case_id)) for case_id in case_ids])
+            write_text(self._file, POSITIONS, [
+                json.dumps(self._positions.get(case_id)) for case_id in case_ids])
 
 
-def read_places(file: h5py.File, case_ids: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+def read_positions(file: h5py.File, case_ids: Iterable[str]) -> dict[str, Mapping[str, Any]]:
     """Return where the phases of each case lie; nothing of runs without any."""
     if VALUES not in file:
         return {}
-    lines = zip(case_ids, read_lines(file, PLACES), strict=True)
+    lines = zip(case_ids, read_lines(file, POSITIONS), strict=True)
     return {case_id: json.loads(line) or NOWHERE for case_id, line in lines}
 
 
 def read_phases(
-    file: h5py.File, place: Mapping[str, Any], shape: tuple[int, int]
+    file: h5py.File, position: Mapping[str, Any], shape: tuple[int, int]
 ) -> dict[str, Values]:
     """Return each phase of a case, (rank, sample)."""
     size = shape[0] * shape[1]
-    firsts = range(place["offset"], place["offset"] + len(place["names"]) * size, size)
+    firsts = range(position["offset"], position["offset"] + len(position["names"]) * size, size)
     return {name: file[VALUES][first:first + size].reshape(shape)
-            for name, first in zip(place["names"], firsts, strict=True)}
+            for name, first in zip(position["names"], firsts, strict=True)}

@@ -22,9 +22,9 @@ from hpcbench.trace.schema import ARRIVAL, Record
 from hpcbench.units import rank_list
 
 MEMORY = "memory"
-"""Where the detail of a record tells what the rank held."""
-_LOST = "phases"
-"""Where it tells of durations that were not of the samples."""
+"""The key of a record's detail for the memory that the rank held."""
+_ERROR = "phases"
+"""The key for the reason why durations do not match the samples."""
 Times = npt.NDArray[np.int64]
 
 
@@ -33,14 +33,14 @@ def check_phases(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
 
     So do the arrivals in it.
     """
-    lost = [rank for rank, record in records.items() if _LOST in record.detail]
+    lost = [rank for rank, record in records.items() if _ERROR in record.detail]
     if lost:
-        yield Problem("HB148", f"rank {rank_list(lost)}: {records[lost[0]].detail[_LOST]}: which "
+        yield Problem("HB148", f"rank {rank_list(lost)}: {records[lost[0]].detail[_ERROR]}: which "
                       f"step a phase is of is unknown; {AGAIN}")
         return
     names = {rank: tuple(record.phases) for rank, record in records.items()}
     expected = next(iter(names.values()))
-    others = [rank for rank, found in names.items() if found != expected]
+    others = [rank for rank, own in names.items() if own != expected]
     if others:
         yield Problem("HB148", f"rank {rank_list(others)} has other phases "
                       f"({', '.join(names[others[0]]) or 'none'}) than the rest "
@@ -144,11 +144,11 @@ def _medians_s(times_ns: Times) -> tuple[float, ...]:
 def most_memory(
     records: Iterable[tuple[int, Record]],
 ) -> dict[str, dict[str, int | str]] | None:
-    """Return for each rank, as text, the most that any of its records tells of each number."""
+    """Return for each rank, as text, the maximum of each number over its records."""
     most: dict[str, dict[str, int | str]] = defaultdict(dict)
     for rank, record in sorted(records, key=lambda item: item[0]):
-        found, told = most[str(rank)], record.detail.get(MEMORY, {})
-        for name, value in told.items():
-            before = found.get(name, value)
-            found[name] = max(value, before) if isinstance(value, int) else value
-    return {rank: found for rank, found in most.items() if found} or None
+        peaks, reported = most[str(rank)], record.detail.get(MEMORY, {})
+        for name, value in reported.items():
+            before = peaks.get(name, value)
+            peaks[name] = max(value, before) if isinstance(value, int) else value
+    return {rank: peaks for rank, peaks in most.items() if peaks} or None

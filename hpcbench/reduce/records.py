@@ -1,9 +1,9 @@
 """Derived records: what each kind computes from results, once, as a part of the results.
 
-``/derived/<kind>`` of a results file is a line of JSON for each case of the kind, in the plan's
-order, null where there is no record. Its attributes say what the lines are: ``record``, the name
-of their type, its ``fields``, a digest of what the type looks like, and the ``version`` of the
-formulas. Where any is not what the installed kind has, the records are derived again when read.
+``/derived/<kind>`` of a results file has a line of JSON for each case of the kind, in the plan's
+order. The line is null where there is no record. Its attributes are ``record``, the name of the
+type, ``fields``, a digest of the type's fields, and ``version``, that of the formulas. Where any
+differs from the installed kind's, the records are derived again when read.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def _lines(
 ) -> list[str]:
     """Return the stored form. Raises ValueError for a number that is not finite."""
     adapter = TypeAdapter(deriver.record)
-    found = (records.get(item.case.case_id) for item in items)
+    in_order = (records.get(item.case.case_id) for item in items)
     return [json.dumps(None if record is None else adapter.dump_python(record), allow_nan=False)
-            for record in found]
+            for record in in_order]
 
 
 def _read(

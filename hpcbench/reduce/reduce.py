@@ -134,7 +134,7 @@ def _context(plan: Plan, attempts: Attempts) -> Context:
 
 
 def _records_by_case(plan: Plan, attempts: Attempts) -> Iterator[tuple[Case, RecordsByRank]]:
-    """Yield every case with its records, whose samples hold until the next case is asked for.
+    """Yield every case with its records, whose samples hold until the next case is requested.
 
     A thread reads the next group meanwhile, into the memory of the group before this one.
     """
@@ -153,11 +153,11 @@ def _read(
 ) -> list[tuple[Case, RecordsByRank]]:
     """Return the cases with the records of every rank that has some."""
     memory.clear()
-    found: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
+    records: dict[str, RecordsByRank] = {case.case_id: {} for case in group}
     for source in attempts.sources:
-        for record in source.records(found.keys(), empty=memory.empty):
-            found[record.case_id].setdefault(source.header.rank, []).append(record)
-    return [(case, found[case.case_id]) for case in group]
+        for record in source.records(records.keys(), empty=memory.empty):
+            records[record.case_id].setdefault(source.header.rank, []).append(record)
+    return [(case, records[case.case_id]) for case in group]
 
 
 def case_groups(
@@ -186,7 +186,7 @@ def case_groups(
 def _sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
     """Return the samples that a rank has of each case over all attempts.
 
-    What is planned does not tell: a case that stops by itself takes far fewer than it may.
+    The plan does not show it, because a case that stops by itself takes far fewer than it may.
     """
     counts: Counter[str] = Counter()
     wanted = {case.case_id for case in plan.cases if case.skip is None}
@@ -208,8 +208,8 @@ def _counts_of_a_rank(wanted: Set[str], sources: Iterable[TraceSource]) -> dict[
 def check_totals(plan: Plan, cases: Sequence[CaseResult]) -> Iterator[Finding]:
     """Yield HB140 unless every planned case has one outcome, and each id is planned once."""
     planned = Counter(case.case_id for case in plan.cases)
-    found = Counter(item.case.case_id for item in cases)
-    lost = sorted((planned - found) + (found - planned))
+    reported = Counter(item.case.case_id for item in cases)
+    lost = sorted((planned - reported) + (reported - planned))
     twice = sorted(case_id for case_id, count in planned.items() if count > 1)
     if lost or twice:
         yield Finding("HB140", "run", f"{len(plan.cases)} cases planned, {len(cases)} accounted "
@@ -228,7 +228,7 @@ def _late_starts(cases: Sequence[CaseResult]) -> Iterator[Finding]:
     shares = [(item.timing.n_late / item.statistics.n, item) for item in cases
               if item.timing and item.statistics and "late_starts" in item.timing.quality]
     if shares:
-        share, worst = max(shares, key=lambda found: found[0])
+        share, worst = max(shares, key=lambda pair: pair[0])
         yield Finding("HB125", "note", f"{len(shares)} cases have more than "
                       f"{100 * MOST_LATE:.0f} % of their samples started late by a rank, most of "
                       f"them {worst.case.label} ({100 * share:.0f} %): their times hold arrival "

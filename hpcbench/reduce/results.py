@@ -87,11 +87,11 @@ class Arrival:
 class Steps:
     """Where the time of training steps went: medians of each rank over the samples that count.
 
-    ``step_s`` is end - start on the rank's own clock, ``other_s`` what of it is in no phase, and
-    ``other_share`` that of all steps of all ranks together. ``phases`` are in the order of a step.
-    ``pass_step_s`` has ``step_s`` of each planned pass, None where it was not run; ``arrivals`` are
-    those at the buckets of several ranks that exchange gradients in such. Both are empty in results
-    written before there were any.
+    ``step_s`` is end - start on the rank's own clock. ``other_s`` is what of it is in no phase;
+    ``other_share`` is the same of all steps of all ranks together. ``phases`` are in the order of a
+    step. ``pass_step_s`` has ``step_s`` of each planned pass, None where it was not run.
+    ``arrivals`` are those at the buckets in which several ranks exchange gradients. Both are empty
+    in results of older versions.
     """
 
     ranks: tuple[int, ...]
@@ -118,8 +118,9 @@ class Timing:
         stop_reasons: why each pass ended, in order of launch and pass.
         first_call_s: longest first call of any rank on a group that had just been opened.
         communicator_s: longest opening of the group under test on any rank.
-        last_in_s, local_max_s, imbalance_s: medians over samples of last end - last start (global
-            clock), max over ranks of end - start, and last start - first start (global clock).
+        last_in_s: median over samples of last end - last start on the global clock.
+        local_max_s: median over samples of the maximum over ranks of end - start.
+        imbalance_s: median over samples of last start - first start on the global clock.
         enqueue_s, device_s: medians over samples of the maximum over ranks.
         clock_bound_s: how far the ranks' global times may be apart at most; 0 on one clock.
         quickest_rank, quickest_share: the rank whose own end - start is most often the shortest
@@ -176,7 +177,7 @@ class CaseResult:
 
     ``n_wrong`` is the sum over ranks, None where nothing was checked. ``detail`` maps what the
     ranks recorded beside the samples (first wrong element, stderr, stacks), by rank as text.
-    ``library`` is what libraries said of algorithm, protocol, channels and transport on any rank
+    ``library`` has algorithm, protocol, channels and transport as libraries reported on any rank
     in any pass (`trace.library_choices.LibraryChoices.to_json`), None where nothing ran.
     ``memory`` is what each rank, as text, held of what at most in any pass: bytes by name, and
     ``peak_of``, what the peak is of. None where it was not looked at.
@@ -197,7 +198,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing the reducer's checks found. ``code`` is stable (docs/checks.md).
+    """One finding of the reducer's checks. ``code`` is stable (docs/checks.md).
 
     ``scope``: ``run`` (results cannot be trusted as one run), ``rank`` (a trace was left out),
     ``case`` (a case was rejected), ``note`` (nothing was left out).
@@ -216,7 +217,7 @@ class Clocks:
         n_clocks: different clocks of the ranks present: those of one node share one.
         n_syncs: synchronisations; 0 where there is one clock only or none was made.
         bound_s: largest bound of a rank's offset at a synchronisation.
-        check_error_s: largest error found by the checks after them, None without any.
+        check_error_s: largest error that the checks after them measured, None without any.
         drift_ppm: largest |slope| of a rank's clock against rank 0's, in parts per million.
     """
 
@@ -281,9 +282,9 @@ class SampleSource(Protocol):
 class Results:
     """Everything in ``results.h5`` but the samples, which are read case by case.
 
-    ``canary`` and ``clocks`` are None where nothing was recorded of them. ``derived`` maps the name
-    of each installed kind to its records by case id (`kinds.kind.Deriver`), ``missing_kinds`` those
-    of other kinds to the reason why they have none.
+    ``canary`` and ``clocks`` are None where nothing was recorded of them. ``derived`` maps each
+    installed kind to its records by case id (`kinds.kind.Deriver`). ``missing_kinds`` maps other
+    kinds to the reason why they have no records.
     """
 
     run: RunInfo

@@ -5,11 +5,10 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   /run        JSON: RunInfo             /plan      JSON: the plan
   /findings   JSON lines: code, scope, message
   /canary     JSON: Canary or null      /clocks    JSON: Clocks or null
-  /clock      what the ranks' clocks were: a row for each rank and synchronisation, with the fields
-              of trace.clock's SyncRecord, its model and its check
-  /cases      one row per planned case, in the plan's order: case_id, label, status, fold, n and
-              the statistics (NaN where there is none), ci_reliable (0 or 1), n_wrong and
-              blamed_rank (-1 where there is none), sample_offset and the shape of its samples
+  /clock      a row for each rank and synchronisation: trace.clock's SyncRecord, model and check
+  /cases      one row per planned case, in the plan's order: case_id, label, status, fold, n;
+              the statistics (NaN where there is none), ci_reliable (0 or 1); n_wrong and
+              blamed_rank (-1 where there is none); sample_offset and the shape of its samples
               (sample_ranks, sample_iterations); JSON lines, one per case: detail (reason, device,
               detail, library, memory), timing (Timing or null) and phases (below)
   /samples    one row per rank and sample: case (its index in the plan), rank, launch, pass_index,
@@ -45,7 +44,7 @@ import numpy.typing as npt
 from hpcbench.errors import FileError
 from hpcbench.plan.case import Case
 from hpcbench.reduce.canary_runs import Canary
-from hpcbench.reduce.phase_table import NOWHERE, PhaseTable, read_phases, read_places
+from hpcbench.reduce.phase_table import NOWHERE, PhaseTable, read_phases, read_positions
 from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
@@ -82,7 +81,7 @@ from hpcbench.trace.typed import Read, from_text
 
 FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
-_PLACE = ("case", "rank", "launch", "pass_index", "iteration")
+_KEY = ("case", "rank", "launch", "pass_index", "iteration")
 _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
@@ -92,7 +91,7 @@ _TIMES = (*_TIMES_1, "ci_low_s", "ci_high_s")
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _SampleBlock:
     """Where a case's samples lie: rows from ``offset``, ``ranks`` x ``iterations`` of them."""
 
     offset: int
@@ -109,12 +108,12 @@ class ResultsWriter:
     def __init__(self, file: h5py.File, pool: Executor) -> None:
         """Use `new_results` instead."""
         self._file = file
-        self._places: dict[str, _Place] = {}
+        self._blocks: dict[str, _SampleBlock] = {}
         self._pool = pool
         self._columns = {
             name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
-            for name, unit in {**dict.fromkeys(_PLACE, ""), **SAMPLE_UNITS}.items()}
-        self._place_columns = lru_cache(maxsize=1)(_place_columns)
+            for name, unit in {**dict.fromkeys(_KEY, ""), **SAMPLE_UNITS}.items()}
+        self._key_columns = lru_cache(maxsize=1)(_key_columns)
         self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
         self._phases = PhaseTable(file, _CHUNK_ROWS)
 
@@ -122,10 +121,10 @@ class ResultsWriter:
         """Append the samples of one case, which must not change before the next one is added."""
         shape = samples.start_ns.shape
         offset = self._columns["case"].rows
-        self._places[case.case_id] = _Place(offset, *shape)
+        self._blocks[case.case_id] = _SampleBlock(offset, *shape)
         columns = {
             "case": np.full(samples.start_ns.size, case.index),
-            **self._place_columns(
+            **self._key_columns(
                 samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
             **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
         self._write_packed()
@@ -169,7 +168,7 @@ class ResultsWriter:
                  "fold": [item.timing.fold if item.timing else "" for item in cases]}
         for name, values in texts.items():
             write_column(file, f"cases/{name}", text_column(values))
-        places = [self._places.get(item.case.case_id, _Place(-1, 0, 0)) for item in cases]
+        blocks = [self._blocks.get(item.case.case_id, _SampleBlock(-1, 0, 0)) for item in cases]
         integers = {
             "n": [item.statistics.n if item.statistics else 0 for item in cases],
             "ci_reliable": [int(item.statistics is not None and item.statistics.ci_reliable)
@@ -177,9 +176,9 @@ class ResultsWriter:
             "n_wrong": [-1 if item.n_wrong is None else item.n_wrong for item in cases],
             "blamed_rank": [-1 if item.blamed_rank is None else item.blamed_rank
                             for item in cases],
-            "sample_offset": [place.offset for place in places],
-            "sample_ranks": [place.ranks for place in places],
-            "sample_iterations": [place.iterations for place in places]}
+            "sample_offset": [block.offset for block in blocks],
+            "sample_ranks": [block.ranks for block in blocks],
+            "sample_iterations": [block.iterations for block in blocks]}
         for name, numbers in integers.items():
             write_column(file, f"cases/{name}", np.array(numbers, dtype=np.int64))
         for name in _TIMES:
@@ -192,10 +191,10 @@ class ResultsWriter:
             json.dumps(asdict(item.timing) if item.timing else None) for item in cases])
 
 
-def _place_columns(
+def _key_columns(
     ranks: Sequence[int], launch: bytes, pass_index: bytes
 ) -> dict[str, npt.NDArray[np.int64]]:
-    """Return what says which sample a row is; from case to case it is hardly ever different."""
+    """Return the columns that identify a sample; they are mostly equal from case to case."""
     launches, passes = (np.frombuffer(column, dtype=np.int64) for column in (launch, pass_index))
     return {"rank": np.repeat(ranks, passes.size), "launch": np.tile(launches, len(ranks)),
             "pass_index": np.tile(passes, len(ranks)),
@@ -228,18 +227,18 @@ class ResultsFile:
         self._version = int(file.attrs["schema_version"])
         columns = [file[f"cases/{name}"][:].tolist()
                    for name in ("sample_offset", "sample_ranks", "sample_iterations")]
-        self._places = {
-            item.case.case_id: _Place(*place)
-            for item, place in zip(results.cases, zip(*columns, strict=True), strict=True)}
-        self._phases = read_places(file, (item.case.case_id for item in results.cases))
+        self._blocks = {
+            item.case.case_id: _SampleBlock(*block)
+            for item, block in zip(results.cases, zip(*columns, strict=True), strict=True)}
+        self._phases = read_positions(file, (item.case.case_id for item in results.cases))
 
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
-        place = self._places.get(case_id, _Place(-1, 0, 0))
-        if place.offset < 0:
+        block = self._blocks.get(case_id, _SampleBlock(-1, 0, 0))
+        if block.offset < 0:
             return None
-        shape = (place.ranks, place.iterations)
-        rows = slice(place.offset, place.offset + place.ranks * place.iterations)
+        shape = (block.ranks, block.iterations)
+        rows = slice(block.offset, block.offset + block.ranks * block.iterations)
         table = {name: self._file[f"samples/{name}"][rows].reshape(shape)
                  for name in ("rank", "pass_index", *self._columns)}
         absent = {"launch": np.zeros(shape, np.int64),
@@ -258,7 +257,7 @@ class ResultsFile:
 
 @contextlib.contextmanager
 def open_results(path: Path) -> Iterator[ResultsFile]:
-    """Yield a results file, given it or its folder, once it was found whole.
+    """Yield a results file, given it or its folder, after checking that it is whole.
 
     Raises FileError if there is none, UnreadableTrace for a damaged, foreign or future one.
     """

@@ -9,7 +9,7 @@ from hpcbench.statistics.order import MIN_N_P5_P95
 
 Range = tuple[float, float]
 FEWEST_FOR_PERCENTILES = MIN_N_P5_P95
-"""Of fewer samples p5 and p95 are not told."""
+"""With fewer samples there is no p5 or p95."""
 
 
 def interval_share(stats: Statistics) -> float | None:

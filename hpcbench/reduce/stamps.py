@@ -40,8 +40,8 @@ def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
         if stamps.min() >= lowest and stamps.max() < _NEVER_NS:
             continue
         bad = (stamps < lowest) | (stamps == _NEVER_NS)
-        if place := _first(samples, bad):
-            rank, row, at = place
+        if entry := _first(samples, bad):
+            rank, row, at = entry
             yield Problem("HB120", f"rank {rank} iteration {row}: {name} is {stamps[at]}, no "
                           f"stamp ({bad.sum()} of {bad.size} are like it); {AGAIN}")
 
@@ -49,13 +49,13 @@ def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
 def _ordered(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """HB117: each iteration ends after it starts, and the next one starts after that."""
     start_ns, end_ns = samples.start_ns, samples.end_ns
-    if place := _first(samples, end_ns < start_ns):
-        rank, row, at = place
+    if entry := _first(samples, end_ns < start_ns):
+        rank, row, at = entry
         yield Problem("HB117", f"rank {rank} iteration {row}: ends {start_ns[at] - end_ns[at]} ns "
                       f"before it starts: its clock stepped or the file is wrong; {AGAIN}")
     next_ns = start_ns[:, 1:]
-    if place := _first(samples, end_ns[:, :-1] > next_ns):
-        rank, row, at = place
+    if entry := _first(samples, end_ns[:, :-1] > next_ns):
+        rank, row, at = entry
         yield Problem("HB117", f"rank {rank} iteration {row}: ends {end_ns[at] - next_ns[at]} ns "
                       "after the next one starts: the work was not complete when it was stamped; "
                       f"{AGAIN}")
@@ -68,8 +68,8 @@ def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     if np.all(begin_ns <= samples.start_ns[:, :1]) and np.all(samples.end_ns[:, -1:] <= end_ns):
         return
     outside_ns = np.maximum(begin_ns - samples.start_ns, samples.end_ns - end_ns)
-    if place := _first(samples, outside_ns > 0):
-        rank, row, at = place
+    if entry := _first(samples, outside_ns > 0):
+        rank, row, at = entry
         yield Problem("HB118", f"rank {rank} iteration {row}: {outside_ns[at]} ns outside the "
                       f"case's own window: stamps of another case or clock; {AGAIN}")
 
@@ -82,23 +82,23 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
             continue
         wait_ns = waits_ns(samples)
         spare_ns = event_ns + rate * wait_ns
-        if place := _first(samples, part_ns > wait_ns + spare_ns):
-            rank, row, at = place
+        if entry := _first(samples, part_ns > wait_ns + spare_ns):
+            rank, row, at = entry
             yield Problem("HB129", f"rank {rank} iteration {row}: {name} is {part_ns[at]} ns, but "
                           f"from start to end are only {wait_ns[at]} ns: the end was stamped "
                           f"before the work was complete; {AGAIN}")
 
 
 def check_causality(
-    case: Case, samples: CaseSamples, stamps: GlobalStamps, found: Edges, clocks: RankClocks
+    case: Case, samples: CaseSamples, stamps: GlobalStamps, common: Edges, clocks: RankClocks
 ) -> Iterator[Problem]:
     """HB124: nobody left before the last one had come. Between clocks it may be the clocks' error.
 
     On one clock the end was stamped too early: the case is rejected. Between clocks it says no
-    more than that their bounds are wrong: a note, and global times are not used. ``found`` is what
+    more than that their bounds are wrong: a note, and global times are not used. ``common`` is what
     `edges` makes of ``stamps``.
     """
-    excess_ns = overtaking_ns(case, found)
+    excess_ns = overtaking_ns(case, common)
     if not np.any(excess_ns > 0):
         return
     group, row = (int(at) for at in np.argwhere(excess_ns > 0)[0])
@@ -116,15 +116,15 @@ def check_causality(
                   f"depends on: {cause}", rejects=same)
 
 
-def overtaking_ns(case: Case, found: Edges) -> npt.NDArray[np.float64]:
+def overtaking_ns(case: Case, common: Edges) -> npt.NDArray[np.float64]:
     """Return by how much a rank certainly left before the last one came, (group, sample).
 
-    Positive where it did. Nothing is said (-inf) of collectives in which some rank can do without
+    Positive where it did. The result is -inf for collectives in which some rank can do without
     another: rooted ones, send_recv, and those of which a rank's part is empty. Nor of primitives:
     a rank that only computes needs no other, and what an implementation calls is its own affair.
     """
     known = case.workload.needs_all_ranks
-    return np.asarray(overtaken_ns(found) - (found.bound_ns if known else np.inf))
+    return np.asarray(overtaken_ns(common) - (common.bound_ns if known else np.inf))
 
 
 def _first(

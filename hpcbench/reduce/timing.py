@@ -34,7 +34,7 @@ CI_LEVEL = 0.95
 MOST_LATE = 0.2
 """Share of samples that a rank may start late."""
 MOST_FRAGILE = 0.05
-"""Of the median: a larger difference to that without flagged samples is told."""
+"""Share of the median: a larger difference without the flagged samples is reported."""
 _START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
 Passes = Mapping[PassKey, Pass]
 
@@ -115,7 +115,7 @@ def _words(
         "late_starts": late > MOST_LATE,
         "fragile": unflagged_s is None or shift > MOST_FRAGILE * statistics.median_s,
         "ci_unreliable": statistics.ci_low_s is not None and not statistics.ci_reliable,
-        "trend": any(found.significant for found in map(trend, parts) if found),
+        "trend": any(drift.significant for drift in map(trend, parts) if drift),
         "change_point": any(map(change_point, parts)),
         "unsteady": folded.unsteady,
     }

@@ -62,7 +62,7 @@ def launch_spreads(items: Iterable[CaseResult]) -> LaunchSpread | None:
     """Return how far launches lie apart; None where no case has several."""
     spreads = sorted(
         ((spread, at, item) for at, item in enumerate(items) if item.timing is not None
-         and (spread := launch_spread(item.timing)) is not None), key=lambda found: found[:2])
+         and (spread := launch_spread(item.timing)) is not None), key=lambda entry: entry[:2])
     if not spreads:
         return None
     return LaunchSpread(spreads[len(spreads) // 2][0], spreads[-1][0], spreads[-1][2])

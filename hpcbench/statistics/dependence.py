@@ -1,4 +1,4 @@
-"""How much less n values tell than n independent ones would: the autocorrelation of a series.
+"""How much less n values count than n independent ones would: the autocorrelation of a series.
 
 Successive iterations share caches, clocks and neighbours, so formulas for independent values give
 intervals that are too narrow: at a lag-1 correlation of 0.8 a 95 % interval of the median holds it
@@ -18,7 +18,7 @@ import numpy as np
 from hpcbench.statistics.order import Values
 
 SIGNIFICANT_Z = 1.645
-"""One-sided 5 %: a correlation below it cannot be told from chance, and is taken as none."""
+"""One-sided 5 %: a correlation below it can be chance, and is taken as none."""
 MIN_COSINES = 6
 """Fewer leave an estimate of the variance so uncertain that its t quantile widens everything."""
 MAX_CORRELATION = 0.999
@@ -26,7 +26,7 @@ MAX_CORRELATION = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """What was found: ``degrees`` is the freedom of the estimate, None if none had to be made."""
+    """How values depend on one another; ``degrees`` of freedom are None without an estimate."""
 
     correlation: float
     inflation: float
@@ -43,11 +43,11 @@ def dependence(values: Values, scores: Values, segments: Sequence[int] = ()) -> 
     stall can disturb. ``scores`` (n,) are a function of the values whose sum is to be judged:
     signs about the median, or ranks. ``segments``: see `check_segments`.
     """
-    found = lag1_correlation(ranks(values), segments)
+    biased = lag1_correlation(ranks(values), segments)
     n = values.size
-    if found is None or (found + 1 / n) * math.sqrt(n) < SIGNIFICANT_Z:
+    if biased is None or (biased + 1 / n) * math.sqrt(n) < SIGNIFICANT_Z:
         return INDEPENDENT
-    correlation = min(_unbiased(found, n), MAX_CORRELATION)
+    correlation = min(_unbiased(biased, n), MAX_CORRELATION)
     num_cosines = _num_cosines(n, correlation)
     estimate = _long_run_variance(scores, correlation, num_cosines)
     inflation = max(1.0, estimate, _inflation_of_signs(correlation))

@@ -1,8 +1,8 @@
 """A distribution-free confidence interval of the median, also of dependent values.
 
 Independent values: exact order statistics. The number of values below the median is binomial with
-p = 1/2 whatever the distribution, so the l-th smallest and the l-th largest value enclose the
-median with a probability that is known. Dependent values: that number has the same mean and a
+p = 1/2 whatever the distribution. So the l-th smallest and the l-th largest value enclose the
+median with a known probability. Dependent values: that number has the same mean and a
 larger variance, n / 4 times the inflation of `hpcbench.statistics.dependence`; the ranks move out
 accordingly.
 """
@@ -34,7 +34,7 @@ MIN_N_DEPENDENT = 45
 class Interval:
     """``low`` to ``high`` hold the median with probability ``level``.
 
-    ``block_length`` successive values tell about as much as one independent value would;
+    ``block_length`` successive values count about as much as one independent value would;
     ``n_blocks`` such blocks were there. Unless ``reliable``, the level is not promised and
     ``reason`` says why.
     """
@@ -60,18 +60,18 @@ def median_interval(values: Values, level: float = 0.95,
     exact = median_ranks(n, level)
     if exact is None:
         return None
-    found = dependence(values, np.sign(values - np.median(values)), segments)
+    estimate = dependence(values, np.sign(values - np.median(values)), segments)
     lowest, reason = exact[0], ""
-    if found.degrees is not None:
-        quantile = t_of_normal(NormalDist().inv_cdf((1 + level) / 2), found.degrees)
-        half = quantile * math.sqrt(n * found.inflation) / 2
-        lowest, reason = _wider(n, min(lowest, math.floor(n / 2 - half)), found.correlation)
-    if segments_differ(values, segments, found.inflation):
+    if estimate.degrees is not None:
+        quantile = t_of_normal(NormalDist().inv_cdf((1 + level) / 2), estimate.degrees)
+        half = quantile * math.sqrt(n * estimate.inflation) / 2
+        lowest, reason = _wider(n, min(lowest, math.floor(n / 2 - half)), estimate.correlation)
+    if segments_differ(values, segments, estimate.inflation):
         reason = "the passes differ by more than the values within them explain"
     if n < MIN_N_RELIABLE:
         reason = f"{n} values are too few to see whether they are independent"
     ends = np.partition(values, [lowest - 1, n - lowest])
-    block_length = math.ceil(found.inflation)
+    block_length = math.ceil(estimate.inflation)
     return Interval(float(ends[lowest - 1]), float(ends[n - lowest]), level,
                     max(1, n // block_length), block_length, not reason, reason)
 

@@ -57,8 +57,8 @@ def times_longest_part(
 ) -> OverPasses | None:
     """Return t / max(t_compute, t_communicate): 1 where the shorter part is hidden completely.
 
-    Each part needs the time that it takes alone, so the longest is a bound of their overlap, as
-    in a roofline (Williams, Waterman and Patterson, CACM 52(4), 2009).
+    Each part needs the time that it takes alone, so the longest is a bound of their overlap. A
+    roofline has the same bound (Williams, Waterman and Patterson, CACM 52(4), 2009).
     """
     return over_passes(lambda both, compute, communicate: both / max(compute, communicate),
                        both_s, compute_s, communicate_s)

@@ -1,8 +1,8 @@
 """Where the steady state begins, and whether it stays steady.
 
 Nothing is removed here: a cut, a trend or a change point is a finding about values that are kept.
-The tests need no distribution; dependence between successive values (`dependence`) is estimated
-from what is left once the trend or the step is taken out, and makes a finding less likely.
+The tests need no distribution. Dependence between successive values (`dependence`) is estimated
+without the trend or the step, and makes a finding less likely.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class ChangePoint:
 def steady_from(values: Values) -> int:
     """Return the index of the first value of the steady state, at most n / 2; 0 if none is cut.
 
-    MSER-5: of all cuts d after whole batches of 5, the one with the least
+    MSER-5 takes, of all cuts after whole batches of 5, the one with the least
     sum (y - mean)^2 / (number of y)^2 over the batches y after it. Three changes: a batch counts
-    by its median, not its mean, since a stall is no warm-up; of cuts within 5 % of the least the
-    first is taken; and only if the first 5 values rank otherwise than those after the cut do
-    (rank sum, p < 0.01), for in flat data the least is anywhere.
+    by its median, not its mean, since a stall is no warm-up. Of cuts within 5 % of the least the
+    first is taken. In flat data the least is anywhere, so there is a cut only if the first 5
+    values rank otherwise than those after it (rank sum, p < 0.01).
     """
     if values.size < MIN_N_STEADY:
         return 0
@@ -121,10 +121,10 @@ def _normal_score(score: float, rest: Values) -> float:
     ``rest`` is the series without the trend or step: its dependence is estimated, and the
     uncertainty of that estimate counts as that of Student's t.
     """
-    found = dependence(rest, ranks(rest))
-    if found.degrees is None:
+    estimate = dependence(rest, ranks(rest))
+    if estimate.degrees is None:
         return score
-    return normal_of_t(score / math.sqrt(found.inflation), found.degrees)
+    return normal_of_t(score / math.sqrt(estimate.inflation), estimate.degrees)
 
 
 def _kendall_variance(values: Values) -> float:
@@ -137,11 +137,11 @@ def _kendall_variance(values: Values) -> float:
 def change_point(values: Values) -> ChangePoint | None:
     """Return the step in ``values`` (n,), or None where there is none worth a flag.
 
-    Pettitt's test (1979) tells whether there is one: p = 2 exp(-6 K^2 / (n^3 + n^2)), which is
-    2 exp(-z^2 / 2) in the normal score z of K. Where it is: at the largest of the same rank sums
-    over their standard deviations, 5 values or more from the ends, since that of K itself lies
-    beside a step that is not in the middle. Flagged if p < 0.01 and the medians of the two sides
-    differ by at least 5 % of the smaller. A drift is a step, too; `trend` tells it.
+    Pettitt's test (1979) shows whether there is one: p = 2 exp(-6 K^2 / (n^3 + n^2)), which is
+    2 exp(-z^2 / 2) in the normal score z of K. It is at the largest of the same rank sums over
+    their standard deviations, 5 values or more from the ends. K itself would lie beside a step
+    that is not in the middle. Flagged if p < 0.01 and the medians of the two sides differ by at
+    least 5 % of the smaller. A drift is a step, too; `trend` shows it.
     """
     n = values.size
     if n < MIN_N_TEST:

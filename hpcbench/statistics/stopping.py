@@ -1,8 +1,8 @@
 """When a case has been measured often enough.
 
-The decision is looked for at checkpoints, not after every iteration, and with a 99 % interval:
-looking again and again until an interval happens to be narrow costs coverage, and the 95 %
-interval that is reported afterwards keeps its level only behind the stricter one.
+The decision is made at checkpoints, not after every iteration, and with a 99 % interval. Looking
+again and again until an interval happens to be narrow costs coverage. The 95 % interval that is
+reported afterwards therefore keeps its level only behind a stricter one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StopRule:
 class Decision:
     """Why to stop (None: go on), and the relative half width (None where there is none yet).
 
-    Reasons: ``fixed`` (as many as asked for), ``converged``, ``max_iterations``, ``budget``.
+    Reasons: ``fixed`` (as many as requested), ``converged``, ``max_iterations``, ``budget``.
     """
 
     reason: str | None

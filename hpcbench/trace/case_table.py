@@ -27,9 +27,9 @@ _TEXT_FIELDS = ("case_id", "status", "mode", "device", "stop_reason")
 _INTEGER_FIELDS = {"pass_index": "", "launch": "", "attempt": "", "blamed_rank": "",
                    "begin_ns": "ns", "end_ns": "ns", "n_wrong": "elements", "position": "",
                    "communicator_ns": "ns"}
-_PLACE = ("sample_offset", "sample_count")
+_RANGE = ("sample_offset", "sample_count")
 
-_ALL_FIELDS = frozenset((*_TEXT_FIELDS, *_INTEGER_FIELDS, *_PLACE))
+_ALL_FIELDS = frozenset((*_TEXT_FIELDS, *_INTEGER_FIELDS, *_RANGE))
 
 Known = dict[tuple[str, str, bytes], Any]
 """What was made of columns, by what it is, their type and their bytes."""
@@ -68,11 +68,11 @@ class CaseTable:
             return [*range(len(self.details))]
         return sorted(row for case_id in case_ids for row in self.rows_of.get(case_id, ()))
 
-    def places(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+    def sample_ranges(self, rows: Sequence[int]) -> list[tuple[int, int]]:
         """Return where the samples of each row lie: the first one, and how many."""
-        return [*zip(*self._integers(_PLACE, rows), strict=True)]
+        return [*zip(*self._integers(_RANGE, rows), strict=True)]
 
-    def phase_places(self, rows: Sequence[int]) -> list[tuple[int, int, list[str]]]:
+    def phase_ranges(self, rows: Sequence[int]) -> list[tuple[int, int, list[str]]]:
         """Return where the phases of each row lie: the first value, of how many samples, names."""
         names = [detail.get("phases", []) for detail in self.details]
         counts = self.integers["sample_count"]
@@ -84,7 +84,7 @@ class CaseTable:
         """Yield each row's values by the names of the record's fields."""
         columns: list[Sequence[Any]] = [
             [column[row] for row in rows] for column in self.texts.values()]
-        integers = [name for name in self.integers if name not in _PLACE]
+        integers = [name for name in self.integers if name not in _RANGE]
         columns += self._integers(integers, rows)
         names = (*self.texts, *integers)
         for row, values in zip(rows, zip(*columns, strict=True), strict=True):
@@ -109,7 +109,7 @@ def read_cases(file: h5py.File, known: Known) -> CaseTable:
     held = frozenset(file["cases"]) | (_ALL_FIELDS - SINCE_2)
     texts, integers = (
         {name: read_column(file, f"cases/{name}") for name in names if name in held}
-        for names in (_TEXT_FIELDS, (*_INTEGER_FIELDS, *_PLACE)))
+        for names in (_TEXT_FIELDS, (*_INTEGER_FIELDS, *_RANGE)))
     table = CaseTable(
         texts={name: made(texts_of, column) for name, column in texts.items()},
         integers={name: made(_integers, column) for name, column in integers.items()},
@@ -118,7 +118,7 @@ def read_cases(file: h5py.File, known: Known) -> CaseTable:
     lengths = {*map(len, table.texts.values()), *map(len, table.integers.values())}
     if lengths != {len(table.details)}:
         raise ValueError("the columns of /cases differ in length")
-    if any((table.integers[name] < 0).any() for name in _PLACE):
+    if any((table.integers[name] < 0).any() for name in _RANGE):
         raise ValueError("samples that lie nowhere")
     return table
 

@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class ClockModel:
-    """A line from this rank's clock to the global one, found by one synchronisation.
+    """A line from this rank's clock to the global one, fitted by one synchronisation.
 
     global time = t - slope * (t - t_ref_ns) - offset_ns, for t on the local CLOCK_MONOTONIC.
 
@@ -70,10 +70,6 @@ class ClockModel:
     def bound_at(self, local_ns: int) -> float:
         """Return the limit of the error when the line is drawn out to ``local_ns``, in ns."""
         return self.bound_ns + self.slope_bound * abs(local_ns - self.t_ref_ns)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values, one per field."""
-        return asdict(self)
 
     @staticmethod
     def identity(t_ref_ns: int) -> ClockModel:
@@ -142,11 +138,6 @@ class ClockCheck:
     local_ns: int
     error_ns: float
     bound_ns: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values, one per field."""
-        return asdict(self)
-
 
 
 @dataclass(frozen=True, slots=True)

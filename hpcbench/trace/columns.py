@@ -117,9 +117,9 @@ def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
 def read_rows(file: h5py.File, name: str, first: int, rows: npt.NDArray[np.int64]) -> None:
     """Fill ``rows`` from a column, beginning at its row ``first``."""
     dataset = h5py.h5d.open(file.id, name.encode())
-    place = dataset.get_space()
-    place.select_hyperslab((first,), rows.shape)
-    dataset.read(h5py.h5s.create_simple(rows.shape), place, rows)
+    selection = dataset.get_space()
+    selection.select_hyperslab((first,), rows.shape)
+    dataset.read(h5py.h5s.create_simple(rows.shape), selection, rows)
 
 
 def texts_of(column: npt.NDArray[Any]) -> list[str]:

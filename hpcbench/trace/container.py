@@ -2,8 +2,8 @@
 
 A sealed file is a 512-byte text head and an HDF5 image. HDF5 looks for its signature at offsets 0,
 512, 1024, ..., so any HDF5 tool opens the file as it is. The head holds format, schema version,
-length of the image and a CRC-32 over the head's own lines before it and the image, and is padded
-with newlines; only this exact text is accepted, so no bit of the file can change unnoticed.
+length of the image and a CRC-32, and is padded with newlines. The CRC-32 is over the head's lines
+before it and the image. Only this exact text is accepted, so no bit can change unnoticed.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def _head(descriptor: int, file_format: str, schema_version: int) -> bytes:
 class _Image(io.RawIOBase):
     """The part of a file behind the head, as HDF5 writes it.
 
-    An error of the disk is kept, and HDF5 is told that all is well: it crashes the process when a
-    write fails. The caller raises the error once HDF5 has closed.
+    An error of the disk is kept and hidden from HDF5, which crashes the process when a write
+    fails. The caller raises the error once HDF5 has closed.
     """
 
     def __init__(self, descriptor: int) -> None:

@@ -1,12 +1,13 @@
-"""Frames of a journal: found again, and trusted, whatever happened to the bytes around them.
+"""Frames of a journal: each can be located and verified whatever bytes are around it.
 
-A frame is a 28-byte head and a body. Head, little-endian: 8 bytes of magic, then uint32 kind,
-length of the meta text, number of sample rows, CRC-32 of the body, CRC-32 of the head so far.
+A frame is a 28-byte head and a body. The head, little-endian, begins with 8 bytes of magic. Then
+come, as uint32: kind, length of the meta text, number of sample rows, CRC-32 of the body, CRC-32
+of the head so far.
 Body: the meta text (ASCII JSON), then the rows as int64. The head has a CRC of its own because a
 damaged length would otherwise hide every frame behind it.
 
-A record with phases has a kind of its own: behind the rows of samples it has a column for each
-name in the meta text's ``phases``, and its head tells the number of all int64 instead of rows.
+A record with phases has a kind of its own. Behind the rows of samples it has a column for each
+name in the meta text's ``phases``. Its head holds the number of all int64 instead of rows.
 """
 
 from __future__ import annotations
@@ -162,11 +163,11 @@ def scan(data: bytes) -> Iterator[Frame | Damage]:
     """
     offset = 0
     while offset < len(data):
-        found = frame_at(data, offset)
-        if isinstance(found, Frame):
-            offset = found.end
+        item = frame_at(data, offset)
+        if isinstance(item, Frame):
+            offset = item.end
         else:
             resume = data.find(MAGIC, offset + 1)
             offset = len(data) if resume < 0 else resume
-            found = Damage(found.offset, found.what, found.torn and resume < 0)
-        yield found
+            item = Damage(item.offset, item.what, item.torn and resume < 0)
+        yield item

@@ -142,7 +142,7 @@ def _note_frame(kind: str, data: Mapping[str, Any]) -> bytes:
 
 
 def is_being_written(path: Path) -> bool:
-    """Return whether a living process has the journal open for writing, as far as locks tell."""
+    """Return whether a living process has the journal open for writing, as far as locks show."""
     try:
         with open_regular(path) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -199,9 +199,9 @@ def read_journal(path: Path) -> JournalTrace:
     """
     with open_regular(path) as descriptor, readable(path), os.fdopen(
             descriptor, "rb", closefd=False) as file:
-        found = list(scan(file.read()))
-    damage = [item for item in found if isinstance(item, Damage)]
-    frames = [item for item in found if isinstance(item, Frame)]
+        items = list(scan(file.read()))
+    damage = [item for item in items if isinstance(item, Damage)]
+    frames = [item for item in items if isinstance(item, Frame)]
     headers = [frame for frame in frames if frame.kind == Kind.HEADER]
     if not headers:
         raise UnreadableTrace("HB103", f"{path}: not an hpcbench journal, or its header is lost")

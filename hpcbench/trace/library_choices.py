@@ -1,4 +1,4 @@
-"""What a record says of how libraries carried a case out: `measure.library_log` reads it."""
+"""How libraries carried a case out, as a record stores it: `measure.library_log` reads it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 LIBRARY = "library"
-"""The key of a record's detail that holds `LibraryChoices.to_json`, where anything was said."""
+"""The key of a record's detail that holds `LibraryChoices.to_json`, where any library reported."""
 UNKNOWN = "unknown"
 _AND = " + "
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryChoices:
-    """What the libraries said; each a tuple of different texts in the order they were said.
+    """What the libraries reported: tuples of different texts in the order of appearance.
 
     ``channels`` are numbers of channels that a call used, else what the communicator has (``up to
     24``).
@@ -25,7 +25,7 @@ class LibraryChoices:
     transport: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, str]:
-        """Return one text for each, ``unknown`` where nothing was said, ``A + B`` for several."""
+        """Return one text for each, ``unknown`` where there is none, ``A + B`` for several."""
         return {name: _AND.join(getattr(self, name)) or UNKNOWN for name in self.__slots__}
 
     @classmethod
@@ -36,7 +36,7 @@ class LibraryChoices:
 
 
 def merged(choices: Iterable[LibraryChoices]) -> LibraryChoices:
-    """Return what several ranks said of one case; most say nothing of algorithm and protocol."""
+    """Return what several ranks reported of one case; most have neither algorithm nor protocol."""
     every = list(choices)
     used = different(tuple(text for text in item.channels if text.isdecimal()) for item in every)
     return LibraryChoices(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 NOISE_NOTE = "noise"
 """The note in which a rank records `measure.noise.measure_noise` before the sweep."""
@@ -24,11 +23,6 @@ class Noise:
     median_step_ns: float
     threshold_ns: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
-
-
 
 @dataclass(frozen=True, slots=True)
 class FixedWork:
@@ -39,7 +33,3 @@ class FixedWork:
     cv: float
     p99_over_median: float
     max_over_median: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)

@@ -2,8 +2,8 @@
 
 Shuffled, a chunk is eight planes: the lowest bytes of all its values, then the next ones. The low
 planes of stamps are noise, which deflate searches in vain, and the high ones hold one byte over and
-over. So noise is stored, equal bytes are deflated once and for all, and only the rest is deflated,
-in one valid zlib stream (RFC 1950, RFC 1951) that HDF5 unpacks as any other.
+over. So noise is stored, equal bytes are deflated once and for all, and only the rest is deflated.
+The result is one valid zlib stream (RFC 1950, RFC 1951) that HDF5 unpacks as any other.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   attributes    format, schema_version, run_id, plan_hash, rank, world_size, local_rank, hostname,
-                node, pid, recovered (the rank never came to its end, or a part was lost)
+                node, pid, recovered: whether the rank never came to its end, or a part was lost
   /header       JSON: all of the header, with versions and environment
   /environment  JSON: the environment alone, for people with h5dump
   /plan         JSON: the plan (rank 0 only)
@@ -122,7 +122,7 @@ def _write_phases(file: h5py.File, records: Iterable[Record]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SealedTrace:
-    """A sealed trace that was found whole; a `TraceSource`."""
+    """A sealed trace after it was verified; a `TraceSource`."""
 
     path: Path
     header: Header
@@ -152,12 +152,12 @@ class SealedTrace:
         phases: list[Phases] = [{} for _ in rows]
         if samples and rows:
             with open_container(self.path) as file, expected_content(self.path):
-                stamps = [*_read_stamps(file, self.table.places(rows), empty)]
+                stamps = [*_read_stamps(file, self.table.sample_ranges(rows), empty)]
                 if "phases" in file:
-                    phases = [*_read_phases(file, self.table.phase_places(rows), empty)]
+                    phases = [*_read_phases(file, self.table.phase_ranges(rows), empty)]
         with expected_content(self.path):
-            found = [*map(record_from_json, self.table.values(rows), stamps, phases)]
-        yield from found
+            records = [*map(record_from_json, self.table.values(rows), stamps, phases)]
+        yield from records
 
 
 def open_trace(path: Path, known: Known | None = None) -> SealedTrace:

@@ -1,6 +1,6 @@
 """Dataclasses out of JSON, which can be anything: checked against the types they declare.
 
-A checksum only says that a text was written so. Types have to be importable where their class is;
+A checksum only shows that a text was written so. Types have to be importable where their class is;
 what pydantic cannot check, such as arrays, is taken as it is.
 """
 
@@ -63,6 +63,6 @@ def _checkers(kind: type[Any]) -> Mapping[str, TypeAdapter[Any]]:
 
 
 def _first(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(map(str, found["loc"]))
-    return f"{where}: {found['msg']}" if where else str(found["msg"])
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else str(first["msg"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from hpcbench.plan.case import Plan
 from hpcbench.reduce.backend_used import backend_findings
 from hpcbench.reduce.environments import (
     MOMENTARY,
-    PLACE_OF_A_RANK,
+    RANK_SPECIFIC,
     Difference,
     environment_differences,
     environment_findings,
@@ -110,7 +110,7 @@ def test_the_tables_name_keys_that_exist_and_say_why() -> None:
     keys = [key for key, _ in flattened(machine({}))]
     elsewhere = ("gpu.", "scheduler.", "variables.", "hardware.", "noise.", "network.interfaces.",
                  "libraries.*.*.")
-    for varying in (*MOMENTARY, *PLACE_OF_A_RANK):
+    for varying in (*MOMENTARY, *RANK_SPECIFIC):
         assert varying.reason
         for pattern in varying.keys:
             start = pattern.partition("*")[0]
@@ -234,7 +234,7 @@ def test_the_reducer_finds_noise_notes(tmp_path: Path) -> None:
         header = make_header(PLAN, rank)
         journal = journal_path(traces, rank)
         with Journal.create(journal, header, PLAN if rank == 0 else None) as open_journal:
-            open_journal.note(NOISE_NOTE, {"detours": noise(0.1 if rank == 2 else 0.001).to_json()})
+            open_journal.note(NOISE_NOTE, {"detours": asdict(noise(0.1 if rank == 2 else 0.001))})
             open_journal.append(*(make_record(case, rank) for case in PLAN.cases))
             open_journal.note("end", {})
         seal(journal, trace_path(traces, rank))

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -328,8 +329,7 @@ def test_folds_use_all_ranks() -> None:
         rows = np.zeros((2, len(SAMPLE_COLUMNS)), dtype=np.int64)
         rows[:, START] = [start + shift, start + shift + 10**6]
         rows[:, END] = rows[:, START] + [500 * (control.rank + 1), 100]
-        clock = ClockModel.identity(10**12)
-        clock = type(clock)(**{**clock.to_json(), "offset_ns": shift})
+        clock = replace(ClockModel.identity(10**12), offset_ns=shift)
         return [slowest_rank(rows, control).tolist(),
                 first_to_last(clock)(rows, control).tolist()]
 

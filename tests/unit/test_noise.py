@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import chain, cycle
 
 import pytest
@@ -59,7 +60,7 @@ def test_shares_are_shares(steps: list[int]) -> None:
     noise = look_for_detours(0.01, clock(cycle([*steps, 50_000])))
     assert 0 <= noise.stolen_share <= 1
     assert 0 <= noise.longest_ns <= 10**7
-    assert from_values(Noise, json.loads(json.dumps(noise.to_json()))) == noise
+    assert from_values(Noise, json.loads(json.dumps(asdict(noise)))) == noise
 
 
 @pytest.mark.parametrize(("times_us", "ratios"), [
@@ -99,8 +100,9 @@ def test_the_garbage_collector_is_as_before() -> None:
 ON_ONE_CORE = "import json, os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])})\n"
 SPIN = ON_ONE_CORE + "end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
 LOOK = ON_ONE_CORE + (
+    "from dataclasses import asdict\n"
     "from hpcbench.measure.noise import look_for_detours\n"
-    "print(json.dumps(look_for_detours(0.4).to_json()))")
+    "print(json.dumps(asdict(look_for_detours(0.4))))")
 
 
 def test_a_shared_core_shows() -> None:

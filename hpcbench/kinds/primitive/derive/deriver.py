@@ -44,8 +44,8 @@ def _flops_problem(
     if rates is None or peak is None or (
             rates.busiest_rank_flops_per_s <= MOST_OF_PEAK * peak):
         return
-    found = to_tflop_per_s(rates.busiest_rank_flops_per_s)
+    rate = to_tflop_per_s(rates.busiest_rank_flops_per_s)
     yield Problem(
-        "HB146", f"{found:.4g} TFLOP/s of a rank are more than the {to_tflop_per_s(peak):.4g} that "
+        "HB146", f"{rate:.4g} TFLOP/s of a rank are more than the {to_tflop_per_s(peak):.4g} that "
         f"hardware.peak_flops allows for {work.dtype}: it computes less than it is credited with, "
         "in another dtype (TF32 for fp32), or the declared peak is wrong", rejects=False)

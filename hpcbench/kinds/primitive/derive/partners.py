@@ -124,8 +124,8 @@ def parts_first(item: CaseResult) -> tuple[int, int]:
 
 def common_options(items: Iterable[CaseResult]) -> Options:
     """Return the options that all of several cases have, there must be one; of one case none."""
-    found = [frozenset(primitive_of(item.case).options) for item in items]
-    return frozenset.intersection(*found) if len(found) > 1 else frozenset()
+    option_sets = [frozenset(primitive_of(item.case).options) for item in items]
+    return frozenset.intersection(*option_sets) if len(option_sets) > 1 else frozenset()
 
 
 def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResult | None:
@@ -134,9 +134,9 @@ def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResu
     ``same`` are cases of one `problem_key`.
     """
     own = set(primitive_of(item.case).options)
-    found = [other for other in same if primitive_of(other.case).implementation == name
+    candidates = [other for other in same if primitive_of(other.case).implementation == name
              and _own_options(primitive_of(other.case)) <= own]
-    return min(found, default=None, key=lambda other: (
+    return min(candidates, default=None, key=lambda other: (
         other.statistics is None,
         sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
         other.case.index))
@@ -155,10 +155,10 @@ def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> PrimitiveRecord
     if not does_both(work):
         return PrimitiveRecord(flops, communication_rates(work, stats.median_s))
     partners = {name: partner(name, item, same) for name in (COMPUTE, COMMUNICATE, BASE)}
-    missing = {name: reason for name, found in partners.items()
-               if (reason := _unusable(name, item, found))}
+    missing = {name: reason for name, other in partners.items()
+               if (reason := _unusable(name, item, other))}
     compute, communicate, base = (
-        () if name in missing else _pass_medians_s(found) for name, found in partners.items())
+        () if name in missing else _pass_medians_s(other) for name, other in partners.items())
     own = _pass_medians_s(item)
     efficiency = overlap_efficiency(own, compute, communicate)
     if efficiency is None and not {COMPUTE, COMMUNICATE} & set(missing):
@@ -174,16 +174,16 @@ def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> PrimitiveRecord
         speedup=speedup(own, base), missing=tuple(missing.values()))
 
 
-def _unusable(name: str, item: CaseResult, found: CaseResult | None) -> str:
+def _unusable(name: str, item: CaseResult, other: CaseResult | None) -> str:
     """Return why a partner's times do not compare with the case's; nothing if they do."""
-    if found is None:
+    if other is None:
         return f"{name} of the same problem is not in the sweep"
-    if found.statistics is None:
-        return f"{name} of the same problem is {found.status}"
-    folds = [found.timing.fold if found.timing else "", item.timing.fold if item.timing else ""]
+    if other.statistics is None:
+        return f"{name} of the same problem is {other.status}"
+    folds = [other.timing.fold if other.timing else "", item.timing.fold if item.timing else ""]
     if folds[0] != folds[1]:
         return f"the time of {name} has fold {folds[0]}, not {folds[1]}"
-    if not any(map(all, zip(_pass_medians_s(item), _pass_medians_s(found), strict=False))):
+    if not any(map(all, zip(_pass_medians_s(item), _pass_medians_s(other), strict=False))):
         return f"there is no pass in which {name} was run, too"
     return ""
 

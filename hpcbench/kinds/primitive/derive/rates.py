@@ -32,7 +32,7 @@ def communication_rates(work: Primitive, time_s: float) -> Bandwidth | None:
 
     ``wire_bytes`` is each collective's size times its busbw factor, so that the second is the
     bus bandwidth of nccl-tests (doc/PERFORMANCE.md). None for everything that computes, too: a time
-    that holds a product tells no rate of a link.
+    that holds a product is no time of a link.
     """
     if work.flops or not work.size_bytes or not time_s > 0:
         return None

@@ -31,7 +31,7 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What a training's partners say of its communication; None where there is no such number.
+    """What a training's partners show of its communication; None where there is no such number.
 
     Attributes:
         off_s, only_s: medians of the partners.
@@ -77,7 +77,7 @@ def exposures(items: Iterable[CaseResult]) -> Mapping[str, Exposure]:
 
 
 def paired(items: Iterable[CaseResult]) -> set[str]:
-    """Return the ids of those partners that are told of beside their training: ok, as it is."""
+    """Return the ids of those partners that are shown beside their training: ok, as it is."""
     trained = {_key(item.case) for item in items
                if item.case.kind == "training" and training_of(item.case).trains
                and item.statistics is not None}
@@ -94,9 +94,9 @@ def _key(case: Case) -> Key:
 
 def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
     partners = {name: _partner(name, item, same) for name in (OFF, ONLY)}
-    missing = {name: reason for name, found in partners.items()
-               if (reason := _unusable(name, item, found))}
-    off, only = (None if name in missing else found for name, found in partners.items())
+    missing = {name: reason for name, other in partners.items()
+               if (reason := _unusable(name, item, other))}
+    off, only = (None if name in missing else other for name, other in partners.items())
     own, without, alone = _pass_medians_s(item), _pass_medians_s(off), _pass_medians_s(only)
     efficiency = overlap_efficiency(own, without, alone)
     if efficiency is None and not missing:
@@ -120,8 +120,8 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
         missing=tuple(f"communication {reason}" for reason in missing.values()))
 
 
-def _of_each(found: Iterable[OverPasses | None]) -> tuple[OverPasses, ...]:
-    return tuple(one for one in found if one is not None)
+def _of_each(values: Iterable[OverPasses | None]) -> tuple[OverPasses, ...]:
+    return tuple(one for one in values if one is not None)
 
 
 def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[PassTimes]]:
@@ -134,23 +134,23 @@ def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[PassTimes]]:
 
 
 def _partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResult | None:
-    found = [other for other in same if training_of(other.case).communication == name]
-    return min(found, default=None, key=lambda other: (
+    candidates = [other for other in same if training_of(other.case).communication == name]
+    return min(candidates, default=None, key=lambda other: (
         other.statistics is None,
         sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
         other.case.index))
 
 
-def _unusable(name: str, item: CaseResult, found: CaseResult | None) -> str:
+def _unusable(name: str, item: CaseResult, other: CaseResult | None) -> str:
     """Return why a partner's times do not compare with the case's; nothing if they do."""
-    if found is None:
+    if other is None:
         return f"{name} of the same training is not in the sweep"
-    if found.statistics is None:
-        return f"{name} of the same training is {found.status}"
-    folds = [one.timing.fold if one.timing else "" for one in (found, item)]
+    if other.statistics is None:
+        return f"{name} of the same training is {other.status}"
+    folds = [one.timing.fold if one.timing else "" for one in (other, item)]
     if folds[0] != folds[1]:
         return f"{name} has a time with fold {folds[0]}, not {folds[1]}"
-    if not any(map(all, zip(_pass_medians_s(item), _pass_medians_s(found), strict=False))):
+    if not any(map(all, zip(_pass_medians_s(item), _pass_medians_s(other), strict=False))):
         return f"{name} was run in no pass in which the training was"
     return ""
 

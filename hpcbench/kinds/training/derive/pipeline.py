@@ -1,4 +1,4 @@
-"""How long the ranks of a pipeline wait for each other, told by the schedule alone."""
+"""How long the ranks of a pipeline wait for each other, computed from the schedule alone."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
     orders = [order(schedule.name, work.pp, microbatches, stages_per_rank, rank)
               for rank in range(work.pp)]
     units = [sum(COSTS[op.kind] for op in ops) for ops in orders]
-    found = [0.0] * len(own_s)
+    shares = [0.0] * len(own_s)
     for replica in range(len(own_s) // (work.pp * work.tp)):
         for part in range(work.tp):
             line = [(replica * work.pp + stage) * work.tp + part for stage in range(work.pp)]
             paces = [own_s[rank] / unit for rank, unit in zip(line, units, strict=True)]
             step_s = max(replay(orders, work.pp * stages_per_rank, paces=paces).values())
             for rank in line:
-                found[rank] = 1 - own_s[rank] / step_s
-    return tuple(found)
+                shares[rank] = 1 - own_s[rank] / step_s
+    return tuple(shares)
 
 
 def bubble_share(
@@ -64,9 +64,9 @@ def bubble_share(
     All stages take the same time and communication none; the step is from the first forward to
     the last backward of any rank. The schedule is replayed: each computation begins when its
     rank is free and what it needs is there. For GPipe, 1F1B, LoopedBFS and Interleaved1F1B with
-    whole rounds this is (p - 1) / (v m + p - 1) for p ranks, m micro-batches and v stages a rank
-    (arXiv:2104.04473, 2.2). Raises KeyError for an unknown schedule, ValueError for numbers with
-    which it cannot be run.
+    whole rounds this is (p - 1) / (v m + p - 1) (arXiv:2104.04473, 2.2). There are p ranks, m
+    micro-batches and v stages a rank. Raises KeyError for an unknown schedule, ValueError for
+    numbers with which it cannot be run.
     """
     orders = [order(schedule, ranks, microbatches, stages_per_rank, rank)
               for rank in range(ranks)]

@@ -51,10 +51,10 @@ def _numbered(steps: Iterable[_Step]) -> Iterator[Op]:
     put_off: list[tuple[int, int]] = []
     for kind, stage in steps:
         if kind == WEIGHT:
-            found = next((item for item in put_off if stage in (item[0], _OLDEST)), None)
-            if found is not None:
-                put_off.remove(found)
-                yield Op(WEIGHT, *found)
+            pending = next((item for item in put_off if stage in (item[0], _OLDEST)), None)
+            if pending is not None:
+                put_off.remove(pending)
+                yield Op(WEIGHT, *pending)
             continue
         way = (FORWARD if kind == FORWARD else BACKWARD, stage)
         yield Op(kind, stage, done[way])

@@ -25,13 +25,13 @@ def contradictions(
 ) -> Iterator[Problem]:
     """Yield HB149 for everything that does not hold between a training's numbers."""
     work = case.workload
-    found = rates(work, time_s) if isinstance(work, Training) else None
-    if not isinstance(work, Training) or found is None or not work.trains:
+    computed = rates(work, time_s) if isinstance(work, Training) else None
+    if not isinstance(work, Training) or computed is None or not work.trains:
         return
     definition, peaks = shown_definition(work), hardware.get("peak_flops", {})
     shares = {} if definition is None else {
         f"MFU ({definition})": mfu(work, definition, time_s, case.world_size, peaks).share}
     for text in violations(Record(
-            step_s=time_s, samples_per_s=found.samples_per_s, tokens_per_s=found.tokens_per_s,
+            step_s=time_s, samples_per_s=computed.samples_per_s, tokens_per_s=computed.tokens_per_s,
             global_batch=work.global_batch, seq_length=work.seq_length, utilisations=shares)):
         yield Problem("HB149", f"{text}: mend it and reduce again")

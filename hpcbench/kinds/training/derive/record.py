@@ -43,11 +43,11 @@ class TrainingRecord:
         part_s: the share of each phase in the median step in seconds, ``other`` last; without
             phases all of it is ``other``.
         held_bytes: what of each the rank holds that holds most of it.
-        peak_of: what the peak of memory is of; empty if no rank said.
+        peak_of: what the peak of memory is of; empty if unknown.
         parity_share: the largest error of any rank in shares of what is allowed.
         passes_over_data: how often a file of tokens was read in a pass, at most of any rank.
         exposure: what the run without communication, and that of nothing else, say of it.
-        is_partner: whether it is told of beside a training, as its run without communication.
+        is_partner: whether it is shown beside a training, as its run without communication.
         scaling: the efficiency over ranks.
         slow_phases: ranks that stand out in a phase.
         late_rank: the rank that arrives last where gradients are exchanged.
@@ -96,15 +96,15 @@ def training_record(
 
 def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
     work, stats = training_of(item.case), item.statistics
-    found = rates(work, stats.median_s) if stats else None
-    if stats is None or found is None:
+    computed = rates(work, stats.median_s) if stats else None
+    if stats is None or computed is None:
         return {}
     if not work.trains:  # nothing is trained: there is no rate of it
         return {"step_s": stats.median_s}
     definition = shown_definition(work)
     row: dict[str, Any] = {
-        "step_s": stats.median_s, "samples_per_s": found.samples_per_s,
-        "tokens_per_s": found.tokens_per_s, "mfu_definition": definition}
+        "step_s": stats.median_s, "samples_per_s": computed.samples_per_s,
+        "tokens_per_s": computed.tokens_per_s, "mfu_definition": definition}
     if definition is None:
         return {**row, "mfu_missing": "the FLOPs of a step are not known"}
     timed = (stats.median_s, item.case.world_size, hardware.get("peak_flops", {}))

@@ -19,7 +19,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 
 _LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
-"""What of a training says how it is laid out on its ranks, or follows from that."""
+"""Fields of a training that depend on its layout on ranks."""
 Key = tuple[object, ...]
 
 
@@ -53,20 +53,20 @@ class ScalingRecord:
     base_alone: str
 
 
-def scaling_record(found: Scaling) -> ScalingRecord:
+def scaling_record(scaled: Scaling) -> ScalingRecord:
     """Return what is stored of a case's scaling."""
-    base = found.base.case
+    base = scaled.base.case
     return ScalingRecord(
-        kind=found.kind, efficiency=found.efficiency, base_case=base.case_id,
-        base_ranks=base.world_size, base_samples_per_s=samples_per_s(found.base),
+        kind=scaled.kind, efficiency=scaled.efficiency, base_case=base.case_id,
+        base_ranks=base.world_size, base_samples_per_s=samples_per_s(scaled.base),
         base_alone=alone_by(training_of(base)))
 
 
 def scaling(items: Iterable[CaseResult]) -> dict[str, Scaling]:
     """Return how each training scales, by case id; those without anything to compare are left out.
 
-    A strategy is compared with itself on the fewest ranks that are there, or with ``single`` if
-    that is more than one rank, adapters with the same adapters over ``single``. Options of the
+    A strategy is compared with itself on the fewest ranks of the run. If those are several, it is
+    compared with ``single``, and adapters with the same adapters over ``single``. Options of the
     strategy are the same; blocks may differ.
     """
     groups: dict[Key, list[CaseResult]] = defaultdict(list)
@@ -74,23 +74,23 @@ def scaling(items: Iterable[CaseResult]) -> dict[str, Scaling]:
         if item.case.kind == "training" and training_of(item.case).trains and (
                 samples_per_s(item) is not None):
             groups[_same(item.case)].append(item)
-    return {found.item.case.case_id: found for group in groups.values()
-            for found in _of_group(group)}
+    return {scaled.item.case.case_id: scaled for group in groups.values()
+            for scaled in _of_group(group)}
 
 
 def samples_per_s(item: CaseResult) -> float | None:
     """Return what a training trains in a second, None where it was not timed."""
     if item.statistics is None:
         return None
-    found = rates(training_of(item.case), item.statistics.median_s)
-    return None if found is None else found.samples_per_s
+    computed = rates(training_of(item.case), item.statistics.median_s)
+    return None if computed is None else computed.samples_per_s
 
 
 def _same(case: Case) -> Key:
     """Return what must be equal: model, adapters, step, and where it runs."""
-    told: Mapping[str, object] = asdict(training_of(case))
+    fields: Mapping[str, object] = asdict(training_of(case))
     return (case.backend, case.device, case.env, case.mode, trained_part(training_of(case)),
-            *((name, value) for name, value in told.items() if name not in _LAID_OUT))
+            *((name, value) for name, value in fields.items() if name not in _LAID_OUT))
 
 
 def _of_group(group: Sequence[CaseResult]) -> Iterator[Scaling]:

@@ -14,7 +14,7 @@ from hpcbench.reduce.results import CaseResult, Phase
 CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
 """A rank is named where it stands out in so many of the steps, by so much of the other end."""
 CLEAR_PART = 0.01
-"""Of a step: what is shorter is not told of."""
+"""Share of a step: what is shorter is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ def _left_together(work: Training, *, overlaps: bool) -> set[str]:
 
     ``overlaps``: gradients are exchanged in buckets while ranks compute on; else backward waits.
     """
-    found = {"exchange", "forward_backward"} | (set() if overlaps else {"backward"})
+    waiting = {"exchange", "forward_backward"} | (set() if overlaps else {"backward"})
     gathers = "all_gather" in work.calls and not is_dynamic(work)  # which tells speeds by one
-    found |= {"forward"} if work.tp > 1 or gathers else set()
-    return found | ({"optimizer"} if "broadcast" in work.calls else set())  # of what it updated
+    waiting |= {"forward"} if work.tp > 1 or gathers else set()
+    return waiting | ({"optimizer"} if "broadcast" in work.calls else set())  # of what it updated
 
 
 def late_rank(item: CaseResult) -> LateRank | None:
