@@ -78,16 +78,28 @@ class CommonPoint(NamedTuple):
 
 def common_points(block: Block, job: PlanRequest) -> Iterator[CommonPoint]:
     """Yield the points of the common axes; ``all`` becomes the job's world size."""
-    measure = job.config.measure
-    variables = product(*([(name, value) for value in block.env[name]]
-                          for name in sorted(block.env)))
     sizes = [job.world_size if size == "all" else int(size) for size in block.world_size]
-    for values in product(
-            block.dtype, block.backend, block.device, tuple(variables), sizes,
-            block.mode or (measure.mode,), block.warmup or (measure.warmup,),
-            block.iterations or (measure.iterations,), block.check or (measure.check,),
-            block.wakeup_s or (job.config.launch.wakeup_s,)):
-        yield CommonPoint(*values)
+    for dtype, backend, device, env, size, measured in product(
+            block.dtype, block.backend, block.device, environments(block), sizes,
+            measurements(block, job.config)):
+        yield CommonPoint(dtype, backend, device, env, size, *measured)
+
+
+def environments(block: Block) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Return each combination of the block's environment variables, sorted by name."""
+    return tuple(product(*([(name, value) for value in block.env[name]]
+                           for name in sorted(block.env))))
+
+
+def measurements(
+    block: Block, config: Config,
+) -> tuple[tuple[str, int, int | str, bool, float], ...]:
+    """Return each combination of mode, warm-ups, iterations, validation and wake-up time."""
+    measure = config.measure
+    return tuple(product(
+        block.mode or (measure.mode,), block.warmup or (measure.warmup,),
+        block.iterations or (measure.iterations,), block.check or (measure.check,),
+        block.wakeup_s or (config.launch.wakeup_s,)))
 
 
 def refuse_huge(blocks: Sequence[tuple[Planner, Block]], config: Config) -> None:

@@ -22,7 +22,7 @@ from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.usable import AXES_OF_POINTS
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.options import Option, Values, wanted
-from hpcbench.plan.points import PlanRequest
+from hpcbench.plan.points import PlanRequest, environments, measurements
 
 
 class PrimitivePoint(NamedTuple):
@@ -74,17 +74,11 @@ def primitive_points(
 def _points(
     block: PrimitiveBlock, job: PlanRequest, registry: Registry,
 ) -> Iterator[PrimitivePoint]:
-    config = job.config
-    variables = tuple(product(*([(name, value) for value in block.env[name]]
-                                for name in sorted(block.env))))
     sizes = [job.world_size if size == "all" else int(size) for size in block.world_size]
-    inner = tuple(product(
-        block.mode or (config.measure.mode,), block.warmup or (config.measure.warmup,),
-        block.iterations or (config.measure.iterations,), block.check or (config.measure.check,),
-        block.wakeup_s or (config.launch.wakeup_s,)))
+    inner = measurements(block, job.config)
     for spec in (registry.primitives[name] for name in block.primitive):
         for shape, dtype, device, env, ranks in product(
-                shapes(block, spec), block.dtype, block.device, variables, sizes):
+                shapes(block, spec), block.dtype, block.device, environments(block), sizes):
             for choice in _choices(block, spec, registry):
                 backends = block.backend if choice.backend is None else (choice.backend,)
                 for backend, measured in product(backends, inner):

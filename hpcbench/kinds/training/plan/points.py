@@ -15,7 +15,7 @@ from hpcbench.kinds.training.plan.lookup import ranks_of
 from hpcbench.kinds.training.plan.registry import registry, usable
 from hpcbench.kinds.training.plan.spec import StrategySpec
 from hpcbench.plan.options import Option, in_order, wanted
-from hpcbench.plan.points import PlanRequest
+from hpcbench.plan.points import PlanRequest, environments, measurements
 
 
 class ModelChoice(NamedTuple):
@@ -74,15 +74,11 @@ def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Itera
 
 
 def _points(block: TrainingBlock, job: PlanRequest) -> Iterator[TrainingPoint]:
-    config, choices = job.config, tuple(_choices(block))
-    variables = tuple(product(*([(name, value) for value in block.env[name]]
-                                for name in sorted(block.env))))
-    inner = tuple(product(
-        block.mode or (config.measure.mode,), block.warmup or (config.measure.warmup,),
-        block.iterations or (config.measure.iterations,), block.check or (config.measure.check,),
-        block.wakeup_s or (config.launch.wakeup_s,)))
+    choices = tuple(_choices(block))
+    inner = measurements(block, job.config)
     for model, setting, device, env, size in product(
-            _models(block), _settings(block), block.device, variables, block.world_size):
+            _models(block), _settings(block), block.device, environments(block),
+            block.world_size):
         for choice in choices:
             every = ranks_of(choice.strategy, dict(choice.options)) or job.world_size
             ranks = every if size == "all" else int(size)
