@@ -1,4 +1,4 @@
-"""The canary of a run: how often it ran, and how the machine changed between them."""
+"""The canary of a run: its runs, and how the machine changed between them."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _agreed_blame(records: Pass, status: str) -> tuple[int | None, list[Problem]
 def _reason(records: Pass, status: str, blamed: int | None) -> str:
     """Return the blamed rank's reason, or that of the lowest rank with this status.
 
-    Of a rank that is cut off, it may be that the others are: then it is not asked.
+    Ranks that blame another one are not used: a rank that is cut off may blame the others.
     """
     reasons = {rank: record.reason for rank, record in records.items()
                if record.status == status and (blamed is None or record.blamed_rank == blamed)}

@@ -56,7 +56,7 @@ def steady_from(values: Values) -> int:
     MSER-5 takes, of all cuts after whole batches of 5, the one with the least
     sum (y - mean)^2 / (number of y)^2 over the batches y after it. Three changes: a batch counts
     by its median, not its mean, since a stall is no warm-up. Of cuts within 5 % of the least the
-    first is taken. In flat data the least is anywhere, so there is a cut only if the first 5
+    first is taken. In flat data the least is anywhere. So there is a cut only if the first 5
     values rank otherwise than those after it (rank sum, p < 0.01).
     """
     if values.size < MIN_N_STEADY:
