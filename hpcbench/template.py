@@ -25,6 +25,8 @@ from hpcbench.launch.workers.messages import (
     TemplateReady,
     WorkerEnded,
     WorkerForked,
+    decoded,
+    encoded,
 )
 from hpcbench.launch.workers.processes import (
     die_with_parent,
@@ -51,7 +53,7 @@ def main() -> None:
             kinds()[kind].runner()
     gc.collect()
     gc.freeze()
-    control.send(TEMPLATE_EVENTS.dump_json(TemplateReady()))
+    control.send(encoded(TEMPLATE_EVENTS, TemplateReady()))
     _Forker(control).serve()
 
 
@@ -82,7 +84,7 @@ class _Forker:
         data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 8)
         if not data:
             return False
-        request = FORK_REQUESTS.validate_json(data)
+        request = decoded(FORK_REQUESTS, data)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -95,7 +97,7 @@ class _Forker:
 
     def _report(self, event: TemplateEvent) -> None:
         with contextlib.suppress(OSError):
-            self._control.send(TEMPLATE_EVENTS.dump_json(event))
+            self._control.send(encoded(TEMPLATE_EVENTS, event))
 
     def _become_worker(self, parent: int, request: ForkRequest, fds: list[int]) -> None:
         """Turn this fresh fork into a worker; never returns."""

@@ -25,11 +25,17 @@ from hpcbench.launch.ranks.address import own_interface, rendezvous_address, soc
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, lonely_fix
 from hpcbench.launch.ranks.session import check_launch
 from hpcbench.launch.setup import most_rows
+from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.verdicts.watchdog import inline_evidence
 from hpcbench.launch.workers import processes
 from hpcbench.launch.workers.channel import socket_pair, supervisor_channel, worker_channel
 from hpcbench.launch.workers.environment import split_by_load_time, worker_environment
-from hpcbench.launch.workers.messages import CaseAnswer, CaseRequest, DoneAnswer
+from hpcbench.launch.workers.messages import (
+    CaseAnswer,
+    CaseRequest,
+    DoneAnswer,
+    FailureAnswer,
+)
 from hpcbench.launch.workers.wakeup_signal import WakeupSignal
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.environment import recorded_variables
@@ -246,6 +252,19 @@ def _a_case() -> Case:
     return make_plan(check_config({"benchmarks": [block]}, "test"), 2).cases[0]
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_an_answer_of_a_wrong_type_is_a_problem_of_that_message() -> None:
+    ours, theirs = socket_pair()
+    one, other = supervisor_channel(ours), worker_channel(theirs)
+    other.send(CaseAnswer(1, 2, "cpu", phases={"forward": [1.5]}))  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="phases.forward.0"):
+        one.receive()
+    other.send(DoneAnswer())
+    assert one.receive() == DoneAnswer()
+    one.close()
+    other.close()
+
+
 def test_messages_and_the_end_of_the_peer() -> None:
     ours, theirs = socket_pair()
     one, other = supervisor_channel(ours), worker_channel(theirs)
@@ -254,9 +273,10 @@ def test_messages_and_the_end_of_the_peer() -> None:
     one.send(request)
     assert other.wait(1.0)
     assert other.receive() == request
-    answer = CaseAnswer(1, 2, "cpu", detail={"memory": {"peak": math.inf}})
-    other.send(answer)
-    assert one.receive() == answer
+    for answer in (CaseAnswer(1, 2, "cpu", detail={"memory": {"peak": math.inf}}),
+                   FailureAnswer(Outcome.EXCEPTION, "no file \udcff: not UTF-8")):
+        other.send(answer)
+        assert one.receive() == answer
     assert not other.wait(0.0)
     one.close()
     assert other.wait(1.0)

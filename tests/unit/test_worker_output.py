@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hpcbench.launch.workers.worker_output import KEPT_BYTES, SLACK_BYTES, WorkerOutput
-from hpcbench.launch.workers.worker_process import read_tail
+from hpcbench.launch.workers.worker_output import KEPT_BYTES, SLACK_BYTES, WorkerOutput, read_tail
 from launcher import ROOT
 
 MOST_BYTES = 2 * KEPT_BYTES + SLACK_BYTES

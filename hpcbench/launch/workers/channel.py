@@ -8,7 +8,14 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from hpcbench.launch.workers.messages import ANSWERS, REQUESTS, Answer, Request
+from hpcbench.launch.workers.messages import (
+    ANSWERS,
+    REQUESTS,
+    Answer,
+    Request,
+    decoded,
+    encoded,
+)
 
 Sent = TypeVar("Sent")
 Received = TypeVar("Received")
@@ -27,11 +34,14 @@ class Channel(Generic[Sent, Received]):
 
     def send(self, message: Sent) -> None:
         """Send one message. Raises OSError if the peer is gone."""
-        self._connection.send_bytes(self._sent.dump_json(message))
+        self._connection.send_bytes(encoded(self._sent, message))
 
     def receive(self) -> Received:
-        """Return the next message. Raises EOFError or OSError if the peer is gone."""
-        return self._received.validate_json(self._connection.recv_bytes())
+        """Return the next message. Raises EOFError or OSError if the peer is gone.
+
+        Raises ValueError for what is no such message.
+        """
+        return decoded(self._received, self._connection.recv_bytes())
 
     def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
         """Sleep until there is a message or the peer is gone; False if there is not.

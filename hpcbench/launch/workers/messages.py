@@ -6,9 +6,10 @@ a `TemplateEvent`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter
 
@@ -191,6 +192,23 @@ class WorkerEnded:
 
 
 TemplateEvent = TemplateReady | WorkerForked | WorkerEnded
+
+Message = TypeVar("Message")
+
+
+def encoded(adapter: TypeAdapter[Message], message: Message) -> bytes:
+    """Return a message as JSON in ASCII.
+
+    A text with bytes that are not UTF-8, such as a file name in an error, is escaped: pydantic's
+    own JSON refuses it.
+    """
+    return json.dumps(adapter.dump_python(message, mode="json")).encode()
+
+
+def decoded(adapter: TypeAdapter[Message], data: bytes) -> Message:
+    """Return the message in the bytes of `encoded`. Raises ValueError for any other bytes."""
+    return adapter.validate_python(json.loads(data))
+
 
 _JSON = ConfigDict(ser_json_inf_nan="constants")
 REQUESTS: TypeAdapter[Request] = TypeAdapter(

@@ -6,6 +6,8 @@ import mmap
 import os
 from contextlib import suppress
 
+from hpcbench.masking import masked
+
 KEPT_BYTES = 512 * 1024
 """Of what one case prints both ends are read: connections are made at its beginning, what failed
 stands at its end."""
@@ -62,3 +64,15 @@ def _give_back(fd: int, first: int, last: int) -> None:
         with (suppress(OSError),  # no reason to end a job: it then takes the memory that it takes
               mmap.mmap(fd, last - first, offset=first) as pages):
             pages.madvise(mmap.MADV_REMOVE)
+
+
+def read_tail(fd: int, size_bytes: int) -> str:
+    """Return the end of an output file from its first whole line, secrets masked."""
+    length = os.fstat(fd).st_size
+    text = text_of(os.pread(fd, size_bytes, max(0, length - size_bytes)))
+    return text if length <= size_bytes else text.partition("\n")[2]
+
+
+def text_of(output: bytes) -> str:
+    """Return what a worker printed, without the secrets that it may have from this environment."""
+    return masked(output.decode(errors="replace"), os.environ)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hpcbench.errors import LaunchError
+from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.workers import processes
 from hpcbench.launch.workers.channel import (
     SupervisorChannel,
@@ -25,14 +26,16 @@ from hpcbench.launch.workers.messages import (
     FORK_REQUESTS,
     TEMPLATE_EVENTS,
     Answer,
+    FailureAnswer,
     ForkRequest,
     LeaveRequest,
     Request,
     TemplateReady,
     WorkerForked,
+    decoded,
+    encoded,
 )
-from hpcbench.launch.workers.worker_output import WorkerOutput
-from hpcbench.masking import masked
+from hpcbench.launch.workers.worker_output import WorkerOutput, read_tail, text_of
 from hpcbench.measure.progress import SharedProgress
 
 _MESSAGE_BYTES = 256 * 1024
@@ -155,7 +158,7 @@ class Template:
         output = WorkerOutput()
         request = ForkRequest(settings.env, settings.memory_limit_bytes, progress.capacity)
         try:
-            socket.send_fds(self._control, [FORK_REQUESTS.dump_json(request)],
+            socket.send_fds(self._control, [encoded(FORK_REQUESTS, request)],
                             [theirs, progress.fd, output.fd])
             while not self._forked:
                 if not self._take_message(self._ready_timeout_s):
@@ -189,7 +192,7 @@ class Template:
         data = self._control.recv(_MESSAGE_BYTES) if readable else b""
         if not data:
             return False
-        event = TEMPLATE_EVENTS.validate_json(data)
+        event = decoded(TEMPLATE_EVENTS, data)
         if isinstance(event, TemplateReady):
             self._ready = True
         elif isinstance(event, WorkerForked):
@@ -224,11 +227,17 @@ class WorkerProcess:
         return self._channel.wait(timeout_s, wakeup_fd)
 
     def receive(self) -> Answer | None:
-        """Return the answer, or None if the worker has ended."""
+        """Return the answer, or None if the worker has ended.
+
+        An answer that is not of a declared type is a failure of this worker alone.
+        """
         try:
             return self._channel.receive()
         except (EOFError, OSError):
             return None
+        except ValueError as error:
+            problem = " ".join(str(error).split())
+            return FailureAnswer(Outcome.EXCEPTION, f"the worker's answer is not valid: {problem}")
 
     def how_it_ended(self) -> str:
         """Return the signal or exit code in words."""
@@ -258,7 +267,7 @@ class WorkerProcess:
         while time.monotonic() < deadline and self._output.size() == before:
             time.sleep(0.01)
         time.sleep(0.01)  # the dump is several writes
-        return _text(os.pread(self._output.fd, _STDERR_BYTES, before))
+        return text_of(os.pread(self._output.fd, _STDERR_BYTES, before))
 
     def last_output(self) -> str:
         """Return the last lines the worker printed."""
@@ -298,15 +307,3 @@ def ending(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     return f"ended by signal {-code} ({signal.Signals(-code).name})"
-
-
-def read_tail(fd: int, size_bytes: int) -> str:
-    """Return the end of an output file from its first whole line, secrets masked."""
-    length = os.fstat(fd).st_size
-    text = _text(os.pread(fd, size_bytes, max(0, length - size_bytes)))
-    return text if length <= size_bytes else text.partition("\n")[2]
-
-
-def _text(output: bytes) -> str:
-    """Return what a worker printed, without the secrets that it may have from this environment."""
-    return masked(output.decode(errors="replace"), os.environ)
