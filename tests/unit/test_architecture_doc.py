@@ -15,7 +15,7 @@ from package_source import PACKAGE, modules
 PAGE = ROOT / "docs/architecture.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PLAIN = [PAGE, ROOT / "CONTRIBUTING.md"]
-MOST_LINES, MOST_CHARACTERS, MOST_WORDS = 250, 110, 25
+MOST_LINES, MOST_CHARACTERS, MOST_WORDS = 260, 110, 25
 PATH = re.compile(
     r"(?<![\w/.<>-])(?:hpcbench|tests|docs|jobs|slurm|scripts|benchmarks|plots)/[\w./-]*\w")
 SHORT = re.compile(r"`((?:[a-z_]+/)+[a-z_0-9]*\.py)`")
