@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import hpcbench.kinds
 from hpcbench.entry_points import offers
+from hpcbench.kinds.guarded_presenter import GuardedPresenter
 from hpcbench.kinds.kind import KindSpec, Planner, Presenter
 
 if TYPE_CHECKING:
@@ -71,10 +72,22 @@ def planner_of(case: Case) -> Planner:
     return kinds()[case.kind].planner()
 
 
+def is_of_plugin(path: str) -> bool:
+    """Return whether a side, as ``module:object``, comes from another package than hpcbench."""
+    return not path.startswith("hpcbench.")
+
+
 @cache
 def presenter_of(kind: str) -> Presenter[Any, Any]:
-    """Return the presenter of a kind; of one that is not installed what presents any kind."""
-    return kinds()[kind].presenter() if kind in kinds() else Presenter()
+    """Return the presenter of a kind; of one that is not installed what presents any kind.
+
+    That of a plug-in is guarded: it never raises.
+    """
+    spec = kinds().get(kind)
+    if spec is None:
+        return Presenter()
+    return GuardedPresenter(spec.presenter) if is_of_plugin(spec.presenter_path) else (
+        spec.presenter())
 
 
 def kind_aliases() -> dict[str, str]:

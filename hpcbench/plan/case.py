@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from hpcbench.kinds.registry import kinds
+from hpcbench.kinds.registry import is_of_plugin, kinds
 from hpcbench.plan.workload import UnknownWorkload, Workload
 
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
@@ -126,9 +126,20 @@ def case_to_json(case: Case) -> dict[str, Any]:
 
 
 def case_from_json(data: Mapping[str, Any]) -> Case:
-    """Rebuild one `Case`; of a kind that is not installed its workload stays as it is stored."""
+    """Rebuild one `Case`. Of a kind that is not installed its workload stays as it is stored."""
     env = tuple((str(key), str(value)) for key, value in data["env"])
-    spec = kinds().get(data["kind"])
-    work = (UnknownWorkload(data["workload"], data["kind"]) if spec is None else
-            spec.planner().workload_from_json(data["workload"]))
+    work = _workload_from_json(data["kind"], data["workload"])
     return Case(**{**data, "env": env, "needs": tuple(data["needs"]), "workload": work})
+
+
+def _workload_from_json(kind: str, data: Mapping[str, Any]) -> Workload:
+    """Return a stored workload; one that its plug-in cannot rebuild stays as it is stored."""
+    spec = kinds().get(kind)
+    if spec is None:
+        return UnknownWorkload(data, kind)
+    try:
+        return spec.planner().workload_from_json(data)
+    except Exception:
+        if not is_of_plugin(spec.planner_path):
+            raise
+        return UnknownWorkload(data, kind)

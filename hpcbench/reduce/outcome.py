@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.kinds.registry import kinds
+from hpcbench.kinds.registry import is_of_plugin, kinds
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.derived import joined
@@ -115,10 +115,21 @@ def _with_numbers(
 
 
 def _kind_problems(case: Case, time_s: float, context: Context) -> Iterable[Problem]:
-    """Return what the case's kind finds wrong with its time; nothing of a kind not installed."""
+    """Return what the case's kind finds wrong with its time; nothing of a kind not installed.
+
+    HB153: a plug-in that raises costs the case nothing.
+    """
     spec = kinds().get(case.kind)
-    return () if spec is None else spec.deriver().problems(
-        case, time_s, context.newest.nodes, context.hardware)
+    if spec is None:
+        return ()
+    try:
+        return list(spec.deriver().problems(
+            case, time_s, context.newest.nodes, context.hardware))
+    except Exception as error:
+        if not is_of_plugin(spec.deriver_path):
+            raise
+        return [Problem("HB153", f"the checks of kind {case.kind} raised {type(error).__name__}: "
+                        f"{error}; mend the plug-in and reduce again", rejects=False)]
 
 
 def _without_numbers(result: CaseResult, problems: Iterable[Problem]) -> CaseResult:

@@ -39,13 +39,16 @@ def _result_tables(results: Results) -> Iterator[Text]:
     for item in results.cases:
         blocks[item.case.block, item.case.kind].append(item)
     for (block, kind), items in blocks.items():
-        presenter, title = presenter_of(kind), f"block {block}"
-        tables = presenter.tables(title, items, results.derived.get(kind, {}))
-        for table in any_results(title, items, presenter.problem) if tables is None else tables:
+        title = f"block {block}"
+        tables = presenter_of(kind).tables(title, items, results.derived.get(kind, {}))
+        for table in any_results(title, items) if tables is None else tables:
             yield from table_lines(table)
     for kind, items in items_by_kind(results.cases).items():
         for table in presenter_of(kind).overviews(items, results.derived.get(kind, {})):
             yield from table_lines(table)
+    for kind in items_by_kind(results.cases):
+        if problem := presenter_of(kind).problem:
+            yield Text(f"kind {kind}: {problem}", style="yellow")
     for kind, reason in results.missing_kinds.items():
         yield Text(f"kind {kind} {reason}; its rows lack what the kind derives (docs/plugins.md)",
                    style="yellow")

@@ -13,6 +13,7 @@ from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.operations.collectives import collectives
 from hpcbench.report.table_lines import listing_lines
 from hpcbench.report.terminal import open_console
+from hpcbench.views.table import Line
 from hpcbench.views.timing import MODES, USUAL_FOLDS
 
 NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
@@ -42,7 +43,10 @@ def _lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
         yield Text(f"{title:<17}{', '.join(names)}")
     yield Text()
     for kind in kinds():
-        items = list(presenter_of(kind).listing())
+        presenter = presenter_of(kind)
+        items = list(presenter.listing())
+        if presenter.problem:
+            items.append(Line(f"kind {kind}: {presenter.problem}", "warning"))
         yield from (line for item in items for line in listing_lines(item))
         yield from [Text()] if items else []
     yield Text("timing modes", style="bold")

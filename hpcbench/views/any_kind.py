@@ -19,7 +19,7 @@ from hpcbench.views.columns import (
     median_cell,
     n_cell,
 )
-from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
+from hpcbench.views.table import Cell, Column, Group, Row, Show, Table
 from hpcbench.views.timing import flag_text
 from hpcbench.views.words import backend_text, device_type
 
@@ -35,12 +35,11 @@ def any_plan(title: str, cases: Sequence[Case]) -> Table:
                  (Group("", tuple(rows)),))
 
 
-def any_results(title: str, items: Sequence[CaseResult], note: str = "") -> Iterator[Table]:
-    """Yield a table with a row for each case that ran, and a note; nothing if none ran."""
+def any_results(title: str, items: Sequence[CaseResult]) -> Iterator[Table]:
+    """Yield a table with a row for each case that ran; nothing if none ran."""
     rows = tuple(_result_row(item) for item in items if item.status in TABLED)
     if rows:
-        yield Table(title, (*_CASE, TIME, INTERVAL, N, STATUS, FLAGS), (Group("", rows),),
-                    notes=(Line(note, "warning"),) if note else ())
+        yield Table(title, (*_CASE, TIME, INTERVAL, N, STATUS, FLAGS), (Group("", rows),))
 
 
 def _result_row(item: CaseResult) -> Row:

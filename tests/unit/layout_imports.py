@@ -16,7 +16,8 @@ READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "masking": (), "units": (), "kinds": (),
     "kinds.kind": ("errors",), "kinds.moved": (), "entry_points": ("kinds.moved",),
-    "kinds.registry": ("kinds", "kinds.kind", "entry_points"),
+    "kinds.guarded_presenter": ("kinds.kind",),
+    "kinds.registry": ("kinds", "kinds.kind", "kinds.guarded_presenter", "entry_points"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),
