@@ -19,6 +19,7 @@ from hpcbench_sleep import SPEC as WHOLE
 from dataclasses import replace
 SPEC = replace(WHOLE, {side}="no_such_module:Side")
 """
+EXTRA = "from hpcbench_sleep import SPEC as WHOLE\nfrom dataclasses import replace\n"
 SLEEPS = {"kind": "sleep", "milliseconds": [1, 2]}
 BARRIER = {"kind": "collective", "collective": "barrier"}
 
@@ -75,3 +76,51 @@ def test_a_side_that_cannot_be_imported_costs_its_own_cases(tmp_path: Path, side
     told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
     assert "2 cases" in told
     assert "no_such_module:Side cannot be loaded: ModuleNotFoundError" in told
+
+
+@pytest.mark.parametrize(("changed", "reason"), [
+    ("name=None", "a name or an alias that is no word: None"),
+    ("name='collective'", "there is a kind collective already"),
+    ("aliases=('comm',)", "there is a kind comm already"),
+    ("aliases=None", "aliases are no tuple"),
+    ("aliases=(1,)", "a name or an alias that is no word: 1"),
+    ("order='x'", "order is no whole number"),
+    ("runner_path=None", "a path that is no text"),
+])
+def test_a_spec_that_is_not_usable_costs_its_own_cases(
+    tmp_path: Path, changed: str, reason: str,
+) -> None:
+    (tmp_path / "half.py").write_text(f"{EXTRA}SPEC = replace(WHOLE, {changed})\n")
+    told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
+    assert "2 cases" in told
+    assert "kind sleep cannot be used: " in told and reason in told
+
+
+@pytest.mark.parametrize(("side", "body", "reason"), [
+    ("block", "class Side: pass", "sides:Side cannot be used: no subclass of Block"),
+    ("block", "Side = 3", "sides:Side cannot be used: TypeError"),
+    ("block", "from hpcbench.plugins import Block\nclass Side(Block):\n    size: 'Nowhere' = 1",
+     "sides:Side cannot be used: PydanticUndefinedAnnotation"),
+    ("planner_path", "class Side:\n    def __init__(self): 1 / 0",
+     "sides:Side cannot be loaded: ZeroDivisionError"),
+    ("planner_path", "class Side: pass", "sides:Side cannot be used: it is no Planner"),
+])
+def test_a_side_of_no_use_costs_its_own_cases(
+    tmp_path: Path, side: str, body: str, reason: str,
+) -> None:
+    (tmp_path / "sides.py").write_text(f"{body}\n")
+    (tmp_path / "half.py").write_text(f"{EXTRA}SPEC = replace(WHOLE, {side}='sides:Side')\n")
+    told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
+    assert "2 cases" in told and reason in told
+
+
+@pytest.mark.parametrize("method", ["cases", "lengths"])
+def test_a_planner_that_raises_costs_its_own_cases(tmp_path: Path, method: str) -> None:
+    (tmp_path / "sides.py").write_text(
+        "from hpcbench_sleep.planner import SleepPlanner\n"
+        f"class Side(SleepPlanner):\n    def {method}(self, *asked): 1 / 0\n"
+        "    def canary(self, *asked): 1 / 0\n")
+    (tmp_path / "half.py").write_text(f"{EXTRA}SPEC = replace(WHOLE, planner_path='sides:Side')\n")
+    told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
+    assert "2 cases" in told
+    assert "kind sleep cannot be used: ZeroDivisionError: division by zero" in told
