@@ -242,8 +242,8 @@ class KindSpec:
         """Return a new planner."""
         try:
             self._checked_block()
-            planner = self._made(self.planner_path, Planner)
-            return _load("hpcbench.plan.unusable:GuardedPlanner")(  # type: ignore[no-any-return]
+            planner = self._made(self.planner_path, Planner)  # type: ignore[type-abstract]
+            return _load("hpcbench.plan.unusable:GuardedPlanner")(
                 self.name, planner) if self.is_plugin else planner
         except PluginError as error:
             return _load("hpcbench.plan.unusable:UnusablePlanner")(  # type: ignore[no-any-return]
@@ -252,7 +252,7 @@ class KindSpec:
     def runner(self) -> Runner:
         """Return a new runner; this imports torch."""
         try:
-            return self._made(self.runner_path, Runner)
+            return self._made(self.runner_path, Runner)  # type: ignore[type-abstract]
         except PluginError as error:
             return _load("hpcbench.kinds.unusable:UnusableRunner")(  # type: ignore[no-any-return]
                 str(error))
@@ -279,7 +279,7 @@ class KindSpec:
         try:
             if issubclass(block, _load("hpcbench.config.block:Block")):
                 block.model_rebuild()  # what its annotations name may not be there
-                return block
+                return block  # type: ignore[no-any-return]
             problem = "no subclass of Block"
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"

@@ -88,9 +88,14 @@ def _rooms() -> Iterator[KindSpec]:
             yield import_module(f"{hpcbench.kinds.__name__}.{module.name}").SPEC
 
 
+def spec_of(kind: str) -> KindSpec:
+    """Return a kind; of one that is not installed what makes its cases skips."""
+    return kinds().get(kind) or KindSpec(kind, "", "", "", "", "", problem="it is not installed")
+
+
 def planner_of(case: Case) -> Planner:
-    """Return a planner of a case's kind. Raises KeyError if the kind is not installed."""
-    return kinds()[case.kind].planner()
+    """Return a planner of a case's kind; of one that is not installed what keeps its cases."""
+    return spec_of(case.kind).planner()
 
 
 @cache

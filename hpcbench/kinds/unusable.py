@@ -19,11 +19,11 @@ class UnusableRunner(Runner):
     """Makes every case fail with the reason."""
 
     def __init__(self, problem: str) -> None:
-        self._problem = problem
+        self.problem = problem
 
     def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
         """Raise PluginError."""
-        raise PluginError(self._problem)
+        raise PluginError(self.problem)
 
 
 class UnusableDeriver(Deriver):
