@@ -55,7 +55,8 @@ def _result_tables(results: Results) -> Iterator[Text]:
 
 def _presenter(results: Results, kind: str) -> Presenter[Any, Any]:
     """Return the kind's presenter; what presents any kind where there are no records of it."""
-    return Presenter() if kind in results.missing_kinds else presenter_of(kind)
+    presenter = presenter_of(kind)
+    return Presenter(presenter.problem) if kind in results.missing_kinds else presenter
 
 
 def _print(lines: Iterable[Text]) -> None:
