@@ -24,7 +24,7 @@ from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.errors import CaseError
 from hpcbench.kinds.kind import Runner
-from hpcbench.kinds.registry import kinds
+from hpcbench.kinds.registry import kinds, spec_of
 from hpcbench.launch.ranks.communicator import InlineComms
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.workers.channel import WorkerChannel
@@ -179,7 +179,7 @@ class Worker:
     def _runner(self, case: Case) -> Runner:
         """Return the runner of the case's kind."""
         if case.kind not in self._runners:
-            self._runners[case.kind] = kinds()[case.kind].runner()
+            self._runners[case.kind] = spec_of(case.kind).runner()
         return self._runners[case.kind]
 
     def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:

@@ -15,10 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpcbench.backends.availability import RankFacts, first_reason
+from hpcbench.kinds.registry import spec_of
+from hpcbench.kinds.unusable import UnusableRunner
 from hpcbench.plan.case import Case
 
 COMPILER = "compiler"
 """The need of implementations that compile; every other need is a module (`Workload.needs`)."""
+_RUNNER = "runner "
+"""Before the name of a kind of a plug-in."""
 _EXTRAS = {name: "hpcbench[models]" for name in ("peft", "bitsandbytes", "transformers")}
 """Module -> what of ours to install for it, with the versions that go together."""
 _TRIAL_TIMEOUT_S = 60.0
@@ -26,22 +30,29 @@ _SOURCE = "#include <Python.h>\nint main(void) { return 0; }\n"
 
 
 def wanted_tools(cases: Iterable[Case]) -> list[str]:
-    """Return what the machine must have for these cases: modules, and ``compiler``."""
-    return sorted({need for case in cases if not case.skip for need in case.workload.needs()})
+    """Return what the machine must have: modules, ``compiler``, and runners of plug-ins' kinds."""
+    runs = [case for case in cases if not case.skip]
+    return sorted({need for case in runs for need in case.workload.needs()}
+                  | {_RUNNER + case.kind for case in runs if spec_of(case.kind).is_plugin})
 
 
 def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
     """Return why each tool cannot be used here, or None if it can, as plain JSON values.
 
     A module: the reason; ``compiler``: {"cpu": reason, "cuda": reason}, what torch.compile and
-    Triton start for code of that device. A module is looked for, not imported.
+    Triton start for code of that device. A module is looked for, not imported; a runner is made.
     """
-    return {name: _compilers() if name == COMPILER else _no_module(name) for name in wanted}
+    return {name: _compilers() if name == COMPILER else
+            _no_runner(name.removeprefix(_RUNNER)) if name.startswith(_RUNNER) else
+            _no_module(name) for name in wanted}
 
 
 def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     """Return why what is measured cannot run on ``device`` on these ranks, or None if it can."""
     work = case.workload
+    reasons = [rank.facts.get("tools", {}).get(_RUNNER + case.kind) for rank in ranks]
+    if reason := first_reason(ranks, reasons):
+        return f"kind {case.kind} cannot be used: {reason}"
     if work.only_on() and device not in work.only_on():
         return f"{work.implementer} runs on {' or '.join(work.only_on())} only, not on {device}"
     for need in work.needs():
@@ -54,6 +65,11 @@ def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
 def _said(tools: Mapping[str, Any], need: str, device: str) -> str | None:
     reason: str | None = tools[need][device] if need == COMPILER else tools[need]
     return reason
+
+
+def _no_runner(kind: str) -> str | None:
+    runner = spec_of(kind).runner()
+    return runner.problem if isinstance(runner, UnusableRunner) else None
 
 
 def _no_module(name: str) -> str | None:

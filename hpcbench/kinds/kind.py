@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 W = TypeVar("W", bound="Workload")
 R = TypeVar("R")
+S = TypeVar("S")
 CountedCall = tuple[str, int, int]
 """A collective, how often it was called, and the bytes of all calls as nccl-tests sizes them."""
 
@@ -225,18 +226,25 @@ class KindSpec:
     order: int = 100
     problem: str = ""
 
+    @property
+    def is_plugin(self) -> bool:
+        """Return whether the kind is another package's."""
+        return not self.planner_path.startswith("hpcbench.")
+
     def block_class(self) -> type[Block]:
         """Return the class of the kind's blocks in sweep files."""
         try:
-            return self._load(self.block)  # type: ignore[no-any-return]
+            return self._checked_block()
         except PluginError:
             return _load("hpcbench.config.block:UnusableBlock")  # type: ignore[no-any-return]
 
     def planner(self) -> Planner:
         """Return a new planner."""
         try:
-            self._load(self.block)
-            return self._load(self.planner_path)()  # type: ignore[no-any-return]
+            self._checked_block()
+            planner = self._made(self.planner_path, Planner)  # type: ignore[type-abstract]
+            return _load("hpcbench.plan.unusable:GuardedPlanner")(
+                self.name, planner) if self.is_plugin else planner
         except PluginError as error:
             return _load("hpcbench.plan.unusable:UnusablePlanner")(  # type: ignore[no-any-return]
                 self.name, str(error))
@@ -244,46 +252,57 @@ class KindSpec:
     def runner(self) -> Runner:
         """Return a new runner; this imports torch."""
         try:
-            return self._load(self.runner_path)()  # type: ignore[no-any-return]
+            return self._made(self.runner_path, Runner)  # type: ignore[type-abstract]
         except PluginError as error:
-            return _UnusableRunner(str(error))
+            return _load("hpcbench.kinds.unusable:UnusableRunner")(  # type: ignore[no-any-return]
+                str(error))
 
     def deriver(self) -> Deriver:
         """Return a new deriver."""
         try:
-            return self._load(self.deriver_path)()  # type: ignore[no-any-return]
-        except PluginError:
-            return Deriver()
+            return self._made(self.deriver_path, Deriver)
+        except PluginError as error:
+            return _load("hpcbench.kinds.unusable:UnusableDeriver")(  # type: ignore[no-any-return]
+                str(error))
 
     def presenter(self) -> Presenter[Any, Any]:
         """Return a new presenter."""
         try:
-            return self._load(self.presenter_path)()  # type: ignore[no-any-return]
+            return self._made(self.presenter_path, Presenter)
         except PluginError as error:
             return Presenter(str(error))
 
-    def _load(self, path: str) -> Any:
-        """Return what a path names. Raises PluginError if a plug-in's module is at fault."""
+    def _checked_block(self) -> type[Block]:
+        block = self._load(self.block)
+        if not self.is_plugin:
+            return block  # type: ignore[no-any-return]
+        try:
+            if issubclass(block, _load("hpcbench.config.block:Block")):
+                block.model_rebuild()  # what its annotations name may not be there
+                return block  # type: ignore[no-any-return]
+            problem = "no subclass of Block"
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+        raise PluginError(f"{self.block} cannot be used: {problem}")
+
+    def _made(self, path: str, side: type[S]) -> S:
+        """Return a new object of a class. Raises PluginError if a plug-in is at fault."""
+        made = self._load(path, lambda factory: factory())
+        if not isinstance(made, side):
+            raise PluginError(f"{path} cannot be used: it is no {side.__name__}")
+        return made
+
+    def _load(self, path: str, use: Callable[[Any], Any] = lambda found: found) -> Any:
+        """Return what a path names, used. Raises PluginError if a plug-in is at fault."""
         if self.problem:
             raise PluginError(self.problem)
         try:
-            return _load(path)
+            return use(_load(path))
         except (Exception, SystemExit) as error:
-            if path.startswith("hpcbench."):
+            if not self.is_plugin:
                 raise
             raise PluginError(
                 f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
-
-
-class _UnusableRunner(Runner):
-    """Stands for the runner of a plug-in that cannot be imported: its cases fail."""
-
-    def __init__(self, problem: str) -> None:
-        self._problem = problem
-
-    def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
-        """Raise PluginError."""
-        raise PluginError(self._problem)
 
 
 def _load(path: str) -> Any:

@@ -7,7 +7,8 @@ A room is a package below `hpcbench.kinds` whose ``__init__`` has a ``SPEC``. A 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "hpcbench.kinds"
 """The group of entry points; each is a `KindSpec`."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 @cache
@@ -47,18 +49,38 @@ def _scan() -> tuple[Mapping[str, KindSpec], Mapping[str, str]]:
     broken: dict[str, str] = {}
     for offer in offers(ENTRY_POINTS):
         spec = offer.value
-        if offer.problem:
-            broken[offer.name] = offer.problem
-        elif not isinstance(spec, KindSpec):
-            broken[offer.name] = f"{offer.origin} offers a {type(spec).__name__}, no KindSpec"
-        elif spec.name in specs:
-            broken[offer.name] = f"there is a kind {spec.name} already"
+        problem = offer.problem or _problem(spec, _taken(specs))
+        if problem:
+            broken[offer.name] = problem if offer.problem else f"{offer.origin} offers {problem}"
         else:
             specs[spec.name] = spec
-    for name, problem in broken.items():
-        specs.setdefault(name, KindSpec(name, "", "", "", "", "", problem=problem))
+    for name in broken.keys() - _taken(specs):
+        specs[name] = KindSpec(name, "", "", "", "", "", problem=broken[name])
     ordered = sorted(specs.values(), key=lambda one: (one.order, one.name))
     return MappingProxyType({spec.name: spec for spec in ordered}), MappingProxyType(broken)
+
+
+def _taken(specs: Mapping[str, KindSpec]) -> set[str]:
+    """Return the names and aliases of these kinds."""
+    return {name for spec in specs.values() for name in (spec.name, *spec.aliases)}
+
+
+def _problem(spec: object, taken: Collection[str]) -> str:
+    """Return why what an entry point names is no usable kind; nothing if it is one."""
+    if not isinstance(spec, KindSpec):
+        return f"a {type(spec).__name__}, no KindSpec"
+    paths = (spec.block, spec.planner_path, spec.runner_path, spec.deriver_path,
+             spec.presenter_path, spec.problem)
+    if not isinstance(spec.aliases, tuple):
+        return "a KindSpec whose aliases are no tuple"
+    for name in (spec.name, *spec.aliases):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            return f"a KindSpec with a name or an alias that is no word: {name!r}"
+        if name in taken:
+            return f"a kind named {name}, and there is a kind {name} already"
+    if not all(isinstance(path, str) for path in paths):
+        return "a KindSpec with a path that is no text"
+    return "" if isinstance(spec.order, int) else "a KindSpec whose order is no whole number"
 
 
 def _rooms() -> Iterator[KindSpec]:
@@ -67,9 +89,14 @@ def _rooms() -> Iterator[KindSpec]:
             yield import_module(f"{hpcbench.kinds.__name__}.{module.name}").SPEC
 
 
+def spec_of(kind: str) -> KindSpec:
+    """Return a kind; of one that is not installed what makes its cases skips."""
+    return kinds().get(kind) or KindSpec(kind, "", "", "", "", "", problem="it is not installed")
+
+
 def planner_of(case: Case) -> Planner:
-    """Return a planner of a case's kind. Raises KeyError if the kind is not installed."""
-    return kinds()[case.kind].planner()
+    """Return a planner of a case's kind; of one that is not installed what keeps its cases."""
+    return spec_of(case.kind).planner()
 
 
 def is_of_plugin(path: str) -> bool:

@@ -1,16 +1,17 @@
-"""The plan of a kind whose plug-in cannot be imported: a skip with the reason."""
+"""The plan of a kind whose plug-in cannot be used: a skip with the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.config.block import Block
 from hpcbench.config.schema import Config
+from hpcbench.errors import ConfigError, PluginError
 from hpcbench.kinds.kind import Planner
 from hpcbench.plan.case import Case, case_id
 from hpcbench.plan.points import PlanRequest
-from hpcbench.plan.workload import UnknownWorkload
+from hpcbench.plan.workload import UnknownWorkload, Workload
 
 
 class UnusablePlanner(Planner):
@@ -40,3 +41,69 @@ class UnusablePlanner(Planner):
     def workload_from_json(self, data: Mapping[str, Any]) -> UnknownWorkload:
         """Keep what was stored."""
         return UnknownWorkload(data, self._kind)
+
+
+class GuardedPlanner(Planner):
+    """The planner of a plug-in: what it raises costs the cases of its kind only."""
+
+    def __init__(self, kind: str, planner: Planner) -> None:
+        self._kind = kind
+        self._planner = planner
+        self._problem = ""
+
+    def lengths(self, block: Block, config: Config) -> Mapping[str, int]:
+        """Return the axes; none if the plug-in fails, whose cases are then a skip."""
+        try:
+            return {str(axis): int(length)
+                    for axis, length in self._planner.lengths(block, config).items()}
+        except ConfigError:
+            raise
+        except Exception as error:
+            self._problem = f"{type(error).__name__}: {error}"
+            return {}
+
+    def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
+        """Yield the cases, or the one that stands for them if the plug-in fails."""
+        problem = self._problem
+        if not problem:
+            try:
+                yield from [self._checked(case) for case in self._planner.cases(title, block, job)]
+                return
+            except ConfigError:
+                raise
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+        yield from UnusablePlanner(self._kind, problem).cases(title, block, job)
+
+    def workload_from_json(self, data: Mapping[str, Any]) -> Workload:
+        """Rebuild a workload; if the plug-in fails, keep what was stored."""
+        try:
+            return self._planner.workload_from_json(data)
+        except Exception:
+            return UnknownWorkload(data, self._kind)
+
+    def merged(self, same: Sequence[Workload]) -> Workload:
+        """Return the one workload that stands for several; the first if the plug-in fails."""
+        try:
+            return self._planner.merged(same)
+        except Exception:
+            return same[0]
+
+    def advice(self, work: Workload, available_bytes: int) -> str:
+        """Return what would fit; nothing if the plug-in fails."""
+        try:
+            return self._planner.advice(work, available_bytes)
+        except Exception:
+            return ""
+
+    def canary(self, world_size: int, timeout_s: float, wakeup_s: float) -> Case | None:
+        """Return the plug-in's canary; none if the plug-in fails."""
+        try:
+            return self._planner.canary(world_size, timeout_s, wakeup_s)
+        except Exception:
+            return None
+
+    def _checked(self, case: object) -> Case:
+        if isinstance(case, Case) and case.kind == self._kind:
+            return case
+        raise PluginError(f"its planner yields what is no case of kind {self._kind}")

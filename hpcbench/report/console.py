@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
+from hpcbench.kinds.kind import Presenter
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import CaseResult, Results
@@ -39,12 +41,12 @@ def _result_tables(results: Results) -> Iterator[Text]:
     for item in results.cases:
         blocks[item.case.block, item.case.kind].append(item)
     for (block, kind), items in blocks.items():
-        title = f"block {block}"
-        tables = presenter_of(kind).tables(title, items, results.derived.get(kind, {}))
+        presenter, title = _presenter(results, kind), f"block {block}"
+        tables = presenter.tables(title, items, results.derived.get(kind, {}))
         for table in any_results(title, items) if tables is None else tables:
             yield from table_lines(table)
     for kind, items in items_by_kind(results.cases).items():
-        for table in presenter_of(kind).overviews(items, results.derived.get(kind, {})):
+        for table in _presenter(results, kind).overviews(items, results.derived.get(kind, {})):
             yield from table_lines(table)
     for kind in items_by_kind(results.cases):
         if problem := presenter_of(kind).problem:
@@ -52,6 +54,12 @@ def _result_tables(results: Results) -> Iterator[Text]:
     for kind, reason in results.missing_kinds.items():
         yield Text(f"kind {kind} {reason}; its rows lack what the kind derives (docs/plugins.md)",
                    style="yellow")
+
+
+def _presenter(results: Results, kind: str) -> Presenter[Any, Any]:
+    """Return the kind's presenter; what presents any kind where there are no records of it."""
+    presenter = presenter_of(kind)
+    return Presenter(presenter.problem) if kind in results.missing_kinds else presenter
 
 
 def _print(lines: Iterable[Text]) -> None:

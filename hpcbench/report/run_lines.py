@@ -41,7 +41,8 @@ def _definitions(results: Results) -> Iterator[str]:
     yield ("  - where there is none (n < 6), ? where it is not sound (n < 20, dependent samples, "
            "passes that differ)")
     for kind, items in items_by_kind(ran).items():
-        yield from presenter_of(kind).definitions(items, results.derived.get(kind, {}))
+        if kind not in results.missing_kinds:
+            yield from presenter_of(kind).definitions(items, results.derived.get(kind, {}))
     order = _order_text(results)
     yield clock_text(results, ran) + _clock_checks(results) + (f"; {order}" if order else "")
 

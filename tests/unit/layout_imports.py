@@ -8,15 +8,15 @@ from fnmatch import fnmatchcase
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
 BASE = ("hpcbench", "entry_points", "errors", "masking", "units")
-INTERFACES = ("kinds", "kinds.kind", "kinds.registry", "kinds.moved")
+INTERFACES = ("kinds", "kinds.kind", "kinds.unusable", "kinds.registry", "kinds.moved")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
 MACHINE = (*RECORDS, "measure", "backends")
 READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "masking": (), "units": (), "kinds": (),
-    "kinds.kind": ("errors",), "kinds.moved": (), "entry_points": ("kinds.moved",),
-    "kinds.guarded_presenter": ("kinds.kind",),
+    "kinds.kind": ("errors",), "kinds.unusable": ("errors", "kinds.kind"),
+    "kinds.moved": (), "entry_points": ("kinds.moved",), "kinds.guarded_presenter": ("kinds.kind",),
     "kinds.registry": ("kinds", "kinds.kind", "kinds.guarded_presenter", "entry_points"),
     "statistics": BASE,
     "operations": BASE,

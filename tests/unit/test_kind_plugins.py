@@ -6,12 +6,24 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 import packages
+from golden import RUNS
+from hpcbench.backends.availability import RankFacts
+from hpcbench.backends.tools import tool_facts, untooled, wanted_tools
+from hpcbench.kinds.kind import KindSpec
+from hpcbench.kinds.registry import kinds, planner_of
+from hpcbench.plan.canary import planned_canary
+from hpcbench.reduce.records import with_records
+from hpcbench.reduce.results_file import open_results
+from hpcbench.report.console import print_results
 from launcher import ROOT
+from results_factory import sweep
 
 SOURCE = ROOT / "tests/data/kind_plugin"
 BROKEN_SPEC = """
@@ -19,6 +31,7 @@ from hpcbench_sleep import SPEC as WHOLE
 from dataclasses import replace
 SPEC = replace(WHOLE, {side}="no_such_module:Side")
 """
+EXTRA = "from hpcbench_sleep import SPEC as WHOLE\nfrom dataclasses import replace\n"
 SLEEPS = {"kind": "sleep", "milliseconds": [1, 2]}
 BARRIER = {"kind": "collective", "collective": "barrier"}
 
@@ -75,3 +88,92 @@ def test_a_side_that_cannot_be_imported_costs_its_own_cases(tmp_path: Path, side
     told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
     assert "2 cases" in told
     assert "no_such_module:Side cannot be loaded: ModuleNotFoundError" in told
+
+
+@pytest.mark.parametrize(("changed", "reason"), [
+    ("name=None", "a name or an alias that is no word: None"),
+    ("name='collective'", "there is a kind collective already"),
+    ("aliases=('comm',)", "there is a kind comm already"),
+    ("aliases=None", "aliases are no tuple"),
+    ("aliases=(1,)", "a name or an alias that is no word: 1"),
+    ("order='x'", "order is no whole number"),
+    ("runner_path=None", "a path that is no text"),
+])
+def test_a_spec_that_is_not_usable_costs_its_own_cases(
+    tmp_path: Path, changed: str, reason: str,
+) -> None:
+    (tmp_path / "half.py").write_text(f"{EXTRA}SPEC = replace(WHOLE, {changed})\n")
+    told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
+    assert "2 cases" in told
+    assert "kind sleep cannot be used: " in told and reason in told
+
+
+@pytest.mark.parametrize(("side", "body", "reason"), [
+    ("block", "class Side: pass", "sides:Side cannot be used: no subclass of Block"),
+    ("block", "Side = 3", "sides:Side cannot be used: TypeError"),
+    ("block", "from hpcbench.plugins import Block\nclass Side(Block):\n    size: 'Nowhere' = 1",
+     "sides:Side cannot be used: PydanticUndefinedAnnotation"),
+    ("planner_path", "class Side:\n    def __init__(self): 1 / 0",
+     "sides:Side cannot be loaded: ZeroDivisionError"),
+    ("planner_path", "class Side: pass", "sides:Side cannot be used: it is no Planner"),
+])
+def test_a_side_of_no_use_costs_its_own_cases(
+    tmp_path: Path, side: str, body: str, reason: str,
+) -> None:
+    (tmp_path / "sides.py").write_text(f"{body}\n")
+    (tmp_path / "half.py").write_text(f"{EXTRA}SPEC = replace(WHOLE, {side}='sides:Side')\n")
+    told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
+    assert "2 cases" in told and reason in told
+
+
+@pytest.mark.parametrize("method", ["cases", "lengths"])
+def test_a_planner_that_raises_costs_its_own_cases(tmp_path: Path, method: str) -> None:
+    (tmp_path / "sides.py").write_text(
+        "from hpcbench_sleep.planner import SleepPlanner\n"
+        f"class Side(SleepPlanner):\n    def {method}(self, *asked): 1 / 0\n"
+        "    def canary(self, *asked): 1 / 0\n")
+    (tmp_path / "half.py").write_text(f"{EXTRA}SPEC = replace(WHOLE, planner_path='sides:Side')\n")
+    told = plan(offer(tmp_path, "half:SPEC"), SLEEPS, BARRIER)
+    assert "2 cases" in told
+    assert "kind sleep cannot be used: ZeroDivisionError: division by zero" in told
+
+
+def test_a_canary_of_a_plugin_is_asked_for_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = planned_canary(2)
+    spec = KindSpec("early", "hpcbench.config.block:Block", "canaries:Planner", "", "", "", order=0)
+    asked = []
+    monkeypatch.setattr(KindSpec, "planner", lambda self, made=KindSpec.planner: (
+        asked.append(self.name), made(self))[1])
+    monkeypatch.setattr("hpcbench.plan.canary.kinds",
+                        lambda: MappingProxyType({"early": spec, **kinds()}))
+    assert ours is not None and planned_canary(2) == ours
+    assert "early" not in asked
+
+
+def test_a_case_whose_kind_or_runner_is_not_here_is_a_skip() -> None:
+    case = replace(sweep()[0], kind="gone")
+    wanted = wanted_tools([case])
+    ranks = [RankFacts(rank, f"host{rank}", 0, {"tools": tool_facts(wanted)}) for rank in (0, 1)]
+    assert untooled(case, "cpu", ranks) == "kind gone cannot be used: it is not installed"
+    assert planner_of(case).advice(case.workload, 1) == ""
+    there = replace(ranks[0], facts={"tools": dict.fromkeys(wanted)})
+    assert untooled(case, "cpu", [there, there]) is None
+    assert untooled(case, "cpu", [there, ranks[1]]) == (
+        "kind gone cannot be used: rank 1 on host1: it is not installed")
+
+
+def test_a_deriver_that_cannot_be_loaded_hides_no_result(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with open_results(RUNS["mixed"] / "results.h5") as file:
+        results = file.results
+    lost = replace(kinds()["primitive"], planner_path="of:Plugin", deriver_path="no_such_module:It")
+    monkeypatch.setattr("hpcbench.reduce.records.kinds", lambda: {**kinds(), "primitive": lost})
+    found = with_records(results)
+    assert set(found.derived) == {"collective", "training"}
+    print_results(found, tmp_path)
+    told = capsys.readouterr().out
+    assert "kind primitive has records that cannot be derived" in told
+    assert "no_such_module:It cannot be loaded" in told
+    for item in found.cases:
+        assert item.case.kind != "primitive" or item.case.workload.name in told

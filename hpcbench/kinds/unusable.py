@@ -1,0 +1,39 @@
+"""What stands for the sides of a plug-in's kind that cannot be loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hpcbench.errors import PluginError
+from hpcbench.kinds.kind import Deriver, Runner
+
+if TYPE_CHECKING:
+    from hpcbench.operations.operation import AnyOperation
+    from hpcbench.operations.place import Place
+    from hpcbench.plan.workload import Workload
+    from hpcbench.reduce.results import CaseResult
+
+
+class UnusableRunner(Runner):
+    """Makes every case fail with the reason."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+    def open(self, work: Workload, place: Place, *, validate: bool) -> AnyOperation:
+        """Raise PluginError."""
+        raise PluginError(self.problem)
+
+
+class UnusableDeriver(Deriver):
+    """Derives nothing, so that a reader says why records are missing."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def derive(
+        self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """Raise PluginError."""
+        raise PluginError(self._problem)
