@@ -55,8 +55,8 @@ def cuda_awareness(mpi: Any) -> dict[str, Any]:
 
 
 def _library(mpi: Any) -> str:
-    said = mpi.Get_library_version().splitlines()[0].partition(",")[0]
-    return " ".join(said.replace("Version:", "").split())
+    library = mpi.Get_library_version().splitlines()[0].partition(",")[0]
+    return " ".join(library.replace("Version:", "").split())
 
 
 def _lack(mpi: Any, dtype: str) -> str | None:

@@ -66,10 +66,10 @@ def resolve_here(plan: Plan) -> Plan:
     facts = _facts_here(wanted_tools(plan.cases))
     ranks = [RankFacts(rank, socket.gethostname(), rank, facts)
              for rank in range(plan.world_size)]
-    found = resolve(plan, ranks)
+    resolution = resolve(plan, ranks)
     cases = tuple(
-        dataclasses.replace(case, skip=found.skips.get(case.case_id), needs=(),
-                            device=found.devices.get(case.case_id, case.device))
+        dataclasses.replace(case, skip=resolution.skips.get(case.case_id), needs=(),
+                            device=resolution.devices.get(case.case_id, case.device))
         for case in plan.cases)
     return dataclasses.replace(plan, cases=cases)
 

@@ -79,8 +79,8 @@ def _with_facts(
     except LaunchError as error:
         alone = versions(topology, {"versions": {}})
         # of the two limits on how long torch may take it was this one
-        said = str(error).replace("launch.init_timeout_s", "--timeout")
-        return replace(report, facts_error=masked(said, os.environ), versions=alone)
+        reason = str(error).replace("launch.init_timeout_s", "--timeout")
+        return replace(report, facts_error=masked(reason, os.environ), versions=alone)
     return replace(report, facts=facts, versions=versions(topology, facts))
 
 
