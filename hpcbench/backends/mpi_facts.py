@@ -1,4 +1,4 @@
-"""What the MPI of this process can do for backend ``mpi``: asked once, without torch.
+"""What the MPI of this process can do for backend ``mpi``, gathered once and without torch.
 
 ``python -m hpcbench.backends.mpi_facts`` prints it as JSON; MPI then starts as a world of one.
 """

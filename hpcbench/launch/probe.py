@@ -147,7 +147,7 @@ def _facts_here(tools: Sequence[str]) -> Mapping[str, Any]:
 def torch_facts(
     tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
 ) -> Mapping[str, Any]:
-    """Return `backends.facts.gather_facts` of this machine, asked in a process of its own.
+    """Return `backends.facts.gather_facts` of this machine, called in a process of its own.
 
     Importing torch and the answer may take ``timeout_s`` each. Raises LaunchError with the reason.
     """

@@ -39,7 +39,7 @@ def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
 
 
 def heat_map_case(case: Case) -> HeatMapCase:
-    """Return what the case's kind says of it, or what can be said of any case."""
+    """Return how the case's kind describes it, or a description that fits any case."""
     work = case.workload
     return presenter_of(case.kind).heat_map_case(case) or HeatMapCase(
         work.name, (work.dtype,), order=(case.world_size,))

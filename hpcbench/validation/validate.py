@@ -197,7 +197,7 @@ class _Folder:
         self._marker = ""
 
     def __enter__(self) -> tuple[str, str, Mapping[str, Any]]:
-        """Return folder, marker and what rank 0 found, on every rank."""
+        """Return folder, marker and the result of rank 0's probe, on every rank."""
         def first() -> list[Any]:
             folder = Path(self._config.output.folder).absolute()
             marker = f".validate-{secrets.token_hex(6)}"

@@ -36,7 +36,7 @@ class Evidence:
         cause: one line.
         iteration, phase: the worker's last progress word.
         expired: whether the deadline passed here; else another rank's failure ended the case.
-        stop: the signal by which this rank was asked to stop, or "".
+        stop: the signal that requested this rank to stop, or "".
         stray: the operation that the worker called in place of the planned one, or "".
         stray_iteration: the iteration in which it did.
         host: the rank's host, "" where all ranks have the same.
