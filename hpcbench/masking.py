@@ -1,9 +1,9 @@
 """Secrets are never written: which variables hold one, and texts without them.
 
-Known as a secret is the value of a variable whose name says so, the user and password of a URL,
-what follows a name that says so (``token=``, ``password:``, ``--secret``), and a bearer token. What
-looks like none of these is like any other text. So variables are also recorded by an allow-list
-only.
+The value of a variable whose name says so is a secret. So are the user and password of a URL, a
+bearer token, and what follows a name that says so (``token=``, ``password:``, ``--secret``).
+What looks like none of these is like any other text. So variables are also recorded by an
+allow-list only.
 """
 
 from __future__ import annotations

@@ -96,8 +96,8 @@ def _lacks(case: Case, call: Call, device: str, ranks: Sequence[RankFacts]) -> s
                 and case.backend in ("ucc/tl/cuda", "ucc/tl/nccl")):
             return f"torch_ucc sends and receives with UCX, never with {case.backend}"
         for name in names:
-            if said := ucc["lacks"].get(name):
-                return f"{ucc['source']} has no {name} that torch {torch_version} can call: {said}"
+            if error := ucc["lacks"].get(name):
+                return f"{ucc['source']} has no {name} that torch {torch_version} can call: {error}"
     return _lacking_among_ranks(case, call, device)
 
 

@@ -1,4 +1,4 @@
-"""What one machine has, asked in a process of its own that imports torch."""
+"""What one machine has, gathered in a process of its own that imports torch."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from hpcbench.measure.libraries import loaded_libraries
 def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
     """Return plain JSON values: what torch was built with, devices, versions, memory in bytes.
 
-    Keys: ``built`` {nccl, gloo, mpi, ucc: bool}, ``gloo_without_avg`` (what gloo says to avg, or
-    None), ``gloo_without_reduce_scatter`` (what it says to lists of tensors, or None), ``ucc``
-    (`backends.ucc.ucc_facts`), ``cuda`` {available, names, uuids, memory_bytes, details, no_code,
+    Keys: ``built`` {nccl, gloo, mpi, ucc: bool}; ``gloo_without_avg`` (gloo's error for avg, or
+    None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
+    (`backends.ucc.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, details, no_code,
     visible, reason} (``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a
-    GPU, or None; ``visible``: CUDA_VISIBLE_DEVICES), ``mps``, ``host_memory_bytes``, ``versions``,
-    ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child),
-    ``tools`` (`backends.tools.tool_facts` of those asked for).
+    GPU, or None; ``visible``: CUDA_VISIBLE_DEVICES); ``mps``; ``host_memory_bytes``; ``versions``;
+    ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child);
+    ``tools`` (`backends.tools.tool_facts` of ``tools``).
     """
     ucc = ucc_facts()  # first: it forks, and gloo below starts threads
     return {

@@ -19,7 +19,7 @@ def gpu_places(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
     """Return by rank the place of its GPU among those it sees, None if lower ranks have them all.
 
     ``seen`` holds by rank the host and `visible_gpus`. Each rank takes the first one that is free.
-    So ranks that see all GPUs of a node take one after another, and a rank that is shown some of
+    So ranks that see all GPUs of a node take one after another. A rank that is shown some of
     its own (``srun --gpus-per-task``) takes the first of them. A rank's place does not depend on
     the ranks above it.
     """

@@ -1,4 +1,4 @@
-"""What the MPI of this process can do for backend ``mpi``: asked once, without torch.
+"""What the MPI of this process can do for backend ``mpi``, gathered once and without torch.
 
 ``python -m hpcbench.backends.mpi_facts`` prints it as JSON; MPI then starts as a world of one.
 """
@@ -55,8 +55,8 @@ def cuda_awareness(mpi: Any) -> dict[str, Any]:
 
 
 def _library(mpi: Any) -> str:
-    said = mpi.Get_library_version().splitlines()[0].partition(",")[0]
-    return " ".join(said.replace("Version:", "").split())
+    library = mpi.Get_library_version().splitlines()[0].partition(",")[0]
+    return " ".join(library.replace("Version:", "").split())
 
 
 def _lack(mpi: Any, dtype: str) -> str | None:

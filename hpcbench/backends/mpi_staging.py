@@ -1,7 +1,7 @@
 """The memory that MPI works on: a tensor's own, or a copy of it in the host's (staged).
 
 MPI is given addresses. One that is not CUDA-aware would follow the address of GPU memory and
-crash, so a CUDA tensor is then copied to pinned host memory, and the result copied back before
+crash. So a CUDA tensor is then copied to pinned host memory, and the result copied back before
 the call returns. Staging CPU tensors, too, gives the same results: so it is tested.
 """
 

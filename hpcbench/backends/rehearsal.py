@@ -2,9 +2,9 @@
 
 For dry runs, in which one process is a rank of a world of any size, and for steps without
 communication, whose ranks are real. torch has such a backend, ``fake``, but its futures hold
-nothing, which DistributedDataParallel refuses. All outputs are finite: what is gathered looks as if
-all ranks had given the same, what is scattered is the rank's own part, what is received is noise,
-other outputs keep what was in them.
+nothing, which DistributedDataParallel refuses. All outputs are finite. What is gathered looks as if
+all ranks had given the same, and what is scattered is the rank's own part. What is received is
+noise, and other outputs keep what was in them.
 """
 
 from __future__ import annotations

@@ -56,13 +56,13 @@ def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     if work.only_on() and device not in work.only_on():
         return f"{work.implementer} runs on {' or '.join(work.only_on())} only, not on {device}"
     for need in work.needs():
-        reasons = [_said(rank.facts["tools"], need, device) for rank in ranks]
+        reasons = [_reason(rank.facts["tools"], need, device) for rank in ranks]
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer}: {reason}"
     return None
 
 
-def _said(tools: Mapping[str, Any], need: str, device: str) -> str | None:
+def _reason(tools: Mapping[str, Any], need: str, device: str) -> str | None:
     reason: str | None = tools[need][device] if need == COMPILER else tools[need]
     return reason
 
@@ -109,5 +109,5 @@ def _cannot_compile(variable: str, compiler: str, language: str, *options: str) 
             return f"the compiler {compiler} does not run: {error}"
     if done.returncode == 0:
         return None
-    said = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
-    return f"the compiler {compiler} fails: {(said or [f'exit code {done.returncode}'])[0]}"
+    errors = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
+    return f"the compiler {compiler} fails: {(errors or [f'exit code {done.returncode}'])[0]}"

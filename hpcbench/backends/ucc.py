@@ -51,10 +51,10 @@ def load() -> str | None:
 def ucc_facts() -> dict[str, Any]:
     """Return plain JSON values from a child process, which may crash or hang.
 
-    Keys: ``reason`` (why ucc cannot be used at all, or None), ``source`` (``torch`` or
-    ``torch_ucc``), ``layers`` (transport layers of the loaded library, e.g. ``ucp``; None if it
-    cannot be told), ``lacks`` (`refused` of `one_rank_calls`), ``without_cuda`` (why it takes no
-    GPU memory, None if it does or there is no GPU), ``versions``, ``libraries``
+    Keys: ``reason`` (why ucc cannot be used at all, or None); ``source`` (``torch`` or
+    ``torch_ucc``); ``layers`` (transport layers of the loaded library, e.g. ``ucp``; None if they
+    are unknown); ``lacks`` (`refused` of `one_rank_calls`); ``without_cuda`` (why it takes no
+    GPU memory, None if it does or there is no GPU); ``versions``; ``libraries``
     (`measure.libraries.loaded_libraries` with ucc loaded).
     """
     source = "torch" if dist.is_ucc_available() else _PLUGIN
@@ -170,13 +170,13 @@ def one_rank_calls() -> dict[str, Callable[[], object]]:
 
 def refused(calls: Mapping[str, Callable[[], object]]) -> dict[str, str]:
     """Return what ucc says to those of the calls that it refuses."""
-    said = {}
+    refusals = {}
     for name, call in calls.items():
         try:
             call()
         except _REFUSALS as error:
-            said[name] = _line(error)
-    return said
+            refusals[name] = _line(error)
+    return refusals
 
 
 def _versions() -> dict[str, str]:
@@ -210,5 +210,5 @@ def _loaded(name: str) -> Path | None:
 
 
 def _line(error: Exception) -> str:
-    """Return the first line of what a library said."""
+    """Return the first line of a library's error that is not empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:200]

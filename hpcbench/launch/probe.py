@@ -66,10 +66,10 @@ def resolve_here(plan: Plan) -> Plan:
     facts = _facts_here(wanted_tools(plan.cases))
     ranks = [RankFacts(rank, socket.gethostname(), rank, facts)
              for rank in range(plan.world_size)]
-    found = resolve(plan, ranks)
+    resolution = resolve(plan, ranks)
     cases = tuple(
-        dataclasses.replace(case, skip=found.skips.get(case.case_id), needs=(),
-                            device=found.devices.get(case.case_id, case.device))
+        dataclasses.replace(case, skip=resolution.skips.get(case.case_id), needs=(),
+                            device=resolution.devices.get(case.case_id, case.device))
         for case in plan.cases)
     return dataclasses.replace(plan, cases=cases)
 
@@ -147,7 +147,7 @@ def _facts_here(tools: Sequence[str]) -> Mapping[str, Any]:
 def torch_facts(
     tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
 ) -> Mapping[str, Any]:
-    """Return `backends.facts.gather_facts` of this machine, asked in a process of its own.
+    """Return `backends.facts.gather_facts` of this machine, called in a process of its own.
 
     Importing torch and the answer may take ``timeout_s`` each. Raises LaunchError with the reason.
     """

@@ -14,7 +14,7 @@ from hpcbench.views.timing import INTERVAL_TITLE, repeats_text
 from hpcbench.views.words import from_to_text, plural
 
 FEWEST_RUNS = 3
-"""Fewer runs are told in one line; a chart of them would show no course."""
+"""Fewer runs are described in one line; a chart of them would show no course."""
 WIDE = 8
 """A larger ratio of the highest to the lowest end is drawn on a log scale."""
 MARGIN = 0.01

@@ -47,10 +47,11 @@ def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
     A case whose samples are single calls goes before one with several calls a sample.
     """
     ranked = list(kinds())
-    found = [item for item in items if item.statistics is not None]
-    first = min((item.case.kind for item in found), default="", key=lambda kind: (
+    measured = [item for item in items if item.statistics is not None]
+    first = min((item.case.kind for item in measured), default="", key=lambda kind: (
         ranked.index(kind) if kind in ranked else len(ranked)))
-    return max((item for item in found if item.case.kind == first), default=None, key=lambda item: (
+    of_kind = [item for item in measured if item.case.kind == first]
+    return max(of_kind, default=None, key=lambda item: (
         heat_map_case(item.case).order, item.case.batch == 1, -item.case.index))
 
 

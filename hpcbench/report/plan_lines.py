@@ -107,7 +107,7 @@ def case_tables(plan: Plan) -> Iterator[Text]:
 
 
 def skip_lines(plan: Plan) -> Iterator[Text]:
-    """Yield why cases cannot run as asked, grouped by reason."""
+    """Yield why cases cannot run as configured, grouped by reason."""
     groups: dict[str, list[Case]] = defaultdict(list)
     for case in plan.cases:
         if case.skip is not None:

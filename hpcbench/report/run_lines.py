@@ -53,7 +53,7 @@ def _steady_words(results: Results) -> str:
 
 
 def _clock_checks(results: Results) -> str:
-    """Return what the checks of the synchronisation found, where there was one."""
+    """Return the results of the checks of the synchronisation, where there was one."""
     clocks = results.clocks
     if clocks is None or not clocks.n_syncs:
         return ""

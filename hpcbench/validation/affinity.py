@@ -23,10 +23,10 @@ def _cores(ranks: Sequence[RankReport]) -> Line:
     counts = by_value(ranks, lambda report: report.of("process", "affinity_cpus"))
     if None in counts:
         return not_applicable("cores", "the system does not tell which cores a rank may use")
-    found = spread({_n_cores(int(count)): owners for count, owners in counts.items()})
+    cores = spread({_n_cores(int(count)): owners for count, owners in counts.items()})
     if len(counts) > 1:
-        return warn("cores", f"ranks may use different numbers: {found}", _BIND)
-    return ok("cores", f"{found} for each rank" if len(ranks) > 1 else found)
+        return warn("cores", f"ranks may use different numbers: {cores}", _BIND)
+    return ok("cores", f"{cores} for each rank" if len(ranks) > 1 else cores)
 
 
 def _overlap(job: JobReport) -> Line:
@@ -38,8 +38,8 @@ def _overlap(job: JobReport) -> Line:
     if not crowded:
         return ok("binding", "no two ranks of a node share a core")
     more = f" (and {len(crowded) - 1} more nodes)" if len(crowded) > 1 else ""
-    found, fix = crowded[0]
-    return warn("binding", found + more, fix)
+    overlap, fix = crowded[0]
+    return warn("binding", overlap + more, fix)
 
 
 def _shared(ranks: Sequence[RankReport]) -> tuple[str, str] | None:

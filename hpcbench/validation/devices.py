@@ -47,5 +47,5 @@ def _code(ranks: list[RankFacts], places: list[int | None]) -> Line:
            if place is not None and rank.facts["cuda"]["no_code"][place]}
     if not bad:
         return ok("GPU code", "this torch has code for the GPUs that are used")
-    found, _, fix = next(iter(bad.values())).partition("; ")
-    return fail("GPU code", f"rank {rank_list(bad)}: {found}", fix)
+    reason, _, fix = next(iter(bad.values())).partition("; ")
+    return fail("GPU code", f"rank {rank_list(bad)}: {reason}", fix)

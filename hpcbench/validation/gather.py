@@ -38,7 +38,7 @@ class ReportRequest:
         launch: section ``launch`` of the configuration.
         folder: results folder, as rank 0 calls it.
         marker: name of the folder that rank 0's probe makes in it.
-        storage: what that probe found.
+        storage: the result of that probe.
         tools: `backends.tools.wanted_tools` of the sweep.
         complete: whether all ranks answered so far.
     """
@@ -54,7 +54,7 @@ class ReportRequest:
 def report_rank(
     comm: BoundedCommunicator, topology: Topology, request: ReportRequest,
 ) -> RankReport:
-    """Return what this rank has found out; collective if all ranks are there."""
+    """Return the report of this rank; collective if all ranks are there."""
     env = worker_environment(os.environ, request.launch.pass_env, {})
     report = RankReport(
         topology.rank, topology.local_rank, topology.hostname, topology.node, topology.mpi)
@@ -79,8 +79,8 @@ def _with_facts(
     except LaunchError as error:
         alone = versions(topology, {"versions": {}})
         # of the two limits on how long torch may take it was this one
-        said = str(error).replace("launch.init_timeout_s", "--timeout")
-        return replace(report, facts_error=masked(said, os.environ), versions=alone)
+        reason = str(error).replace("launch.init_timeout_s", "--timeout")
+        return replace(report, facts_error=masked(reason, os.environ), versions=alone)
     return replace(report, facts=facts, versions=versions(topology, facts))
 
 

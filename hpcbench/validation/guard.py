@@ -21,16 +21,16 @@ _SPEAKER = ("import select, sys\n"
 
 
 @contextlib.contextmanager
-def guarded(limit_s: float, said: str | None, env: Mapping[str, str]) -> Iterator[None]:
+def guarded(limit_s: float, message: str | None, env: Mapping[str, str]) -> Iterator[None]:
     """End this process with code 1 if the block takes longer than ``limit_s``.
 
-    ``said`` is printed before that, by a child whose variables are ``env``; None: nothing is.
+    ``message`` is printed before that, by a child whose variables are ``env``; None: nothing is.
     """
     with contextlib.ExitStack() as stack:
         nowhere = stack.enter_context(Path(os.devnull).open("w"))
-        if said is not None:
+        if message is not None:
             speaker = stack.enter_context(subprocess.Popen(
-                [sys.executable, "-S", "-c", _SPEAKER, str(limit_s), said], env=dict(env),
+                [sys.executable, "-S", "-c", _SPEAKER, str(limit_s), message], env=dict(env),
                 stdin=subprocess.PIPE))
             stack.callback(speaker.communicate)
         faulthandler.dump_traceback_later(limit_s + _MARGIN_S, exit=True, file=nowhere)

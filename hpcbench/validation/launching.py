@@ -31,8 +31,8 @@ def _launcher(job: JobReport) -> Line:
 
 def _ranks(job: JobReport) -> Line:
     if job.by_torchrun and job.start_error:
-        found = " ".join(job.start_error.removesuffix(f"; {REMEDY}").split())
-        return fail("ranks", found, REMEDY if job.start_error.endswith(REMEDY) else _MEET)
+        reason = " ".join(job.start_error.removesuffix(f"; {REMEDY}").split())
+        return fail("ranks", reason, REMEDY if job.start_error.endswith(REMEDY) else _MEET)
     if job.announced is not None and job.announced[0] != job.world_size:
         size, launcher = job.announced
         return fail("ranks", f"{launcher} started {size}, but MPI sees {job.world_size}",

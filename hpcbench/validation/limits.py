@@ -50,12 +50,12 @@ def _open_files(job: JobReport) -> Line:
     needed = max(_FEW_FILES, 4 * job.world_size + _FILES_BESIDE)
     if low is None:
         return ok("open files", "unlimited")
-    found = f"{low} on rank {rank_list(ranks)}"
+    lowest = f"{low} on rank {rank_list(ranks)}"
     fix = f"ulimit -n {needed} before the launcher starts, or LimitNOFILE= of its service"
     if low < _TOO_FEW_FILES + job.world_size:
-        return fail("open files", f"{found}: too few for {job.world_size} rank(s)", fix)
+        return fail("open files", f"{lowest}: too few for {job.world_size} rank(s)", fix)
     if low < needed:
-        return warn("open files", f"{found}: gloo opens some for each other rank", fix)
+        return warn("open files", f"{lowest}: gloo opens some for each other rank", fix)
     return ok("open files", str(low))
 
 
@@ -65,12 +65,12 @@ def _locked_memory(job: JobReport) -> Line:
     low, ranks = _lowest(job, _limit("locked_memory_bytes"))
     if low is None:
         return ok("locked memory", "unlimited")
-    found = f"{round_bytes(low)} on rank {rank_list(ranks)}"
+    lowest = f"{round_bytes(low)} on rank {rank_list(ranks)}"
     if low < _SCARCE_LOCKED:
-        return warn("locked memory", f"{found}: RDMA may fail or hang when it registers buffers",
+        return warn("locked memory", f"{lowest}: RDMA may fail or hang when it registers buffers",
                     "ulimit -l unlimited; with Slurm LimitMEMLOCK=infinity of slurmd, with Docker "
                     "--ulimit memlock=-1")
-    return ok("locked memory", f"{found}, and no more of host memory can be registered for RDMA")
+    return ok("locked memory", f"{lowest}, and no more of host memory can be registered for RDMA")
 
 
 def _processes(job: JobReport) -> Line:
@@ -102,14 +102,14 @@ def _shared_memory(job: JobReport) -> Line:
                         "mount it: MPI and NCCL use it between ranks of a node")
         tight.append((free // len(ranks), free, f"{ranks[0].hostname} for {len(ranks)} rank(s)"))
     each, free, where = min(tight)
-    found = f"{round_bytes(free)} free in /dev/shm on {where}"
+    tightest = f"{round_bytes(free)} free in /dev/shm on {where}"
     fix = ("remove what crashed jobs left in /dev/shm, or enlarge it: docker --shm-size=1g, or in "
            "Kubernetes an emptyDir with medium: Memory")
     if each < _TOO_LITTLE_SHM:
-        return fail("shared memory", found, fix)
+        return fail("shared memory", tightest, fix)
     if each < _SHM_OF_A_RANK:
-        return warn("shared memory", found, fix)
-    return ok("shared memory", found)
+        return warn("shared memory", tightest, fix)
+    return ok("shared memory", tightest)
 
 
 def _cgroup_memory(job: JobReport) -> Line:
@@ -121,10 +121,10 @@ def _cgroup_memory(job: JobReport) -> Line:
         return ok("memory limit", "no cgroup sets one")
     each, limit, node = min(limited)
     ranks = job.by_node[node]
-    found = f"{round_bytes(limit)} of a cgroup on {ranks[0].hostname} for {len(ranks)} rank(s)"
+    tightest = f"{round_bytes(limit)} of a cgroup on {ranks[0].hostname} for {len(ranks)} rank(s)"
     fix = "ask for more memory (--mem, limits.memory), or start fewer ranks a node"
     if each < _TOO_LITTLE_MEMORY:
-        return fail("memory limit", f"{found}: torch alone needs more", fix)
+        return fail("memory limit", f"{tightest}: torch alone needs more", fix)
     if each < _MEMORY_OF_A_RANK:
-        return warn("memory limit", found, fix)
-    return ok("memory limit", found)
+        return warn("memory limit", tightest, fix)
+    return ok("memory limit", tightest)

@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 class State(str, Enum):
-    """What was found of a subject; only ``fail`` makes the exit code 1."""
+    """Whether a subject is as it should be; only ``fail`` makes the exit code 1."""
 
     OK = "ok"
     WARN = "warn"
@@ -24,7 +24,7 @@ class State(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What was found of one subject, and how to fix it; ``fix`` is "" where nothing is to do."""
+    """The state of one subject and how to fix it; ``fix`` is "" where nothing is to do."""
 
     subject: str
     state: State

@@ -22,9 +22,9 @@ def _interface(job: JobReport) -> Line:
     errors = by_value((report for report in job.ranks if report.network_error),
                       lambda report: report.network_error)
     if errors:
-        found, _, fix = next(iter(errors)).rpartition("; ")
-        return fail("interface", " ".join((found or fix).split()),
-                    fix if found else "set launch.interface (such as eth0) or launch.address")
+        reason, _, fix = next(iter(errors)).rpartition("; ")
+        return fail("interface", " ".join((reason or fix).split()),
+                    fix if reason else "set launch.interface (such as eth0) or launch.address")
     used = by_value(job.ranks, lambda report: report.interface or "one without a name")
     if len(job.by_node) == 1:
         return ok("interface", f"{spread(used)}: there is one node")

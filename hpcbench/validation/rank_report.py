@@ -15,7 +15,7 @@ from hpcbench.trace.typed import from_values
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What one rank reports. Where something could not be asked, its ``..._error`` says why.
+    """What one rank reports. Where something is missing, its ``..._error`` says why.
 
     Attributes:
         rank, local_rank: among all ranks, and among those of its node.
@@ -23,7 +23,7 @@ class RankReport:
         mpi: what the MPI library calls itself, ``none`` without one.
         versions: `launch.machine.versions`.
         machine: `measure.environment.machine`.
-        facts: `backends.facts.gather_facts` with ``mpi``; None if torch could not be asked.
+        facts: `backends.facts.gather_facts` with ``mpi``; None if torch gave none.
         interface: what the job's sockets of this rank use, None if it has no name.
         clock: the comparison of the clocks, as `SyncRecord.to_json`.
         storage: `validation.storage_probe.probe` of the results folder.

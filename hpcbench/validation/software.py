@@ -45,16 +45,16 @@ def _torch(job: JobReport) -> Line:
                       lambda report: report.facts_error)
     if silent:
         missing = any("No module named 'torch'" in reason for reason in silent)
-        said = "; ".join(f"rank {rank_list(ranks)}: {why}" for why, ranks in silent.items())
-        return fail("torch", said, _INSTALL if missing else
+        reasons = "; ".join(f"rank {rank_list(ranks)}: {why}" for why, ranks in silent.items())
+        return fail("torch", reasons, _INSTALL if missing else
                     "see on that node: python -m hpcbench list")
-    found = spread(by_value(job.ranks, lambda report: report.versions.get("torch", "not told")))
+    versions = spread(by_value(job.ranks, lambda report: report.versions.get("torch", "not told")))
     without = [report.rank for report in job.with_facts if not _facts(report)["built"]["gloo"]]
     if without:
-        return warn("torch", f"{found}, built without gloo on rank {rank_list(without)}",
+        return warn("torch", f"{versions}, built without gloo on rank {rank_list(without)}",
                     "gloo is measured, and lines the ranks up for every other backend: install "
                     "a build of torch that has it")
-    return ok("torch", found)
+    return ok("torch", versions)
 
 
 def _cuda(with_facts: list[RankReport]) -> Line:
@@ -101,8 +101,8 @@ def _ucc(with_facts: list[RankReport]) -> Line:
     if not without:
         first = _facts(with_facts[0])["ucc"]
         layers = f", layers {', '.join(first['layers'])}" if first["layers"] else ""
-        found = spread(by_value(with_facts, _ucc_version))
-        return ok("UCC", f"{found} by {first['source']}{layers}")
+        versions = spread(by_value(with_facts, _ucc_version))
+        return ok("UCC", f"{versions} by {first['source']}{layers}")
     if sum(map(len, without.values())) == len(with_facts):
         return not_applicable("UCC", spread(without))
     return warn("UCC", f"missing on some ranks: {spread(without)}",
@@ -129,10 +129,10 @@ def _mpi(job: JobReport) -> Line:
 
 def _versions(job: JobReport) -> Line:
     names = sorted({name for report in job.ranks for name in report.versions})
-    # what a rank could not be asked for is told in the line on torch
+    # the line on torch names the ranks whose facts are missing
     groups = {name: by_value((report for report in job.ranks if report.facts is not None
                               or name in report.versions), _version(name)) for name in names}
-    mixed = [f"{name} {spread(found)}" for name, found in groups.items() if len(found) > 1]
+    mixed = [f"{name} {spread(owners)}" for name, owners in groups.items() if len(owners) > 1]
     if mixed:
         return fail("versions", f"differ between ranks: {'; '.join(mixed)}",
                     "use one environment on all nodes (launch.allow_mixed=true accepts it)")

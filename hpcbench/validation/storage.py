@@ -71,11 +71,11 @@ def _free(first: RankReport) -> Line:
     free = first.storage.get("free_bytes")
     if free is None:
         return not_applicable("free space", "the file system does not tell")
-    found = f"{round_bytes(free)} free"
+    room = f"{round_bytes(free)} free"
     if free < _TOO_SMALL_BYTES or first.storage.get("free_files") == 0:
-        lacks = found if free < _TOO_SMALL_BYTES else f"{found}, but no more files can be made"
+        lacks = room if free < _TOO_SMALL_BYTES else f"{room}, but no more files can be made"
         return fail("free space", lacks, f"free some, or {_ELSEWHERE}")
     if free < _SCARCE_BYTES:
-        return warn("free space", found, f"free some, or {_ELSEWHERE}; a long sweep of many ranks "
+        return warn("free space", room, f"free some, or {_ELSEWHERE}; a long sweep of many ranks "
                     "can take more")
-    return ok("free space", found)
+    return ok("free space", room)

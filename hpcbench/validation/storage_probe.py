@@ -36,9 +36,9 @@ def ask(
     child = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        said, _ = child.communicate(timeout=timeout_s)
-        found: dict[str, Any] = json.loads(said)
-        return found
+        printed, _ = child.communicate(timeout=timeout_s)
+        answer: dict[str, Any] = json.loads(printed)
+        return answer
     except subprocess.TimeoutExpired:
         child.kill()
         with suppress(subprocess.TimeoutExpired):  # in a hanging file system it cannot even die
@@ -62,25 +62,25 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
     ``own`` is where the rank writes if it does not see that folder. ``made`` has the folders made
     on the way, the innermost first. They may be removed once all ranks have ended their probes.
     """
-    found = {**_NOTHING, "folder": str(folder)}
+    answer = {**_NOTHING, "folder": str(folder)}
     place = folder / marker
     try:
         if rank == 0:
-            found["made"] = _made(folder)
+            answer["made"] = _made(folder)
             place.mkdir()
-        found["seen"] = sees(place)
-        if not found["seen"]:
-            return {**found, **_apart(place, rank)}
-        found["sync_s"] = _written_s(place / f"rank{rank}")
+        answer["seen"] = sees(place)
+        if not answer["seen"]:
+            return {**answer, **_apart(place, rank)}
+        answer["sync_s"] = _written_s(place / f"rank{rank}")
         room = os.statvfs(place)
-        found["free_bytes"] = room.f_bavail * room.f_frsize
-        found["free_files"] = room.f_favail if room.f_files else None
-        found["kind"] = _kind(place)
+        answer["free_bytes"] = room.f_bavail * room.f_frsize
+        answer["free_files"] = room.f_favail if room.f_files else None
+        answer["kind"] = _kind(place)
     except FileError as error:
-        found["error"] = str(error)
+        answer["error"] = str(error)
     except OSError as error:
-        found["error"] = f"{folder}: {error.strerror}"
-    return found
+        answer["error"] = f"{folder}: {error.strerror}"
+    return answer
 
 
 def _written_s(path: Path) -> float:

@@ -17,17 +17,17 @@ def sweep_lines(job: JobReport, plan: Plan) -> Iterator[Line]:
     if job.lost or len(job.with_facts) < job.world_size:
         yield not_applicable("sweep", "cannot be judged before all ranks and their torch answer")
         return
-    found = resolve(plan, [report.rank_facts() for report in job.with_facts])
+    resolution = resolve(plan, [report.rank_facts() for report in job.with_facts])
     total = len(plan.cases)
-    if not found.devices:
+    if not resolution.devices:
         yield fail("sweep", f"none of the {total} cases of {plan.name} can run here",
                    "see the reasons below, or choose another sweep file")
     else:
-        on = Counter(found.devices.values())
+        on = Counter(resolution.devices.values())
         devices = ", ".join(f"{count} on {device}" for device, count in sorted(on.items()))
-        yield ok("sweep", f"{len(found.devices)} of {total} cases of {plan.name} can run here: "
-                          f"{devices}")
-    yield from _skipped(plan, found.skips)
+        yield ok("sweep", f"{len(resolution.devices)} of {total} cases of {plan.name} can run "
+                          f"here: {devices}")
+    yield from _skipped(plan, resolution.skips)
 
 
 def _skipped(plan: Plan, skips: Mapping[str, str]) -> Iterator[Line]:

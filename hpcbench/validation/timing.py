@@ -55,17 +55,17 @@ def _offsets(records: Sequence[SyncRecord]) -> Iterator[Line]:
         return
     bound_ns = max(record.model.bound_ns for record in records)
     drift = max(abs(record.model.slope) for record in records) * 1e6
-    found = (f"{records[0].n_clocks} clocks, known within {format_seconds(bound_ns / 1e9)}; they "
-             f"drift apart by up to {drift:.2g} us/s")
+    offsets = (f"{records[0].n_clocks} clocks, known within {format_seconds(bound_ns / 1e9)}; they "
+               f"drift apart by up to {drift:.2g} us/s")
     refuted = [record for record in records if record.check and _refutes(record)]
     if refuted:
-        yield fail("clock offset", f"{found}; but a check found them further off than that",
+        yield fail("clock offset", f"{offsets}; but a check found them further off than that",
                    "a clock was set or stepped while it was compared: see chronyc or ntpq there")
     elif bound_ns > _WIDE_NS:
-        yield warn("clock offset", f"{found}: too wide to compare starts between nodes",
+        yield warn("clock offset", f"{offsets}: too wide to compare starts between nodes",
                    "use a quicker network for MPI, or cores that are not overloaded")
     else:
-        yield ok("clock offset", found)
+        yield ok("clock offset", offsets)
     yield _time_of_day(records)
 
 

@@ -79,9 +79,9 @@ def _alone(comm: Communicator, error: Exception) -> int:
     lost = isinstance(error, RankLostError)
     if not lost:
         print_traceback(os.environ)
-    said = masked(str(error), os.environ) if lost else (
+    message = masked(str(error), os.environ) if lost else (
         "internal error, please report the lines above")
-    print(f"hpcbench: rank {comm.rank}: {said}", file=sys.stderr, flush=True)
+    print(f"hpcbench: rank {comm.rank}: {message}", file=sys.stderr, flush=True)
     code = int(ExitCode.FINDINGS if lost else ExitCode.INTERNAL)
     if comm.size > 1:
         comm.abort(code)
@@ -162,8 +162,8 @@ def _find_ranks(
     comm: BoundedCommunicator, library: str,
 ) -> tuple[Topology, Mapping[int, str], list[int]]:
     """Return this rank's place among those that answer, their hosts, and who does not."""
-    found = comm.gather([node_identity(), socket.gethostname()])
-    places, lost = comm.bcast([sorted(found.items()), sorted(comm.lost)])
+    answers = comm.gather([node_identity(), socket.gethostname()])
+    places, lost = comm.bcast([sorted(answers.items()), sorted(comm.lost)])
     node = node_identity()
     same = [rank for rank, (other, _) in places if other == node]
     return Topology(
@@ -197,7 +197,7 @@ class _Folder:
         self._marker = ""
 
     def __enter__(self) -> tuple[str, str, Mapping[str, Any]]:
-        """Return folder, marker and what rank 0 found, on every rank."""
+        """Return folder, marker and the result of rank 0's probe, on every rank."""
         def first() -> list[Any]:
             folder = Path(self._config.output.folder).absolute()
             marker = f".validate-{secrets.token_hex(6)}"

@@ -208,6 +208,6 @@ def file_name(text: str, allowed: str = "-_.=") -> str:
 
 def is_wide(values: Iterable[Range], factor: float) -> bool:
     """Return whether values are so far apart that a log scale shows them better."""
-    found = list(values)
-    greatest, least = max(one.greatest for one in found), min(one.least for one in found)
+    ranges = list(values)
+    greatest, least = max(one.greatest for one in ranges), min(one.least for one in ranges)
     return greatest > factor * least > 0

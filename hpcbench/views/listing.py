@@ -9,7 +9,7 @@ from hpcbench.views.table import Line
 
 
 def option_lines(options: Mapping[str, Values]) -> Iterator[Line]:
-    """Yield a line for each option: what it may be, and what it is if nothing is said."""
+    """Yield a line for each option: what it may be, and its default."""
     for name, values in options.items():
         allowed = (", ".join(_plain(item) for item in values.allowed) if values.allowed else
                    f"a number from {values.least}")

@@ -113,14 +113,14 @@ def synchronise(
     identities = comm.allgather(identity, pace.timeout_s)
     leaders = [identities.index(known) for known in dict.fromkeys(identities)]
     leader = identities.index(identity)
-    found = SyncRecord(identity, len(leaders), ClockModel.identity(now_ns()), None,
-                       *_two_clocks(now_ns))
+    record = SyncRecord(identity, len(leaders), ClockModel.identity(now_ns()), None,
+                        *_two_clocks(now_ns))
     if len(leaders) == 1:
-        return found
+        return record
     silence_limit_s = pace.timeout_s * (len(leaders).bit_length() + 2)
     if comm.rank == leader:
-        found = _Leader(comm, now_ns, pace, leaders, silence_limit_s).compared(found)
-    records = comm.allgather(found.to_json() if comm.rank == leader else None, silence_limit_s)
+        record = _Leader(comm, now_ns, pace, leaders, silence_limit_s).compared(record)
+    records = comm.allgather(record.to_json() if comm.rank == leader else None, silence_limit_s)
     theirs = from_values(SyncRecord, records[leader])
     local_ns, realtime_ns = _two_clocks(now_ns)
     return replace(theirs, local_ns=local_ns, realtime_ns=realtime_ns)

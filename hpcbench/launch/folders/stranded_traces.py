@@ -58,15 +58,15 @@ def _folders(path: Path, run_id: str, hostname: str) -> list[Path]:
 
 def _sealed(folders: Iterable[Path], run_id: str) -> Mapping[str, Path]:
     """Seal what is not yet, and return the traces of the run by their names below ``traces``."""
-    found: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     for folder in folders:
         for traces in attempt_folders(folder / "traces"):
             for journal in sorted(traces.glob("rank*.journal")):
                 _seal(journal, run_id)
             below = traces.relative_to(folder / "traces")
-            found |= {str(below / trace.name): trace for trace in _of_run(
+            by_name |= {str(below / trace.name): trace for trace in _of_run(
                 sorted(traces.glob("rank*.h5")), run_id)}
-    return found
+    return by_name
 
 
 def _seal(journal: Path, run_id: str) -> None:
@@ -80,9 +80,9 @@ def _seal(journal: Path, run_id: str) -> None:
 
 
 def _of_run(traces: Sequence[Path], run_id: str) -> list[Path]:
-    found = []
+    matches = []
     for trace in traces:
         with contextlib.suppress(UnreadableTrace):
             if open_trace(trace).header.run_id == run_id:
-                found.append(trace)
-    return found
+                matches.append(trace)
+    return matches

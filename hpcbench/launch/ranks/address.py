@@ -67,12 +67,12 @@ def rendezvous_address(
         return address or chosen
     if len(nodes) == 1:
         return LOOPBACK
-    found = _routed_address(elsewhere)
-    if found is None:
+    routed = _routed_address(elsewhere)
+    if routed is None:
         raise LaunchError(
             f"{len(nodes)} nodes, but {socket.gethostname()} has only loopback addresses that "
             f"its name resolves to; {_REMEDY}")
-    return found
+    return routed
 
 
 def own_interface(

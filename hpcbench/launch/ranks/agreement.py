@@ -34,7 +34,7 @@ def on_root(comm: Communicator, work: Callable[[], Any], pause_s: float = 2e-3) 
         try:
             answer = {"value": work()}
         except (HpcbenchError, OSError) as error:
-            answer = _told(error)
+            answer = _error_answer(error)
     answer = comm.bcast(answer, pause_s)
     if "error" in answer:
         raise AgreedError(answer["error"], answer["exit_code"])
@@ -57,7 +57,7 @@ def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]
     try:
         mine: dict[str, Any] = {"value": work()}
     except (HpcbenchError, OSError) as error:
-        mine = _told(error)
+        mine = _error_answer(error)
     answers = comm.allgather(mine)
     failed = {rank: answer for rank, answer in enumerate(answers) if "error" in answer}
     if failed:
@@ -69,7 +69,7 @@ def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]
     return [answer["value"] for answer in answers]
 
 
-def _told(error: HpcbenchError | OSError) -> dict[str, Any]:
+def _error_answer(error: HpcbenchError | OSError) -> dict[str, Any]:
     """Return an error as JSON values; what the machine refuses is for the user to mend."""
     code = error.exit_code if isinstance(error, HpcbenchError) else FileError.exit_code
     return {"error": masked(str(error), os.environ), "exit_code": int(code)}

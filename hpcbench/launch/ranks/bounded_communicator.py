@@ -112,7 +112,7 @@ class BoundedCommunicator:
         self._comm.notify(number)
 
     def noticed(self, number: int) -> bool:
-        """Return whether another rank said that case ``number`` has failed."""
+        """Return whether another rank reported that case ``number`` has failed."""
         return self._comm.noticed(number)
 
     def post(self, value: Any, rank: int) -> None:

@@ -59,7 +59,7 @@ class Communicator(Protocol):
         """Tell the other ranks, by way of rank 0, that case ``number`` has failed here."""
 
     def noticed(self, number: int) -> bool:
-        """Return whether another rank said that case ``number`` has failed."""
+        """Return whether another rank reported that case ``number`` has failed."""
 
     def post(self, value: Any, rank: int) -> None:
         """Send a value to another rank; returns at once."""
@@ -208,10 +208,10 @@ class MpiCommunicator:
     def posted(self) -> list[tuple[int, Any]]:
         """Take in what has arrived."""
         self._while_waiting()
-        found = []
+        messages = []
         while (message := self._comm.improbe(tag=_POST_TAG)) is not None:
-            found.append(message.recv())
-        return found
+            messages.append(message.recv())
+        return messages
 
     def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
         """Send the length, then the bytes: their receiver has to make room first."""

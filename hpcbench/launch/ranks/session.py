@@ -94,8 +94,8 @@ def open_communicator(
     mpi = _import_mpi(environ)
     if mpi is None:
         return SingleRankCommunicator(), "none"
-    said = mpi.Get_library_version().splitlines()[0].strip("\x00")
-    library = " ".join(said.partition(",")[0].split())
+    version = mpi.Get_library_version().splitlines()[0].strip("\x00")
+    library = " ".join(version.partition(",")[0].split())
     comm = mpi.COMM_WORLD.Dup()
     comm.Set_errhandler(mpi.ERRORS_RETURN)
     return MpiCommunicator(comm, while_waiting), library

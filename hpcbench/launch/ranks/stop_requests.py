@@ -12,7 +12,7 @@ _NOW = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequests:
-    """What this rank was asked by signals; read between waits."""
+    """The signals that request this rank to stop; read between waits."""
 
     def __init__(self) -> None:
         self.now = ""

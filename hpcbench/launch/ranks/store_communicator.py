@@ -125,7 +125,7 @@ class StoreCommunicator:
         self._store.set(self._notice(number), "")
 
     def noticed(self, number: int) -> bool:
-        """Return whether another rank said that case ``number`` has failed."""
+        """Return whether another rank reported that case ``number`` has failed."""
         self._while_waiting()
         return bool(self._store.check([self._notice(number)]))
 
@@ -140,13 +140,13 @@ class StoreCommunicator:
     def posted(self) -> list[tuple[int, Any]]:
         """Return what other ranks have posted since the last call, with who did."""
         self._while_waiting()
-        found: list[tuple[int, Any]] = []
+        messages: list[tuple[int, Any]] = []
         while self._store.check([key := f"{self._name}/post/{self.rank}/{self._posts + 1}"]):
             sender, value = json.loads(self._store.get(key))
             self._store.delete_key(key)
-            found.append((sender, value))
+            messages.append((sender, value))
             self._posts += 1
-        return found
+        return messages
 
     def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
         """Leave the bytes in the store until the other rank has taken them."""

@@ -66,8 +66,8 @@ def _collect(
     The ranks below did not answer before.
     """
     answers = inbox.wait_for(range(comm.rank + 1, comm.size), exchange_s)
-    answered = {comm.rank: evidence, **{rank: EVIDENCE.validate_python(said)
-                                        for rank, said in answers.items()}}
+    answered = {comm.rank: evidence, **{rank: EVIDENCE.validate_python(answer)
+                                        for rank, answer in answers.items()}}
     silent = [rank for rank in range(comm.size) if rank not in answered]
     verdict = _verdict(answered.values(), silent, timeout_s, hosts)
     for rank in answers:
@@ -104,7 +104,7 @@ class _Inbox:
         deadline = time.monotonic() + limit_s
         while True:
             self._received.update(self._comm.posted())
-            found = {rank: self._received[rank] for rank in ranks if rank in self._received}
-            if len(found) == len(ranks) or time.monotonic() >= deadline:
-                return found
+            received = {rank: self._received[rank] for rank in ranks if rank in self._received}
+            if len(received) == len(ranks) or time.monotonic() >= deadline:
+                return received
             time.sleep(_PAUSE_S)

@@ -25,7 +25,7 @@ class RankLocation:
 
 def link_problem(interface: str) -> str:
     """Return what is wrong with a network interface: gone, switched off, without a cable; or ""."""
-    found = psutil.net_if_stats().get(interface)
-    if found is None:
+    state = psutil.net_if_stats().get(interface)
+    if state is None:
         return f"network interface {interface} is gone"
-    return "" if found.isup else f"network interface {interface} is down"
+    return "" if state.isup else f"network interface {interface} is down"

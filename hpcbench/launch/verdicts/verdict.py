@@ -36,7 +36,7 @@ class Evidence:
         cause: one line.
         iteration, phase: the worker's last progress word.
         expired: whether the deadline passed here; else another rank's failure ended the case.
-        stop: the signal by which this rank was asked to stop, or "".
+        stop: the signal that requested this rank to stop, or "".
         stray: the operation that the worker called in place of the planned one, or "".
         stray_iteration: the iteration in which it did.
         host: the rank's host, "" where all ranks have the same.
@@ -109,12 +109,12 @@ def _desync(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Ver
     astray = sorted((item for item in evidence if item.stray),
                     key=lambda item: (item.stray_iteration, item.rank))
     first = astray[0]
-    said = [f"{item.who} called {item.stray} in iteration {item.stray_iteration}"
-            for item in astray]
+    calls = [f"{item.who} called {item.stray} in iteration {item.stray_iteration}"
+             for item in astray]
     left = len(evidence) - len(astray)
     others = ("instead of" if not left else "while the other rank called" if left == 1
               else "while the others called")
-    text = f"{', '.join(said)} {others} {planned}"
+    text = f"{', '.join(calls)} {others} {planned}"
     failures = [item for outcome in (Outcome.DIED, Outcome.EXCEPTION, Outcome.COMMUNICATION)
                 for item in _least_progress(evidence, outcome)]
     if not failures and any(item.outcome is not Outcome.OK for item in evidence):
@@ -125,8 +125,8 @@ def _desync(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Ver
 
 def _least_progress(evidence: Sequence[Evidence], outcome: Outcome) -> list[Evidence]:
     """Return the ranks with this outcome, least progress first."""
-    found = [item for item in evidence if item.outcome is outcome]
-    return sorted(found, key=lambda item: (item.iteration, item.phase, item.rank))
+    matches = [item for item in evidence if item.outcome is outcome]
+    return sorted(matches, key=lambda item: (item.iteration, item.phase, item.rank))
 
 
 def _alike(guilty: Sequence[Evidence]) -> str:
@@ -146,10 +146,10 @@ def _failed(guilty: Sequence[Evidence], size: int) -> Verdict:
 
 def _cut_off(cut: Sequence[Evidence], timeout_s: float | None) -> Verdict:
     """Blame the first rank whose network interface is down; without it nobody can go on."""
-    said = ", ".join(f"{item.who}: {item.link}" for item in cut)
+    problems = ", ".join(f"{item.who}: {item.link}" for item in cut)
     if timeout_s is None:
-        return Verdict("failed", said, cut[0].rank)
-    return Verdict("timeout", f"{said}; no end in {timeout_s:g} s", cut[0].rank)
+        return Verdict("failed", problems, cut[0].rank)
+    return Verdict("timeout", f"{problems}; no end in {timeout_s:g} s", cut[0].rank)
 
 
 def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:

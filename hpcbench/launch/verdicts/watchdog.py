@@ -60,7 +60,7 @@ class Watchdog:
 
 
 def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:
-    """Return what an inline worker has said, or how far its progress word shows it to be."""
+    """Return what an inline worker has answered, or how far its progress word shows it to be."""
     answer, progress = worker.receive(), worker.progress
     outcome, cause = Outcome.OK, "its part was done"
     if answer is None:

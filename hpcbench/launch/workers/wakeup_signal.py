@@ -1,6 +1,6 @@
 """Waking a supervisor of the same node at once, so that nobody has to look often.
 
-A signal says only "look now": what happened is told by MPI. So a lost signal costs one wake-up
+A signal says only "look now": MPI carries what happened. So a lost signal costs one wake-up
 interval, and a signal of a stranger costs one look.
 """
 

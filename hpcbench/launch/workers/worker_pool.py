@@ -65,7 +65,7 @@ class WorkerPool:
         self._template = self._start(self._env)
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
-        """Return what this machine has, asked in a process that ends afterwards."""
+        """Return what this machine has, gathered in a process that ends afterwards."""
         return ask_facts(lambda: self.start_worker((), limited=False), self._ready_timeout_s, tools)
 
 

@@ -53,9 +53,9 @@ def draw_dots(chart: DotChart, origin: str) -> Figure:
 def _draw_row(axes: Axes, row: Dot, at: int, show: Show) -> None:
     """Draw a band, an interval and a point, one above the other."""
     point = row.point
-    for found, opacity, width in ((point.band, 0.35, 9.0), (point.interval, 1.0, 2.5)):
-        if found:
-            axes.hlines(at, in_unit(found.least, show), in_unit(found.greatest, show),
+    for span, opacity, width in ((point.band, 0.35, 9.0), (point.interval, 1.0, 2.5)):
+        if span:
+            axes.hlines(at, in_unit(span.least, show), in_unit(span.greatest, show),
                         color=COLOUR, alpha=opacity, linewidth=width)
     axes.plot(in_unit(point.value, show), at, marker="o", markersize=6, color=COLOUR)
 

@@ -69,10 +69,10 @@ def _draw_panel(axes: Axes, panel: Panel, x: Axis) -> None:
               fontsize=TEXT, color=GREY)
 
 
-def _in_unit(found: Range, show: Show) -> tuple[float, float, float]:
+def _in_unit(limits: Range, show: Show) -> tuple[float, float, float]:
     """Return the least, the middle and the greatest as they stand at an axis."""
-    least, greatest = in_unit(found.least, show), in_unit(found.greatest, show)
-    return least, least if found.middle is None else in_unit(found.middle, show), greatest
+    least, greatest = in_unit(limits.least, show), in_unit(limits.greatest, show)
+    return least, least if limits.middle is None else in_unit(limits.middle, show), greatest
 
 
 def _draw_line(axes: Axes, line: Line, show: Show, index: int) -> None:
@@ -93,9 +93,9 @@ def _draw_line(axes: Axes, line: Line, show: Show, index: int) -> None:
         axes.vlines(places, lows, highs, color=colour, alpha=0.4, linewidth=5)
 
 
-def _ends(point: Point, found: Range | None, show: Show) -> tuple[float, float]:
+def _ends(point: Point, span: Range | None, show: Show) -> tuple[float, float]:
     """Return the ends of a range; the value twice where there is none."""
-    ends = (found.least, found.greatest) if found else (point.value, point.value)
+    ends = (span.least, span.greatest) if span else (point.value, point.value)
     return in_unit(ends[0], show), in_unit(ends[1], show)
 
 
