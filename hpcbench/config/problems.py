@@ -10,10 +10,10 @@ from pydantic_core import ErrorDetails
 
 from hpcbench.config.blocks import block_classes
 from hpcbench.config.dialects.ddlb import DdlbBenchmark, DdlbFile
+from hpcbench.config.fault import Fault
 from hpcbench.config.names import nearest, quote
 from hpcbench.config.schema import (
     Config,
-    Fault,
     Hardware,
     Launch,
     Measure,

@@ -9,13 +9,13 @@ from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import Iterations, OneOrMany, Ports
 from hpcbench.config.blocks import AnyBlock
+from hpcbench.config.fault import Fault
 from hpcbench.config.section import (
     NAME_PATTERN,
     Backend,
     Count,
     DeviceType,
     Dtype,
-    FaultKind,
     Kind,
     Mode,
     Order,
@@ -125,19 +125,6 @@ class Output(Section):
 
     folder: Text = Field(default="results", description="Folder that gets one folder per run.")
     plots: bool = Field(default=True, description="Draw the plots at the end of the run.")
-
-
-class Fault(Section):
-    """An error made on purpose, to test how a run deals with it. For testing only."""
-
-    case: Text = Field(default="*", description="Shell pattern on a case's label or id.")
-    rank: Annotated[int, Field(ge=0)] = Field(description="The rank it happens on.")
-    kind: FaultKind = Field(description="What happens.")
-    iteration: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="When: iterations counted from the first warm-up.")
-    seconds: Positive = Field(
-        default=0.1, description="How much later a slow rank starts; slow_samples: how much longer "
-        "each sample of a training takes from then on.")
 
 
 class Config(Section):

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from hpcbench.config.schema import Config, Fault, Hardware, Launch, Measure, Output
+from hpcbench.config.fault import Fault
+from hpcbench.config.schema import Config, Hardware, Launch, Measure, Output
 from hpcbench.config.section import Section
 
 AnySection = TypeVar("AnySection", bound=Section)

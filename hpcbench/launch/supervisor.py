@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hpcbench.config.schema import Fault
+from hpcbench.config.fault import Fault
 from hpcbench.launch.attempt import Attempt
 from hpcbench.launch.context import SupervisorContext
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms

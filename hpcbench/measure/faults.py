@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from hpcbench.config.schema import Fault
+from hpcbench.config.fault import Fault
 from hpcbench.errors import HpcbenchError
 from hpcbench.measure.loop import Stray
 

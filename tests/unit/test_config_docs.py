@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.config.fault import Fault
 from hpcbench.config.load import PACKAGED, check_config, json_schema, load_config
 from hpcbench.config.problems import keys_of
-from hpcbench.config.schema import Config, Fault, Hardware, Launch, Measure, Output
+from hpcbench.config.schema import Config, Hardware, Launch, Measure, Output
 from hpcbench.config.section import Section
 from hpcbench.kinds.collective.plan.block import CollectiveBlock
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock

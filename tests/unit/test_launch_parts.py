@@ -16,8 +16,8 @@ import pytest
 
 from hpcbench.backends.availability import RankFacts, resolve_device, unavailable
 from hpcbench.backends.mpi_facts import cuda_awareness
+from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
-from hpcbench.config.schema import Fault
 from hpcbench.errors import LaunchError
 from hpcbench.launch.machine import version_mix
 from hpcbench.launch.probe import resolve

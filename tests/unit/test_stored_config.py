@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
-from hpcbench.config.schema import Fault, Launch, Measure
+from hpcbench.config.schema import Launch, Measure
 from hpcbench.config.stored import stored_config
 from hpcbench.reduce.results_file import open_results
 

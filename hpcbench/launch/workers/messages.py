@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter
 
-from hpcbench.config.schema import Fault
+from hpcbench.config.fault import Fault
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.plan.case import Case, case_from_json, case_to_json
 from hpcbench.trace.clock import ClockModel
