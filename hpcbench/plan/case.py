@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from hpcbench.kinds.registry import is_of_plugin, kinds
+from hpcbench.kinds.registry import kinds
 from hpcbench.plan.workload import UnknownWorkload, Workload
 
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
@@ -133,13 +133,6 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
 
 
 def _workload_from_json(kind: str, data: Mapping[str, Any]) -> Workload:
-    """Return a stored workload; one that its plug-in cannot rebuild stays as it is stored."""
+    """Return a stored workload; the planner of a plug-in keeps what it cannot rebuild."""
     spec = kinds().get(kind)
-    if spec is None:
-        return UnknownWorkload(data, kind)
-    try:
-        return spec.planner().workload_from_json(data)
-    except Exception:
-        if not is_of_plugin(spec.planner_path):
-            raise
-        return UnknownWorkload(data, kind)
+    return UnknownWorkload(data, kind) if spec is None else spec.planner().workload_from_json(data)
