@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -78,9 +79,18 @@ class Finished:
 
     def check(self, returncode: int = 0) -> Finished:
         """Return this job; fail with all that it printed if it ended with another exit code."""
-        if self.returncode != returncode:
+        if self.returncode != returncode and not self._lost_by_mpich(returncode):
             pytest.fail(str(self), pytrace=False)
         return self
+
+    def _lost_by_mpich(self, code: int) -> bool:
+        """Return whether a rank called MPI_Abort with ``code`` and MPICH's mpirun ended with 9.
+
+        On a loaded machine about 1 of 100 jobs ends so, a bare mpi4py script that only calls
+        Abort(2) included: mpirun then reports the rank that it killed (seen with MPICH 5.0.2).
+        """
+        aborted = re.search(rf"called MPI_Abort\([^)]*, {code}\)", self.stderr)
+        return self.returncode == 9 and aborted is not None and "EXIT CODE: 9" in self.stdout
 
     def __str__(self) -> str:
         parts = [" ".join(self.command), f"rc {self.returncode} after {self.duration_s:.1f} s"]

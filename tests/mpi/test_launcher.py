@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher import EVERY_MPI, SHARED_MEMORY, MpiLauncher, TimeoutExpired
+from launcher import EVERY_MPI, SHARED_MEMORY, Finished, MpiLauncher, TimeoutExpired
 
 pytestmark = pytest.mark.mpi
 
@@ -75,3 +75,16 @@ def test_killed_ranks_leave_no_shared_memory(mpirun: MpiLauncher) -> None:
 
 def rank_maps(process: psutil.Process) -> str:
     return Path(f"/proc/{process.pid}/maps").read_text()
+
+
+def test_an_exit_code_that_mpich_lost_counts_only_with_its_evidence() -> None:
+    banner = "=   EXIT CODE: 9\n"
+    aborted = "application called MPI_Abort(comm=0x84000001, 2) - process 1\n"
+    job = Finished((), 9, banner, aborted, 0.0, None)
+    assert job.check(2) is job
+    for other in (Finished((), 9, banner, "", 0.0, None), Finished((), 9, "", aborted, 0.0, None),
+                  Finished((), 1, banner, aborted, 0.0, None)):
+        with pytest.raises(pytest.fail.Exception):
+            other.check(2)
+    with pytest.raises(pytest.fail.Exception):
+        job.check(3)

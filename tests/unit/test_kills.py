@@ -12,7 +12,7 @@ import pytest
 from launcher import ROOT
 
 KILL = """
-import os, random, signal, struct, sys, time
+import os, random, signal, sys, time
 from pathlib import Path
 from hpcbench.reduce.intake import open_traces
 from hpcbench.trace.journal import Journal, journal_path
@@ -33,7 +33,7 @@ def write(traces, acknowledge):
     path.unlink()
     os.write(acknowledge, b"\\xff")
 
-def kill_one(traces, after_s):
+def kill_one(traces, after_case, after_s):
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -41,28 +41,34 @@ def kill_one(traces, after_s):
         write(traces, writer)
         os._exit(0)
     os.close(writer)
+    acknowledged = b"".join(os.read(reader, 1) for _ in range(after_case))
     time.sleep(after_s)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    told = os.read(reader, 1000)
+    acknowledged += os.read(reader, 1000)
     os.close(reader)
-    return len(told.rstrip(b"\\xff")), told.endswith(b"\\xff")
+    return len(acknowledged.rstrip(b"\\xff")), acknowledged.endswith(b"\\xff")
 
-def whole_s(traces):
+def case_and_seal_s(traces):
+    # how long a case takes, and all of it, sealing included
+    reader, writer = os.pipe()
     began = time.monotonic()
-    write(traces, os.open("/dev/null", os.O_WRONLY))
-    return time.monotonic() - began
+    write(traces, writer)
+    return (time.monotonic() - began) / len(records), time.monotonic() - began
 
 kills, root = int(sys.argv[1]), Path(sys.argv[2])
 def folder(number):
     traces = root / str(number)
     traces.mkdir()
     return traces
-longest_s, chance = whole_s(folder("whole")), random.Random(kills)
+case_and_seal_s(folder("first"))
+(case_s, seal_s), chance = case_and_seal_s(folder("warm")), random.Random(kills)
 moments = {"before the first case": 0, "between cases": 0, "while sealing": 0, "after the end": 0}
 for number in range(kills):
     traces = folder(number)
-    acknowledged, finished = kill_one(traces, chance.uniform(0, 1.1 * longest_s))
+    after_case = number % (len(records) + 1)  # 0: before the first; the last: while sealing
+    span_s = seal_s if after_case == len(records) else case_s
+    acknowledged, finished = kill_one(traces, after_case, chance.uniform(0, span_s))
     sources, _ = open_traces(traces)
     assert len(sources) == 1 or acknowledged == 0, (number, os.listdir(traces))
     found = {item.case_id: item for source in sources for item in source.records()}
