@@ -16,7 +16,8 @@ class Operation:
     """One collective on its own buffers; subclasses allocate in ``__init__`` and define ``run``.
 
     ``source`` is what this rank starts from, ``buffer`` what an in-place form restores from it,
-    ``output`` what is checked against ``expected``.
+    ``output`` what is checked against ``expected``. ``root`` is a rank of the group, 0 where the
+    collective has none.
     """
 
     source: torch.Tensor
@@ -29,6 +30,8 @@ class Operation:
         self.dtype = DTYPES[spec.dtype]
         self.poison = poison(self.dtype)
         self.name = spec.collective
+        self.root = int(spec.root or 0)
+        self.is_root = place.rank == self.root
 
     def prepare(self) -> None:
         """Make the next call start from the same inputs and an output that is not yet right."""
