@@ -63,6 +63,11 @@ def calls_of_sample(point: Point, config: Config) -> int:
     return config.measure.batch if point.mode == "pipelined" else 1
 
 
+def least_calls(point: Point, config: Config) -> int:
+    """Return how many calls a pass makes at least, warm-ups counted, for estimates."""
+    return (point.warmup + sample_bounds(point, config)[0]) * calls_of_sample(point, config)
+
+
 def too_large(
     memory_bytes: int, host_bytes: int, device: str, hardware: Hardware,
 ) -> str | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from hpcbench.kinds.collective.derive.record import CollectiveRecord
+from hpcbench.kinds.collective.derive.deriver import CollectiveRecord
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.kinds.collective.present.series import Series, SeriesGroup, groups
-from hpcbench.kinds.collective.present.words import form_text
+from hpcbench.kinds.collective.present.tables import form_text
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
