@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hpcbench.config.names import FLOATING_DTYPES
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Problem, Work
 from hpcbench.kinds.primitive.plan.usable import check_reason, check_work
@@ -29,10 +31,8 @@ def make_workload(
     calls = tuple(dict.fromkeys(traffic.collective for traffic in work.traffic))
     if calls and implementation.calls is not None:
         calls = implementation.calls
-    return Primitive(
-        primitive=primitive.name, implementation=implementation.name, order=problem.order,
-        options=in_order(problem.options), dtype=problem.dtype,
-        m=problem.m, n=problem.n, k=problem.k, shape=shape,
+    return replace(
+        absent_workload(primitive, implementation.name, problem, shape),
         flops=work.flops, total_flops=work.total_flops,
         size_bytes=sum(traffic.size_bytes for traffic in work.traffic),
         wire_bytes=sum(traffic.wire_bytes for traffic in work.traffic), calls=calls,
@@ -40,15 +40,12 @@ def make_workload(
         compiles=implementation.compiles), skip
 
 
-def absent_workload(
-    primitive: PrimitiveSpec, name: str, problem: Problem, shape: str, reason: str,
-) -> tuple[Primitive, str]:
-    """Return the workload of an implementation that is not there, and why it is not."""
+def absent_workload(primitive: PrimitiveSpec, name: str, problem: Problem, shape: str) -> Primitive:
+    """Return the workload of an implementation that is not there."""
     return Primitive(
         primitive=primitive.name, implementation=name, order=problem.order,
         options=in_order(problem.options), dtype=problem.dtype, m=problem.m, n=problem.n,
-        k=problem.k, shape=shape, flops=0, total_flops=0, size_bytes=0, wire_bytes=0,
-        calls=()), reason
+        k=problem.k, shape=shape, flops=0, total_flops=0, size_bytes=0, wire_bytes=0, calls=())
 
 
 def _unsuited(
@@ -66,14 +63,11 @@ def _work(
     primitive: PrimitiveSpec, implementation: ImplementationSpec, problem: Problem,
 ) -> Work:
     """Return what the implementation does: it is credited with nothing else."""
-    if problem.options.get("size") == "unsharded":
-        work = primitive.unsharded(problem)
-        check_work(work)
-        return work
-    work = primitive.work(problem)
+    whole = problem.options.get("size") == "unsharded"
+    work = primitive.unsharded(problem) if whole else primitive.work(problem)
     check_work(work)
+    if whole or implementation.part == "both":
+        return work
     if implementation.part == "compute":
         return Work(work.flops, work.total_flops, ())
-    if implementation.part == "communicate":
-        return Work(0, 0, work.traffic)
-    return work
+    return Work(0, 0, work.traffic)

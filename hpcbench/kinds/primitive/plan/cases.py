@@ -2,74 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from hpcbench.config.schema import Hardware
-from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.build_workload import absent_workload, make_workload
 from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes, reference_flops
-from hpcbench.kinds.primitive.plan.points import PrimitivePoint, primitive_points
-from hpcbench.kinds.primitive.plan.registry import Registry, is_ours
+from hpcbench.kinds.primitive.plan.points import PrimitivePoint
+from hpcbench.kinds.primitive.plan.registry import is_ours
 from hpcbench.kinds.primitive.plan.shapes import Shape
 from hpcbench.kinds.primitive.plan.spec import Problem
 from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.plan.assemble import (
-    Draft,
-    assemble,
-    calls_of_sample,
-    sample_bounds,
-    too_large,
-)
-from hpcbench.plan.case import Case
+from hpcbench.plan.assemble import Draft, least_calls, too_large
 from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.points import PlanRequest
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 
 
-def primitive_cases(
-    title: str, block: PrimitiveBlock, job: PlanRequest, registry: Registry,
-) -> Iterator[Case]:
-    """Yield the case of every point. Raises ConfigError that lists every unknown name."""
-    for point in primitive_points(title, block, job, registry):
-        yield assemble(title, block, job, point, _draft(point, job))
-
-
-def _draft(point: PrimitivePoint, job: PlanRequest) -> Draft:
+def draft(point: PrimitivePoint, job: PlanRequest) -> Draft:
+    """Return what a primitive adds to a point."""
     work, reason = _workload(point)
-    device = resolve_device(point.backend, point.device)
+    device, hardware = resolve_device(point.backend, point.device), job.config.hardware
     memory = device_bytes(work, point.world_size)
     host = host_bytes(work, point.world_size, validate=point.validate)
-    calls = (point.warmup + sample_bounds(point, job.config)[0]) * calls_of_sample(
-        point, job.config)
+    calls = least_calls(point, job.config)
     return Draft(
         workload=work, device=device, validate=point.validate, memory_bytes=memory,
         host_bytes=host,
         skip=(unfit_world(point.backend, point.world_size, job.world_size) or reason
-              or _unsupported(point, work, device)
-              or too_large(memory, host, device, job.config.hardware)),
-        estimate_s=_estimate_s(work, device, point.world_size, calls, point.validate,
-                               job.config.hardware),
+              or _unsupported(point, work, device) or too_large(memory, host, device, hardware)),
+        estimate_s=_estimate_s(work, device, point.world_size, calls, point.validate, hardware),
         identity=_identity(work, point.shape))
 
 
 def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
-    shape, implementation = point.shape, point.implementation
+    """Return the workload of a point, and why it can run nowhere, or None."""
+    spec, shape, implementation = point.primitive, point.shape, point.implementation
     problem = Problem(shape.m, shape.n, shape.k, point.dtype, point.world_size, point.order,
                       dict(point.options))
     if isinstance(implementation, str):
-        return absent_workload(point.primitive, implementation, problem, shape.origin, point.absent)
-    if shape.misfit:
-        return absent_workload(point.primitive, implementation.name, problem, shape.origin,
-                               shape.misfit)
-    try:
-        return make_workload(point.primitive, implementation, problem, shape.origin)
-    except Exception as error:  # a plug-in's formulas can raise anything; it costs only its cases
-        if is_ours(point.primitive) and is_ours(implementation):
-            raise
-        return absent_workload(point.primitive, implementation.name, problem, shape.origin,
-                               f"its plug-in cannot plan it: {type(error).__name__}: {error}")
+        return absent_workload(spec, implementation, problem, shape.origin), point.absent
+    reason = shape.misfit
+    if not reason:
+        try:
+            return make_workload(spec, implementation, problem, shape.origin)
+        except Exception as error:  # a plug-in's formulas can raise; it costs only its cases
+            if is_ours(spec) and is_ours(implementation):
+                raise
+            reason = f"its plug-in cannot plan it: {type(error).__name__}: {error}"
+    return absent_workload(spec, implementation.name, problem, shape.origin), reason
 
 
 def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | None:

@@ -11,10 +11,12 @@ from hpcbench.config.block import Block
 from hpcbench.config.schema import Config
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
-from hpcbench.kinds.primitive.plan.cases import primitive_cases
+from hpcbench.kinds.primitive.plan.cases import draft
+from hpcbench.kinds.primitive.plan.points import primitive_points
 from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
 from hpcbench.kinds.primitive.plan.shapes import joined_origins
 from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.plan.assemble import assemble
 from hpcbench.plan.case import Case
 from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, number_of_sets
 from hpcbench.plan.workload import Workload
@@ -39,7 +41,8 @@ class PrimitivePlanner(Planner):
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point."""
         assert isinstance(block, PrimitiveBlock)
-        return primitive_cases(title, block, job, self._registry)
+        for point in primitive_points(title, block, job, self._registry):
+            yield assemble(title, block, job, point, draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Primitive:
         """Rebuild a primitive; earlier versions stored the paths of its modules, too."""
