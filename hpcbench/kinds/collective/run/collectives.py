@@ -14,7 +14,6 @@ import torch.distributed as dist
 
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.collective.run.operation import Operation, reduce_op
-from hpcbench.operations.check import Mismatch
 from hpcbench.operations.data import contributed, moved, reduced
 from hpcbench.operations.place import Place
 from hpcbench.operations.sizes import part_counts
@@ -154,8 +153,7 @@ class Broadcast(Operation):
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
-        sender = place.global_rank(self.root)
-        self.expected = self.on_device(moved(sender, 0, spec.count, self.dtype))
+        self.expected = self.on_device(moved(self.root, 0, spec.count, self.dtype))
         self.output = self.empty(spec.count)
 
     def prepare(self) -> None:
@@ -167,7 +165,7 @@ class Broadcast(Operation):
 
     def run(self) -> None:
         """Broadcast from the root."""
-        dist.broadcast(self.output, self.place.global_rank(self.root), group=self.place.group)
+        dist.broadcast(self.output, self.root, group=self.place.group)
 
 
 class Reduce(Reduction):
@@ -176,14 +174,13 @@ class Reduce(Reduction):
     Checked at the root: what the other ranks' buffers hold afterwards is not defined.
     """
 
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.has_result = self.is_root
+
     def run(self) -> None:
         """Reduce to the root."""
-        dist.reduce(self.output, self.place.global_rank(self.root), self.op,
-                    group=self.place.group)
-
-    def check(self) -> Mismatch | None:
-        """Compare at the root; other ranks have no result."""
-        return super().check() if self.is_root else None
+        dist.reduce(self.output, self.root, self.op, group=self.place.group)
 
 
 class Gather(Operation):
@@ -193,6 +190,7 @@ class Gather(Operation):
         super().__init__(spec, place)
         self.source = self.on_device(moved(place.number, 0, spec.count, self.dtype))
         self.output, self.parts = self.empty(0), None
+        self.has_result = self.is_root
         if self.is_root:
             parts = [moved(rank, 0, spec.count, self.dtype) for rank in place.numbers]
             self.expected = self.on_device(torch.cat(parts))
@@ -201,12 +199,7 @@ class Gather(Operation):
 
     def run(self) -> None:
         """Send this rank's part to the root."""
-        dist.gather(self.source, self.parts, self.place.global_rank(self.root),
-                    group=self.place.group)
-
-    def check(self) -> Mismatch | None:
-        """Compare at the root; other ranks receive nothing."""
-        return super().check() if self.is_root else None
+        dist.gather(self.source, self.parts, self.root, group=self.place.group)
 
 
 class Scatter(Operation):
@@ -214,18 +207,17 @@ class Scatter(Operation):
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
-        sender, start = place.global_rank(self.root), place.rank * spec.count
+        start, total = place.rank * spec.count, place.world_size * spec.count
         self.parts = None
         if self.is_root:
-            total = spec.count * place.world_size
-            self.parts = list(self.on_device(moved(sender, 0, total, self.dtype)).split(spec.count))
-        self.expected = self.on_device(moved(sender, start, spec.count, self.dtype))
+            self.source = self.on_device(moved(self.root, 0, total, self.dtype))
+            self.parts = list(self.source.split(spec.count))
+        self.expected = self.on_device(moved(self.root, start, spec.count, self.dtype))
         self.output = self.empty(spec.count)
 
     def run(self) -> None:
         """Receive this rank's part from the root."""
-        dist.scatter(self.output, self.parts, self.place.global_rank(self.root),
-                     group=self.place.group)
+        dist.scatter(self.output, self.parts, self.root, group=self.place.group)
 
 
 class SendRecv(Operation):
@@ -260,19 +252,13 @@ class SendRecv(Operation):
 
 
 class Barrier(Operation):
-    """torch.distributed.barrier: no buffer, so nothing to prepare and nothing to check."""
+    """torch.distributed.barrier: nothing to prepare and nothing to check (the plan says so)."""
 
-    def prepare(self) -> None:
-        """Do nothing: there is no buffer."""
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.output, self.has_result = self.empty(0), False
 
     def run(self) -> None:
         """Wait for all ranks of the group under test: none leaves before all have entered."""
         devices = [self.place.device.index] if self.place.device.type == "cuda" else None
         dist.barrier(group=self.place.group, device_ids=devices)
-
-    def spoil(self) -> None:
-        """Do nothing: there is no buffer."""
-
-    def check(self) -> Mismatch | None:
-        """Return None: a barrier has no result (the plan marks it as unchecked)."""
-        return None

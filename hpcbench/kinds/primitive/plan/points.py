@@ -51,16 +51,10 @@ _Choice = tuple[ImplementationSpec | str, str, str, tuple[tuple[str, Option], ..
 def primitive_points(
     title: str, block: PrimitiveBlock, job: PlanRequest, registry: Registry,
 ) -> Iterator[PrimitivePoint]:
-    """Return the points of a block. Raises ConfigError that lists every unknown name or value."""
+    """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
     problems = dict.fromkeys(_problems(block, registry))
     if problems:
         raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
-    return _points(block, job, registry)
-
-
-def _points(
-    block: PrimitiveBlock, job: PlanRequest, registry: Registry,
-) -> Iterator[PrimitivePoint]:
     sizes = [job.world_size if size == "all" else int(size) for size in block.world_size]
     inner = measurements(block, job.config)
     for spec in (registry.primitives[name] for name in block.primitive):

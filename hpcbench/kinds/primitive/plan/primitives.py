@@ -5,6 +5,8 @@ What runs is in `kinds.primitive.run.inputs`, one file a primitive, and `run.imp
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hpcbench.config.names import SPLITS
 from hpcbench.kinds.primitive.plan.spec import (
     PrimitiveSpec,
@@ -30,6 +32,14 @@ def _added(problem: Problem, elements: int) -> Traffic:
     """Return an all-reduce, which travels round a ring twice."""
     once = _around("all_reduce", problem, elements)
     return Traffic(once.collective, once.size_bytes, 2 * once.wire_bytes)
+
+
+def _divided(**extents: str) -> Callable[[Problem], str | None]:
+    """Return what says why one of the extents, letters by order, cannot be divided, or None."""
+    def unfit(problem: Problem) -> str | None:
+        return not_divided(problem.ranks, **{
+            name: getattr(problem, name) for name in extents[problem.order]})
+    return unfit
 
 
 def _columnwise(problem: Problem) -> Work:
@@ -73,17 +83,11 @@ def _rowwise(problem: Problem) -> Work:
     return Work(flops // p.ranks, flops, (traffic,))
 
 
-def _rowwise_unfit(problem: Problem) -> str | None:
-    """Return why the inner extent, or the rows of the result, cannot be divided."""
-    rows = {"m": problem.m} if problem.order == "RS_after" else {}
-    return not_divided(problem.ranks, k=problem.k, **rows)
-
-
 TP_ROWWISE = PrimitiveSpec(
     name="tp_rowwise", meaning="matrix product + reduction: C = A W, columns of A on the ranks",
     orders=("RS_after", "AR_after"), work=_rowwise,
-    unsharded=on_every_rank(lambda problem: problem.product_flops), unfit=_rowwise_unfit,
-    inputs=f"{_INPUTS}.tp_rowwise:Rowwise",
+    unsharded=on_every_rank(lambda problem: problem.product_flops),
+    unfit=_divided(RS_after="km", AR_after="k"), inputs=f"{_INPUTS}.tp_rowwise:Rowwise",
     layers=("attention_out", "mlp_down"), divides_layer=True)
 """A is (m, k), W is (k, n), C is (m, n). Each rank's product is a partial sum of all of C.
 
@@ -101,17 +105,11 @@ def _mlp(problem: Problem) -> Work:
     return Work(flops // p.ranks, flops, traffic)
 
 
-def _mlp_unfit(problem: Problem) -> str | None:
-    """Return why the inner extent, or the tokens, cannot be divided."""
-    rows = {"m": problem.m} if problem.order == "sequence_parallel" else {}
-    return not_divided(problem.ranks, n=problem.n, **rows)
-
-
 TP_MLP = PrimitiveSpec(
     name="tp_mlp", meaning="column-wise product, activation, row-wise product: Y = act(X W1) W2",
     orders=("sequence_parallel", "AR_after"), work=_mlp,
-    unsharded=on_every_rank(lambda problem: 2 * problem.product_flops), unfit=_mlp_unfit,
-    inputs=f"{_INPUTS}.tp_mlp:Mlp",
+    unsharded=on_every_rank(lambda problem: 2 * problem.product_flops),
+    unfit=_divided(sequence_parallel="nm", AR_after="n"), inputs=f"{_INPUTS}.tp_mlp:Mlp",
     options={"activation": Values("relu", ("relu", "gelu"))}, layers=("mlp",),
     divides_layer=True)
 """X is (m, k), W1 is (k, n), W2 is (n, k), Y is (m, k): m tokens, hidden size k, inner size n.
@@ -122,11 +120,6 @@ Columns of W1 and rows of W2 are on the ranks.
   keeps rows of Y.
 - ``AR_after``: each rank has all of X; all-reduce after, and all of Y.
 """
-
-
-def _tokens_unfit(problem: Problem) -> str | None:
-    """Return why the tokens cannot be divided."""
-    return not_divided(problem.ranks, m=problem.m)
 
 
 def _gradient_flops(problem: Problem) -> int:
@@ -144,7 +137,7 @@ def _gradients(problem: Problem) -> Work:
 DP_ALLREDUCE = PrimitiveSpec(
     name="dp_allreduce", meaning="weight gradients of several layers + all-reduce: G = sum D^T X",
     orders=("AR_after",), work=_gradients, unsharded=on_every_rank(_gradient_flops),
-    unfit=_tokens_unfit, inputs=f"{_INPUTS}.dp_allreduce:Gradients",
+    unfit=_divided(AR_after="m"), inputs=f"{_INPUTS}.dp_allreduce:Gradients",
     options={"layers": Values(4)},
     layers=("attention_qkv", "attention_out", "mlp_up", "mlp_down"))
 """Of each of ``layers`` layers G = D^T X: X is (m, k), the layer's inputs; D is (m, n), the
@@ -189,8 +182,8 @@ def _experts(problem: Problem) -> Work:
 EP_ALL_TO_ALL = PrimitiveSpec(
     name="ep_all_to_all", meaning="tokens to experts, product, and back: y = x W_e",
     orders=("dispatch_combine",), work=_experts,
-    unsharded=on_every_rank(lambda problem: problem.product_flops), unfit=_tokens_unfit,
-    inputs=f"{_INPUTS}.ep_all_to_all:Experts",
+    unsharded=on_every_rank(lambda problem: problem.product_flops),
+    unfit=_divided(dispatch_combine="m"), inputs=f"{_INPUTS}.ep_all_to_all:Experts",
     options={"split": Values("even", SPLITS)}, layers=("mlp_up",))
 """X is (m, k): m / d tokens a rank, sorted by expert. Rank e holds one expert, W_e of (k, n). A
 token of expert e becomes y = x W_e; Y is (m, n), and each rank ends with those of its own tokens,
