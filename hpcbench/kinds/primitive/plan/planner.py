@@ -8,19 +8,21 @@ from functools import cached_property
 from typing import Any
 
 from hpcbench.config.block import Block
+from hpcbench.config.names import FLOATING_DTYPES
 from hpcbench.config.schema import Config, Hardware
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
-from hpcbench.kinds.primitive.plan.build_workload import absent_workload, make_workload
 from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes, reference_flops
 from hpcbench.kinds.primitive.plan.points import PrimitivePoint, primitive_points
 from hpcbench.kinds.primitive.plan.registry import Registry, is_ours, load_registry
 from hpcbench.kinds.primitive.plan.shapes import Shape, joined_origins
-from hpcbench.kinds.primitive.plan.spec import Problem
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Problem, Work
+from hpcbench.kinds.primitive.plan.usable import check_reason, check_work
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.plan.assemble import Draft, assemble, least_calls, too_large
 from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
+from hpcbench.plan.options import in_order
 from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, number_of_sets
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
@@ -61,6 +63,30 @@ class PrimitivePlanner(Planner):
         return replace(works[0], shape=joined_origins(work.shape for work in works))
 
 
+def make_workload(
+    primitive: PrimitiveSpec, implementation: ImplementationSpec, problem: Problem,
+    shape: str = "",
+) -> tuple[Primitive, str | None]:
+    """Return the workload of a problem with all its options, and why it can run nowhere, or None.
+
+    The work of a problem that does not fit is counted as 0. Raises TypeError or ValueError if a
+    function of a specification does not return what it must.
+    """
+    skip = _unsuited(primitive, implementation, problem)
+    check_reason(skip)
+    work = Work(0, 0, ()) if skip else _work(primitive, implementation, problem)
+    calls = tuple(dict.fromkeys(traffic.collective for traffic in work.traffic))
+    if calls and implementation.calls is not None:
+        calls = implementation.calls
+    return replace(
+        _uncounted(primitive, implementation.name, problem, shape),
+        flops=work.flops, total_flops=work.total_flops,
+        size_bytes=sum(traffic.size_bytes for traffic in work.traffic),
+        wire_bytes=sum(traffic.wire_bytes for traffic in work.traffic), calls=calls,
+        devices=implementation.devices, modules=implementation.modules,
+        compiles=implementation.compiles), skip
+
+
 def _draft(point: PrimitivePoint, job: PlanRequest) -> Draft:
     """Return what a primitive adds to a point."""
     work, reason = _workload(point)
@@ -83,7 +109,7 @@ def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
     problem = Problem(shape.m, shape.n, shape.k, point.dtype, point.world_size, point.order,
                       dict(point.options))
     if isinstance(implementation, str):
-        return absent_workload(spec, implementation, problem, shape.origin), point.absent
+        return _uncounted(spec, implementation, problem, shape.origin), point.absent
     reason = shape.misfit
     if not reason:
         try:
@@ -92,7 +118,40 @@ def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
             if is_ours(spec) and is_ours(implementation):
                 raise
             reason = f"its plug-in cannot plan it: {type(error).__name__}: {error}"
-    return absent_workload(spec, implementation.name, problem, shape.origin), reason
+    return _uncounted(spec, implementation.name, problem, shape.origin), reason
+
+
+def _uncounted(primitive: PrimitiveSpec, name: str, problem: Problem, shape: str) -> Primitive:
+    """Return the workload with no work: all that there is of what is not installed."""
+    return Primitive(
+        primitive=primitive.name, implementation=name, order=problem.order,
+        options=in_order(problem.options), dtype=problem.dtype, m=problem.m, n=problem.n,
+        k=problem.k, shape=shape, flops=0, total_flops=0, size_bytes=0, wire_bytes=0, calls=())
+
+
+def _unsuited(
+    primitive: PrimitiveSpec, implementation: ImplementationSpec, problem: Problem,
+) -> str | None:
+    pair = (primitive.name, problem.order)
+    if implementation.orders is not None and pair not in implementation.orders:
+        return f"{implementation.name} has no order {problem.order} of {primitive.name}"
+    if problem.dtype not in FLOATING_DTYPES:
+        return f"matrix products are of floating dtypes, not of {problem.dtype}"
+    return primitive.unfit(problem) or implementation.unfit(primitive.name, problem)
+
+
+def _work(
+    primitive: PrimitiveSpec, implementation: ImplementationSpec, problem: Problem,
+) -> Work:
+    """Return what the implementation does: it is credited with nothing else."""
+    whole = problem.options.get("size") == "unsharded"
+    work = primitive.unsharded(problem) if whole else primitive.work(problem)
+    check_work(work)
+    if whole or implementation.part == "both":
+        return work
+    if implementation.part == "compute":
+        return Work(work.flops, work.total_flops, ())
+    return Work(0, 0, work.traffic)
 
 
 def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | None:

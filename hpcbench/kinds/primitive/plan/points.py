@@ -13,10 +13,9 @@ from hpcbench.config.implementations import OptionAxes
 from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
-from hpcbench.kinds.primitive.plan.build_workload import options_of
 from hpcbench.kinds.primitive.plan.registry import Registry
 from hpcbench.kinds.primitive.plan.shapes import Shape, shapes
-from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec, PrimitiveSpec
+from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec, PrimitiveSpec, options_of
 from hpcbench.kinds.primitive.plan.usable import AXES_OF_POINTS
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.options import Option, Values, wanted

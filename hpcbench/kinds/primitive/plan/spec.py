@@ -137,6 +137,11 @@ class ImplementationSpec:
     overlaps: bool = False
 
 
+def options_of(primitive: PrimitiveSpec, implementation: ImplementationSpec) -> dict[str, Values]:
+    """Return every option that a point of this pair has."""
+    return {**primitive.options, **implementation.options}
+
+
 def on_every_rank(flops: Callable[[Problem], int]) -> Callable[[Problem], Work]:
     """Return the work where each rank does all of these flops and sends nothing."""
     def work(problem: Problem) -> Work:
