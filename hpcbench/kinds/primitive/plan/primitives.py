@@ -1,6 +1,6 @@
 """The distributed primitives as plans know them: what a call does, and which problems fit.
 
-What runs is in `kinds.primitive.run.inputs`, one file a primitive, and `run.implementations`.
+Operands and results are in `kinds.primitive.run.inputs`, what runs in `run.implementations`.
 """
 
 from __future__ import annotations
