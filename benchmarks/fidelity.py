@@ -164,7 +164,7 @@ def make(collective: str, size_bytes: int, group: Any) -> Any:
     """Return a collective of the package on buffers of its own."""
     import torch
 
-    from hpcbench.kinds.collective.run.table import make_operation
+    from hpcbench.kinds.collective.run.runner import CollectiveRunner
     from hpcbench.operations.operation import Place
     from hpcbench.plan.workload import Collective
 
@@ -175,7 +175,8 @@ def make(collective: str, size_bytes: int, group: Any) -> Any:
         root=0 if collective == "broadcast" else None,
         in_place=collective in ("all_reduce", "broadcast"), requested_bytes=size_bytes,
         size_bytes=size_bytes, count=max(size_bytes // 4 // parts, 1))
-    return make_operation(spec, Place(group.comm.rank, ranks, group, torch.device("cpu")))
+    place = Place(group.comm.rank, ranks, group, torch.device("cpu"))
+    return CollectiveRunner().open(spec, place, validate=False)
 
 
 def warmed(operation: Any, small: Any) -> None:

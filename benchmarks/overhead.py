@@ -32,7 +32,7 @@ from hpcbench.backends.control import GlooControl
 from hpcbench.backends.devices import CpuDevice
 from hpcbench.backends.groups import Division, open_groups
 from hpcbench.kinds.collective.plan.workload import Collective
-from hpcbench.kinds.collective.run.table import make_operation
+from hpcbench.kinds.collective.run.runner import CollectiveRunner
 from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.measure.start import after_barrier
@@ -100,8 +100,8 @@ def through_hpcbench(
     spec = Collective(
         collective="all_reduce", dtype="fp32", op="sum", root=None, in_place=True,
         requested_bytes=size_bytes, size_bytes=size_bytes, count=size_bytes // 4)
-    operation = make_operation(
-        spec, Place(dist.get_rank(), RANKS, group, torch.device("cpu")))
+    operation = CollectiveRunner().open(
+        spec, Place(dist.get_rank(), RANKS, group, torch.device("cpu")), validate=True)
     device, progress = CpuDevice(), SharedProgress.create(given.warmup + given.iterations)
     control = GlooControl()
 

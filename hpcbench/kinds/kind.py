@@ -35,6 +35,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 CountedCall = tuple[str, int, int]
 """A collective, how often it was called, and the bytes of all calls as nccl-tests sizes them."""
+_UNUSABLE = "hpcbench.kinds.unusable:Unusable"
 
 
 class Planner(ABC):
@@ -228,8 +229,10 @@ class KindSpec:
 
     @property
     def is_plugin(self) -> bool:
-        """Return whether the kind is another package's."""
-        return not self.planner_path.startswith("hpcbench.")
+        """Return whether the kind, or a side of it, is another package's."""
+        return not all(path.startswith("hpcbench.") for path in (
+            self.block, self.planner_path, self.runner_path, self.deriver_path,
+            self.presenter_path))
 
     def block_class(self) -> type[Block]:
         """Return the class of the kind's blocks in sweep files."""
@@ -239,7 +242,7 @@ class KindSpec:
             return _load("hpcbench.config.block:UnusableBlock")  # type: ignore[no-any-return]
 
     def planner(self) -> Planner:
-        """Return a new planner."""
+        """Return a new planner; that of a plug-in is guarded, so that it costs its cases only."""
         try:
             self._checked_block()
             planner = self._made(self.planner_path, Planner)  # type: ignore[type-abstract]
@@ -251,26 +254,15 @@ class KindSpec:
 
     def runner(self) -> Runner:
         """Return a new runner; this imports torch."""
-        try:
-            return self._made(self.runner_path, Runner)  # type: ignore[type-abstract]
-        except PluginError as error:
-            return _load("hpcbench.kinds.unusable:UnusableRunner")(  # type: ignore[no-any-return]
-                str(error))
+        return self._made(self.runner_path, Runner, f"{_UNUSABLE}Runner")  # type: ignore[type-abstract]
 
     def deriver(self) -> Deriver:
         """Return a new deriver."""
-        try:
-            return self._made(self.deriver_path, Deriver)
-        except PluginError as error:
-            return _load("hpcbench.kinds.unusable:UnusableDeriver")(  # type: ignore[no-any-return]
-                str(error))
+        return self._made(self.deriver_path, Deriver, f"{_UNUSABLE}Deriver")
 
     def presenter(self) -> Presenter[Any, Any]:
         """Return a new presenter."""
-        try:
-            return self._made(self.presenter_path, Presenter)
-        except PluginError as error:
-            return Presenter(str(error))
+        return self._made(self.presenter_path, Presenter, "hpcbench.kinds.kind:Presenter")
 
     def _checked_block(self) -> type[Block]:
         block = self._load(self.block)
@@ -285,12 +277,20 @@ class KindSpec:
             problem = f"{type(error).__name__}: {error}"
         raise PluginError(f"{self.block} cannot be used: {problem}")
 
-    def _made(self, path: str, side: type[S]) -> S:
-        """Return a new object of a class. Raises PluginError if a plug-in is at fault."""
-        made = self._load(path, lambda factory: factory())
-        if not isinstance(made, side):
-            raise PluginError(f"{path} cannot be used: it is no {side.__name__}")
-        return made
+    def _made(self, path: str, side: type[S], stand_in: str = "") -> S:
+        """Return a new object of a class, or of ``stand_in`` where a plug-in is at fault.
+
+        Raises PluginError with the reason where nothing stands in.
+        """
+        try:
+            made = self._load(path, lambda factory: factory())
+            if not isinstance(made, side):
+                raise PluginError(f"{path} cannot be used: it is no {side.__name__}")
+            return made
+        except PluginError as error:
+            if not stand_in:
+                raise
+            return _load(stand_in)(str(error))  # type: ignore[no-any-return]
 
     def _load(self, path: str, use: Callable[[Any], Any] = lambda found: found) -> Any:
         """Return what a path names, used. Raises PluginError if a plug-in is at fault."""

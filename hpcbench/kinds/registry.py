@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import hpcbench.kinds
 from hpcbench.entry_points import offers
-from hpcbench.kinds.guarded_presenter import GuardedPresenter
 from hpcbench.kinds.kind import KindSpec, Planner, Presenter
+from hpcbench.kinds.unusable import GuardedPresenter
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case
@@ -27,7 +27,6 @@ ENTRY_POINTS = "hpcbench.kinds"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
-@cache
 def kinds() -> Mapping[str, KindSpec]:
     """Return the kinds that are installed, by name, in the order in which they are listed.
 
@@ -37,7 +36,6 @@ def kinds() -> Mapping[str, KindSpec]:
     return _scan()[0]
 
 
-@cache
 def broken_kinds() -> Mapping[str, str]:
     """Return why the kinds of some entry points cannot be used, by the entry point's name."""
     return _scan()[1]
@@ -99,11 +97,6 @@ def planner_of(case: Case) -> Planner:
     return spec_of(case.kind).planner()
 
 
-def is_of_plugin(path: str) -> bool:
-    """Return whether a side, as ``module:object``, comes from another package than hpcbench."""
-    return not path.startswith("hpcbench.")
-
-
 @cache
 def presenter_of(kind: str) -> Presenter[Any, Any]:
     """Return the presenter of a kind; of one that is not installed what presents any kind.
@@ -113,8 +106,7 @@ def presenter_of(kind: str) -> Presenter[Any, Any]:
     spec = kinds().get(kind)
     if spec is None:
         return Presenter()
-    return GuardedPresenter(spec.presenter) if is_of_plugin(spec.presenter_path) else (
-        spec.presenter())
+    return GuardedPresenter(spec.presenter) if spec.is_plugin else spec.presenter()
 
 
 def kind_aliases() -> dict[str, str]:

@@ -105,34 +105,35 @@ def _one_way(ranks: int) -> float:
 
 _OURS = (
     CollectiveSpec(
-        "all_reduce", ".all_reduce:AllReduce", aliases=("allreduce",), summary_key="allreduce",
+        "all_reduce", ".collectives:AllReduce", aliases=("allreduce",), summary_key="allreduce",
         has_op=True, in_place=(True,), needs_all_ranks=True, busbw=_around_twice, ring_rounds=2),
     CollectiveSpec(
-        "all_gather", ".all_gather:AllGather", ".uneven:UnevenAllGather",
+        "all_gather", ".collectives:AllGather", ".collectives:UnevenAllGather",
         aliases=("allgather",), summary_key="allgather", split=True, source="part",
         needs_all_ranks=True, busbw=_around_once),
     CollectiveSpec(
-        "reduce_scatter", ".reduce_scatter:ReduceScatter", ".uneven:UnevenReduceScatter",
+        "reduce_scatter", ".collectives:ReduceScatter", ".collectives:UnevenReduceScatter",
         aliases=("reducescatter",), summary_key="reduce_scatter", has_op=True, split=True,
         result="part", needs_all_ranks=True, busbw=_around_once),
     CollectiveSpec(
-        "all_to_all", ".all_to_all:AllToAll", ".uneven:UnevenAllToAll", aliases=("alltoall",),
+        "all_to_all", ".collectives:AllToAll", ".collectives:UnevenAllToAll", aliases=("alltoall",),
         in_place=(False,), split=True, pairwise=True, needs_all_ranks=True, busbw=_around_once),
     CollectiveSpec(
-        "broadcast", ".broadcast:Broadcast", has_root=True, in_place=(True,), source="nothing",
+        "broadcast", ".collectives:Broadcast", has_root=True, in_place=(True,), source="nothing",
         busbw=_one_way),
     CollectiveSpec(
-        "reduce", ".reduce:Reduce", has_op=True, has_root=True, in_place=(True,), busbw=_one_way),
+        "reduce", ".collectives:Reduce", has_op=True, has_root=True, in_place=(True,),
+        busbw=_one_way),
     CollectiveSpec(
-        "gather", ".gather:Gather", has_root=True, in_place=(False,), split=True, source="part",
-        busbw=_around_once),
+        "gather", ".collectives:Gather", has_root=True, in_place=(False,), split=True,
+        source="part", busbw=_around_once),
     CollectiveSpec(
-        "scatter", ".scatter:Scatter", has_root=True, in_place=(False,), split=True, result="part",
-        busbw=_around_once),
+        "scatter", ".collectives:Scatter", has_root=True, in_place=(False,), split=True,
+        result="part", busbw=_around_once),
     CollectiveSpec(
-        "send_recv", ".send_recv:SendRecv", aliases=("sendrecv",), summary_key="p2p",
+        "send_recv", ".collectives:SendRecv", aliases=("sendrecv",), summary_key="p2p",
         in_place=(False,), min_world_size=2, busbw=_one_way),
-    CollectiveSpec("barrier", ".barrier:Barrier", in_place=None, needs_all_ranks=True),
+    CollectiveSpec("barrier", ".collectives:Barrier", in_place=None, needs_all_ranks=True),
 )
 """A module that begins with a dot is one of `kinds.collective.run`. Source of the bus bandwidths:
 nccl-tests, doc/PERFORMANCE.md."""

@@ -58,6 +58,11 @@ def sample_bounds(point: Point, config: Config) -> tuple[int, int]:
     return point.iterations, point.iterations
 
 
+def least_calls(point: Point, config: Config) -> int:
+    """Return how many calls a pass makes at least, warm-ups counted, for estimates."""
+    return (point.warmup + sample_bounds(point, config)[0]) * calls_of_sample(point, config)
+
+
 def calls_of_sample(point: Point, config: Config) -> int:
     """Return how many calls one sample is."""
     return config.measure.batch if point.mode == "pipelined" else 1

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.kinds.registry import is_of_plugin, kinds
+from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.derived import joined
@@ -126,7 +126,7 @@ def _kind_problems(case: Case, time_s: float, context: Context) -> Iterable[Prob
         return list(spec.deriver().problems(
             case, time_s, context.newest.nodes, context.hardware))
     except Exception as error:
-        if not is_of_plugin(spec.deriver_path):
+        if not spec.is_plugin:
             raise
         return [Problem("HB153", f"the checks of kind {case.kind} raised {type(error).__name__}: "
                         f"{error}; mend the plug-in and reduce again", rejects=False)]

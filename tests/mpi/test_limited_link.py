@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import virtual_hosts
-from hpcbench.kinds.collective.derive.rates import bandwidth
+from hpcbench.kinds.collective.derive.deriver import bandwidth
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.trace.journal import journal_path

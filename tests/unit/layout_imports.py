@@ -16,8 +16,8 @@ READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "masking": (), "units": (), "kinds": (),
     "kinds.kind": ("errors",), "kinds.unusable": ("errors", "kinds.kind"),
-    "kinds.moved": (), "entry_points": ("kinds.moved",), "kinds.guarded_presenter": ("kinds.kind",),
-    "kinds.registry": ("kinds", "kinds.kind", "kinds.guarded_presenter", "entry_points"),
+    "kinds.moved": (), "entry_points": ("kinds.moved",),
+    "kinds.registry": ("kinds", "kinds.kind", "kinds.unusable", "entry_points"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),

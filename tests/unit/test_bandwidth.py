@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.kinds.collective.derive.rates import bandwidth
+from hpcbench.kinds.collective.derive.deriver import bandwidth
 from hpcbench.operations.bandwidth import busbw_factor
 from results_factory import make_workload
 

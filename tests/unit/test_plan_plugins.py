@@ -19,7 +19,7 @@ NUMBERS = count()
 HEAD = """
 from hpcbench.kinds.primitive.plan.spec import *
 from dataclasses import replace
-from hpcbench.kinds.primitive.plan.primitives.tp_mlp import SPEC as MLP
+from hpcbench.kinds.primitive.plan.primitives import TP_MLP as MLP
 GOOD = ImplementationSpec("own", "good", {"tp_columnwise": "own:Columnwise"})
 def own(**fields): return replace(GOOD, **fields)
 def primitive(**fields): return replace(MLP, **{"name": "own_mlp", **fields})

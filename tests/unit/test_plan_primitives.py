@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hpcbench.config.load import check_config
 from hpcbench.config.names import DTYPE_BYTES, FLOATING_DTYPES, SPLITS
 from hpcbench.errors import ConfigError
-from hpcbench.kinds.primitive.plan.build_workload import make_workload
-from hpcbench.kinds.primitive.plan.model_shapes import LAYERS, layer_of, share_on, undivided
-from hpcbench.kinds.primitive.plan.primitives.ep_all_to_all import tokens_of_experts
+from hpcbench.kinds.primitive.plan.planner import make_workload
+from hpcbench.kinds.primitive.plan.primitives import tokens_of_experts
 from hpcbench.kinds.primitive.plan.registry import load_registry
-from hpcbench.kinds.primitive.plan.spec import Problem, Work
+from hpcbench.kinds.primitive.plan.shapes import layer_of, share_on, undivided
+from hpcbench.kinds.primitive.plan.spec import LAYERS, Problem, Work
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.models import MODELS
 from hpcbench.operations.sizes import weights

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcbench.kinds.guarded_presenter import GuardedPresenter
 from hpcbench.kinds.kind import Planner, Presenter
 from hpcbench.kinds.registry import kinds, presenter_of
+from hpcbench.kinds.unusable import GuardedPresenter
 from hpcbench.plan.case import case_from_json, case_to_json
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.report.console import print_results
@@ -153,3 +153,9 @@ def test_a_presenter_that_cannot_be_made_says_why() -> None:
     presenter = GuardedPresenter(Stillborn)
     assert presenter.problem == "its presenter raised ZeroDivisionError: at once"
     assert presenter.tables("naps", [], {}) is None
+
+
+def test_every_method_of_a_presenter_is_guarded() -> None:
+    methods = {name for name in vars(Presenter) if callable(getattr(Presenter, name))}
+    guarded = vars(GuardedPresenter(Presenter)).keys()
+    assert {name for name in methods if not name.startswith("_")} <= guarded

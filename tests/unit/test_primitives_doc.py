@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hpcbench.config.load import check_config
-from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
 from hpcbench.kinds.primitive.plan.registry import load_registry
+from hpcbench.kinds.primitive.plan.spec import LAYERS
 from hpcbench.kinds.primitive.present.listing import cells, reasons
 from hpcbench.operations.models import MODELS
 from launcher import ROOT

@@ -15,8 +15,7 @@ import h5py
 import pytest
 
 from golden import RESULTS, RUNS
-from hpcbench.kinds.collective.derive.deriver import CollectiveDeriver
-from hpcbench.kinds.collective.derive.record import CollectiveRecord
+from hpcbench.kinds.collective.derive.deriver import CollectiveDeriver, CollectiveRecord
 from hpcbench.kinds.kind import Deriver, KindSpec
 from hpcbench.plan.case import plan_to_json
 from hpcbench.plan.workload import UnknownWorkload

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.errors import FileError
-from hpcbench.kinds.collective.derive.rates import bandwidth
-from hpcbench.kinds.primitive.present.summary import PRIMITIVE_FIELDS
+from hpcbench.kinds.collective.derive.deriver import bandwidth
+from hpcbench.kinds.primitive.present.presenter import PRIMITIVE_FIELDS
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import Clocks
 from hpcbench.report.summary import (

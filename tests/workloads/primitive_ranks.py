@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from hpcbench.kinds.primitive.plan.build_workload import make_workload, options_of
+from hpcbench.kinds.primitive.plan.planner import make_workload
 from hpcbench.kinds.primitive.plan.registry import load_registry
-from hpcbench.kinds.primitive.plan.spec import Problem
+from hpcbench.kinds.primitive.plan.spec import Problem, options_of
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients
 from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed import _symmetric_memory
 
 from hpcbench.errors import CaseError
-from hpcbench.kinds.primitive.plan.build_workload import make_workload
+from hpcbench.kinds.primitive.plan.planner import make_workload
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import Problem
 from hpcbench.kinds.primitive.plan.workload import Primitive

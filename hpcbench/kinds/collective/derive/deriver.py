@@ -1,18 +1,34 @@
-"""The deriver of collectives."""
+"""The deriver of collectives: algorithm and bus bandwidth, as nccl-tests defines them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hpcbench.kinds.collective.derive.rates import bandwidth
-from hpcbench.kinds.collective.derive.record import CollectiveRecord, collective_record
-from hpcbench.kinds.collective.plan.workload import collective_of
+from hpcbench.kinds.collective.plan.workload import Collective, collective_of
 from hpcbench.kinds.kind import Deriver
+from hpcbench.operations.bandwidth import Bandwidth, busbw_factor
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.peaks import bandwidth_problem
 from hpcbench.reduce.results import CaseResult
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRecord:
+    """Rates of a collective; None where there is no such number.
+
+    Attributes:
+        busbw_factor: busbw / algbw; None of barrier. Cases that were not ok have it, too.
+        bandwidth: rates in the median time.
+        busbw_at: bus bandwidth in bytes/s in each time that the statistics name (``min_s``,
+            ``ci_low_s``); times that are absent are left out.
+    """
+
+    busbw_factor: float | None = None
+    bandwidth: Bandwidth | None = None
+    busbw_at: Mapping[str, float] = field(default_factory=dict)
 
 
 class CollectiveDeriver(Deriver):
@@ -24,7 +40,7 @@ class CollectiveDeriver(Deriver):
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, CollectiveRecord]:
         """Return the rates of each case."""
-        return {item.case.case_id: collective_record(item) for item in items}
+        return {item.case.case_id: _record(item) for item in items}
 
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
@@ -32,3 +48,28 @@ class CollectiveDeriver(Deriver):
         """Yield HB128 if the bus bandwidth is above the declared peak."""
         rates = bandwidth(collective_of(case), case.world_size, time_s)
         yield from bandwidth_problem(case, rates, nodes, hardware)
+
+
+def bandwidth(workload: Collective, world_size: int, time_s: float) -> Bandwidth | None:
+    """Return S / t and S / t x factor; None for barrier and for a time that is not positive.
+
+    Of several groups at once the rates are those of one group, in the time of the slowest.
+    """
+    factor = busbw_factor(workload.collective, world_size // workload.groups)
+    if factor is None or not time_s > 0:
+        return None
+    algbw = workload.size_bytes / time_s
+    return Bandwidth(algbw, algbw * factor)
+
+
+def _record(item: CaseResult) -> CollectiveRecord:
+    work, ranks = collective_of(item.case), item.case.world_size
+    factor = busbw_factor(work.collective, ranks // work.groups)
+    if item.statistics is None:
+        return CollectiveRecord(factor)
+    rates = {name: bandwidth(work, ranks, time_s)
+             for name, time_s in asdict(item.statistics).items()
+             if name.endswith("_s") and time_s is not None}
+    return CollectiveRecord(
+        factor, rates["median_s"],
+        {name: rate.busbw_bytes_per_s for name, rate in rates.items() if rate is not None})

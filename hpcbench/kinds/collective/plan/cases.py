@@ -2,49 +2,89 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
+from hpcbench.config.schema import Config, Hardware
 from hpcbench.kinds.collective.plan.block import CollectiveBlock
-from hpcbench.kinds.collective.plan.estimate import estimate_case_s
-from hpcbench.kinds.collective.plan.points import Point, points
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.operations.sizes import rank_bytes, rounded, smallest_bytes
-from hpcbench.plan.assemble import (
-    Draft,
-    assemble,
-    calls_of_sample,
-    sample_bounds,
-    too_large,
-)
-from hpcbench.plan.case import Case
-from hpcbench.plan.points import PlanRequest
-from hpcbench.plan.support import (
-    BACKEND_TRAITS,
-    resolve_device,
-    unsupported,
-)
+from hpcbench.plan.assemble import Draft, least_calls, too_large
+from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
+from hpcbench.plan.points import PlanRequest, environments
+from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+
+_CHECKS, _CHECK_BYTES_PER_S = 2, 5e8
+"""Assumed: checked iterations of a case, and how fast each is read once."""
 
 
-def collective_cases(title: str, block: CollectiveBlock, job: PlanRequest) -> Iterator[Case]:
-    """Yield the case of every point; options that its collective does not have are dropped."""
-    for point in points(block, job.config, job.world_size):
-        yield assemble(title, block, job, point, _draft(point, job))
+class Point(NamedTuple):
+    """One value of every axis, in the order in which the last varies fastest."""
+
+    collective: str
+    backend: str
+    device: str
+    env: tuple[tuple[str, str], ...]
+    world_size: int
+    dtype: str
+    op: str
+    root: int
+    in_place: bool | None
+    split: str
+    groups: int
+    mode: str
+    warmup: int
+    iterations: int | str
+    validate: bool
+    size_bytes: int
+    wakeup_s: float
+
+    @property
+    def group_size(self) -> int:
+        """Return the ranks of one group; of a world that cannot be divided, a skip, at least 1."""
+        return max(self.world_size // self.groups, 1)
 
 
-def _draft(point: Point, job: PlanRequest) -> Draft:
-    work, config = _workload(point), job.config
+def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
+    """Yield the points of a block; ``all`` becomes the job's world size."""
+    axes = axes_of(block, job.config)
+    axes["env"] = environments(block)
+    axes["world_size"] = tuple(job.world_size if k == "all" else k for k in block.world_size)
+    return (Point(*values) for values in product(*axes.values()))
+
+
+def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]]:
+    """Return axis -> values, in `Point`'s order; env is left to be multiplied out."""
+    measure = config.measure
+    return {
+        "collective": block.collective, "backend": block.backend, "device": block.device,
+        "env": (), "world_size": block.world_size, "dtype": block.dtype, "op": block.op,
+        "root": block.root, "in_place": block.in_place or (None,),
+        "split": block.split, "groups": block.groups,
+        "mode": block.mode or (measure.mode,),
+        "warmup": block.warmup or (measure.warmup,),
+        "iterations": block.iterations or (measure.iterations,),
+        "validate": block.check or (measure.check,),
+        "size": block.size, "wakeup_s": block.wakeup_s or (config.launch.wakeup_s,),
+    }
+
+
+def draft(point: Point, job: PlanRequest) -> Draft:
+    """Return what a collective adds to a point; options that it does not have are dropped."""
+    work, config, ranks = _workload(point), job.config, point.group_size
     device = resolve_device(point.backend, point.device)
     validate = point.validate and work.traits.moves_data
-    ranks = _group_size(point)
     memory = rank_bytes(work.collective, work.in_place, ranks, work.size_bytes, work.split)
-    calls = (point.warmup + sample_bounds(point, config)[0]) * calls_of_sample(point, config)
+    calls = least_calls(point, config)
     return Draft(
         workload=work, device=device, validate=validate, memory_bytes=memory,
-        skip=(_skip(point, work, device, job.world_size)
+        skip=(unsupported(point.backend, device, [work.own_call()])
+              or _unfit_world(point, work, job.world_size) or _rounded_to_nothing(point, work)
               or too_large(memory, 0, device, config.hardware)),
-        estimate_s=estimate_case_s(work, device, ranks, calls, validate, config.hardware),
+        estimate_s=_estimate_s(work, device, ranks, calls, validate, config.hardware),
         identity=_identity(work))
 
 
@@ -66,7 +106,7 @@ def _workload(point: Point) -> Collective:
     traits = collective_spec(point.collective)
     dtype = point.dtype if traits.moves_data else "uint8"
     split = point.split if traits.uneven else "even"
-    size, count = rounded(point.collective, dtype, _group_size(point), point.size_bytes, split)
+    size, count = rounded(point.collective, dtype, point.group_size, point.size_bytes, split)
     return Collective(
         collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
         root=point.root if traits.has_root else None,
@@ -75,25 +115,26 @@ def _workload(point: Point) -> Collective:
         split=split, groups=point.groups)
 
 
-def _group_size(point: Point) -> int:
-    """Return the ranks of one group; of a world that cannot be divided, a skip, at least 1."""
-    return max(point.world_size // point.groups, 1)
-
-
 def _form(forms: tuple[bool, ...] | None, requested: bool | None) -> bool | None:
     """Return whether to run in place: as requested, else the collective's first form."""
     return None if forms is None else forms[0] if requested is None else requested
 
 
-def _skip(point: Point, work: Collective, device: str, job_size: int) -> str | None:
-    """Return why the point can run nowhere as requested, or None."""
-    reason = unsupported(point.backend, device, [work.own_call()])
-    return reason or _unfit_world(point, work, job_size) or _rounded_to_nothing(point, work)
+def _estimate_s(
+    work: Collective, device: str, ranks: int, calls: int, validate: bool, hardware: Hardware,
+) -> float:
+    """Return the assumed seconds of one case: steps of latency, what a ring sends, and checks."""
+    kind = device_kind(device)
+    steps = math.ceil(math.log2(ranks)) if ranks > 1 else 0
+    moved_bytes = work.traits.ring_rounds * work.size_bytes * (ranks - 1) / ranks
+    call_s = 2 * ALPHA_S[kind] * steps + moved_bytes / bytes_per_s(kind, hardware)
+    checks_s = _CHECKS * work.size_bytes / _CHECK_BYTES_PER_S if validate else 0.0
+    return CASE_S + calls * call_s + checks_s
 
 
 def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
     """Return why the ranks are too few or too many, or cannot be divided as requested, or None."""
-    ranks, least = _group_size(point), work.traits.min_world_size
+    ranks, least = point.group_size, work.traits.min_world_size
     where = " in a group" if work.groups > 1 else ""
     if point.world_size > job_size:
         return f"world_size {point.world_size} is more than the job's {job_size} ranks"
@@ -113,7 +154,7 @@ def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
 def _rounded_to_nothing(point: Point, work: Collective) -> str | None:
     if work.size_bytes or not work.traits.moves_data:
         return None
-    ranks = _group_size(point)
+    ranks = point.group_size
     smallest = smallest_bytes(work.collective, work.dtype, ranks, work.split)
     split = f" split {work.split}" if work.split != "even" else ""
     return (f"{work.requested_bytes} B is rounded to nothing: {work.collective} of "

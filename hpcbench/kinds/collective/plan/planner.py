@@ -8,13 +8,15 @@ from typing import Any
 from hpcbench.config.block import Block
 from hpcbench.config.schema import Config
 from hpcbench.kinds.collective.plan.block import CollectiveBlock
-from hpcbench.kinds.collective.plan.canary import canary_case
-from hpcbench.kinds.collective.plan.cases import collective_cases
-from hpcbench.kinds.collective.plan.points import axes_of
+from hpcbench.kinds.collective.plan.cases import axes_of, draft, points
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.kind import Planner
-from hpcbench.plan.case import Case
+from hpcbench.plan.assemble import assemble
+from hpcbench.plan.case import CANARY_ID, Case
 from hpcbench.plan.points import PlanRequest
+
+_CANARY_BYTES = 64 * 1024
+_CANARY_WARMUP, _CANARY_ITERATIONS = 3, 20
 
 
 class CollectivePlanner(Planner):
@@ -29,12 +31,21 @@ class CollectivePlanner(Planner):
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point."""
         assert isinstance(block, CollectiveBlock)
-        return collective_cases(title, block, job)
+        for point in points(block, job):
+            yield assemble(title, block, job, point, draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Collective:
         """Rebuild a collective."""
         return Collective(**data)
 
     def canary(self, world_size: int, timeout_s: float, wakeup_s: float) -> Case:
-        """Return an all_reduce of 64 KiB on gloo, which every worker can run."""
-        return canary_case(world_size, timeout_s, wakeup_s)
+        """Return an all_reduce of 64 KiB on gloo over all ranks: what every worker can do."""
+        work = Collective(
+            collective="all_reduce", dtype="fp32", op="sum", root=None, in_place=True,
+            requested_bytes=_CANARY_BYTES, size_bytes=_CANARY_BYTES, count=_CANARY_BYTES // 4)
+        return Case(
+            case_id=CANARY_ID, index=-1, block=CANARY_ID, kind="collective", backend="gloo",
+            device="cpu", world_size=world_size, env=(), mode="barrier_start",
+            warmup=_CANARY_WARMUP, iterations=_CANARY_ITERATIONS, validate=True,
+            timeout_s=timeout_s, wakeup_s=wakeup_s, workload=work, skip=None, needs=(),
+            estimate_s=0.0, memory_bytes=3 * _CANARY_BYTES, min_iterations=_CANARY_ITERATIONS)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from hpcbench.kinds.collective.derive.record import CollectiveRecord
+from hpcbench.kinds.collective.derive.deriver import CollectiveRecord
 from hpcbench.kinds.collective.plan.workload import collective_of
-from hpcbench.kinds.collective.present.series import Series, SeriesGroup, groups
-from hpcbench.kinds.collective.present.words import form_text
+from hpcbench.kinds.collective.present.series import SeriesGroup, groups
+from hpcbench.kinds.collective.present.tables import form_text
 from hpcbench.operations.collectives import collective_spec
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
@@ -56,8 +56,9 @@ def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[Chart]:
 
 
 def _lines(group: SeriesGroup, records: Records) -> LineChart:
-    times = tuple(_line(one, _times) for one in group.series)
-    rates = tuple(_line(_of_several_ranks(one), _busbw(records)) for one in group.series)
+    times = tuple(_line(one.label, one.items, _times) for one in group.series)
+    rates = tuple(_line(one.label, [item for item in one.items if item.case.world_size > 1],
+                        lambda item: _known(item, records).busbw_at) for one in group.series)
     return LineChart(
         title=f"{group.collective}: time and bus bandwidth against size",
         subtitle=group.subtitle, file_stem=group.file_stem, notes=(_caption(group),),
@@ -71,23 +72,19 @@ def _ids(group: SeriesGroup) -> tuple[str, ...]:
     return tuple(item.case.case_id for item in group.items)
 
 
-def _of_several_ranks(one: Series) -> Series:
-    return Series(one.label, tuple(item for item in one.items if item.case.world_size > 1))
-
-
 def _times(item: CaseResult) -> Mapping[str, float]:
     return asdict(_stats(item))
 
 
-def _busbw(records: Records) -> Values:
-    return lambda item: records.get(item.case.case_id, UNKNOWN).busbw_at
+def _known(item: CaseResult, records: Records) -> CollectiveRecord:
+    return records.get(item.case.case_id, UNKNOWN)
 
 
-def _line(one: Series, values: Values) -> Line:
-    band = _band(one.items)
-    return Line(one.label, tuple(
+def _line(label: str, items: Sequence[CaseResult], values: Values) -> Line:
+    band = _band(items)
+    return Line(label, tuple(
         (collective_of(item.case).size_bytes, _point(item, values(item), band))
-        for item in one.items if MEDIAN in values(item)))
+        for item in items if MEDIAN in values(item)))
 
 
 def _band(items: Sequence[CaseResult]) -> Names:
@@ -120,7 +117,7 @@ def _dots(group: SeriesGroup, records: Records) -> DotChart:
 
 
 def _dot(label: str, item: CaseResult, records: Records) -> Dot:
-    stats, rates = _stats(item), records.get(item.case.case_id, UNKNOWN).bandwidth
+    stats, rates = _stats(item), _known(item, records).bandwidth
     return Dot(label, _point(item, _times(item), _band([item])), (
         stats.median_s, interval_share(stats), rates.busbw_bytes_per_s if rates else None))
 

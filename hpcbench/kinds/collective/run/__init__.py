@@ -1,1 +1,1 @@
-"""The collectives as a worker runs them: one file each."""
+"""The collectives as a worker runs them."""

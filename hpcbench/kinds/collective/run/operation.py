@@ -16,12 +16,14 @@ class Operation:
     """One collective on its own buffers; subclasses allocate in ``__init__`` and define ``run``.
 
     ``source`` is what this rank starts from, ``buffer`` what an in-place form restores from it,
-    ``output`` what is checked against ``expected``.
+    ``output`` what is checked against ``expected`` if this rank ``has_result``. ``root`` is the
+    global rank of the root, which is rank 0 of the group where the collective has none.
     """
 
     source: torch.Tensor
     output: torch.Tensor
     expected: torch.Tensor
+    has_result = True
 
     def __init__(self, spec: Collective, place: Place) -> None:
         self.spec = spec
@@ -29,6 +31,8 @@ class Operation:
         self.dtype = DTYPES[spec.dtype]
         self.poison = poison(self.dtype)
         self.name = spec.collective
+        self.root = place.global_rank(int(spec.root or 0))
+        self.is_root = place.number == self.root
 
     def prepare(self) -> None:
         """Make the next call start from the same inputs and an output that is not yet right."""
@@ -44,7 +48,9 @@ class Operation:
             self.output.reshape(-1)[-1] = self.poison
 
     def check(self) -> Mismatch | None:
-        """Compare the buffer that was just timed with the expected result."""
+        """Compare the buffer that was just timed with the expected result, if there is one."""
+        if not self.has_result:
+            return None
         return compare(self.output, self.expected, ulps=AVG_ULPS if self.spec.op == "avg" else 0)
 
     def empty(self, count: int) -> torch.Tensor:

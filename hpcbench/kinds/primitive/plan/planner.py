@@ -1,4 +1,4 @@
-"""The planner of primitives."""
+"""The planner of primitives: points of a block become cases, or skips with their reasons."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from functools import cached_property
 from typing import Any
 
 from hpcbench.config.block import Block
-from hpcbench.config.schema import Config
+from hpcbench.config.names import FLOATING_DTYPES
+from hpcbench.config.schema import Config, Hardware
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
-from hpcbench.kinds.primitive.plan.cases import primitive_cases
-from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
-from hpcbench.kinds.primitive.plan.shapes import joined_origins
+from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes, reference_flops
+from hpcbench.kinds.primitive.plan.points import PrimitivePoint, primitive_points
+from hpcbench.kinds.primitive.plan.registry import Registry, is_ours, load_registry
+from hpcbench.kinds.primitive.plan.shapes import Shape, joined_origins
+from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Problem, Work
+from hpcbench.kinds.primitive.plan.usable import check_reason, check_work
 from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.plan.assemble import Draft, assemble, least_calls, too_large
 from hpcbench.plan.case import Case
+from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
+from hpcbench.plan.options import in_order
 from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, number_of_sets
+from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
 
 _AXES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "order", *COMMON_AXES)
@@ -39,7 +47,8 @@ class PrimitivePlanner(Planner):
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point."""
         assert isinstance(block, PrimitiveBlock)
-        return primitive_cases(title, block, job, self._registry)
+        for point in primitive_points(title, block, job, self._registry):
+            yield assemble(title, block, job, point, _draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Primitive:
         """Rebuild a primitive; earlier versions stored the paths of its modules, too."""
@@ -52,3 +61,124 @@ class PrimitivePlanner(Planner):
         """Return the first; one that several models lead to is named after them all."""
         works = [work for work in same if isinstance(work, Primitive)]
         return replace(works[0], shape=joined_origins(work.shape for work in works))
+
+
+def make_workload(
+    primitive: PrimitiveSpec, implementation: ImplementationSpec, problem: Problem,
+    shape: str = "",
+) -> tuple[Primitive, str | None]:
+    """Return the workload of a problem with all its options, and why it can run nowhere, or None.
+
+    The work of a problem that does not fit is counted as 0. Raises TypeError or ValueError if a
+    function of a specification does not return what it must.
+    """
+    skip = _unsuited(primitive, implementation, problem)
+    check_reason(skip)
+    work = Work(0, 0, ()) if skip else _work(primitive, implementation, problem)
+    calls = tuple(dict.fromkeys(traffic.collective for traffic in work.traffic))
+    if calls and implementation.calls is not None:
+        calls = implementation.calls
+    return replace(
+        _uncounted(primitive, implementation.name, problem, shape),
+        flops=work.flops, total_flops=work.total_flops,
+        size_bytes=sum(traffic.size_bytes for traffic in work.traffic),
+        wire_bytes=sum(traffic.wire_bytes for traffic in work.traffic), calls=calls,
+        devices=implementation.devices, modules=implementation.modules,
+        compiles=implementation.compiles), skip
+
+
+def _draft(point: PrimitivePoint, job: PlanRequest) -> Draft:
+    """Return what a primitive adds to a point."""
+    work, reason = _workload(point)
+    device, hardware = resolve_device(point.backend, point.device), job.config.hardware
+    memory = device_bytes(work, point.world_size)
+    host = host_bytes(work, point.world_size, validate=point.validate)
+    calls = least_calls(point, job.config)
+    return Draft(
+        workload=work, device=device, validate=point.validate, memory_bytes=memory,
+        host_bytes=host,
+        skip=(unfit_world(point.backend, point.world_size, job.world_size) or reason
+              or _unsupported(point, work, device) or too_large(memory, host, device, hardware)),
+        estimate_s=_estimate_s(work, device, point.world_size, calls, point.validate, hardware),
+        identity=_identity(work, point.shape))
+
+
+def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
+    """Return the workload of a point, and why it can run nowhere, or None."""
+    spec, shape, implementation = point.primitive, point.shape, point.implementation
+    problem = Problem(shape.m, shape.n, shape.k, point.dtype, point.world_size, point.order,
+                      dict(point.options))
+    if isinstance(implementation, str):
+        return _uncounted(spec, implementation, problem, shape.origin), point.absent
+    reason = shape.misfit
+    if not reason:
+        try:
+            return make_workload(spec, implementation, problem, shape.origin)
+        except Exception as error:  # a plug-in's formulas can raise; it costs only its cases
+            if is_ours(spec) and is_ours(implementation):
+                raise
+            reason = f"its plug-in cannot plan it: {type(error).__name__}: {error}"
+    return _uncounted(spec, implementation.name, problem, shape.origin), reason
+
+
+def _uncounted(primitive: PrimitiveSpec, name: str, problem: Problem, shape: str) -> Primitive:
+    """Return the workload with no work: all that there is of what is not installed."""
+    return Primitive(
+        primitive=primitive.name, implementation=name, order=problem.order,
+        options=in_order(problem.options), dtype=problem.dtype, m=problem.m, n=problem.n,
+        k=problem.k, shape=shape, flops=0, total_flops=0, size_bytes=0, wire_bytes=0, calls=())
+
+
+def _unsuited(
+    primitive: PrimitiveSpec, implementation: ImplementationSpec, problem: Problem,
+) -> str | None:
+    pair = (primitive.name, problem.order)
+    if implementation.orders is not None and pair not in implementation.orders:
+        return f"{implementation.name} has no order {problem.order} of {primitive.name}"
+    if problem.dtype not in FLOATING_DTYPES:
+        return f"matrix products are of floating dtypes, not of {problem.dtype}"
+    return primitive.unfit(problem) or implementation.unfit(primitive.name, problem)
+
+
+def _work(
+    primitive: PrimitiveSpec, implementation: ImplementationSpec, problem: Problem,
+) -> Work:
+    """Return what the implementation does: it is credited with nothing else."""
+    whole = problem.options.get("size") == "unsharded"
+    work = primitive.unsharded(problem) if whole else primitive.work(problem)
+    check_work(work)
+    if whole or implementation.part == "both":
+        return work
+    if implementation.part == "compute":
+        return Work(work.flops, work.total_flops, ())
+    return Work(0, 0, work.traffic)
+
+
+def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | None:
+    """Return why the device or the backend cannot do what the implementation calls, or None."""
+    if device != "auto" and not isinstance(point.implementation, str) and (
+            device not in point.implementation.devices):
+        return (f"{work.implementation} runs on {' or '.join(point.implementation.devices)} only, "
+                f"not on {device}")
+    return unsupported(point.backend, device, work.collective_calls())
+
+
+def _estimate_s(
+    work: Primitive, device: str, ranks: int, calls: int, validate: bool, hardware: Hardware,
+) -> float:
+    """Return the assumed seconds of one case: products, wire, and the reference on the CPU."""
+    kind = device_kind(device)
+    call_s = (work.flops / FLOPS_PER_S[kind] + len(work.calls) * ALPHA_S[kind]
+              + work.wire_bytes / bytes_per_s(kind, hardware))
+    check_s = reference_flops(work, ranks) / FLOPS_PER_S["cpu"] if validate else 0.0
+    return setup_s(work) + calls * call_s + check_s
+
+
+def _identity(work: Primitive, shape: Shape) -> dict[str, Any]:
+    """Return what makes it this primitive; what follows from that is left out.
+
+    A misfit has no shape of its own: its origin keeps it from passing for a case that has one.
+    """
+    kept = ("primitive", "implementation", "order", "dtype", "m", "n", "k")
+    return {"kind": "primitive", **{name: getattr(work, name) for name in kept},
+            "options": dict(work.options), **({"misfit": shape.origin} if shape.misfit else {})}

@@ -6,7 +6,6 @@ Which names and options there are is known here and not before: plug-ins add to 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -14,11 +13,9 @@ from hpcbench.config.implementations import OptionAxes
 from hpcbench.config.names import BACKENDS, unknown_name
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
-from hpcbench.kinds.primitive.plan.build_workload import options_of
-from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
 from hpcbench.kinds.primitive.plan.registry import Registry
 from hpcbench.kinds.primitive.plan.shapes import Shape, shapes
-from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec
+from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec, PrimitiveSpec, options_of
 from hpcbench.kinds.primitive.plan.usable import AXES_OF_POINTS
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.options import Option, Values, wanted
@@ -46,68 +43,50 @@ class PrimitivePoint(NamedTuple):
     wakeup_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """One way to do a primitive: an implementation with one value for each of its options.
-
-    ``backend`` is None where the block's backends apply.
-    """
-
-    primitive: PrimitiveSpec
-    implementation: ImplementationSpec | str
-    absent: str
-    order: str
-    options: tuple[tuple[str, Option], ...]
-    backend: str | None
+_Choice = tuple[ImplementationSpec | str, str, str, tuple[tuple[str, Option], ...]]
+"""The fields from ``implementation`` to ``options`` of a point."""
 
 
 def primitive_points(
     title: str, block: PrimitiveBlock, job: PlanRequest, registry: Registry,
 ) -> Iterator[PrimitivePoint]:
-    """Return the points of a block. Raises ConfigError that lists every unknown name or value."""
+    """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
     problems = dict.fromkeys(_problems(block, registry))
     if problems:
         raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
-    return _points(block, job, registry)
-
-
-def _points(
-    block: PrimitiveBlock, job: PlanRequest, registry: Registry,
-) -> Iterator[PrimitivePoint]:
     sizes = [job.world_size if size == "all" else int(size) for size in block.world_size]
     inner = measurements(block, job.config)
     for spec in (registry.primitives[name] for name in block.primitive):
-        for shape, dtype, device, env, ranks in product(
+        for shape_on, dtype, device, env, ranks in product(
                 shapes(block, spec), block.dtype, block.device, environments(block), sizes):
-            for choice in _choices(block, spec, registry):
-                backends = block.backend if choice.backend is None else (choice.backend,)
+            for own, (implementation, absent, order, options) in _choices(block, spec, registry):
+                backends = block.backend if own is None else (str(own),)
                 for backend, measured in product(backends, inner):
                     yield PrimitivePoint(
-                        spec, shape.on(spec, ranks), dtype, backend, device, env, ranks,
-                        choice.implementation, choice.absent, choice.order, choice.options,
-                        *measured)
+                        spec, shape_on(ranks), dtype, backend, device, env, ranks,
+                        implementation, absent, order, options, *measured)
 
 
 def _choices(
     block: PrimitiveBlock, primitive: PrimitiveSpec, registry: Registry,
-) -> Iterator[_Choice]:
+) -> Iterator[tuple[Option | None, _Choice]]:
+    """Yield each way to do a primitive, with its backend: None where the block's backends apply."""
     for name, sets in block.implementations.items():
         spec = registry.implementation(name, primitive.name)
         absent = registry.absent(name, primitive.name)
+        why = f"no {name} of {primitive.name}: {absent}" if absent else ""
         known = (options_of(primitive, spec) if spec else
                  {**primitive.options, **registry.elsewhere.get(name, {})})
         for axes in sets:
             own = {key: axes.get(key, block.options.get(key, (values.default,)))
                    for key, values in known.items()}
-            orders = _orders(block, axes, primitive)
-            backends: Sequence[Option | None] = axes.get("backend", (None,))
-            for order, backend, values in product(orders, backends, product(*own.values())):
-                yield _Choice(
-                    primitive, spec or registry.aliases.get(name, name),
-                    f"no {name} of {primitive.name}: {absent}" if absent else "", order,
-                    tuple({**dict(zip(own, values, strict=True)),
-                           **primitive.decided.get(order, {})}.items()),
-                    None if backend is None else str(backend))
+            for order, backend, values in product(
+                    _orders(block, axes, primitive), axes.get("backend", (None,)),
+                    product(*own.values())):
+                options = {**dict(zip(own, values, strict=True)),
+                           **primitive.decided.get(order, {})}
+                yield backend, (spec or registry.aliases.get(name, name), why, order,
+                                tuple(options.items()))
 
 
 def _problems(block: PrimitiveBlock, registry: Registry) -> Iterator[str]:

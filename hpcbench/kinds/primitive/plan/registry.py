@@ -9,13 +9,7 @@ from typing import Any
 
 from hpcbench.entry_points import Offer, offers
 from hpcbench.kinds.primitive.plan.implementations import ALIASES, ELSEWHERE, IMPLEMENTATIONS
-from hpcbench.kinds.primitive.plan.primitives import (
-    dp_allreduce,
-    ep_all_to_all,
-    tp_columnwise,
-    tp_mlp,
-    tp_rowwise,
-)
+from hpcbench.kinds.primitive.plan.primitives import PRIMITIVES
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.usable import unusable
 from hpcbench.plan.options import Values
@@ -24,8 +18,8 @@ NO_PLUGIN = "no plug-in that is installed here offers it: see docs/plugins.md"
 NOBODY = "nobody has written it"
 ENTRY_POINTS = "hpcbench.primitives"
 """The group of entry points; each is a PrimitiveSpec, an ImplementationSpec, or a list of them."""
-PRIMITIVES = tuple(module.SPEC for module in (
-    tp_columnwise, tp_rowwise, tp_mlp, dp_allreduce, ep_all_to_all))
+Spec = PrimitiveSpec | ImplementationSpec
+_OURS: tuple[Spec, ...] = (*PRIMITIVES, *IMPLEMENTATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +97,14 @@ class Registry:
 
 def load_registry() -> Registry:
     """Return our own and every plug-in's."""
-    table = _Table({}, {})
-    for spec in (*PRIMITIVES, *IMPLEMENTATIONS):
-        table.add(spec)
-    plugins = tuple(_added(offer, table) for offer in offers(ENTRY_POINTS))
-    return Registry(
-        table.primitives, {name: tuple(specs) for name, specs in table.implementations.items()},
-        ALIASES, ELSEWHERE, plugins)
+    specs = list(_OURS)
+    plugins = tuple(_added(offer, specs) for offer in offers(ENTRY_POINTS))
+    implementations: dict[str, tuple[ImplementationSpec, ...]] = {}
+    for spec in specs:
+        if isinstance(spec, ImplementationSpec):
+            implementations[spec.name] = (*implementations.get(spec.name, ()), spec)
+    return Registry({spec.name: spec for spec in specs if isinstance(spec, PrimitiveSpec)},
+                    implementations, ALIASES, ELSEWHERE, plugins)
 
 
 @cache
@@ -118,67 +113,41 @@ def installed() -> Registry:
     return load_registry()
 
 
-def is_ours(spec: PrimitiveSpec | ImplementationSpec) -> bool:
+def is_ours(spec: Spec) -> bool:
     """Return whether a specification is of this package, not a plug-in's."""
-    return any(spec is own for own in (*PRIMITIVES, *IMPLEMENTATIONS))
+    return any(spec is own for own in _OURS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """What there is so far; an implementation's name may stand for several primitives' specs."""
-
-    primitives: dict[str, PrimitiveSpec]
-    implementations: dict[str, list[ImplementationSpec]]
-
-    def copy(self) -> _Table:
-        """Return one that can be added to without changing this one."""
-        return _Table(dict(self.primitives),
-                      {name: list(specs) for name, specs in self.implementations.items()})
-
-    def add(self, spec: PrimitiveSpec | ImplementationSpec) -> None:
-        """Add a specification whose name is not `taken`."""
-        if isinstance(spec, PrimitiveSpec):
-            self.primitives[spec.name] = spec
-        else:
-            self.implementations.setdefault(spec.name, []).append(spec)
-
-    def taken(self, spec: PrimitiveSpec | ImplementationSpec) -> str | None:
-        """Return why its name cannot be used, or None."""
-        if isinstance(spec, PrimitiveSpec):
-            return (f"there is a primitive {spec.name} already" if spec.name in self.primitives
-                    else None)
-        if spec.name in ALIASES:
-            real = ALIASES[spec.name]
-            return f"{spec.name} is another name of {real}; offer it as {real}"
-        others = self.implementations.get(spec.name, [])
-        twice = sorted({name for other in others for name in other.runners} & set(spec.runners))
-        return f"there is a {spec.name} of {', '.join(twice)} already" if twice else None
-
-
-def _added(offer: Offer, table: _Table) -> Plugin:
-    """Put what a plug-in offers into the table: all of it, or nothing if any of it is wrong."""
-    offered = offer.value
-    specs = tuple(offered) if isinstance(offered, (list, tuple)) else (offered,)
-    problem = offer.problem or _problem(specs, table)
+def _added(offer: Offer, specs: list[Spec]) -> Plugin:
+    """Add what a plug-in offers: all of it, or nothing if any of it is wrong."""
+    offered = offer.value if isinstance(offer.value, (list, tuple)) else (offer.value,)
+    problem = offer.problem or _problem(offered, specs)
     if problem:
         return Plugin(offer.name, offer.origin, (), problem)
-    for spec in specs:
-        table.add(spec)
-    return Plugin(offer.name, offer.origin, tuple(_offer(spec) for spec in specs))
+    specs += offered
+    return Plugin(offer.name, offer.origin, tuple(
+        f"primitive {spec.name}" if isinstance(spec, PrimitiveSpec) else
+        f"{spec.name} of {', '.join(spec.runners)}" for spec in offered))
 
 
-def _problem(specs: Sequence[Any], table: _Table) -> str:
+def _problem(offered: Sequence[Any], specs: Sequence[Spec]) -> str:
     """Return why one of several things cannot be added after those before it, or nothing."""
-    trial = table.copy()
-    for spec in specs:
-        problem = unusable(spec) or trial.taken(spec)
+    for at, spec in enumerate(offered):
+        problem = unusable(spec) or _taken(spec, [*specs, *offered[:at]])
         if problem:
             return problem
-        trial.add(spec)
     return ""
 
 
-def _offer(spec: PrimitiveSpec | ImplementationSpec) -> str:
+def _taken(spec: Spec, others: Sequence[Spec]) -> str | None:
+    """Return why a name cannot be used, or None; several may do different primitives under one."""
     if isinstance(spec, PrimitiveSpec):
-        return f"primitive {spec.name}"
-    return f"{spec.name} of {', '.join(spec.runners)}"
+        return (f"there is a primitive {spec.name} already" if any(
+            isinstance(other, PrimitiveSpec) and other.name == spec.name for other in others)
+            else None)
+    if spec.name in ALIASES:
+        real = ALIASES[spec.name]
+        return f"{spec.name} is another name of {real}; offer it as {real}"
+    twice = sorted({name for other in others if isinstance(other, ImplementationSpec)
+                    and other.name == spec.name for name in other.runners} & set(spec.runners))
+    return f"there is a {spec.name} of {', '.join(twice)} already" if twice else None

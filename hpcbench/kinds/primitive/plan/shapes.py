@@ -1,14 +1,31 @@
-"""Where a point of a block of primitives has its m, n and k from: given, or a model's layer."""
+"""Where a block of primitives has its m, n and k from: given, or a published model's layer.
+
+A layer is m tokens times a weight of (k, n). Biases and the attention itself are not products with
+a weight and are left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
-from hpcbench.kinds.primitive.plan.model_shapes import layer_of, share_on, undivided
 from hpcbench.kinds.primitive.plan.spec import PrimitiveSpec
+from hpcbench.operations.models import MODELS
+
+
+class Layer(NamedTuple):
+    """The weight of one layer, (k, n), and how tensor parallelism divides it.
+
+    ``divided`` is the extent that ranks share; ``units`` are what each rank has a whole number of.
+    """
+
+    n: int
+    k: int
+    divided: Literal["n", "k"]
+    units: Mapping[str, int]
 
 
 class Shape(NamedTuple):
@@ -24,55 +41,58 @@ class Shape(NamedTuple):
     misfit: str = ""
 
 
-class Given(NamedTuple):
-    """A shape that the sweep file spells out."""
+def layer_of(model: str, layer: str) -> Layer:
+    """Return a layer's weight on one rank that has all of it. Raises KeyError of unknown names.
 
-    m: int
-    n: int
-    k: int
-
-    def on(self, primitive: PrimitiveSpec, ranks: int) -> Shape:
-        """Return the shape; it is the same for every primitive and number of ranks."""
-        return Shape(self.m, self.n, self.k)
-
-
-class FromModel(NamedTuple):
-    """The shape of a model's layer. ``degree`` is None for what is usual: see `on`."""
-
-    model: str
-    layer: str
-    tokens: int
-    degree: int | str | None
-
-    def on(self, primitive: PrimitiveSpec, ranks: int) -> Shape:
-        """Return the shape on ``ranks`` ranks: each has what a rank of the degree has.
-
-        The usual degree is the number of ranks where they divide the layer among themselves. It is
-        1 where each rank has all of the layer (data and expert parallelism).
-        """
-        usual = ranks if primitive.divides_layer else 1
-        degree = usual if self.degree is None else ranks if self.degree == "all" else self.degree
-        degree = int(degree)
-        origin = f"{self.model} {self.layer} tp={degree}"
-        misfit = (_not_taken(primitive, self.layer)
-                  or undivided(self.model, self.layer, degree) or "")
-        if misfit:
-            whole = layer_of(self.model, self.layer)
-            return Shape(self.tokens, whole.n, whole.k, origin, misfit)
-        n, k = share_on(self.model, self.layer, degree, ranks if primitive.divides_layer else 1)
-        return Shape(self.tokens, n, k, origin)
+    ``attention_qkv``: queries, keys and values in one product. ``mlp_up`` of a gated model: gate
+    and up matrix in one product, so n is twice the inner extent. ``mlp`` is n = inner extent,
+    k = hidden for both of its products, without a gate.
+    """
+    shape = MODELS[model]
+    heads = {"heads": shape.heads}
+    inner = {"columns of the MLP": shape.inner}
+    return {
+        "attention_qkv": Layer(shape.hidden + 2 * shape.kv_hidden, shape.hidden, "n",
+                               {**heads, "key-value heads": shape.kv_heads}),
+        "attention_out": Layer(shape.hidden, shape.hidden, "k", heads),
+        "mlp_up": Layer(shape.inner * (2 if shape.gated else 1), shape.hidden, "n", inner),
+        "mlp_down": Layer(shape.hidden, shape.inner, "k", inner),
+        "mlp": Layer(shape.inner, shape.hidden, "n", inner),
+    }[layer]
 
 
-def shapes(block: PrimitiveBlock, primitive: PrimitiveSpec) -> Iterator[Given | FromModel]:
-    """Yield the block's shapes; without ``layer`` a model gives all that the primitive takes."""
+def undivided(model: str, layer: str, degree: int) -> str | None:
+    """Return why the layer cannot be divided among ``degree`` ranks, or None."""
+    bad = [f"{count} {what}" for what, count in layer_of(model, layer).units.items()
+           if count % degree]
+    return (f"{' and '.join(bad)} of {model} cannot be divided evenly among {degree} ranks"
+            if bad else None)
+
+
+def share_on(model: str, layer: str, degree: int, ranks: int) -> tuple[int, int]:
+    """Return (n, k) over ``ranks`` ranks of which each has what one of ``degree`` ranks has.
+
+    With ``ranks`` equal to ``degree`` this is the whole layer. The layer must be dividable.
+    """
+    weight = layer_of(model, layer)
+    if weight.divided == "n":
+        return weight.n // degree * ranks, weight.k
+    return weight.n, weight.k // degree * ranks
+
+
+def shapes(block: PrimitiveBlock, primitive: PrimitiveSpec) -> Iterator[Callable[[int], Shape]]:
+    """Yield the block's shapes as functions of the number of ranks.
+
+    Without ``layer`` a model gives all that the primitive takes.
+    """
     if block.model is None:
-        yield from (Given(*extents)
-                    for extents in product(block.m or (), block.n or (), block.k or ()))
+        for extents in product(block.m or (), block.n or (), block.k or ()):
+            yield partial(_given, Shape(*extents))
         return
     for model, layer, tokens, degree in product(
             block.model, block.layer or primitive.layers, block.tokens or (),
             block.degree or (None,)):
-        yield FromModel(model, layer, tokens, degree)
+        yield partial(_of_layer, primitive, model, layer, tokens, degree)
 
 
 def joined_origins(origins: Iterable[str]) -> str:
@@ -85,6 +105,30 @@ def joined_origins(origins: Iterable[str]) -> str:
         model, _, layer = origin.partition(" ")
         models.setdefault(layer, {})[model] = None
     return ", ".join(f"{', '.join(names)} {layer}" for layer, names in models.items())
+
+
+def _given(shape: Shape, ranks: int) -> Shape:
+    """Return the shape; it is the same for every number of ranks."""
+    return shape
+
+
+def _of_layer(
+    primitive: PrimitiveSpec, model: str, layer: str, tokens: int, degree: int | str | None,
+    ranks: int,
+) -> Shape:
+    """Return the shape on ``ranks`` ranks: each has what a rank of the degree has.
+
+    The usual degree is the number of ranks where they divide the layer among themselves. It is
+    1 where each rank has all of the layer (data and expert parallelism).
+    """
+    usual = ranks if primitive.divides_layer else 1
+    degree = int(usual if degree is None else ranks if degree == "all" else degree)
+    origin = f"{model} {layer} tp={degree}"
+    misfit = _not_taken(primitive, layer) or undivided(model, layer, degree) or ""
+    if misfit:
+        whole = layer_of(model, layer)
+        return Shape(tokens, whole.n, whole.k, origin, misfit)
+    return Shape(tokens, *share_on(model, layer, degree, usual), origin)
 
 
 def _not_taken(primitive: PrimitiveSpec, layer: str) -> str | None:

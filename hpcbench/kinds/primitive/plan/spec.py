@@ -15,6 +15,8 @@ from hpcbench.config.names import DTYPE_BYTES
 from hpcbench.plan.options import NO_OPTIONS, Option, Values
 
 Part = Literal["both", "compute", "communicate"]
+LAYERS = ("attention_qkv", "attention_out", "mlp_up", "mlp_down", "mlp")
+"""The kinds of layers of a model (`kinds.primitive.plan.shapes.layer_of`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,7 @@ class PrimitiveSpec:
         unfit: why a problem cannot be divided among its ranks, or None.
         options: options that every implementation of it has.
         inputs: ``module:class`` of the inputs on a rank (`kinds.primitive.run.inputs`).
-        layers: the kinds of layers of a model that it can take its shape from
-            (`kinds.primitive.plan.model_shapes.LAYERS`).
+        layers: those of LAYERS that it can take its shape from.
         divides_layer: whether the ranks divide such a layer among themselves (tensor
             parallelism); else each has all of it.
         decided: order -> options of the primitive that the order leaves no choice of.
@@ -134,6 +135,11 @@ class ImplementationSpec:
     compiles: bool = False
     unfit: Callable[[str, Problem], str | None] = lambda _primitive, _problem: None
     overlaps: bool = False
+
+
+def options_of(primitive: PrimitiveSpec, implementation: ImplementationSpec) -> dict[str, Values]:
+    """Return every option that a point of this pair has."""
+    return {**primitive.options, **implementation.options}
 
 
 def on_every_rank(flops: Callable[[Problem], int]) -> Callable[[Problem], Work]:

@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from hpcbench.config.names import quote, unknown_name
-from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
-from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Work
+from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec, PrimitiveSpec, Work
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.options import Values
 

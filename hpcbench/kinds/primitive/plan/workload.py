@@ -17,7 +17,7 @@ class Primitive(Workload):
     ``m``, ``n``, ``k`` are those of the global problem; ``shape`` says what they were derived from
     (``llama3-8b mlp_up tp=8``; several models if equal), empty where they were given. ``order`` is
     which comes first, communication or product. ``options`` are sorted by name: those of the
-    implementation and of the primitive. The primitive's own file gives what follows when the
+    implementation and of the primitive. The specifications give what follows when the
     plan is made, so that results are read without it: ``flops`` of one call on the rank that has
     most to do, ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call
     communicates as nccl-tests' sizes, summed, and times their busbw factors. ``calls`` names the

@@ -25,7 +25,7 @@ from hpcbench.kinds.primitive.derive.partners import (
     parts_first,
 )
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
-from hpcbench.kinds.primitive.present.words import problem_text
+from hpcbench.kinds.primitive.present.tables import problem_text
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import (

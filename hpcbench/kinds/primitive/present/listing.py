@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from hpcbench.kinds.primitive.plan.model_shapes import LAYERS
 from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
-from hpcbench.kinds.primitive.plan.spec import ImplementationSpec
+from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec
 from hpcbench.views.cell_text import MISSING
 from hpcbench.views.listing import listed_more, option_lines
 from hpcbench.views.table import Column, Group, Line, Row, Table

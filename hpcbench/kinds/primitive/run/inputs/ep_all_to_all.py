@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hpcbench.kinds.primitive.plan.primitives.ep_all_to_all import tokens_of_experts
+from hpcbench.kinds.primitive.plan.primitives import tokens_of_experts
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.expected import Expected, joined, product
 from hpcbench.kinds.primitive.run.inputs.base import Inputs

@@ -1,4 +1,4 @@
-"""The results tables of primitives, and what their columns mean."""
+"""The tables of a plan's and of a block's primitives, and what their columns mean."""
 
 from __future__ import annotations
 
@@ -12,26 +12,22 @@ from hpcbench.kinds.primitive.derive.partners import (
     common_options,
     parts_first,
 )
-from hpcbench.kinds.primitive.plan.workload import primitive_of
-from hpcbench.kinds.primitive.present.words import problem_text
+from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
+from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
-from hpcbench.views.columns import (
-    FLAGS,
-    INTERVAL,
-    STATUS,
-    TABLED,
-    TIME,
-    WRONG,
-    N,
-    interval_cell,
-    median_cell,
-    n_cell,
-    over_passes_cell,
-    wrong_cell,
+from hpcbench.views import columns
+from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
+from hpcbench.views.timing import batch_text, flag_text, fold_of
+from hpcbench.views.words import (
+    backend_text,
+    device_memory_text,
+    device_type,
+    distinct,
+    env_text,
+    options_text,
+    plural,
+    span,
 )
-from hpcbench.views.table import Column, Group, Line, Row, Show, Table
-from hpcbench.views.timing import flag_text, fold_of
-from hpcbench.views.words import device_memory_text, device_type, env_text, options_text, plural
 
 DEFINITIONS = (
     "rank = TFLOP/s (1e12) of the rank that has most to do, all ranks = of all together, from time "
@@ -45,9 +41,22 @@ DEFINITIONS = (
     "  (all of the same problem in the same pass; shown is the median over passes, and from the "
     "least to the greatest)",
 )
-COLUMNS = (
+_WHO = (Column("primitive", "primitive"), Column("implementation", "implementation"))
+_WHERE = (Column("backend", "backend"), Column("device", "device"),
+          Column("ranks", "ranks", Show.COUNT), Column("type", "type"),
+          *(Column(name, name, Show.COUNT) for name in ("m", "n", "k")))
+_CASE_COLUMNS = (
+    Column("index", "#", Show.COUNT), *_WHO, Column("order", "order"),
+    Column("options", "options", optional=True), *_WHERE, Column("model", "model", optional=True),
+    Column("flops", "flops", Show.GFLOP, "1e9", "of one call, on the rank with most", "less",
+           optional=True),
+    Column("wire", "wire", Show.COUNT, "B", "of one call, on the rank with most", "less",
+           optional=True), *columns.COST)
+_GROUP_COLUMNS = (Column("cases", "cases", Show.COUNT), *_WHO,
+                  Column("orders", "orders", optional=True), *_WHERE, *columns.COST)
+_RESULT_COLUMNS = (
     Column("implementation", "implementation"), Column("order", "order"),
-    Column("options", "options", optional=True), TIME, INTERVAL,
+    Column("options", "options", optional=True), columns.TIME, columns.INTERVAL,
     Column("rank_flops", "rank", Show.TFLOP_PER_S, "TFLOP/s", "the rank with most to do", "more"),
     Column("all_flops", "all ranks", Show.TFLOP_PER_S, "TFLOP/s", "all ranks together", "more"),
     Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "bus bandwidth of comm_only", "more"),
@@ -55,14 +64,46 @@ COLUMNS = (
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more"),
     Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part", "less"),
     Column("speedup", "x torch", Show.RATIO, "", "t(torch) / t", "more"),
-    WRONG, N, STATUS, FLAGS,
-)
+    columns.WRONG, columns.N, columns.STATUS, columns.FLAGS)
 Records = Mapping[str, PrimitiveRecord]
 
 
-def definitions(items: Sequence[CaseResult], derived: Records) -> Sequence[str]:
-    """Return what rates and comparisons are."""
-    return DEFINITIONS
+def problem_text(work: Primitive) -> str:
+    """Return ``m=64 n=64 k=32``, and what model it comes from, if it comes from one."""
+    return f"m={work.m} n={work.n} k={work.k} {work.shape}".rstrip()
+
+
+def plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
+    """Return a row for each case, or for each implementation on each backend."""
+    if listed:
+        return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
+    groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
+    for case in cases:
+        groups[case.workload.name, primitive_of(case).implementation, case.backend, case.env,
+               case.device, case.world_size, batch_text(case), case.needs].append(case)
+    return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),))
+
+
+def _case_row(case: Case) -> Row:
+    work = primitive_of(case)
+    return Row((
+        case.index, work.primitive, work.implementation, work.order, options_text(work.options),
+        *_where_cells([case]), work.shape, work.flops or None, work.wire_bytes or None,
+        *columns.cost_cells([case])), case_id=case.case_id)
+
+
+def _group_row(cases: Sequence[Case]) -> Row:
+    works = [primitive_of(case) for case in cases]
+    return Row((
+        len(cases), works[0].primitive, works[0].implementation,
+        distinct(work.order for work in works), *_where_cells(cases), *columns.cost_cells(cases)))
+
+
+def _where_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
+    first, works = cases[0], [primitive_of(case) for case in cases]
+    return (backend_text(first), first.device, first.world_size,
+            distinct(work.dtype for work in works),
+            *(span(getattr(work, name) for work in works) for name in ("m", "n", "k")))
 
 
 def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
@@ -70,13 +111,13 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
     orders = list(dict.fromkeys(primitive_of(item.case).order for item in items))
     groups: dict[str, list[CaseResult]] = defaultdict(list)
     for item in items:
-        if item.status in TABLED:
+        if item.status in columns.TABLED:
             groups[_group_title(item)].append(item)
     for group in groups.values():
         group.sort(key=lambda item: (
             orders.index(primitive_of(item.case).order), parts_first(item)))
     if groups:
-        yield Table(title, COLUMNS, tuple(
+        yield Table(title, _RESULT_COLUMNS, tuple(
             _group(name, group, derived) for name, group in groups.items()),
             notes=tuple(_not_compared(
                 _record(item, derived) for group in groups.values() for item in group)))
@@ -112,15 +153,15 @@ def _row(item: CaseResult, common: Options, of_order: Options, record: Primitive
         work.implementation,
         f"{work.order} {options_text(sorted(of_order - common))}".rstrip(),
         options_text([option for option in work.options if option not in common | of_order]),
-        median_cell(stats), interval_cell(stats),
+        columns.median_cell(stats), columns.interval_cell(stats),
         flops.busiest_rank_flops_per_s if flops else None,
         flops.all_ranks_flops_per_s if flops else None,
         record.communication.busbw_bytes_per_s if record.communication else None,
         record.exposed_s.median if record.exposed_s else None,
-        over_passes_cell(record.efficiency),
+        columns.over_passes_cell(record.efficiency),
         record.times_longest.median if record.times_longest else None,
-        over_passes_cell(record.speedup), wrong_cell(item), n_cell(stats), item.status,
-        flag_text(item)), item.status, item.case.case_id)
+        columns.over_passes_cell(record.speedup), columns.wrong_cell(item),
+        columns.n_cell(stats), item.status, flag_text(item)), item.status, item.case.case_id)
 
 
 def _not_compared(records: Iterator[PrimitiveRecord]) -> Iterator[Line]:

@@ -1,0 +1,264 @@
+"""The collectives as a worker runs them; `operations.collectives` has a row for each.
+
+Where the parts differ in size (the ``split`` axis), what is called is the backend's own form with
+lists of parts or of sizes. gloo's and nccl's, inside torch, may be several simpler operations of
+their own; nothing is put together here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hpcbench.kinds.collective.plan.workload import Collective
+from hpcbench.kinds.collective.run.operation import Operation, reduce_op
+from hpcbench.operations.data import contributed, moved, reduced
+from hpcbench.operations.place import Place
+from hpcbench.operations.sizes import part_counts
+from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
+
+
+class Reduction(Operation):
+    """What reduces all ranks' buffers in place, of ``count`` elements each."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        op = str(spec.op)
+        self.op = reduce_op(op)
+        self.source = self.on_device(
+            contributed(place.rank, place.world_size, op, spec.count, self.dtype, place.first))
+        self.expected = self.on_device(
+            reduced(place.world_size, op, 0, spec.count, self.dtype, place.first))
+        self.output = self.empty(spec.count)
+
+    def prepare(self) -> None:
+        """Restore the input that the last call may have overwritten."""
+        self.output.copy_(self.source)
+
+
+class AllReduce(Reduction):
+    """torch.distributed.all_reduce, which has only the in-place form."""
+
+    def run(self) -> None:
+        """Reduce in place."""
+        dist.all_reduce(self.output, self.op, group=self.place.group)
+
+
+class AllGather(Operation):
+    """All-gather into one tensor: every rank ends with all ranks' parts, in rank order.
+
+    In place, the part to send is the rank's own slot of the output, as in nccl-tests.
+    """
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        counts = part_counts(spec.split, place.world_size, spec.count)
+        parts = [moved(rank, 0, count, self.dtype)
+                 for rank, count in zip(place.numbers, counts, strict=True)]
+        self.expected = self.on_device(torch.cat(parts))
+        self.source = self.on_device(parts[place.rank])
+        self.output = self.empty(sum(counts))
+        self.parts = list(self.output.split(counts))
+        self.part = self.parts[place.rank] if spec.in_place else self.source
+
+    def prepare(self) -> None:
+        """Wipe the output; in place, put this rank's part back into its slot."""
+        self.output.fill_(self.poison)
+        if self.spec.in_place:
+            self.part.copy_(self.source)
+
+    def run(self) -> None:
+        """Gather all parts."""
+        all_gather_tensor(self.output, self.part, group=self.place.group)
+
+
+class UnevenAllGather(AllGather):
+    """torch.distributed.all_gather: rank r gives part r to all."""
+
+    def run(self) -> None:
+        """Gather all parts."""
+        dist.all_gather(self.parts, self.source, group=self.place.group)
+
+
+class ReduceScatter(Operation):
+    """Reduce-scatter of one tensor: rank r ends with part r of the reduction.
+
+    In place, the result is written to the rank's own slot of the input, as in nccl-tests.
+    """
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        counts = part_counts(spec.split, place.world_size, spec.count)
+        op, start, own = str(spec.op), sum(counts[:place.rank]), counts[place.rank]
+        self.op = reduce_op(op)
+        self.source = self.on_device(
+            contributed(place.rank, place.world_size, op, sum(counts), self.dtype, place.first))
+        self.expected = self.on_device(
+            reduced(place.world_size, op, start, own, self.dtype, place.first))
+        self.input = self.empty(sum(counts)) if spec.in_place else self.source
+        self.parts = list(self.input.split(counts))
+        self.output = self.parts[place.rank] if spec.in_place else self.empty(own)
+
+    def prepare(self) -> None:
+        """Restore the input that an in-place call overwrote, or wipe the output."""
+        if self.spec.in_place:
+            self.input.copy_(self.source)
+        else:
+            self.output.fill_(self.poison)
+
+    def run(self) -> None:
+        """Reduce, and keep this rank's part."""
+        reduce_scatter_tensor(self.output, self.input, self.op, group=self.place.group)
+
+
+class UnevenReduceScatter(ReduceScatter):
+    """torch.distributed.reduce_scatter: rank r is left with part r of the reduction."""
+
+    def run(self) -> None:
+        """Reduce, and keep this rank's part."""
+        dist.reduce_scatter(self.output, self.parts, self.op, group=self.place.group)
+
+
+class AllToAll(Operation):
+    """torch.distributed.all_to_all_single: part d of rank s ends as part s of rank d."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.sent = part_counts(spec.split, place.world_size, spec.count)
+        start, own = sum(self.sent[:place.rank]), self.sent[place.rank]
+        self.received = [own] * place.world_size
+        parts = [moved(rank, start, own, self.dtype) for rank in place.numbers]
+        self.expected = self.on_device(torch.cat(parts))
+        self.source = self.on_device(moved(place.number, 0, sum(self.sent), self.dtype))
+        self.output = self.empty(sum(self.received))
+
+    def run(self) -> None:
+        """Exchange the parts, which are equal."""
+        dist.all_to_all_single(self.output, self.source, group=self.place.group)
+
+
+class UnevenAllToAll(AllToAll):
+    """The same with sizes: every rank sends part d of its buffer to rank d."""
+
+    def run(self) -> None:
+        """Exchange the parts."""
+        dist.all_to_all_single(self.output, self.source, self.received, self.sent,
+                               group=self.place.group)
+
+
+class Broadcast(Operation):
+    """torch.distributed.broadcast of ``count`` elements; it has only the in-place form."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.expected = self.on_device(moved(self.root, 0, spec.count, self.dtype))
+        self.output = self.empty(spec.count)
+
+    def prepare(self) -> None:
+        """Give the root its data, and every other rank anything but that."""
+        if self.is_root:
+            self.output.copy_(self.expected)
+        else:
+            self.output.fill_(self.poison)
+
+    def run(self) -> None:
+        """Broadcast from the root."""
+        dist.broadcast(self.output, self.root, group=self.place.group)
+
+
+class Reduce(Reduction):
+    """torch.distributed.reduce, which has only the in-place form.
+
+    Checked at the root: what the other ranks' buffers hold afterwards is not defined.
+    """
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.has_result = self.is_root
+
+    def run(self) -> None:
+        """Reduce to the root."""
+        dist.reduce(self.output, self.root, self.op, group=self.place.group)
+
+
+class Gather(Operation):
+    """torch.distributed.gather; ``count`` elements from each rank, checked at the root."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.source = self.on_device(moved(place.number, 0, spec.count, self.dtype))
+        self.output, self.parts = self.empty(0), None
+        self.has_result = self.is_root
+        if self.is_root:
+            parts = [moved(rank, 0, spec.count, self.dtype) for rank in place.numbers]
+            self.expected = self.on_device(torch.cat(parts))
+            self.output = self.empty(spec.count * place.world_size)
+            self.parts = list(self.output.split(spec.count))
+
+    def run(self) -> None:
+        """Send this rank's part to the root."""
+        dist.gather(self.source, self.parts, self.root, group=self.place.group)
+
+
+class Scatter(Operation):
+    """torch.distributed.scatter; ``count`` elements to each rank, the root's own included."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        start, total = place.rank * spec.count, place.world_size * spec.count
+        self.parts = None
+        if self.is_root:
+            self.source = self.on_device(moved(self.root, 0, total, self.dtype))
+            self.parts = list(self.source.split(spec.count))
+        self.expected = self.on_device(moved(self.root, start, spec.count, self.dtype))
+        self.output = self.empty(spec.count)
+
+    def run(self) -> None:
+        """Receive this rank's part from the root."""
+        dist.scatter(self.output, self.parts, self.root, group=self.place.group)
+
+
+class SendRecv(Operation):
+    """A ring: every rank sends to the next and receives from the one before, as nccl-tests.
+
+    ``count`` elements travel at the same time; at least 2 ranks.
+    """
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        following = place.global_rank((place.rank + 1) % place.world_size)
+        preceding = place.global_rank((place.rank - 1) % place.world_size)
+        self.source = self.on_device(moved(place.number, 0, spec.count, self.dtype))
+        self.expected = self.on_device(moved(preceding, 0, spec.count, self.dtype))
+        self.output = self.empty(spec.count)
+        # The receive first: gloo's permission to send travels behind a rank's own data.
+        self.exchange = [
+            dist.P2POp(dist.irecv, self.output, preceding, group=place.group),
+            dist.P2POp(dist.isend, self.source, following, group=place.group),
+        ]
+
+    def run(self) -> None:
+        """Start both directions, then wait for both."""
+        for request in self._start():
+            request.wait()
+
+    def _start(self) -> list[Any]:
+        """Start both in one batch; torch has no batch for a plug-in that is itself the group."""
+        if getattr(self.place.group, "_device_types", True):
+            return list(dist.batch_isend_irecv(self.exchange))
+        return [item.op(item.tensor, item.peer, group=item.group) for item in self.exchange]
+
+
+class Barrier(Operation):
+    """torch.distributed.barrier: nothing to prepare and nothing to check (the plan says so)."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.output, self.has_result = self.empty(0), False
+
+    def run(self) -> None:
+        """Wait for all ranks of the group under test: none leaves before all have entered."""
+        devices = [self.place.device.index] if self.place.device.type == "cuda" else None
+        dist.barrier(group=self.place.group, device_ids=devices)

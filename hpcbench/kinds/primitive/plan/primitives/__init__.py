@@ -1,1 +1,0 @@
-"""The distributed primitives: one file each."""
