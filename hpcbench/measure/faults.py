@@ -31,12 +31,14 @@ def before_call(
 
     ``drag`` makes each sample of a training take so many seconds longer from then on.
     """
-    actions = {"kill": _kill, "segv": _segv, "stop": _stop, "abort": os.abort, "raise": _raise,
-               "oom": _run_out_of_memory, "exit": _exit, "teardown": _crash_when_leaving}
+    actions: dict[str, Callable[[], None]] = {
+        "kill": _signal(signal.SIGKILL), "segv": _signal(signal.SIGSEGV),
+        "stop": _signal(signal.SIGSTOP), "abort": os.abort, "raise": _raise,
+        "oom": _run_out_of_memory, "exit": partial(os._exit, 7), "teardown": _crash_when_leaving}
     chosen: dict[int, Callable[[], None]] = {}
     for fault in faults:
         if fault.kind == "slow":
-            chosen[fault.iteration] = _slow(fault.seconds)
+            chosen[fault.iteration] = partial(time.sleep, fault.seconds)
         elif fault.kind == "slow_samples":
             chosen[fault.iteration] = partial(drag, fault.seconds)
         elif fault.kind in actions:
@@ -62,20 +64,8 @@ def strays(
     return dict.fromkeys(when, other()) if when else {}
 
 
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _segv() -> None:
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def _stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def _exit() -> None:
-    os._exit(7)
+def _signal(number: signal.Signals) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
 
 
 def _crash_when_leaving() -> None:
@@ -85,10 +75,6 @@ def _crash_when_leaving() -> None:
 
 def _raise() -> None:
     raise InjectedFault("injected exception")
-
-
-def _slow(seconds: float) -> Callable[[], None]:
-    return lambda: time.sleep(seconds)
 
 
 def _run_out_of_memory() -> None:

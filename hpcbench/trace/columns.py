@@ -23,9 +23,12 @@ def write_column(
     file: h5py.File, name: str, values: npt.NDArray[Any], unit: str = ""
 ) -> h5py.Dataset:
     """Store a column that can grow, packed without loss; ``unit`` becomes an attribute."""
-    dataset = file.create_dataset(
-        name, data=values, maxshape=(None,), chunks=(CHUNK_ROWS,), shuffle=True,
-        compression="gzip", compression_opts=LEVEL)
+    return _new_column(file, name, unit, data=values, chunks=(CHUNK_ROWS,))
+
+
+def _new_column(file: h5py.File, name: str, unit: str, **what: Any) -> h5py.Dataset:
+    dataset = file.create_dataset(name, maxshape=(None,), shuffle=True, compression="gzip",
+                                  compression_opts=LEVEL, **what)
     if unit:
         dataset.attrs["unit"] = unit
     return dataset
@@ -39,11 +42,8 @@ class GrowingColumn:
 
     def __init__(self, file: h5py.File, name: str, unit: str = "", *, chunk_rows: int) -> None:
         """Create the empty dataset ``name``."""
-        self._dataset = file.create_dataset(
-            name, shape=(0,), dtype="<i8", maxshape=(None,), chunks=(chunk_rows,), shuffle=True,
-            compression="gzip", compression_opts=LEVEL)
-        if unit:
-            self._dataset.attrs["unit"] = unit
+        self._dataset = _new_column(
+            file, name, unit, shape=(0,), dtype="<i8", chunks=(chunk_rows,))
         self._chunk_rows = chunk_rows
         self._rest = np.empty(0, dtype=np.int64)
         self._taken = 0

@@ -24,21 +24,13 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import h5py
 import numpy as np
 
-from hpcbench.plan.case import Plan
 from hpcbench.trace.arena import Empty, new_array
-from hpcbench.trace.case_table import CaseTable, Known, read_cases, write_cases
-from hpcbench.trace.clock_table import write_clocks
-from hpcbench.trace.columns import (
-    read_lines,
-    read_rows,
-    read_text,
-    write_column,
-    write_text,
-)
+from hpcbench.trace.columns import read_lines, read_rows, read_text, write_column, write_text
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
 from hpcbench.trace.journal import read_journal
 from hpcbench.trace.schema import (
@@ -56,6 +48,7 @@ from hpcbench.trace.schema import (
 from hpcbench.trace.source import (
     Damage,
     Note,
+    TraceSource,
     header_from_json,
     header_to_json,
     plan_from_text,
@@ -64,6 +57,7 @@ from hpcbench.trace.source import (
     sync_records,
     was_cut_short,
 )
+from hpcbench.trace.tables import CaseTable, Known, read_cases, write_cases, write_clocks
 
 FORMAT = "hpcbench-trace"
 _IDENTITY = ("run_id", "plan_hash", "rank", "world_size", "local_rank", "hostname", "node", "pid",
@@ -121,16 +115,11 @@ def _write_phases(file: h5py.File, records: Iterable[Record]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class SealedTrace:
-    """A sealed trace after it was verified; a `TraceSource`."""
+class SealedTrace(TraceSource):
+    """A sealed trace after it was verified."""
 
-    path: Path
-    header: Header
-    plan: Plan | None
-    notes: tuple[Note, ...]
-    damage: tuple[Damage, ...]
     table: CaseTable
-    sealed: bool = True
+    sealed: ClassVar[bool] = True
 
     @property
     def case_ids(self) -> frozenset[str]:

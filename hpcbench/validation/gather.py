@@ -20,8 +20,7 @@ from hpcbench.launch.ranks.bounded_communicator import BoundedCommunicator
 from hpcbench.launch.ranks.session import Topology
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.masking import masked
-from hpcbench.measure.clock_identity import clock_identity
-from hpcbench.measure.environment import machine
+from hpcbench.measure.environment import clock_identity, machine
 from hpcbench.validation import storage_probe
 from hpcbench.validation.rank_report import RankReport
 
