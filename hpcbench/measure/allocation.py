@@ -44,7 +44,7 @@ def process(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
         "transparent_hugepages": {"0": False, "1": True}.get(status.get("THP_enabled", "")),
         "scheduling": _SCHEDULING.get(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK),
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
-        "limits": {name: _limit(number) for name, number in _LIMITS.items()},
+        "limits": {name: soft_limit(number) for name, number in _LIMITS.items()},
         "cgroup": cgroup(files),
         "allocator": {name: value for name, value in sorted(environ.items())
                       if _ALLOCATOR_VARIABLES.fullmatch(name)},
@@ -119,7 +119,8 @@ def _tightest(limits: list[float | None]) -> float | int | str | None:
     return int(tightest) if tightest == int(tightest) else tightest
 
 
-def _limit(number: int) -> int | str:
+def soft_limit(number: int) -> int | str:
+    """Return what `getrlimit` says of a resource, ``unlimited`` where there is no limit."""
     soft, _ = resource.getrlimit(number)
     return "unlimited" if soft == resource.RLIM_INFINITY else soft
 

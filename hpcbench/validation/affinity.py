@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcbench.validation.lines import Line, by_value, not_applicable, ok, spread, warn
-from hpcbench.validation.rank_report import JobReport, RankReport
+from hpcbench.validation.lines import Line, not_applicable, ok, spread, warn
+from hpcbench.validation.rank_report import JobReport, RankReport, by_value
 from hpcbench.views.words import plural
 
 _BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bind-to core "

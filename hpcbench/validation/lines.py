@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from typing import Any
 
 from hpcbench.units import rank_list
-from hpcbench.validation.rank_report import RankReport
-
-Value = TypeVar("Value")
 
 
 class State(str, Enum):
@@ -30,11 +27,6 @@ class Line:
     state: State
     found: str
     fix: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        """Return plain JSON values."""
-        return {"subject": self.subject, "state": self.state.value, "found": self.found,
-                "fix": self.fix}
 
 
 def ok(subject: str, found: str) -> Line:
@@ -57,17 +49,7 @@ def not_applicable(subject: str, why: str) -> Line:
     return Line(subject, State.NOT_APPLICABLE, why)
 
 
-def by_value(
-    ranks: Iterable[RankReport], value: Callable[[RankReport], Value],
-) -> dict[Value, list[int]]:
-    """Return which ranks have which value; the one that most have comes first."""
-    groups: dict[Value, list[int]] = {}
-    for report in ranks:
-        groups.setdefault(value(report), []).append(report.rank)
-    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
-
-
-def spread(groups: Mapping[Value, list[int]]) -> str:
+def spread(groups: Mapping[Any, list[int]]) -> str:
     """Return ``8 cores on rank 0-2, 1 core on rank 3``; the value alone if all ranks have it."""
     if len(groups) == 1:
         return str(next(iter(groups)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from types import MappingProxyType
 
 from rich.table import Table
@@ -23,40 +24,30 @@ def show(lines: Sequence[Line], ranks: int, nodes: int, *, as_json: bool) -> Non
     """Print the verdict on standard output."""
     console = open_console()
     if as_json:
-        print(json.dumps({"hpcbench": __version__, "ranks": ranks, "nodes": nodes,
-                          "counts": _counts(lines),
-                          "lines": [line.to_json() for line in lines]}, indent=1), flush=True)
+        print(rendered(lines, as_json=True, ranks=ranks, nodes=nodes), flush=True)
     elif console.is_terminal:
-        console.print(_table(lines))
-        console.print(_total(lines))
+        table = Table("", "subject", "found", "fix", title=f"hpcbench {__version__} validate")
+        for line in lines:
+            table.add_row(Text(line.state.value, style=_STYLES[line.state]), Text(line.subject),
+                          Text(line.found), Text(line.fix))
+        console.print(table)
+        console.print(_total(_counts(lines)))
     else:
         print(f"hpcbench {__version__} validate: {plural(ranks, 'rank')} on "
               f"{plural(nodes, 'node')}")
         print(rendered(lines, as_json=False), flush=True)
 
 
-def rendered(lines: Sequence[Line], *, as_json: bool) -> str:
-    """Return the lines as plain text with their total, or as JSON."""
+def rendered(lines: Sequence[Line], *, as_json: bool, **job: int) -> str:
+    """Return the lines as plain text with their total, or as JSON with what ``job`` says."""
+    counts = _counts(lines)
     if as_json:
-        return json.dumps({"hpcbench": __version__, "counts": _counts(lines),
-                           "lines": [line.to_json() for line in lines]}, indent=1)
-    return "\n".join([*_plain(lines), _total(lines)])
-
-
-def _plain(lines: Sequence[Line]) -> Iterator[str]:
+        return json.dumps({"hpcbench": __version__, **job, "counts": counts,
+                           "lines": [asdict(line) for line in lines]}, indent=1)
     width = max((len(line.subject) for line in lines), default=0)
-    for line in lines:
-        yield f"{line.state.value:<4}  {line.subject:<{width}}  {line.found}"
-        if line.fix:
-            yield f"{'':<{width + 8}}fix: {line.fix}"
-
-
-def _table(lines: Sequence[Line]) -> Table:
-    table = Table("", "subject", "found", "fix", title=f"hpcbench {__version__} validate")
-    for line in lines:
-        table.add_row(Text(line.state.value, style=_STYLES[line.state]), Text(line.subject),
-                      Text(line.found), Text(line.fix))
-    return table
+    text = [f"{line.state.value:<4}  {line.subject:<{width}}  {line.found}"
+            + (f"\n{'':<{width + 8}}fix: {line.fix}" if line.fix else "") for line in lines]
+    return "\n".join([*text, _total(counts)])
 
 
 def _counts(lines: Sequence[Line]) -> dict[str, int]:
@@ -64,5 +55,5 @@ def _counts(lines: Sequence[Line]) -> dict[str, int]:
     return {state.value: counts[state] for state in State}
 
 
-def _total(lines: Sequence[Line]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in _counts(lines).items())
+def _total(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from hpcbench.errors import FileError
 from hpcbench.launch.folders.rank_folders import leave, sees, separate_folder
 from hpcbench.launch.folders.run_folder import RunFolder
@@ -25,6 +27,7 @@ from hpcbench.trace.files import whole_file
 _NOTHING: Mapping[str, Any] = {
     "error": None, "seen": False, "kind": None, "free_bytes": None, "free_files": None,
     "sync_s": None, "own": None, "made": []}
+_TIMEOUT_S = 10.0
 _KILL_TIMEOUT_S = 1.0
 
 
@@ -32,18 +35,19 @@ def ask(
     folder: str, marker: str, rank: int, timeout_s: float, env: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return `probe` of a child process, or in ``error`` that it gave no answer in time."""
+    limit_s = min(_TIMEOUT_S, timeout_s)
     command = [sys.executable, "-m", "hpcbench.validation.storage_probe", folder, marker, str(rank)]
     child = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        printed, _ = child.communicate(timeout=timeout_s)
+        printed, _ = child.communicate(timeout=limit_s)
         answer: dict[str, Any] = json.loads(printed)
         return answer
     except subprocess.TimeoutExpired:
         child.kill()
         with suppress(subprocess.TimeoutExpired):  # in a hanging file system it cannot even die
             child.wait(_KILL_TIMEOUT_S)
-        why = f"does not answer within {timeout_s:g} s: the file system hangs"
+        why = f"does not answer within {limit_s:g} s: the file system hangs"
     except ValueError:
         why = f"could not be tried: the probe ended with {child.wait()}"
     finally:
@@ -66,7 +70,9 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
     place = folder / marker
     try:
         if rank == 0:
-            answer["made"] = _made(folder)
+            missing = _missing(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            answer["made"] = missing
             place.mkdir()
         answer["seen"] = sees(place)
         if not answer["seen"]:
@@ -126,14 +132,8 @@ def remove_empty(made: list[str]) -> None:
             Path(name).rmdir()
 
 
-def _made(folder: Path) -> list[str]:
-    """Make the folder; return those that were not there, the innermost first."""
-    missing = _missing(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    return missing
-
-
 def _missing(folder: Path) -> list[str]:
+    """Return the folder and its parents as far as they are not there, the innermost first."""
     missing = []
     for path in (folder, *folder.parents):
         with suppress(OSError):  # what lies in a folder that is closed to this rank
@@ -143,22 +143,13 @@ def _missing(folder: Path) -> list[str]:
 
 
 def _kind(place: Path) -> str | None:
-    """Return the type of the file system whose mount point is the longest part of the path.
-
-    Format: proc(5), /proc/pid/mountinfo; the fields behind ``-`` begin with the type.
-    """
-    best, kind = -1, None
-    try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return None
+    """Return the type of the file system whose mount point is the longest part of the path."""
     path = place.resolve()
-    for line in lines:
-        fields, _, behind = line.partition(" - ")
-        point = fields.split()[4].encode().decode("unicode_escape")
-        if path.is_relative_to(point) and len(point) >= best:
-            best, kind = len(point), behind.split()[0]
-    return kind
+    with suppress(OSError):
+        mounts = sorted(psutil.disk_partitions(all=True), key=lambda one: len(one.mountpoint))
+        around = [one.fstype for one in mounts if path.is_relative_to(one.mountpoint)]
+        return around[-1] if around else None
+    return None
 
 
 if __name__ == "__main__":

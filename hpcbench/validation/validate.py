@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,28 @@ from hpcbench.measure.environment import node_identity
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.validation import storage_probe
-from hpcbench.validation.gather import ReportRequest, probe_storage_first, report_rank
+from hpcbench.validation.affinity import affinity_lines
+from hpcbench.validation.devices import device_lines
+from hpcbench.validation.gather import ReportRequest, report_rank
 from hpcbench.validation.guard import guarded
-from hpcbench.validation.judge import exit_code, judge
-from hpcbench.validation.lines import Line, fail
+from hpcbench.validation.launching import launching_lines
+from hpcbench.validation.limits import limit_lines
+from hpcbench.validation.lines import Line, State, fail
+from hpcbench.validation.network import network_lines
 from hpcbench.validation.printed import rendered, show
 from hpcbench.validation.rank_report import RANK_REPORT, JobReport
+from hpcbench.validation.software import software_lines
+from hpcbench.validation.storage import storage_lines
+from hpcbench.validation.sweep import sweep_lines
+from hpcbench.validation.timing import clock_lines
 
 _ROUNDS = 6
 """Waits that can follow one another, each of up to twice the time-out."""
 _MEETING_ROUNDS = 3
 """torch's import, the way to torchrun's store, and the wait for the ranks; the last two name what
 is wrong themselves."""
+_SUBJECTS = (software_lines, launching_lines, device_lines, affinity_lines, network_lines,
+             clock_lines, storage_lines, limit_lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +135,7 @@ def _validate(
     lonely = announced is not None and announced[0] != comm.size
     topology, hosts, lost = _find_ranks(comm, library)
     config, plan = _job_of(comm, request)
-    with _Folder(comm, config, request.timeout_s) as storage:
+    with _tried_folder(comm, config, request.timeout_s) as storage:
         report = report_rank(comm, topology, ReportRequest(
             config.launch, *storage, tools=wanted_tools(plan.cases) if plan else (),
             complete=not lost))
@@ -140,13 +151,22 @@ def _validate(
     if lonely and not speaks:
         return int(ExitCode.OK)  # the first to end with another code would end the one who speaks
     lines = judge(job, plan)
-    show(_masked(lines), job.world_size, len(job.by_node), as_json=request.as_json)
+    shown = [replace(line, found=masked(line.found, os.environ), fix=masked(line.fix, os.environ))
+             for line in lines]
+    show(shown, job.world_size, len(job.by_node), as_json=request.as_json)
     return _end(comm, int(exit_code(lines)))
 
 
-def _masked(lines: Sequence[Line]) -> list[Line]:
-    return [Line(line.subject, line.state, masked(line.found, os.environ),
-                 masked(line.fix, os.environ)) for line in lines]
+def judge(job: JobReport, plan: Plan | None) -> list[Line]:
+    """Return every line about the reports; those of a sweep if there is a ``plan``."""
+    lines = [line for subject in _SUBJECTS for line in subject(job)]
+    return [*lines, *(sweep_lines(job, plan) if plan else ())]
+
+
+def exit_code(lines: Sequence[Line]) -> ExitCode:
+    """Return FINDINGS if anything fails, else OK: a warning does not stop a run."""
+    failed = any(line.state is State.FAIL for line in lines)
+    return ExitCode.FINDINGS if failed else ExitCode.OK
 
 
 def _end(comm: BoundedCommunicator, code: int | None) -> int:
@@ -184,29 +204,23 @@ def _job_of(comm: BoundedCommunicator, request: ValidationRequest) -> tuple[Conf
     return stored_config(config), plan_from_json(plan) if plan else None
 
 
-class _Folder:
-    """The results folder while it is tried: rank 0 makes it if need be, and takes it away."""
+@contextlib.contextmanager
+def _tried_folder(
+    comm: BoundedCommunicator, config: Config, timeout_s: float,
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield the results folder, a marker's name and rank 0's probe of both, on every rank.
 
-    def __init__(
-        self, comm: BoundedCommunicator, config: Config, timeout_s: float,
-    ) -> None:
-        self._comm = comm
-        self._config = config
-        self._timeout_s = timeout_s
-        self._storage: Mapping[str, Any] = {}
-        self._marker = ""
+    Others have nothing to see before that probe; rank 0 takes away what it made.
+    """
+    def first() -> list[Any]:
+        folder = str(Path(config.output.folder).absolute())
+        marker = f".validate-{secrets.token_hex(6)}"
+        env = worker_environment(os.environ, config.launch.pass_env, {})
+        return [folder, marker, storage_probe.ask(folder, marker, 0, timeout_s, env)]
 
-    def __enter__(self) -> tuple[str, str, Mapping[str, Any]]:
-        """Return folder, marker and the result of rank 0's probe, on every rank."""
-        def first() -> list[Any]:
-            folder = Path(self._config.output.folder).absolute()
-            marker = f".validate-{secrets.token_hex(6)}"
-            return [str(folder), marker, probe_storage_first(
-                folder, marker, self._config.launch, self._timeout_s)]
-
-        folder, self._marker, self._storage = on_root(self._comm, first)
-        return folder, self._marker, self._storage
-
-    def __exit__(self, *_: object) -> None:
-        if self._comm.rank == 0 and self._storage["seen"]:  # else it hangs, or nothing is there
-            storage_probe.remove(self._storage["folder"], self._marker, self._storage["made"])
+    folder, marker, storage = on_root(comm, first)
+    try:
+        yield folder, marker, storage
+    finally:
+        if comm.rank == 0 and storage["seen"]:  # else it hangs, or nothing is there
+            storage_probe.remove(storage["folder"], marker, storage["made"])

@@ -17,7 +17,6 @@ from hpcbench.errors import ExitCode
 from hpcbench.plan.expand import make_plan
 from hpcbench.validation import storage_probe
 from hpcbench.validation.affinity import affinity_lines
-from hpcbench.validation.judge import exit_code, judge
 from hpcbench.validation.limits import limit_lines
 from hpcbench.validation.lines import Line, fail, ok, warn
 from hpcbench.validation.network import network_lines
@@ -26,6 +25,7 @@ from hpcbench.validation.rank_report import JobReport, RankReport
 from hpcbench.validation.storage import storage_lines
 from hpcbench.validation.sweep import sweep_lines
 from hpcbench.validation.timing import clock_lines
+from hpcbench.validation.validate import exit_code, judge
 from validation_facts import STORAGE, changed, job, line, states, sync_record, told
 
 Judged = Callable[[JobReport], Iterator[Line]]
