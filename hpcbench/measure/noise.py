@@ -65,7 +65,8 @@ def look_for_detours(seconds: float = 0.5, now_ns: Clock = time.perf_counter_ns)
     The threshold is 10 median steps of a short run before, at least 2 us.
     """
     with no_garbage_collection():
-        median_ns = _median_step_ns(now_ns)
+        stamps = [now_ns() for _ in range(_CALIBRATION_STEPS)]
+        median_ns = float(np.median(np.diff(np.array(stamps, dtype=np.int64))))
         threshold_ns = max(float(MIN_DETOUR_NS), _DETOUR_STEPS * median_ns)
         gaps: list[int] = []
         begin = previous = now_ns()
@@ -106,11 +107,6 @@ def repeat_fixed_work(
         n_loops=len(times), median_ns=median, cv=float(times.std() / max(times.mean(), 1.0)),
         p99_over_median=float(np.percentile(times, 99)) / median,
         max_over_median=float(times.max()) / median)
-
-
-def _median_step_ns(now_ns: Clock) -> float:
-    stamps = [now_ns() for _ in range(_CALIBRATION_STEPS)]
-    return float(np.median(np.diff(np.array(stamps, dtype=np.int64))))
 
 
 def _work_size(now_ns: Clock, work: Callable[[int], object]) -> int:

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import Flag
 
 Integers = npt.NDArray[np.int64]
@@ -42,19 +43,6 @@ class Control(Protocol):
         """Return the element-wise maximum over ranks of ``values``, of one length everywhere."""
 
 
-class Clock(Protocol):
-    """This rank's clock, and the one that all ranks share."""
-
-    def to_global(self, local_ns: int) -> int:
-        """Return the global time of a stamp of this rank's clock."""
-
-    def to_local(self, global_ns: int) -> int:
-        """Return what this rank's clock shows at a global time."""
-
-    def all_to_global(self, local_ns: Integers) -> Integers:
-        """Return the global times of many stamps."""
-
-
 Start = Callable[[], Flag]
 """Called before each sample; returns when it may begin, with the flags of its beginning."""
 
@@ -77,7 +65,7 @@ class AgreedStart:
     """
 
     def __init__(
-        self, control: Control, clock: Clock, now_ns: Callable[[], int], slack_ns: int,
+        self, control: Control, clock: ClockModel, now_ns: Callable[[], int], slack_ns: int,
     ) -> None:
         self.slack_ns = slack_ns
         self._least_ns = slack_ns

@@ -6,13 +6,13 @@ A rank that decided alone would leave the others in a collective.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
 from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.measure.start import Clock, Control, Integers
+from hpcbench.measure.start import Control, Integers
 from hpcbench.statistics.stopping import StopRule, decide, next_checkpoint
+from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, STOP_REASONS, Samples
 
 _START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
@@ -25,13 +25,6 @@ Fold = Callable[[Samples, Control], Integers]
 """Turns this rank's rows (row, column) into the times over all ranks, in ns; collective."""
 
 
-class Stopping(Protocol):
-    """Asked after every timed sample."""
-
-    def after(self, count: int, rows: int) -> str:
-        """Return why the case ends after ``count`` timed samples of ``rows`` in all, or ""."""
-
-
 class FixedCount:
     """As many samples as the config says."""
 
@@ -39,7 +32,7 @@ class FixedCount:
         self._count = count
 
     def after(self, count: int, rows: int) -> str:
-        """Return ``fixed`` at the end."""
+        """Return why the case ends after ``count`` timed samples of ``rows`` in all, or ""."""
         return "fixed" if count >= self._count else ""
 
 
@@ -91,12 +84,16 @@ class EnoughSamples:
         return [STOP_REASONS.index(reason) + 1 if reason else 0, following]
 
 
+Stopping = FixedCount | EnoughSamples
+"""Asked after every timed sample."""
+
+
 def slowest_rank(rows: Samples, control: Control) -> Integers:
     """Return the maximum over ranks of end - start."""
     return control.maximum(rows[:, _END] - rows[:, _START])
 
 
-def first_to_last(clock: Clock) -> Fold:
+def first_to_last(clock: ClockModel) -> Fold:
     """Return the fold of mode ``isolated``: last end - first start on the global clock."""
     def fold(rows: Samples, control: Control) -> Integers:
         ends, starts = clock.all_to_global(rows[:, _END]), -clock.all_to_global(rows[:, _START])

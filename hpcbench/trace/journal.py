@@ -87,13 +87,9 @@ class Journal:
             record.samples, record.phases.values()) for record in records))
         self._n_records += len(records)
 
-    def note(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Put a note on disk: ``end`` when all is done, ``stopped``, an event."""
-        self._write(_note_frame(kind, data))
-
-    def mark(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Write a note without waiting for the disk: it outlives the process, not the machine."""
-        self._write(_note_frame(kind, data), durable=False)
+    def note(self, kind: str, data: Mapping[str, Any], *, durable: bool = True) -> None:
+        """Put a note on disk; one that is not ``durable`` outlives the process, not the machine."""
+        self._write(pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)}), durable=durable)
 
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
@@ -124,10 +120,6 @@ class Journal:
             raise FileError(f"{self.path}: was removed while the run was on; all of this rank's "
                             "records are lost with it")
         self._safe_bytes += len(data)
-
-
-def _note_frame(kind: str, data: Mapping[str, Any]) -> bytes:
-    return pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)})
 
 
 def is_being_written(path: Path) -> bool:

@@ -84,7 +84,8 @@ def seal(journal_path: Path, trace_path: Path) -> None:
         write_text(file, "damage", [json.dumps(asdict(item)) for item in journal.damage])
         write_cases(file, records)
         _write_samples(file, records)
-        _write_phases(file, records)
+        if phases := [values for record in records for values in record.phases.values()]:
+            write_column(file, "phases/ns", np.concatenate(phases), "ns")
         write_clocks(file, [(journal.header.rank, record) for record in sync_records(journal)])
 
 
@@ -106,12 +107,6 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
                **{name: rows[:, index] for index, name in enumerate(SAMPLE_COLUMNS)}}
     for name, values in columns.items():
         write_column(file, f"samples/{name}", values, SAMPLE_UNITS.get(name, ""))
-
-
-def _write_phases(file: h5py.File, records: Iterable[Record]) -> None:
-    phases = [values for record in records for values in record.phases.values()]
-    if phases:
-        write_column(file, "phases/ns", np.concatenate(phases), "ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +190,13 @@ def _read_phases(
         yield dict(zip(names, block, strict=True))
 
 
-def _runs(
-    wanted: Iterable[tuple[int, int]],
-) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+def _runs(wanted: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
     """Group (offset, count) pairs that follow one another into (first, last, pairs)."""
-    run: list[tuple[int, int]] = []
+    runs: list[list[tuple[int, int]]] = []
     for offset, count in wanted:
-        if run and offset != run[-1][0] + run[-1][1]:
-            yield run[0][0], run[-1][0] + run[-1][1], run
-            run = []
-        run.append((offset, count))
-    if run:
-        yield run[0][0], run[-1][0] + run[-1][1], run
+        if runs and offset == sum(runs[-1][-1]):
+            runs[-1].append((offset, count))
+        else:
+            runs.append([(offset, count)])
+    for run in runs:
+        yield run[0][0], sum(run[-1]), run

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
@@ -27,42 +26,26 @@ from hpcbench.validation.rank_report import RankReport
 
 _SHARE = 0.8
 """Of the time-out; importing torch and the answer take one share each, and rank 0 waits for two."""
-_INCOMPLETE = "not all ranks answer"
-
-
-@dataclass(frozen=True, slots=True)
-class ReportRequest:
-    """What rank 0 has every rank find out.
-
-    Attributes:
-        launch: section ``launch`` of the configuration.
-        folder: results folder, as rank 0 calls it.
-        marker: name of the folder that rank 0's probe makes in it.
-        storage: the result of that probe.
-        tools: `backends.tools.wanted_tools` of the sweep.
-        complete: whether all ranks answered so far.
-    """
-
-    launch: Launch
-    folder: str
-    marker: str
-    storage: Mapping[str, Any]
-    tools: Sequence[str]
-    complete: bool
 
 
 def report_rank(
-    comm: BoundedCommunicator, topology: Topology, request: ReportRequest,
+    comm: BoundedCommunicator, topology: Topology, launch: Launch, storage: Mapping[str, Any],
+    tools: Sequence[str], *, complete: bool,
 ) -> RankReport:
-    """Return the report of this rank; collective if all ranks are there."""
-    env = worker_environment(os.environ, request.launch.pass_env, {})
-    interface, network_error = _network(comm, topology, request)
+    """Return the report of this rank; collective where all ranks have answered (``complete``).
+
+    ``storage`` is rank 0's probe of the results folder, ``tools`` is what the sweep wants of them.
+    """
+    env = worker_environment(os.environ, launch.pass_env, {})
+    missing = (None, "not all ranks answer")
+    interface, network_error = _network(comm, topology, launch) if complete else missing
     described = machine(os.environ)
-    storage = request.storage if topology.rank == 0 else storage_probe.ask(
-        request.folder, request.marker, topology.rank, comm.timeout_s, env)
+    if topology.rank != 0:
+        storage = storage_probe.ask(
+            storage["folder"], storage["marker"], topology.rank, comm.timeout_s, env)
     shm_bytes, core_files = _shm_bytes(), _core_files()
-    facts, facts_error = _facts(request.tools, env, _SHARE * comm.timeout_s)
-    clock, clock_error = _clock(comm, complete=request.complete)
+    facts, facts_error = _facts(tools, env, _SHARE * comm.timeout_s)
+    clock, clock_error = _clock(comm) if complete else missing
     if topology.rank != 0:  # no other rank of this node tries a folder any more
         storage_probe.remove_empty(storage["made"])
     return RankReport(
@@ -84,21 +67,17 @@ def _facts(
 
 
 def _network(
-    comm: BoundedCommunicator, topology: Topology, request: ReportRequest,
+    comm: BoundedCommunicator, topology: Topology, launch: Launch,
 ) -> tuple[str | None, str]:
-    if not request.complete:
-        return None, _INCOMPLETE
     try:
-        network = choose_network(comm, topology.nodes, request.launch, os.environ)
+        network = choose_network(comm, topology.nodes, launch, os.environ)
     except HpcbenchError as error:
         return None, masked(str(error), os.environ)
     return network.interface, ""
 
 
-def _clock(comm: BoundedCommunicator, *, complete: bool) -> tuple[Mapping[str, Any] | None, str]:
+def _clock(comm: BoundedCommunicator) -> tuple[Mapping[str, Any] | None, str]:
     """Compare the clocks when no rank is busy any more, so that nothing widens their bounds."""
-    if not complete:
-        return None, _INCOMPLETE
     try:
         comm.barrier(timeout_s=2 * comm.timeout_s)
         return synchronise(comm, perf_counter_ns, clock_identity()).to_json(), ""

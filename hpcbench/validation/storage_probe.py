@@ -53,7 +53,7 @@ def ask(
     finally:
         if child.stdout:
             child.stdout.close()
-    return {**_NOTHING, "folder": folder, "error": f"{folder}: {why}"}
+    return {**_NOTHING, "folder": folder, "marker": marker, "error": f"{folder}: {why}"}
 
 
 def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
@@ -61,12 +61,12 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
 
     A rank that does not see that folder tries the places that a run would have it write to.
 
-    Keys: ``folder``; ``error``, None if all went well; ``seen``, whether rank 0's marker is there;
-    ``kind`` of file system; ``free_bytes`` and ``free_files``, None if unknown; ``sync_s``.
-    ``own`` is where the rank writes if it does not see that folder. ``made`` has the folders made
-    on the way, the innermost first. They may be removed once all ranks have ended their probes.
+    Keys: ``folder``, ``marker``; ``error``, None if all went well; ``seen``, whether rank 0's
+    marker is there; ``kind`` of file system; ``free_bytes`` and ``free_files``, None if unknown;
+    ``sync_s``; ``own``, where the rank writes if it does not see that folder; ``made``, the folders
+    made on the way, the innermost first: to be removed once all ranks have ended their probes.
     """
-    answer = {**_NOTHING, "folder": str(folder)}
+    answer = {**_NOTHING, "folder": str(folder), "marker": marker}
     place = folder / marker
     try:
         if rank == 0:
@@ -119,10 +119,10 @@ def _apart(place: Path, rank: int) -> dict[str, Any]:
         leave(folder)
 
 
-def remove(folder: str, marker: str, made: list[str]) -> None:
+def remove(probed: Mapping[str, Any]) -> None:
     """Take away what rank 0's probe left; what others put there meanwhile stays."""
-    shutil.rmtree(Path(folder) / marker, ignore_errors=True)
-    remove_empty(made)
+    shutil.rmtree(Path(probed["folder"]) / probed["marker"], ignore_errors=True)
+    remove_empty(probed["made"])
 
 
 def remove_empty(made: list[str]) -> None:

@@ -55,8 +55,7 @@ def _offsets(records: Sequence[SyncRecord]) -> Iterator[Line]:
     drift = max(abs(record.model.slope) for record in records) * 1e6
     offsets = (f"{records[0].n_clocks} clocks, known within {format_seconds(bound_ns / 1e9)}; they "
                f"drift apart by up to {drift:.2g} us/s")
-    refuted = [record for record in records if record.check and _refutes(record)]
-    if refuted:
+    if any(record.check and record.check.refutes(record.model) for record in records):
         yield fail("clock offset", f"{offsets}; but a check found them further off than that",
                    "a clock was set or stepped while it was compared: see chronyc or ntpq there")
     elif bound_ns > _WIDE_NS:
@@ -65,12 +64,6 @@ def _offsets(records: Sequence[SyncRecord]) -> Iterator[Line]:
     else:
         yield ok("clock offset", offsets)
     yield _time_of_day(records)
-
-
-def _refutes(record: SyncRecord) -> bool:
-    check = record.check
-    return check is not None and (
-        check.error_ns > check.bound_ns + record.model.bound_at(check.local_ns))
 
 
 def _time_of_day(records: Sequence[SyncRecord]) -> Line:

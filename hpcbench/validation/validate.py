@@ -31,7 +31,7 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.validation import storage_probe
 from hpcbench.validation.affinity import affinity_lines
 from hpcbench.validation.devices import device_lines
-from hpcbench.validation.gather import ReportRequest, report_rank
+from hpcbench.validation.gather import report_rank
 from hpcbench.validation.guard import guarded
 from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.limits import limit_lines
@@ -136,9 +136,9 @@ def _validate(
     topology, hosts, lost = _find_ranks(comm, library)
     config, plan = _job_of(comm, request)
     with _tried_folder(comm, config, request.timeout_s) as storage:
-        report = report_rank(comm, topology, ReportRequest(
-            config.launch, *storage, tools=wanted_tools(plan.cases) if plan else (),
-            complete=not lost))
+        report = report_rank(
+            comm, topology, config.launch, storage, wanted_tools(plan.cases) if plan else (),
+            complete=not lost)
         answers = comm.gather(RANK_REPORT.dump_python(report, mode="json"), 2 * request.timeout_s)
         if comm.rank != 0:
             return _end(comm, None)
@@ -207,20 +207,16 @@ def _job_of(comm: BoundedCommunicator, request: ValidationRequest) -> tuple[Conf
 @contextlib.contextmanager
 def _tried_folder(
     comm: BoundedCommunicator, config: Config, timeout_s: float,
-) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield the results folder, a marker's name and rank 0's probe of both, on every rank.
-
-    Others have nothing to see before that probe; rank 0 takes away what it made.
-    """
-    def first() -> list[Any]:
-        folder = str(Path(config.output.folder).absolute())
-        marker = f".validate-{secrets.token_hex(6)}"
+) -> Iterator[Mapping[str, Any]]:
+    """Yield rank 0's probe of the results folder, which makes it if need be, on every rank."""
+    def first() -> dict[str, Any]:
         env = worker_environment(os.environ, config.launch.pass_env, {})
-        return [folder, marker, storage_probe.ask(folder, marker, 0, timeout_s, env)]
+        return storage_probe.ask(str(Path(config.output.folder).absolute()),
+                                 f".validate-{secrets.token_hex(6)}", 0, timeout_s, env)
 
-    folder, marker, storage = on_root(comm, first)
+    storage: Mapping[str, Any] = on_root(comm, first)
     try:
-        yield folder, marker, storage
+        yield storage
     finally:
         if comm.rank == 0 and storage["seen"]:  # else it hangs, or nothing is there
-            storage_probe.remove(storage["folder"], marker, storage["made"])
+            storage_probe.remove(storage)

@@ -235,7 +235,7 @@ def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     assert found["free_bytes"] > 0 and found["kind"] and found["sync_s"] > 0
     other = storage_probe.probe(folder, "marker", 1)
     assert (other["error"], other["seen"], other["made"]) == (None, True, [])
-    storage_probe.remove(str(folder), "marker", found["made"])
+    storage_probe.remove(found)
     assert list(tmp_path.iterdir()) == []
 
 
