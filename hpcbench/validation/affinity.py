@@ -1,10 +1,13 @@
-"""Cores: how many each rank has, whether ranks share them, and what a cgroup leaves of them."""
+"""Cores and GPUs: how many each rank has, whether ranks share them, whether they can be used."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcbench.validation.lines import Line, not_applicable, ok, spread, warn
+from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
+from hpcbench.backends.gpu_places import visible_gpus
+from hpcbench.units import rank_list
+from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
 from hpcbench.validation.rank_report import JobReport, RankReport, by_value
 from hpcbench.views.words import plural
 
@@ -78,3 +81,41 @@ def _quota(job: JobReport) -> Line:
 
 def _n_cores(count: int) -> str:
     return plural(count, "core")
+
+
+def device_lines(job: JobReport) -> Iterator[Line]:
+    """Yield which GPUs the ranks take, and whether torch has code for them."""
+    ranks = [report.rank_facts() for report in job.with_facts]
+    if not any(rank.facts["cuda"]["available"] for rank in ranks):
+        yield not_applicable("GPUs", "no rank sees one; cases run on the CPU")
+        return
+    places = [*zip(ranks, gpu_indices(ranks), strict=True)]
+    yield _mapped(places)
+    yield _code(places)
+
+
+def _mapped(places: Sequence[tuple[RankFacts, int | None]]) -> Line:
+    seen = {(rank.hostname, gpu) for rank, _ in places for gpu in visible_gpus(
+        rank.facts["cuda"]["uuids"], rank.facts["cuda"]["visible"])}
+    without = [rank.rank for rank, place in places if place is None]
+    if without:
+        return warn("GPUs", f"{len(seen)} seen by {len(places)} ranks; none is left for rank "
+                    f"{rank_list(without)}: cases on cuda are skipped",
+                    "start one rank a GPU, and give each node's ranks all of its GPUs or one each "
+                    "(srun --gpus-per-task=1)")
+    names = sorted({str(gpu["name"]) for rank, place in places if (gpu := own_gpu(rank, place))})
+    unused = len(seen) - len(places)
+    idle = f"; {unused} more are seen and not used" if unused else ""
+    if len(names) > 1:
+        return warn("GPUs", f"ranks have different ones: {', '.join(names)}{idle}",
+                    "ask the scheduler for one kind, or expect the slowest to decide")
+    return ok("GPUs", f"one of its own for each rank: {', '.join(names)}{idle}")
+
+
+def _code(places: Sequence[tuple[RankFacts, int | None]]) -> Line:
+    bad = {rank.rank: reason for rank, place in places
+           if place is not None and (reason := rank.facts["cuda"]["no_code"][place])}
+    if not bad:
+        return ok("GPU code", "this torch has code for the GPUs that are used")
+    reason, _, fix = next(iter(bad.values())).partition("; ")
+    return fail("GPU code", f"rank {rank_list(bad)}: {reason}", fix)

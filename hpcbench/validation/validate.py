@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import secrets
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +23,12 @@ from hpcbench.launch.ranks.agreement import AgreedError, on_root
 from hpcbench.launch.ranks.bounded_communicator import BoundedCommunicator
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, by_torchrun
-from hpcbench.launch.ranks.session import Topology, fix_of_lonely, open_communicator
+from hpcbench.launch.ranks.session import (
+    Topology,
+    fix_of_lonely,
+    open_communicator,
+    topology_among,
+)
 from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicator
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.masking import masked, print_traceback
@@ -29,15 +36,12 @@ from hpcbench.measure.environment import node_identity
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.validation import storage_probe
-from hpcbench.validation.affinity import affinity_lines
-from hpcbench.validation.devices import device_lines
+from hpcbench.validation.affinity import affinity_lines, device_lines
 from hpcbench.validation.gather import report_rank
-from hpcbench.validation.guard import guarded
 from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.limits import limit_lines
-from hpcbench.validation.lines import Line, State, fail
+from hpcbench.validation.lines import Line, State, fail, rendered, show
 from hpcbench.validation.network import network_lines
-from hpcbench.validation.printed import rendered, show
 from hpcbench.validation.rank_report import RANK_REPORT, JobReport
 from hpcbench.validation.software import software_lines
 from hpcbench.validation.storage import storage_lines
@@ -49,6 +53,9 @@ _ROUNDS = 6
 _MEETING_ROUNDS = 3
 """torch's import, the way to torchrun's store, and the wait for the ranks; the last two name what
 is wrong themselves."""
+_MARGIN_S = 1.0
+_SPEAKER = ("import select, sys\n"
+            "select.select([0], [], [], float(sys.argv[1]))[0] or print(sys.argv[2], flush=True)")
 _SUBJECTS = (software_lines, launching_lines, device_lines, affinity_lines, network_lines,
              clock_lines, storage_lines, limit_lines)
 
@@ -69,11 +76,11 @@ def validate_command(request: ValidationRequest) -> int:
     env = worker_environment(os.environ, (), {})
     torchrun = by_torchrun(os.environ)
     start_s = _MEETING_ROUNDS * request.timeout_s if torchrun else request.timeout_s
-    with guarded(start_s, _no_start(request, start_s, torchrun) if speaks else None, env):
+    with _guarded(start_s, _no_start(request, start_s, torchrun) if speaks else None, env):
         comm, library, start_error = _opened(request.timeout_s)
     bounded = BoundedCommunicator(comm, request.timeout_s)
     limit_s = 2 * _ROUNDS * request.timeout_s
-    with guarded(limit_s, _no_end(request, limit_s) if comm.rank == 0 else None, env):
+    with _guarded(limit_s, _no_end(request, limit_s) if comm.rank == 0 else None, env):
         try:
             code = _validate(bounded, library, start_error, request, speaks=speaks)
         except AgreedError as error:
@@ -83,6 +90,26 @@ def validate_command(request: ValidationRequest) -> int:
         except Exception as error:
             code = _alone(bounded, error)
     return code
+
+
+@contextlib.contextmanager
+def _guarded(limit_s: float, message: str | None, env: Mapping[str, str]) -> Iterator[None]:
+    """End this process with code 1 if the block takes longer than ``limit_s``; MPI_Init may hang.
+
+    mpi4py holds the interpreter's lock while it starts MPI, so neither a thread nor a signal
+    handler of ours would run. A child, whose variables are ``env``, prints ``message`` unless it is
+    None. Then faulthandler's thread, which needs no lock, ends this process.
+    """
+    with contextlib.ExitStack() as stack:
+        nowhere = stack.enter_context(Path(os.devnull).open("w"))
+        if message is not None:
+            speaker = stack.enter_context(subprocess.Popen(
+                [sys.executable, "-S", "-c", _SPEAKER, str(limit_s), message], env=dict(env),
+                stdin=subprocess.PIPE))
+            stack.callback(speaker.communicate)
+        faulthandler.dump_traceback_later(limit_s + _MARGIN_S, exit=True, file=nowhere)
+        stack.callback(faulthandler.cancel_dump_traceback_later)
+        yield
 
 
 def _alone(comm: Communicator, error: Exception) -> int:
@@ -184,13 +211,8 @@ def _find_ranks(
     """Return this rank's place among those that answer, their hosts, and who does not."""
     answers = comm.gather([node_identity(), socket.gethostname()])
     places, lost = comm.bcast([sorted(answers.items()), sorted(comm.lost)])
-    node = node_identity()
-    same = [rank for rank, (other, _) in places if other == node]
-    return Topology(
-        rank=comm.rank, world_size=comm.size, local_rank=same.index(comm.rank),
-        local_size=len(same), hostname=socket.gethostname(), node=node,
-        nodes=tuple(dict.fromkeys(other for _, (other, _) in places)), mpi=library,
-    ), {rank: host for rank, (_, host) in places}, lost
+    topology = topology_among(comm, {rank: node for rank, (node, _) in places}, library)
+    return topology, {rank: host for rank, (_, host) in places}, lost
 
 
 def _job_of(comm: BoundedCommunicator, request: ValidationRequest) -> tuple[Config, Plan | None]:

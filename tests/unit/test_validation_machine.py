@@ -18,9 +18,8 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.validation import storage_probe
 from hpcbench.validation.affinity import affinity_lines
 from hpcbench.validation.limits import limit_lines
-from hpcbench.validation.lines import Line, fail, ok, warn
+from hpcbench.validation.lines import Line, fail, ok, rendered, show, warn
 from hpcbench.validation.network import network_lines
-from hpcbench.validation.printed import rendered, show
 from hpcbench.validation.rank_report import JobReport, RankReport
 from hpcbench.validation.storage import storage_lines
 from hpcbench.validation.sweep import sweep_lines
