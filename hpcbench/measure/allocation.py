@@ -110,13 +110,10 @@ def _size(line: str | None) -> float | None:
 
 
 def _tightest(limits: list[float | None]) -> float | int | str | None:
-    known = [limit for limit in limits if limit is not None]
-    if not known:
-        return None
-    tightest = min(known)
+    tightest = min((limit for limit in limits if limit is not None), default=None)
     if tightest == float("inf"):
         return "unlimited"
-    return int(tightest) if tightest == int(tightest) else tightest
+    return int(tightest) if tightest is not None and tightest.is_integer() else tightest
 
 
 def soft_limit(number: int) -> int | str:

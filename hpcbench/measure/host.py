@@ -75,12 +75,14 @@ def cpu(files: KernelFiles, own: Sequence[int]) -> dict[str, Any]:
     base = "sys/devices/system/cpu"
     read = list(own)[:_READ_CPUS]
     info = _cpuinfo(files)
+    siblings = cpu_list(files.line(f"{base}/cpu{own[0]}/topology/thread_siblings_list")
+                        if own else None)
     return {
         "name": info.get("model name") or platform.machine(),
         "microcode": info.get("microcode"),
         "online": files.line(f"{base}/online"),
         "smt": files.line(f"{base}/smt/control"),
-        "threads_per_core": _threads_per_core(files, own),
+        "threads_per_core": len(siblings) or None,
         "frequency_driver": files.line(f"{base}/cpu{read[0]}/cpufreq/scaling_driver")
         if read else None,
         "governors": _distinct(files, read, "cpufreq/scaling_governor"),
@@ -180,13 +182,6 @@ def _command_line(files: KernelFiles) -> dict[str, str] | None:
     pairs = [word.partition("=") for word in text.split()] if text else []
     return {name: value for name, _, value in pairs
             if _KERNEL_FLAGS.fullmatch(name)} if text else None
-
-
-def _threads_per_core(files: KernelFiles, own: Sequence[int]) -> int | None:
-    if not own:
-        return None
-    topology = f"sys/devices/system/cpu/cpu{own[0]}/topology"
-    return len(cpu_list(files.line(f"{topology}/thread_siblings_list"))) or None
 
 
 def _distinct(files: KernelFiles, cpus: Sequence[int], name: str) -> list[str] | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import h5py
 
-from hpcbench.trace.files import open_regular, readable, whole_file, write_all
+from hpcbench.trace.files import open_regular, whole_file, write_all
 from hpcbench.trace.source import UnreadableTrace, check_version
 
 HEAD_BYTES = 512
@@ -72,7 +72,7 @@ def expected_content(path: Path) -> Iterator[None]:
 
 def verify(path: Path, file_format: str, known_version: int) -> None:
     """Read a whole sealed file and raise UnreadableTrace unless it is what was written."""
-    with open_regular(path) as descriptor, readable(path):
+    with open_regular(path) as descriptor:
         head = os.pread(descriptor, HEAD_BYTES, 0)
         missing_bytes = HEAD_BYTES - len(head)
         first_line = f"format {file_format}\n".encode()

@@ -20,7 +20,7 @@ from hpcbench.errors import FileError, TraceError
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.trace.files import open_regular, readable, sync_folder, write_all
+from hpcbench.trace.files import open_regular, sync_folder, write_all
 from hpcbench.trace.frames import Frame, Kind, frame_at, pack_frame, scan
 from hpcbench.trace.schema import SAMPLE_COLUMNS_1, Header, Record, no_samples
 from hpcbench.trace.source import (
@@ -124,13 +124,11 @@ class Journal:
 
 def is_being_written(path: Path) -> bool:
     """Return whether a living process has the journal open for writing, as far as locks show."""
-    try:
-        with open_regular(path) as descriptor:
+    with contextlib.suppress(UnreadableTrace), open_regular(path) as descriptor:
+        try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, UnreadableTrace):
-        return False
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
     return False
 
 
@@ -173,14 +171,16 @@ def read_journal(path: Path) -> JournalTrace:
     Damage never raises; it is listed. Raises UnreadableTrace if no header is left, or if a newer
     hpcbench wrote it.
     """
-    with open_regular(path) as descriptor, readable(path), os.fdopen(
-            descriptor, "rb", closefd=False) as file:
+    with open_regular(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
         items = list(scan(file.read()))
     frames = [item for item in items if isinstance(item, Frame)]
     headers = [frame for frame in frames if frame.kind == Kind.HEADER]
     if not headers:
         raise UnreadableTrace("HB103", f"{path}: not an hpcbench journal, or its header is lost")
-    header = header_from_json(_json(headers[0]), path)
+    meta: Any = {}
+    with contextlib.suppress(ValueError):
+        meta = headers[0].json()
+    header = header_from_json(meta, path)
     plans = [plan_from_text(frame.meta, path) for frame in frames if frame.kind == Kind.PLAN]
     found = [_understood(item) if isinstance(item, Frame) else item for item in items]
     return JournalTrace(
@@ -216,10 +216,3 @@ def _record(frame: Frame, empty: Empty | None) -> Record:
         frame.phase_names()  # raises where the rows are not what the meta text says
         return record_from_json(frame.json(), no_samples())
     return record_from_json(frame.json(), frame.samples(empty), frame.phases(empty))
-
-
-def _json(frame: Frame) -> Any:
-    try:
-        return frame.json()
-    except ValueError:
-        return {}

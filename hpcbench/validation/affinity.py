@@ -26,7 +26,7 @@ def _cores(ranks: Sequence[RankReport]) -> Line:
     counts = by_value(ranks, lambda report: report.of("process", "affinity_cpus"))
     if None in counts:
         return not_applicable("cores", "the system does not tell which cores a rank may use")
-    cores = spread({_n_cores(int(count)): owners for count, owners in counts.items()})
+    cores = spread({plural(int(count), "core"): owners for count, owners in counts.items()})
     if len(counts) > 1:
         return warn("cores", f"ranks may use different numbers: {cores}", _BIND)
     return ok("cores", f"{cores} for each rank" if len(ranks) > 1 else cores)
@@ -51,15 +51,15 @@ def _shared(ranks: Sequence[RankReport]) -> tuple[str, str] | None:
     union: frozenset[int] = frozenset().union(*sets)
     if sum(map(len, sets)) == len(union):
         return None
-    host = ranks[0].hostname
+    host, together = ranks[0].hostname, plural(len(union), "core")
     if len(union) < len(ranks):
-        return (f"{len(ranks)} ranks on {host} have {_n_cores(len(union))} together: they take "
-                "turns", "start no more ranks on a node than it has cores, or ask for more cores")
+        return (f"{len(ranks)} ranks on {host} have {together} together: they take turns",
+                "start no more ranks on a node than it has cores, or ask for more cores")
     if len(set(sets)) == 1:
         return (f"the {len(ranks)} ranks on {host} are not bound: they share the same "
-                f"{_n_cores(len(union))}, and the system may move them", _BIND)
-    count = sum(sum(core in cores for cores in sets) > 1 for core in union)
-    return f"bindings on {host} overlap: {_n_cores(count)} belong to several ranks", _BIND
+                f"{together}, and the system may move them", _BIND)
+    doubled = plural(sum(sum(core in cores for cores in sets) > 1 for core in union), "core")
+    return f"bindings on {host} overlap: {doubled} belong to several ranks", _BIND
 
 
 def _quota(job: JobReport) -> Line:
@@ -68,8 +68,8 @@ def _quota(job: JobReport) -> Line:
         union = {core for report in ranks for core in report.of("process", "affinity") or ()}
         quota = ranks[0].of("process", "cgroup", "cpus")
         if isinstance(quota, (int, float)) and quota < len(union):
-            tight.append(f"{quota:g} of the {_n_cores(len(union))} of its ranks on "
-                         f"{ranks[0].hostname}")
+            cores = plural(len(union), "core")
+            tight.append(f"{quota:g} of the {cores} of its ranks on {ranks[0].hostname}")
     if tight:
         return warn("CPU quota", f"a cgroup grants only {tight[0]}: ranks are paused for "
                     "milliseconds at a time", "raise the container's or job's CPU limit to the "
@@ -77,10 +77,6 @@ def _quota(job: JobReport) -> Line:
     if all(report.of("process", "cgroup", "cpus") is None for report in job.ranks):
         return not_applicable("CPU quota", "no cgroup tells one")
     return ok("CPU quota", "none that is below the cores of the ranks")
-
-
-def _n_cores(count: int) -> str:
-    return plural(count, "core")
 
 
 def device_lines(job: JobReport) -> Iterator[Line]:

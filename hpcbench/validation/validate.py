@@ -76,11 +76,16 @@ def validate_command(request: ValidationRequest) -> int:
     env = worker_environment(os.environ, (), {})
     torchrun = by_torchrun(os.environ)
     start_s = _MEETING_ROUNDS * request.timeout_s if torchrun else request.timeout_s
-    with _guarded(start_s, _no_start(request, start_s, torchrun) if speaks else None, env):
+    late = rendered([_no_start(start_s, torchrun)], as_json=request.as_json)
+    with _guarded(start_s, late if speaks else None, env):
         comm, library, start_error = _opened(request.timeout_s)
     bounded = BoundedCommunicator(comm, request.timeout_s)
     limit_s = 2 * _ROUNDS * request.timeout_s
-    with _guarded(limit_s, _no_end(request, limit_s) if comm.rank == 0 else None, env):
+    late = rendered([fail(
+        "ranks", f"the validation did not end within {limit_s:g} s",
+        "ranks answer, but not in time: look at the load and the network of the nodes",
+    )], as_json=request.as_json)
+    with _guarded(limit_s, late if comm.rank == 0 else None, env):
         try:
             code = _validate(bounded, library, start_error, request, speaks=speaks)
         except AgreedError as error:
@@ -134,23 +139,15 @@ def _opened(timeout_s: float) -> tuple[Communicator, str, str]:
         return SingleRankCommunicator(), "none", str(error)
 
 
-def _no_start(request: ValidationRequest, limit_s: float, torchrun: bool) -> str:
+def _no_start(limit_s: float, torchrun: bool) -> Line:
     late = f"did not start within {limit_s:g} s"
     if torchrun:
-        line = fail("ranks", f"torchrun's rank 0 {late}: torch is not imported, or its store does "
+        return fail("ranks", f"torchrun's rank 0 {late}: torch is not imported, or its store does "
                     "not answer", "does `python -c 'import torch'` end on that node, and is "
                     "MASTER_ADDR reached from it? --timeout S waits longer")
-    else:
-        line = fail("ranks", f"MPI {late}: some rank never came, or the nodes do not reach one "
-                    "another", "start `hostname` with the same command: does every node answer? Is "
-                    "the mpirun of this Python's environment? --timeout S waits longer")
-    return rendered([line], as_json=request.as_json)
-
-
-def _no_end(request: ValidationRequest, limit_s: float) -> str:
-    line = fail("ranks", f"the validation did not end within {limit_s:g} s",
-                "ranks answer, but not in time: look at the load and the network of the nodes")
-    return rendered([line], as_json=request.as_json)
+    return fail("ranks", f"MPI {late}: some rank never came, or the nodes do not reach one "
+                "another", "start `hostname` with the same command: does every node answer? Is "
+                "the mpirun of this Python's environment? --timeout S waits longer")
 
 
 def _validate(
