@@ -102,6 +102,7 @@ def memory(files: KernelFiles) -> dict[str, Any]:
     """
     info = files.fields("proc/meminfo")
     total = _kib(info.get("MemTotal"))
+    huge_pages = info.get("HugePages_Total", "")
     step = 8 if total and total > 16 * _GIB else 1
     nodes = [name for name in files.names("sys/devices/system/node")
              if re.fullmatch(r"node\d+", name)]
@@ -110,7 +111,7 @@ def memory(files: KernelFiles) -> dict[str, Any]:
         "installed_gib": -(-total // (step * _GIB)) * step if total else None,
         "available_bytes": _kib(info.get("MemAvailable")),
         "swap_bytes": _kib(info.get("SwapTotal")),
-        "huge_pages": _whole(info.get("HugePages_Total")),
+        "huge_pages": int(huge_pages) if huge_pages.isdecimal() else None,
         "huge_page_bytes": _kib(info.get("Hugepagesize")),
         "numa_nodes": {name.removeprefix("node"): _numa_node(files, name) for name in nodes},
     }
@@ -235,10 +236,6 @@ def _pressure(files: KernelFiles, name: str) -> float | None:
 def _kib(text: str | None) -> int | None:
     match = re.fullmatch(r"(\d+)( kB)?", text or "")
     return int(match[1]) * 1024 if match else None
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None
 
 
 def _interface(files: KernelFiles, name: str) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """How quiet the core is that a rank runs on: how much of its time others take, and in which pieces.
 
-Two measures, each a loop on the rank's own thread with Python's garbage collector off:
 `look_for_detours` reads the clock without pause and notes the gaps ("selfish detour": Beckman,
 Iskra, Yoshii, Coghlan, Nataraj, "Benchmarking the effects of operating system interference on
-extreme-scale parallel machines", Cluster Computing 11, 2008); `repeat_fixed_work` times equal
+extreme-scale parallel machines", Cluster Computing 11, 2008). `repeat_fixed_work` times equal
 pieces of work ("fixed work quantum": Sottile and Minnich, CLUSTER 2004). All ranks of a node run
 them at the same time, as they run the sweep; else ranks that share a core would not show it.
 """

@@ -147,7 +147,7 @@ class SyncRecord:
     """What one synchronisation left on one rank; its JSON is the journal's note ``clock``.
 
     Attributes:
-        identity: this rank's `measure.clock_identity`.
+        identity: this rank's `measure.environment.clock_identity`.
         n_clocks: different clocks among the ranks that took part; no check was needed with one.
         model, check: of the lowest rank with this identity; rank 0's clock has no check.
         local_ns, realtime_ns: CLOCK_MONOTONIC and CLOCK_REALTIME at the same moment.

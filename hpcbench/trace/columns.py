@@ -41,7 +41,6 @@ class GrowingColumn:
     """
 
     def __init__(self, file: h5py.File, name: str, unit: str = "", *, chunk_rows: int) -> None:
-        """Create the empty dataset ``name``."""
         self._dataset = _new_column(
             file, name, unit, shape=(0,), dtype="<i8", chunks=(chunk_rows,))
         self._chunk_rows = chunk_rows
@@ -95,20 +94,16 @@ def text_column(texts: Iterable[str]) -> npt.NDArray[np.bytes_]:
     return np.array(encoded, dtype=f"S{max(width, 1)}")
 
 
-def _refuse_hollow(name: str, dataset: h5py.h5d.DatasetID) -> None:
-    """Raise ValueError if a dataset says that it holds more than its bytes in the file can.
+def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
+    """Return a whole column. Raises KeyError if it is not there.
 
-    deflate packs 1032 bytes into one at most (zlib.net, "Zlib Technical Details").
+    Raises ValueError if it says that it holds more than its bytes in the file can: deflate packs
+    1032 bytes into one at most (zlib.net, "Zlib Technical Details").
     """
+    dataset = h5py.h5d.open(file.id, name.encode())
     claimed = math.prod(dataset.shape) * dataset.dtype.itemsize
     if claimed > _DEFLATE_AT_MOST * dataset.get_storage_size() + _SMALL_BYTES:
         raise ValueError(f"{name} is said to hold {claimed} bytes, which are not there")
-
-
-def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
-    """Return a whole column. Raises KeyError if it is not there."""
-    dataset = h5py.h5d.open(file.id, name.encode())
-    _refuse_hollow(name, dataset)
     values = np.empty(dataset.shape, dtype=dataset.dtype)
     dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
     return values

@@ -41,10 +41,7 @@ HEAD_BYTES = _HEAD.size + _CRC.size
 
 
 class Kind(IntEnum):
-    """What a frame holds. RECORD_1 is a record of schema version 1, whose rows are shorter.
-
-    PHASED is a record with phases.
-    """
+    """What a frame holds: RECORD_1 a record of version 1, with shorter rows; PHASED has phases."""
 
     HEADER = 1
     PLAN = 2

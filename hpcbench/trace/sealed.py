@@ -3,11 +3,9 @@
 Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   attributes    format, schema_version, run_id, plan_hash, rank, world_size, local_rank, hostname,
                 node, pid, recovered: whether the rank never came to its end, or a part was lost
-  /header       JSON: all of the header, with versions and environment
-  /environment  JSON: the environment alone, for people with h5dump
+  /header, /environment  JSON: all of the header; its environment alone, for people with h5dump
   /plan         JSON: the plan (rank 0 only)
-  /notes        JSON lines: kind, data
-  /damage       JSON lines: what of the journal could not be read
+  /notes, /damage        JSON lines: kind and data; what of the journal could not be read
   /cases        one row per record; detail: one JSON line per record (reason, detail, and phases:
                 the names of its phases, if it has any)
   /samples      one row per sample, in the order of /cases

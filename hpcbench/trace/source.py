@@ -42,7 +42,6 @@ class UnreadableTrace(TraceError):
     """A file that is no usable trace; ``code`` is the check that says so (docs/checks.md)."""
 
     def __init__(self, code: str, message: str) -> None:
-        """Keep the stable ``code`` beside the message."""
         super().__init__(message)
         self.code = code
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
+import shutil
 from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
@@ -86,11 +88,9 @@ def _clock(comm: BoundedCommunicator) -> tuple[Mapping[str, Any] | None, str]:
 
 
 def _shm_bytes() -> int | None:
-    try:
-        room = os.statvfs("/dev/shm")
-    except OSError:
-        return None
-    return room.f_bavail * room.f_frsize
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage("/dev/shm").free
+    return None
 
 
 def _core_files() -> int | str:
