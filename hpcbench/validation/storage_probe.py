@@ -17,8 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from hpcbench.errors import FileError
 from hpcbench.launch.folders.rank_folders import leave, sees, separate_folder
 from hpcbench.launch.folders.run_folder import RunFolder
@@ -143,13 +141,17 @@ def _missing(folder: Path) -> list[str]:
 
 
 def _kind(place: Path) -> str | None:
-    """Return the type of the file system whose mount point is the longest part of the path."""
-    path = place.resolve()
+    """Return the type of the file system whose mount point is the longest part of the path.
+
+    Format: proc(5), /proc/pid/mountinfo; the fields behind ``-`` begin with the type.
+    """
+    path, kinds = place.resolve(), {}
     with suppress(OSError):
-        mounts = sorted(psutil.disk_partitions(all=True), key=lambda one: len(one.mountpoint))
-        around = [one.fstype for one in mounts if path.is_relative_to(one.mountpoint)]
-        return around[-1] if around else None
-    return None
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            mount, _, behind = line.partition(" - ")
+            kinds[mount.split()[4].encode().decode("unicode_escape")] = behind.split()[0]
+    around = [point for point in kinds if path.is_relative_to(point)]
+    return kinds[max(around, key=len)] if around else None
 
 
 if __name__ == "__main__":
