@@ -45,11 +45,10 @@ from hpcbench.launch.workers.messages import (
     StoreRequest,
 )
 from hpcbench.masking import print_traceback
-from hpcbench.measure.control import Control
 from hpcbench.measure.faults import after_call, before_call, strays
 from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
+from hpcbench.measure.start import AgreedStart, Control, Start, after_barrier, first_slack_ns
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
 from hpcbench.operations.operation import AnyOperation, Draggable, Telling, Wrong
 from hpcbench.operations.place import Place

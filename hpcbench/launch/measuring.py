@@ -17,7 +17,7 @@ from hpcbench.launch.supervisor import supervise
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.measure.noise import measure_noise
 from hpcbench.trace.journal import Journal, journal_path
-from hpcbench.trace.noise import NOISE_NOTE
+from hpcbench.trace.schema import NOISE_NOTE
 from hpcbench.trace.source import APART_NOTE, END_NOTE, RESUMED_NOTE, STOPPED_NOTE
 
 

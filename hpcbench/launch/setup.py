@@ -18,8 +18,7 @@ from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.launch.workers.worker_group import Rendezvous
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.measure.allocation import cgroup
-from hpcbench.measure.environment import machine
-from hpcbench.measure.hardware import described_hardware
+from hpcbench.measure.environment import described_hardware, machine
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import SINGLE_CALLS
 from hpcbench.measure.progress import SharedProgress

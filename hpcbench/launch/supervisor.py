@@ -183,8 +183,9 @@ class _GenerationRunner:
         job, members = self._job, self._members
         began_ns, began = time.perf_counter_ns(), time.monotonic()
         if job.comm.rank == 0:
-            job.journal.mark(BEGIN_NOTE, RunKey(
-                case.case_id, self._run.turn.launch, self._run.turn.pass_index)._asdict())
+            job.journal.note(BEGIN_NOTE, RunKey(
+                case.case_id, self._run.turn.launch, self._run.turn.pass_index)._asdict(),
+                durable=False)
         faults = tuple(fault for fault in job.attempt.config.fault
                        if fault.rank == members.rank and _matches(fault.case, case))
         outcome = self._agreed_outcome(self._request(

@@ -44,7 +44,7 @@ def process(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
         "transparent_hugepages": {"0": False, "1": True}.get(status.get("THP_enabled", "")),
         "scheduling": _SCHEDULING.get(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK),
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
-        "limits": {name: _limit(number) for name, number in _LIMITS.items()},
+        "limits": {name: soft_limit(number) for name, number in _LIMITS.items()},
         "cgroup": cgroup(files),
         "allocator": {name: value for name, value in sorted(environ.items())
                       if _ALLOCATOR_VARIABLES.fullmatch(name)},
@@ -69,34 +69,23 @@ def cgroup(files: KernelFiles) -> dict[str, Any]:
     """
     lines = [line.split(":", 2) for line in (files.text("proc/self/cgroup") or "").splitlines()]
     paths = {name: line[2] for line in lines if len(line) == 3 for name in line[1].split(",")}
-    cpus = [_quota_v2(files.line(f"{folder}/cpu.max")) for folder in _v2_folders(paths)]
-    cpus += [_quota_v1(files, folder) for folder in _v1_folders(paths, "cpu")]
-    sizes = [_size(files.line(f"{folder}/memory.max")) for folder in _v2_folders(paths)]
+    v2 = [*_folders(paths, "", "", "/unified")]
+    cpus = [_quota_v2(files.line(f"{folder}/cpu.max")) for folder in v2]
+    cpus += [_quota_v1(files, folder) for folder in _folders(paths, "cpu", "/cpu", "/cpu,cpuacct")]
+    sizes = [_size(files.line(f"{folder}/memory.max")) for folder in v2]
     sizes += [_size(files.line(f"{folder}/memory.limit_in_bytes"))
-              for folder in _v1_folders(paths, "memory")]
+              for folder in _folders(paths, "memory", "/memory")]
     version = 1 if "memory" in paths or "cpu" in paths else 2 if "" in paths else None
     return {"version": version, "cpus": _tightest(cpus), "memory_bytes": _tightest(sizes)}
 
 
-def _v2_folders(paths: Mapping[str, str]) -> Iterator[str]:
-    if "" in paths:
-        for base in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
-            yield from _upwards(base, paths[""])
-
-
-def _v1_folders(paths: Mapping[str, str], controller: str) -> Iterator[str]:
+def _folders(paths: Mapping[str, str], controller: str, *mounts: str) -> Iterator[str]:
+    """Yield the folders of a group and of all its parents; in a container only some exist."""
     if controller in paths:
-        for base in (f"sys/fs/cgroup/{controller}", f"sys/fs/cgroup/{controller},{controller}acct"):
-            yield from _upwards(base, paths[controller])
-
-
-def _upwards(base: str, path: str) -> Iterator[str]:
-    """Yield the folder of a group and of all its parents; in a container only some exist."""
-    group = PurePosixPath(base + "/" + path.strip("/"))
-    while group != PurePosixPath(base):
-        yield str(group)
-        group = group.parent
-    yield base
+        for mount in mounts:
+            base = PurePosixPath(f"sys/fs/cgroup{mount}")
+            group = base / paths[controller].strip("/")
+            yield from map(str, (group, *group.parents[:len(group.parts) - len(base.parts)]))
 
 
 def _quota_v2(line: str | None) -> float | None:
@@ -121,16 +110,14 @@ def _size(line: str | None) -> float | None:
 
 
 def _tightest(limits: list[float | None]) -> float | int | str | None:
-    known = [limit for limit in limits if limit is not None]
-    if not known:
-        return None
-    tightest = min(known)
+    tightest = min((limit for limit in limits if limit is not None), default=None)
     if tightest == float("inf"):
         return "unlimited"
-    return int(tightest) if tightest == int(tightest) else tightest
+    return int(tightest) if tightest is not None and tightest.is_integer() else tightest
 
 
-def _limit(number: int) -> int | str:
+def soft_limit(number: int) -> int | str:
+    """Return what `getrlimit` says of a resource, ``unlimited`` where there is no limit."""
     soft, _ = resource.getrlimit(number)
     return "unlimited" if soft == resource.RLIM_INFINITY else soft
 

@@ -119,7 +119,7 @@ def check_model(model: ClockModel, measured: OffsetInterval) -> tuple[ClockModel
     offset_ns = model.offset_at(measured.local_ns)
     error_ns = abs((measured.low_ns - offset_ns) + (measured.high_ns - offset_ns)) / 2
     check = ClockCheck(measured.local_ns, error_ns, (measured.high_ns - measured.low_ns) / 2)
-    if error_ns > check.bound_ns + model.bound_at(measured.local_ns):
+    if check.refutes(model):
         return model, check
     since_ns = abs(measured.local_ns - model.t_ref_ns)
     direct_ns = error_ns + check.bound_ns + model.slope_bound * since_ns

@@ -20,10 +20,9 @@ import psutil
 
 from hpcbench.masking import holds_secret, masked, masked_json
 from hpcbench.measure.allocation import process
-from hpcbench.measure.host import cpu, host, kernel, load, memory
+from hpcbench.measure.host import cpu, host, kernel, load, memory, network
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.libraries import loaded_libraries
-from hpcbench.measure.network import network
 
 _RECORDED = re.compile(
     r"(NCCL|RCCL|UCC|UCX|GLOO|TORCH|PYTORCH|OMP|GOMP|MKL|KMP|FI|HSA|OMPI_MCA|PRTE_MCA|PMIX_MCA"
@@ -58,9 +57,30 @@ def _allowed(environ: Mapping[str, str], allows: Callable[[str], bool]) -> dict[
 
 def node_identity() -> str:
     """Return what is the same for all ranks that share one machine's clock and memory."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id")
-    boot = boot_id.read_text().strip() if boot_id.exists() else ""
-    return f"{socket.gethostname()}/{boot}"
+    return f"{socket.gethostname()}/{_boot_id(Path('/proc'))}"
+
+
+def clock_identity(proc: Path = Path("/proc")) -> str:
+    """Return what is the same for processes whose CLOCK_MONOTONIC is the same physical clock.
+
+    Linux: the boot and the time namespace (a container may have its own), with its offset. A
+    namespace with the same offset counts as another clock, which costs ping-pongs, not accuracy.
+    Elsewhere: the host name.
+    """
+    boot, namespace = _boot_id(proc), proc / "self/ns/time"
+    if not boot:
+        return socket.gethostname()
+    if not namespace.exists():  # Linux before 5.6
+        return boot
+    status = namespace.stat()
+    offset = [line.split()[1:] for line in (proc / "self/timens_offsets").read_text().splitlines()
+              if line.startswith("monotonic")]
+    return f"{boot}/{status.st_dev}:{status.st_ino}/{':'.join(*offset)}"
+
+
+def _boot_id(proc: Path) -> str:
+    boot_id = proc / "sys/kernel/random/boot_id"
+    return boot_id.read_text().strip() if boot_id.exists() else ""
 
 
 def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any]:
@@ -116,3 +136,23 @@ def clock_resolution_ns(reads: int = 1000) -> int:
     stamps = [time.perf_counter_ns() for _ in range(reads)]
     steps = [b - a for a, b in zip(stamps, stamps[1:], strict=False) if b > a]
     return min(steps, default=0)
+
+
+def described_hardware(
+    configured: Mapping[str, Any], facts: Mapping[str, Any], total_memory_bytes: int,
+) -> dict[str, Any]:
+    """Return section ``hardware`` with device_type, num_devices and memory_per_device_gb filled in.
+
+    Nothing is guessed: peaks, interconnects and prices that nobody gave stay null. The number of
+    CPU devices of a node is 1: all its cores and its whole memory.
+    """
+    cuda = facts["cuda"]
+    detected: dict[str, Any] = {
+        "device_type": "cpu", "num_devices": 1, "memory_per_device_gb": total_memory_bytes / 1e9}
+    if cuda["available"]:
+        detected = {"device_type": "cuda", "num_devices": len(cuda["names"]),
+                    "memory_per_device_gb": min(cuda["memory_bytes"]) / 1e9}
+    if configured.get("device_type") not in (None, detected["device_type"]):
+        detected = {}  # what was detected is another device
+    return {name: detected.get(name) if value is None else value
+            for name, value in configured.items()}

@@ -8,13 +8,13 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from hpcbench.config.fault import Fault
 from hpcbench.errors import HpcbenchError
+from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import Stray
 
 _OOM_HEADROOM_BYTES = 64 * 2**20
@@ -31,17 +31,14 @@ def before_call(
 
     ``drag`` makes each sample of a training take so many seconds longer from then on.
     """
-    actions = {"kill": _kill, "segv": _segv, "stop": _stop, "abort": os.abort, "raise": _raise,
-               "oom": _run_out_of_memory, "exit": _exit, "teardown": _crash_when_leaving}
-    chosen: dict[int, Callable[[], None]] = {}
-    for fault in faults:
-        if fault.kind == "slow":
-            chosen[fault.iteration] = _slow(fault.seconds)
-        elif fault.kind == "slow_samples":
-            chosen[fault.iteration] = partial(drag, fault.seconds)
-        elif fault.kind in actions:
-            chosen[fault.iteration] = actions[fault.kind]
-    return chosen
+    at_once: dict[str, Callable[[], None]] = {
+        "kill": _signal(signal.SIGKILL), "segv": _signal(signal.SIGSEGV),
+        "stop": _signal(signal.SIGSTOP), "abort": os.abort, "raise": _raise,
+        "oom": _run_out_of_memory, "exit": partial(os._exit, 7), "teardown": _crash_when_leaving}
+    for_seconds = {"slow": time.sleep, "slow_samples": drag}
+    return {fault.iteration: at_once.get(fault.kind) or partial(
+                for_seconds[fault.kind], fault.seconds)
+            for fault in faults if fault.kind in (*at_once, *for_seconds)}
 
 
 def after_call(
@@ -62,20 +59,8 @@ def strays(
     return dict.fromkeys(when, other()) if when else {}
 
 
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _segv() -> None:
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def _stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def _exit() -> None:
-    os._exit(7)
+def _signal(number: signal.Signals) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
 
 
 def _crash_when_leaving() -> None:
@@ -87,20 +72,9 @@ def _raise() -> None:
     raise InjectedFault("injected exception")
 
 
-def _slow(seconds: float) -> Callable[[], None]:
-    return lambda: time.sleep(seconds)
-
-
 def _run_out_of_memory() -> None:
-    """Allocate more than RLIMIT_DATA leaves; torch's allocator then raises."""
-    used = _data_bytes()
+    """Allocate more than RLIMIT_DATA leaves of VmData, which it limits; torch then raises."""
+    used = int(KernelFiles().fields("proc/self/status")["VmData"].removesuffix("kB")) * 1024
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (used + _OOM_HEADROOM_BYTES, hard))
     torch.ones(8 * _OOM_HEADROOM_BYTES, dtype=torch.uint8)
-
-
-def _data_bytes() -> int:
-    """Return the process's private data in bytes, as RLIMIT_DATA counts it."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines()
-                if line.startswith("VmData:"))
-    return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""The machine that a rank runs on: identity, kernel, processors, memory; plain JSON values."""
+"""The machine that a rank runs on: identity, kernel, processors, memory, network; plain JSON."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ _KERNEL_FLAGS = re.compile(
     r"|systemd\.unified_cgroup_hierarchy|maxcpus|nr_cpus|mem|sched_\w+|psi)")
 """Flags of the kernel's command line that change timings; others may be anybody's business."""
 _CONTAINER_CGROUPS = ("docker", "kubepods", "libpod", "containerd", "lxc", "crio", "garden")
+_MOST_INTERFACES = 32
+"""So many interfaces are described; a node of a container cluster can have hundreds."""
+_LOOPBACK_TYPE = 772  # ARPHRD_LOOPBACK, include/uapi/linux/if_arp.h
 
 
 def host(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -48,6 +51,7 @@ def kernel(files: KernelFiles) -> dict[str, Any]:
     pages = "sys/kernel/mm/transparent_hugepage"
     clocks = "sys/devices/system/clocksource/clocksource0"
     available = files.line(f"{clocks}/available_clocksource")
+    nohz_full = files.line("sys/devices/system/cpu/nohz_full")
     return {
         "release": platform.release(),
         "build": platform.version(),
@@ -62,7 +66,7 @@ def kernel(files: KernelFiles) -> dict[str, Any]:
         "nmi_watchdog": files.number("proc/sys/kernel/nmi_watchdog"),
         "ptrace_scope": files.number("proc/sys/kernel/yama/ptrace_scope"),
         "isolated_cpus": files.line("sys/devices/system/cpu/isolated"),
-        "nohz_full_cpus": _list_or_none(files.line("sys/devices/system/cpu/nohz_full")),
+        "nohz_full_cpus": None if nohz_full == "(null)" else nohz_full,
     }
 
 
@@ -71,12 +75,14 @@ def cpu(files: KernelFiles, own: Sequence[int]) -> dict[str, Any]:
     base = "sys/devices/system/cpu"
     read = list(own)[:_READ_CPUS]
     info = _cpuinfo(files)
+    siblings = cpu_list(files.line(f"{base}/cpu{own[0]}/topology/thread_siblings_list")
+                        if own else None)
     return {
         "name": info.get("model name") or platform.machine(),
         "microcode": info.get("microcode"),
         "online": files.line(f"{base}/online"),
         "smt": files.line(f"{base}/smt/control"),
-        "threads_per_core": _threads_per_core(files, own),
+        "threads_per_core": len(siblings) or None,
         "frequency_driver": files.line(f"{base}/cpu{read[0]}/cpufreq/scaling_driver")
         if read else None,
         "governors": _distinct(files, read, "cpufreq/scaling_governor"),
@@ -96,6 +102,7 @@ def memory(files: KernelFiles) -> dict[str, Any]:
     """
     info = files.fields("proc/meminfo")
     total = _kib(info.get("MemTotal"))
+    huge_pages = info.get("HugePages_Total", "")
     step = 8 if total and total > 16 * _GIB else 1
     nodes = [name for name in files.names("sys/devices/system/node")
              if re.fullmatch(r"node\d+", name)]
@@ -104,7 +111,7 @@ def memory(files: KernelFiles) -> dict[str, Any]:
         "installed_gib": -(-total // (step * _GIB)) * step if total else None,
         "available_bytes": _kib(info.get("MemAvailable")),
         "swap_bytes": _kib(info.get("SwapTotal")),
-        "huge_pages": _whole(info.get("HugePages_Total")),
+        "huge_pages": int(huge_pages) if huge_pages.isdecimal() else None,
         "huge_page_bytes": _kib(info.get("Hugepagesize")),
         "numa_nodes": {name.removeprefix("node"): _numa_node(files, name) for name in nodes},
     }
@@ -119,6 +126,29 @@ def load(files: KernelFiles) -> dict[str, Any]:
         "average": [float(word) for word in averages.split()[:3]] if averages else None,
         "pressure": {name: _pressure(files, name) for name in ("cpu", "memory", "io")},
         "steal_share_since_boot": ticks[7] / total if len(ticks) == 8 and total else None,
+    }
+
+
+def network(files: KernelFiles) -> dict[str, Any]:
+    """Return interfaces that are up (or of unknown state), InfiniBand ports and socket limits.
+
+    Keys: ``interfaces`` {name: {speed_mbit, mtu, driver, state, loopback}}, ``not_described`` (how
+    many more there are), ``infiniband`` {device/port: {state, rate, link_layer, firmware}}.
+    """
+    names = [name for name in files.names("sys/class/net")
+             if files.exists(f"sys/class/net/{name}/mtu")]
+    used = [name for name in names
+            if files.line(f"sys/class/net/{name}/operstate") not in ("down", "lowerlayerdown")]
+    hardware_first = sorted(used, key=lambda name: not files.exists(f"sys/class/net/{name}/device"))
+    described = hardware_first[:_MOST_INTERFACES]
+    core, ipv4 = "proc/sys/net/core", "proc/sys/net/ipv4"
+    return {
+        "interfaces": {name: _interface(files, name) for name in sorted(described)},
+        "not_described": len(names) - len(described),
+        "infiniband": _infiniband(files),
+        "congestion_control": files.line(f"{ipv4}/tcp_congestion_control"),
+        "rmem_max_bytes": files.number(f"{core}/rmem_max"),
+        "wmem_max_bytes": files.number(f"{core}/wmem_max"),
     }
 
 
@@ -153,17 +183,6 @@ def _command_line(files: KernelFiles) -> dict[str, str] | None:
     pairs = [word.partition("=") for word in text.split()] if text else []
     return {name: value for name, _, value in pairs
             if _KERNEL_FLAGS.fullmatch(name)} if text else None
-
-
-def _list_or_none(text: str | None) -> str | None:
-    return None if text in ("(null)", None) else text
-
-
-def _threads_per_core(files: KernelFiles, own: Sequence[int]) -> int | None:
-    if not own:
-        return None
-    topology = f"sys/devices/system/cpu/cpu{own[0]}/topology"
-    return len(cpu_list(files.line(f"{topology}/thread_siblings_list"))) or None
 
 
 def _distinct(files: KernelFiles, cpus: Sequence[int], name: str) -> list[str] | None:
@@ -219,5 +238,28 @@ def _kib(text: str | None) -> int | None:
     return int(match[1]) * 1024 if match else None
 
 
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None
+def _interface(files: KernelFiles, name: str) -> dict[str, Any]:
+    """Return one interface; the kernel shows -1 or nothing where there is no speed."""
+    folder = f"sys/class/net/{name}"
+    speed = files.number(f"{folder}/speed")
+    return {
+        "speed_mbit": speed if speed and speed > 0 else None,
+        "mtu": files.number(f"{folder}/mtu"),
+        "driver": files.target(f"{folder}/device/driver"),
+        "state": files.line(f"{folder}/operstate"),
+        "loopback": files.number(f"{folder}/type") == _LOOPBACK_TYPE,
+    }
+
+
+def _infiniband(files: KernelFiles) -> dict[str, Any]:
+    """Return the ports of RDMA devices, RoCE ones included, by ``device/port``."""
+    base = "sys/class/infiniband"
+    return {
+        f"{device}/{port}": {
+            "state": files.line(f"{base}/{device}/ports/{port}/state"),
+            "rate": files.line(f"{base}/{device}/ports/{port}/rate"),
+            "link_layer": files.line(f"{base}/{device}/ports/{port}/link_layer"),
+            "firmware": files.line(f"{base}/{device}/fw_ver"),
+        }
+        for device in files.names(base)[:_MOST_INTERFACES]
+        for port in files.names(f"{base}/{device}/ports")}

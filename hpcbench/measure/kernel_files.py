@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +18,9 @@ class KernelFiles:
 
     def text(self, path: str, limit_bytes: int = _LIMIT_BYTES) -> str | None:
         """Return a file's beginning. The kernel makes up long files as they are read."""
-        try:
-            with (self.root / path).open("rb") as stream:
-                return stream.read(limit_bytes).decode(errors="replace")
-        except (OSError, ValueError):
-            return None
+        with suppress(OSError, ValueError), (self.root / path).open("rb") as stream:
+            return stream.read(limit_bytes).decode(errors="replace")
+        return None
 
     def line(self, path: str) -> str | None:
         """Return the first line without surrounding space, None if it is empty."""
@@ -47,24 +46,21 @@ class KernelFiles:
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names in a folder; empty if there is none."""
-        try:
+        with suppress(OSError, ValueError):
             return sorted(path.name for path in (self.root / folder).iterdir())
-        except (OSError, ValueError):
-            return []
+        return []
 
     def exists(self, path: str) -> bool:
         """Return whether there is such a file, as far as can be read."""
-        try:
+        with suppress(OSError, ValueError):
             return (self.root / path).exists()
-        except (OSError, ValueError):
-            return False
+        return False
 
     def target(self, path: str) -> str | None:
         """Return the last part of where a symbolic link points."""
-        try:
+        with suppress(OSError, ValueError):
             return (self.root / path).readlink().name or None
-        except (OSError, ValueError):
-            return None
+        return None
 
 
 def cpu_list(text: str | None) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hpcbench.measure.garbage import no_garbage_collection
+from hpcbench.measure.noise import no_garbage_collection
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import Start
 from hpcbench.measure.stop import Stopping
@@ -20,21 +20,6 @@ SINGLE_CALLS = 2
 """Rows that checking takes at most beside warm-ups and timed samples."""
 
 
-class Workload(Protocol):
-    """What the loop needs of a workload; only ``run`` is timed."""
-
-    name: str
-
-    def prepare(self) -> None:
-        """Restore inputs and wipe outputs."""
-
-    def run(self) -> None:
-        """Do the work once."""
-
-    def check(self) -> object | None:
-        """Return what is wrong with the output that was just timed, or None."""
-
-
 class Stray(Protocol):
     """Another operation than the one that is planned."""
 
@@ -42,6 +27,16 @@ class Stray(Protocol):
 
     def run(self) -> None:
         """Do it once."""
+
+
+class Workload(Stray, Protocol):
+    """What the loop needs of a workload; only ``run`` is timed."""
+
+    def prepare(self) -> None:
+        """Restore inputs and wipe outputs."""
+
+    def check(self) -> object | None:
+        """Return what is wrong with the output that was just timed, or None."""
 
 
 class Device(Protocol):
@@ -122,34 +117,32 @@ def measure(
     return Measured(loop.wrong, reason)
 
 
+@dataclass(slots=True)
 class _Loop:
     """The rows taken so far."""
 
-    def __init__(
-        self, workload: Workload, device: Device, progress: SharedProgress, around: Surroundings,
-    ) -> None:
-        self.row = 0
-        self.wrong: list[object] = []
-        self._workload = workload
-        self._device = device
-        self._progress = progress
-        self._around = around
+    workload: Workload
+    device: Device
+    progress: SharedProgress
+    around: Surroundings
+    row: int = 0
+    wrong: list[object] = field(default_factory=list)
 
     def sample(self, batch: int, flags: Flag, *, check: bool) -> None:
         """Take one sample of ``batch`` calls."""
-        row, progress, around = self.row, self._progress, self._around
+        row, progress, around = self.row, self.progress, self.around
         progress.mark(Phase.PREPARE, row)
-        called: Stray = around.strays.get(row, self._workload)
+        called: Stray = around.strays.get(row, self.workload)
         run = called.run if batch == 1 else _repeated(called.run, batch)
-        timed, now_ns = self._device.timed, around.now_ns
-        self._workload.prepare()
-        self._device.synchronize()
+        timed, now_ns = self.device.timed, around.now_ns
+        self.workload.prepare()
+        self.device.synchronize()
         progress.mark(Phase.BARRIER, row)
         flags |= around.start()
         progress.mark(Phase.RUN, row)
         if row in around.faults:
             around.faults[row]()
-        if called is not self._workload:
+        if called is not self.workload:
             progress.stray(called.name, row)
         start_ns = now_ns()
         enqueue_ns, device_ns = timed(run, now_ns)
@@ -163,9 +156,9 @@ class _Loop:
 
     def check_last(self) -> None:
         """Check the output of the last call."""
-        self._progress.mark(Phase.CHECK, self.row - 1)
-        self._progress.flag(self.row - 1, Flag.CHECKED)
-        if (mismatch := self._workload.check()) is not None:
+        self.progress.mark(Phase.CHECK, self.row - 1)
+        self.progress.flag(self.row - 1, Flag.CHECKED)
+        if (mismatch := self.workload.check()) is not None:
             self.wrong.append(mismatch)
 
 

@@ -1,24 +1,24 @@
 """How quiet the core is that a rank runs on: how much of its time others take, and in which pieces.
 
-Two measures, each a loop on the rank's own thread with Python's garbage collector off:
 `look_for_detours` reads the clock without pause and notes the gaps ("selfish detour": Beckman,
 Iskra, Yoshii, Coghlan, Nataraj, "Benchmarking the effects of operating system interference on
-extreme-scale parallel machines", Cluster Computing 11, 2008); `repeat_fixed_work` times equal
+extreme-scale parallel machines", Cluster Computing 11, 2008). `repeat_fixed_work` times equal
 pieces of work ("fixed work quantum": Sottile and Minnich, CLUSTER 2004). All ranks of a node run
 them at the same time, as they run the sweep; else ranks that share a core would not show it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from hpcbench.measure.garbage import no_garbage_collection
-from hpcbench.trace.noise import FixedWork, Noise
+from hpcbench.trace.schema import FixedWork, Noise
 
 Clock = Callable[[], int]
 
@@ -36,6 +36,19 @@ _WORK_SIZES = (1000, 500_000)
 _MIN_LOOPS = 20
 
 
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Collect garbage now, and not again before the block ends; then as before."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def measure_noise(seconds: float = 0.5) -> dict[str, Any]:
     """Return {"detours": `Noise`, "fixed_work": `FixedWork`} as plain JSON values.
 
@@ -51,7 +64,8 @@ def look_for_detours(seconds: float = 0.5, now_ns: Clock = time.perf_counter_ns)
     The threshold is 10 median steps of a short run before, at least 2 us.
     """
     with no_garbage_collection():
-        median_ns = _median_step_ns(now_ns)
+        stamps = [now_ns() for _ in range(_CALIBRATION_STEPS)]
+        median_ns = float(np.median(np.diff(np.array(stamps, dtype=np.int64))))
         threshold_ns = max(float(MIN_DETOUR_NS), _DETOUR_STEPS * median_ns)
         gaps: list[int] = []
         begin = previous = now_ns()
@@ -92,11 +106,6 @@ def repeat_fixed_work(
         n_loops=len(times), median_ns=median, cv=float(times.std() / max(times.mean(), 1.0)),
         p99_over_median=float(np.percentile(times, 99)) / median,
         max_over_median=float(times.max()) / median)
-
-
-def _median_step_ns(now_ns: Clock) -> float:
-    stamps = [now_ns() for _ in range(_CALIBRATION_STEPS)]
-    return float(np.median(np.diff(np.array(stamps, dtype=np.int64))))
 
 
 def _work_size(now_ns: Clock, work: Callable[[int], object]) -> int:

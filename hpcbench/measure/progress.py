@@ -41,8 +41,7 @@ class SharedProgress:
     """int64 words in a memfd: case number, iteration, phase, row count, then the rows.
 
     The header also names the first operation that the worker called in place of the planned one.
-
-    The file is sparse: only rows that are written take memory.
+    Only rows that are written take memory.
     """
 
     def __init__(self, fd: int, capacity: int) -> None:

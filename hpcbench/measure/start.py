@@ -13,9 +13,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from hpcbench.measure.control import Control, Integers
+from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import Flag
+
+Integers = npt.NDArray[np.int64]
 
 LATE_NS = 10_000
 """A start so much behind the agreed time is flagged: nothing shorter can be distinguished from
@@ -30,17 +33,14 @@ _PROBES = 10
 _PR_SET_TIMERSLACK = 29
 
 
-class Clock(Protocol):
-    """This rank's clock, and the one that all ranks share."""
+class Control(Protocol):
+    """How the ranks of a case agree, never by the group under test; all call in the same order."""
 
-    def to_global(self, local_ns: int) -> int:
-        """Return the global time of a stamp of this rank's clock."""
+    def barrier(self) -> None:
+        """Return when every rank has called."""
 
-    def to_local(self, global_ns: int) -> int:
-        """Return what this rank's clock shows at a global time."""
-
-    def all_to_global(self, local_ns: Integers) -> Integers:
-        """Return the global times of many stamps."""
+    def maximum(self, values: Integers) -> Integers:
+        """Return the element-wise maximum over ranks of ``values``, of one length everywhere."""
 
 
 Start = Callable[[], Flag]
@@ -65,7 +65,7 @@ class AgreedStart:
     """
 
     def __init__(
-        self, control: Control, clock: Clock, now_ns: Callable[[], int], slack_ns: int,
+        self, control: Control, clock: ClockModel, now_ns: Callable[[], int], slack_ns: int,
     ) -> None:
         self.slack_ns = slack_ns
         self._least_ns = slack_ns

@@ -6,15 +6,13 @@ A rank that decided alone would leave the others in a collective.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from hpcbench.measure.control import Control, Integers
 from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.measure.start import Clock
+from hpcbench.measure.start import Control, Integers
 from hpcbench.statistics.stopping import StopRule, decide, next_checkpoint
+from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, STOP_REASONS, Samples
 
 _START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
@@ -23,15 +21,8 @@ _LOOK_EVERY = 64
 """Samples after which the time is looked at between two checkpoints, which can be thousands apart:
 ranks that spin on cores they share become a hundred times slower from one moment to the next."""
 
-Fold = Callable[[Samples, Control], npt.NDArray[np.int64]]
+Fold = Callable[[Samples, Control], Integers]
 """Turns this rank's rows (row, column) into the times over all ranks, in ns; collective."""
-
-
-class Stopping(Protocol):
-    """Asked after every timed sample."""
-
-    def after(self, count: int, rows: int) -> str:
-        """Return why the case ends after ``count`` timed samples of ``rows`` in all, or ""."""
 
 
 class FixedCount:
@@ -41,7 +32,7 @@ class FixedCount:
         self._count = count
 
     def after(self, count: int, rows: int) -> str:
-        """Return ``fixed`` at the end."""
+        """Return why the case ends after ``count`` timed samples of ``rows`` in all, or ""."""
         return "fixed" if count >= self._count else ""
 
 
@@ -60,7 +51,7 @@ class EnoughSamples:
         self._now_ns = now_ns
         self._decides = decides
         self._began_ns = now_ns()
-        self._times: list[npt.NDArray[np.int64]] = []
+        self._times: list[Integers] = []
         self._seen = 0
         self._next = rule.min_n
 
@@ -93,14 +84,18 @@ class EnoughSamples:
         return [STOP_REASONS.index(reason) + 1 if reason else 0, following]
 
 
-def slowest_rank(rows: Samples, control: Control) -> npt.NDArray[np.int64]:
+Stopping = FixedCount | EnoughSamples
+"""Asked after every timed sample."""
+
+
+def slowest_rank(rows: Samples, control: Control) -> Integers:
     """Return the maximum over ranks of end - start."""
     return control.maximum(rows[:, _END] - rows[:, _START])
 
 
-def first_to_last(clock: Clock) -> Fold:
+def first_to_last(clock: ClockModel) -> Fold:
     """Return the fold of mode ``isolated``: last end - first start on the global clock."""
-    def fold(rows: Samples, control: Control) -> npt.NDArray[np.int64]:
+    def fold(rows: Samples, control: Control) -> Integers:
         ends, starts = clock.all_to_global(rows[:, _END]), -clock.all_to_global(rows[:, _START])
         agreed: Integers = control.maximum(np.concatenate([ends, starts]))
         return agreed[:len(rows)] + agreed[len(rows):]

@@ -146,8 +146,7 @@ def _history(by_rank: Mapping[int, Sequence[SyncRecord]]) -> ClockHistory:
     every = [record for records in by_rank.values() for record in records]
     by_time = {record.model.t_ref_ns: record.model for record in every}
     checks = {(record.model, record.check) for record in every if record.check}
-    refuting = [check.error_ns for model, check in checks
-                if check.error_ns > check.bound_ns + model.bound_at(check.local_ns)]
+    refuting = [check.error_ns for model, check in checks if check.refutes(model)]
     return ClockHistory(tuple(by_rank), tuple(by_time[t_ref_ns] for t_ref_ns in sorted(by_time)),
                         tuple(sorted(check.error_ns for _, check in checks)),
                         tuple(sorted(refuting)))

@@ -14,10 +14,10 @@ from typing import TypeVar
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.attempts import attempt_folder, attempt_of, is_later_attempt
-from hpcbench.trace.case_table import Known
 from hpcbench.trace.journal import journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import APART_NOTE, TraceSource, UnreadableTrace, never_ended
+from hpcbench.trace.tables import Known
 from hpcbench.units import rank_list
 
 Value = TypeVar("Value")

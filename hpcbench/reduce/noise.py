@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from hpcbench.reduce.results import Finding
-from hpcbench.trace.noise import NOISE_NOTE, Noise
-from hpcbench.trace.schema import Header
+from hpcbench.trace.schema import NOISE_NOTE, Header, Noise
 from hpcbench.trace.source import TraceSource
 from hpcbench.trace.typed import from_values
 

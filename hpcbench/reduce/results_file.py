@@ -58,7 +58,6 @@ from hpcbench.reduce.results import (
     Timing,
 )
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.trace.clock_table import write_clocks
 from hpcbench.trace.columns import (
     GrowingColumn,
     read_column,
@@ -77,6 +76,7 @@ from hpcbench.trace.schema import (
     SAMPLE_UNITS,
 )
 from hpcbench.trace.source import plan_from_text, plan_to_text
+from hpcbench.trace.tables import write_clocks
 from hpcbench.trace.typed import Read, from_text
 
 FORMAT = "hpcbench-results"

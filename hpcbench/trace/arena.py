@@ -21,7 +21,6 @@ class Arena:
     """A piece of memory that arrays are cut from; pages that were never used take none."""
 
     def __init__(self, size_bytes: int) -> None:
-        """Reserve address space for ``size_bytes``."""
         self._memory = new_array((size_bytes // 8,))
         self._used = 0
 

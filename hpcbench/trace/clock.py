@@ -127,8 +127,6 @@ def _references(models: Sequence[ClockModel]) -> tuple[Nanoseconds, Nanoseconds]
 class ClockCheck:
     """A fresh comparison with rank 0's clock, right after a synchronisation.
 
-    The model is wrong if ``error_ns`` is above ``bound_ns`` plus the model's bound at that time.
-
     Attributes:
         local_ns: when, on the local clock.
         error_ns: distance of the model from the middle of what was measured.
@@ -139,13 +137,17 @@ class ClockCheck:
     error_ns: float
     bound_ns: float
 
+    def refutes(self, model: ClockModel) -> bool:
+        """Return whether the model is wrong: further off than both bounds allow."""
+        return self.error_ns > self.bound_ns + model.bound_at(self.local_ns)
+
 
 @dataclass(frozen=True, slots=True)
 class SyncRecord:
     """What one synchronisation left on one rank; its JSON is the journal's note ``clock``.
 
     Attributes:
-        identity: this rank's `measure.clock_identity`.
+        identity: this rank's `measure.environment.clock_identity`.
         n_clocks: different clocks among the ranks that took part; no check was needed with one.
         model, check: of the lowest rank with this identity; rank 0's clock has no check.
         local_ns, realtime_ns: CLOCK_MONOTONIC and CLOCK_REALTIME at the same moment.

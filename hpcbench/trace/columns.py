@@ -23,9 +23,12 @@ def write_column(
     file: h5py.File, name: str, values: npt.NDArray[Any], unit: str = ""
 ) -> h5py.Dataset:
     """Store a column that can grow, packed without loss; ``unit`` becomes an attribute."""
-    dataset = file.create_dataset(
-        name, data=values, maxshape=(None,), chunks=(CHUNK_ROWS,), shuffle=True,
-        compression="gzip", compression_opts=LEVEL)
+    return _new_column(file, name, unit, data=values, chunks=(CHUNK_ROWS,))
+
+
+def _new_column(file: h5py.File, name: str, unit: str, **what: Any) -> h5py.Dataset:
+    dataset = file.create_dataset(name, maxshape=(None,), shuffle=True, compression="gzip",
+                                  compression_opts=LEVEL, **what)
     if unit:
         dataset.attrs["unit"] = unit
     return dataset
@@ -38,12 +41,8 @@ class GrowingColumn:
     """
 
     def __init__(self, file: h5py.File, name: str, unit: str = "", *, chunk_rows: int) -> None:
-        """Create the empty dataset ``name``."""
-        self._dataset = file.create_dataset(
-            name, shape=(0,), dtype="<i8", maxshape=(None,), chunks=(chunk_rows,), shuffle=True,
-            compression="gzip", compression_opts=LEVEL)
-        if unit:
-            self._dataset.attrs["unit"] = unit
+        self._dataset = _new_column(
+            file, name, unit, shape=(0,), dtype="<i8", chunks=(chunk_rows,))
         self._chunk_rows = chunk_rows
         self._rest = np.empty(0, dtype=np.int64)
         self._taken = 0
@@ -95,20 +94,16 @@ def text_column(texts: Iterable[str]) -> npt.NDArray[np.bytes_]:
     return np.array(encoded, dtype=f"S{max(width, 1)}")
 
 
-def _refuse_hollow(name: str, dataset: h5py.h5d.DatasetID) -> None:
-    """Raise ValueError if a dataset says that it holds more than its bytes in the file can.
+def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
+    """Return a whole column. Raises KeyError if it is not there.
 
-    deflate packs 1032 bytes into one at most (zlib.net, "Zlib Technical Details").
+    Raises ValueError if it says that it holds more than its bytes in the file can: deflate packs
+    1032 bytes into one at most (zlib.net, "Zlib Technical Details").
     """
+    dataset = h5py.h5d.open(file.id, name.encode())
     claimed = math.prod(dataset.shape) * dataset.dtype.itemsize
     if claimed > _DEFLATE_AT_MOST * dataset.get_storage_size() + _SMALL_BYTES:
         raise ValueError(f"{name} is said to hold {claimed} bytes, which are not there")
-
-
-def read_column(file: h5py.File, name: str) -> npt.NDArray[Any]:
-    """Return a whole column. Raises KeyError if it is not there."""
-    dataset = h5py.h5d.open(file.id, name.encode())
-    _refuse_hollow(name, dataset)
     values = np.empty(dataset.shape, dtype=dataset.dtype)
     dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
     return values

@@ -19,7 +19,7 @@ from typing import Any
 
 import h5py
 
-from hpcbench.trace.files import open_regular, readable, whole_file, write_all
+from hpcbench.trace.files import open_regular, whole_file, write_all
 from hpcbench.trace.source import UnreadableTrace, check_version
 
 HEAD_BYTES = 512
@@ -38,8 +38,13 @@ def new_container(path: Path, file_format: str, schema_version: int) -> Iterator
     with whole_file(path) as beside, beside.open("w+b", buffering=0) as raw:
         write_all(raw.fileno(), b"\n" * HEAD_BYTES)
         image = _Image(raw.fileno())
-        with _hdf5_errors_of(image), h5py.File(image, "w", libver=("v110", "v110")) as file:
-            yield file
+        try:
+            with h5py.File(image, "w", libver=("v110", "v110")) as file:
+                yield file
+        except (OSError, RuntimeError, ValueError) as error:
+            raise image.error or error from None  # the disk's error explains whatever HDF5 made
+        if image.error is not None:
+            raise image.error
         raw.seek(0)
         write_all(raw.fileno(), _head(raw.fileno(), file_format, schema_version))
 
@@ -67,7 +72,7 @@ def expected_content(path: Path) -> Iterator[None]:
 
 def verify(path: Path, file_format: str, known_version: int) -> None:
     """Read a whole sealed file and raise UnreadableTrace unless it is what was written."""
-    with open_regular(path) as descriptor, readable(path):
+    with open_regular(path) as descriptor:
         head = os.pread(descriptor, HEAD_BYTES, 0)
         missing_bytes = HEAD_BYTES - len(head)
         first_line = f"format {file_format}\n".encode()
@@ -133,14 +138,3 @@ class _Image(io.RawIOBase):
         except OSError as error:
             self.error = self.error or error
         return length
-
-
-@contextlib.contextmanager
-def _hdf5_errors_of(image: _Image) -> Iterator[None]:
-    """Raise the disk's error, which explains whatever HDF5 made of it."""
-    try:
-        yield
-    except (OSError, RuntimeError, ValueError) as error:
-        raise image.error or error from None
-    if image.error is not None:
-        raise image.error

@@ -14,9 +14,10 @@ from hpcbench.trace.source import UnreadableTrace
 
 @contextlib.contextmanager
 def open_regular(path: Path) -> Iterator[int]:
-    """Yield a descriptor for reading. Raises UnreadableTrace for anything but a regular file.
+    """Yield a descriptor for reading. Raises UnreadableTrace where that is no regular file.
 
-    O_NONBLOCK because opening a named pipe would otherwise block for ever.
+    O_NONBLOCK because opening a named pipe would otherwise block for ever. An OSError of the block
+    becomes UnreadableTrace, too.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -26,17 +27,10 @@ def open_regular(path: Path) -> Iterator[int]:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UnreadableTrace("HB103", f"{path}: not a regular file")
         yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Turn an error of the disk while a file is read into UnreadableTrace."""
-    try:
-        yield
     except OSError as error:
         raise UnreadableTrace("HB103", f"{path}: cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

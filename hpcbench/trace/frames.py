@@ -41,10 +41,7 @@ HEAD_BYTES = _HEAD.size + _CRC.size
 
 
 class Kind(IntEnum):
-    """What a frame holds. RECORD_1 is a record of schema version 1, whose rows are shorter.
-
-    PHASED is a record with phases.
-    """
+    """What a frame holds: RECORD_1 a record of version 1, with shorter rows; PHASED has phases."""
 
     HEADER = 1
     PLAN = 2
@@ -77,10 +74,9 @@ class Frame:
 
     def samples(self, empty: Empty) -> Samples:
         """Return the rows as int64 (sample, SAMPLE_COLUMNS), in what ``empty`` makes."""
-        names, values = _columns(self.kind), np.frombuffer(self.rows, dtype="<i8")
-        if self.kind == Kind.PHASED:
-            values = values[:self._n_phased() * len(names)]
-        rows = values.reshape(-1, len(names))
+        names = _columns(self.kind)
+        values = np.frombuffer(self.rows, dtype="<i8")
+        rows = values[:self._n_samples() * len(names)].reshape(-1, len(names))
         samples = empty((len(rows), len(SAMPLE_COLUMNS)))
         if names == SAMPLE_COLUMNS:
             samples[:] = rows
@@ -104,14 +100,14 @@ class Frame:
         names = self.phase_names()
         if not names:
             return {}
-        block = empty((len(names), self._n_phased()))
-        values = np.frombuffer(self.rows, dtype="<i8")
-        block[:] = values[-block.size:].reshape(block.shape) if block.size else 0
+        n_samples = self._n_samples()
+        block = empty((len(names), n_samples))
+        behind = n_samples * len(SAMPLE_COLUMNS)
+        block[:] = np.frombuffer(self.rows, dtype="<i8")[behind:].reshape(block.shape)
         return dict(zip(names, block, strict=True))
 
-    def _n_phased(self) -> int:
-        """Return the samples of a record with phases."""
-        return len(self.rows) // (8 * (len(SAMPLE_COLUMNS) + len(self.phase_names())))
+    def _n_samples(self) -> int:
+        return len(self.rows) // (8 * (len(_columns(self.kind)) + len(self.phase_names())))
 
 
 def _columns(kind: int) -> tuple[str, ...]:

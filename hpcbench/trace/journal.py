@@ -14,14 +14,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from hpcbench.errors import FileError, TraceError
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.trace.files import open_regular, readable, sync_folder, write_all
+from hpcbench.trace.files import open_regular, sync_folder, write_all
 from hpcbench.trace.frames import Frame, Kind, frame_at, pack_frame, scan
 from hpcbench.trace.schema import SAMPLE_COLUMNS_1, Header, Record, no_samples
 from hpcbench.trace.source import (
@@ -29,6 +28,7 @@ from hpcbench.trace.source import (
     CLOCK_NOTE,
     Damage,
     Note,
+    TraceSource,
     UnreadableTrace,
     checked_record,
     header_from_json,
@@ -46,10 +46,9 @@ def journal_path(traces: Path, rank: int) -> Path:
 
 
 class Journal:
-    """An open journal; a context manager. What `append` and `note` return from is on disk."""
+    """An open journal, made by `create`. What `append` and `note` return from is on disk."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        """Use `create` instead: it writes who the journal belongs to."""
         self.path = path
         self._descriptor = descriptor
         self._safe_bytes = 0
@@ -68,34 +67,29 @@ class Journal:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         journal = cls(path, descriptor)
         try:
-            journal._write_opening(header, plan)
+            # twice, because without the header all the rest would be nobody's
+            opening = [pack_frame(Kind.HEADER, header_to_json(header))] * 2
+            opening += [] if plan is None else [pack_frame(Kind.PLAN, plan_to_json(plan))]
+            journal._write(b"".join(opening))
+            sync_folder(path.parent)
         except BaseException:
             journal.close()
             raise
         return journal
-
-    def _write_opening(self, header: Header, plan: Plan | None) -> None:
-        """Write the header twice: without it, all the rest would be nobody's."""
-        frames = [pack_frame(Kind.HEADER, header_to_json(header))] * 2
-        frames += [] if plan is None else [pack_frame(Kind.PLAN, plan_to_json(plan))]
-        self._write(b"".join(frames))
-        sync_folder(self.path.parent)
 
     def append(self, *records: Record) -> None:
         """Put records on disk. Raises FileError, and leaves the earlier ones safe, if it cannot.
 
         Raises ValueError for a record that does not keep to the schema.
         """
-        self._write(b"".join(_packed(checked_record(record)) for record in records))
+        self._write(b"".join(pack_frame(
+            Kind.PHASED if record.phases else Kind.RECORD, record_to_json(checked_record(record)),
+            record.samples, record.phases.values()) for record in records))
         self._n_records += len(records)
 
-    def note(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Put a note on disk: ``end`` when all is done, ``stopped``, an event."""
-        self._write(_note_frame(kind, data))
-
-    def mark(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Write a note without waiting for the disk: it outlives the process, not the machine."""
-        self._write(_note_frame(kind, data), durable=False)
+    def note(self, kind: str, data: Mapping[str, Any], *, durable: bool = True) -> None:
+        """Put a note on disk; one that is not ``durable`` outlives the process, not the machine."""
+        self._write(pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)}), durable=durable)
 
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
@@ -104,14 +98,9 @@ class Journal:
             self._descriptor = -1
 
     def __enter__(self) -> Journal:
-        """Return the journal itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the file."""
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _write(self, data: bytes, *, durable: bool = True) -> None:
@@ -121,7 +110,9 @@ class Journal:
                 os.fdatasync(self._descriptor)
             n_links = os.fstat(self._descriptor).st_nlink
         except OSError as error:
-            self._take_back()
+            with contextlib.suppress(OSError):  # if that fails too, readers step over half a frame
+                os.ftruncate(self._descriptor, self._safe_bytes)
+                os.lseek(self._descriptor, self._safe_bytes, os.SEEK_SET)
             raise FileError(
                 f"{self.path}: cannot be written: {error.strerror}; {self._n_records} records "
                 f"({self._safe_bytes} bytes) before it are safe") from error
@@ -130,40 +121,23 @@ class Journal:
                             "records are lost with it")
         self._safe_bytes += len(data)
 
-    def _take_back(self) -> None:
-        """Cut a half-written frame off; if that fails too, the reader steps over it."""
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._descriptor, self._safe_bytes)
-            os.lseek(self._descriptor, self._safe_bytes, os.SEEK_SET)
-
-
-def _note_frame(kind: str, data: Mapping[str, Any]) -> bytes:
-    return pack_frame(Kind.NOTE, {"kind": kind, "data": dict(data)})
-
 
 def is_being_written(path: Path) -> bool:
     """Return whether a living process has the journal open for writing, as far as locks show."""
-    try:
-        with open_regular(path) as descriptor:
+    with contextlib.suppress(UnreadableTrace), open_regular(path) as descriptor:
+        try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, UnreadableTrace):
-        return False
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
     return False
 
 
 @dataclass(frozen=True, slots=True)
-class JournalTrace:
-    """A journal as read back: an index of its whole frames; a `TraceSource`."""
+class JournalTrace(TraceSource):
+    """A journal as read back: ``index`` has (case id, offset, length) of each record."""
 
-    path: Path
-    header: Header
-    plan: Plan | None
-    notes: tuple[Note, ...]
-    damage: tuple[Damage, ...]
     index: tuple[tuple[str, int, int], ...]
-    sealed: bool = False
+    sealed: ClassVar[bool] = False
 
     @property
     def case_ids(self) -> frozenset[str]:
@@ -197,57 +171,43 @@ def read_journal(path: Path) -> JournalTrace:
     Damage never raises; it is listed. Raises UnreadableTrace if no header is left, or if a newer
     hpcbench wrote it.
     """
-    with open_regular(path) as descriptor, readable(path), os.fdopen(
-            descriptor, "rb", closefd=False) as file:
+    with open_regular(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
         items = list(scan(file.read()))
-    damage = [item for item in items if isinstance(item, Damage)]
     frames = [item for item in items if isinstance(item, Frame)]
     headers = [frame for frame in frames if frame.kind == Kind.HEADER]
     if not headers:
         raise UnreadableTrace("HB103", f"{path}: not an hpcbench journal, or its header is lost")
-    header = header_from_json(_json(headers[0]), path)
-    index, notes, unknown = _index(frames)
+    meta: Any = {}
+    with contextlib.suppress(ValueError):
+        meta = headers[0].json()
+    header = header_from_json(meta, path)
     plans = [plan_from_text(frame.meta, path) for frame in frames if frame.kind == Kind.PLAN]
-    damage = sorted(damage + unknown, key=lambda item: item.offset)
-    return JournalTrace(path, header, plans[0] if plans else None, tuple(notes), tuple(damage),
-                        tuple(index))
+    found = [_understood(item) if isinstance(item, Frame) else item for item in items]
+    return JournalTrace(
+        path, header, plans[0] if plans else None,
+        notes=tuple(item for item in found if isinstance(item, Note)),
+        damage=tuple(item for item in found if isinstance(item, Damage)),
+        index=tuple(item for item in found if isinstance(item, tuple)))
 
 
-def _index(
-    frames: list[Frame],
-) -> tuple[list[tuple[str, int, int]], list[Note], list[Damage]]:
-    """Return (case_id, offset, length) of each record, the notes, and what is neither."""
-    index: list[tuple[str, int, int]] = []
-    notes: list[Note] = []
-    unknown: list[Damage] = []
-    for frame in frames:
-        try:
-            if frame.kind in (Kind.RECORD, Kind.RECORD_1, Kind.PHASED):
-                record = _record(frame, None)
-                check_types(record, ARRAYS)
-                index.append((record.case_id, frame.offset, frame.end - frame.offset))
-            elif frame.kind == Kind.NOTE:
-                meta = frame.json()
-                notes.append(_note(meta["kind"], meta["data"]))
-            else:
-                Kind(frame.kind)
-        except (KeyError, TypeError, ValueError) as error:
-            unknown.append(Damage(frame.offset, f"cannot be understood: {error!r}", torn=False))
-    return index, notes, unknown
-
-
-def _note(kind: Any, data: Any) -> Note:
-    """Return a note. Raises KeyError, TypeError or ValueError if it is none."""
-    note = Note(kind, data)
-    check_types(note)
-    if kind == CLOCK_NOTE:
-        from_values(SyncRecord, data)
-    return note
-
-
-def _packed(record: Record) -> bytes:
-    kind = Kind.PHASED if record.phases else Kind.RECORD
-    return pack_frame(kind, record_to_json(record), record.samples, record.phases.values())
+def _understood(frame: Frame) -> tuple[str, int, int] | Note | Damage | None:
+    """Return (case id, offset, length) of a record, a note, None for others; Damage for unknown."""
+    try:
+        if frame.kind in (Kind.RECORD, Kind.RECORD_1, Kind.PHASED):
+            record = _record(frame, None)
+            check_types(record, ARRAYS)
+            return record.case_id, frame.offset, frame.end - frame.offset
+        if frame.kind == Kind.NOTE:
+            meta = frame.json()
+            note = Note(meta["kind"], meta["data"])
+            check_types(note)
+            if note.kind == CLOCK_NOTE:
+                from_values(SyncRecord, note.data)
+            return note
+        Kind(frame.kind)
+    except (KeyError, TypeError, ValueError) as error:
+        return Damage(frame.offset, f"cannot be understood: {error!r}", torn=False)
+    return None
 
 
 def _record(frame: Frame, empty: Empty | None) -> Record:
@@ -256,10 +216,3 @@ def _record(frame: Frame, empty: Empty | None) -> Record:
         frame.phase_names()  # raises where the rows are not what the meta text says
         return record_from_json(frame.json(), no_samples())
     return record_from_json(frame.json(), frame.samples(empty), frame.phases(empty))
-
-
-def _json(frame: Frame) -> Any:
-    try:
-        return frame.json()
-    except ValueError:
-        return {}

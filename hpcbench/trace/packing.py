@@ -30,7 +30,6 @@ class Packer:
     """Packs chunks of one column; several threads may use it at once."""
 
     def __init__(self) -> None:
-        """Start without any plane of equal bytes."""
         self._equal: dict[tuple[bytes, int], bytes] = {}
 
     def pack(self, chunk: npt.NDArray[np.int64]) -> bytes:

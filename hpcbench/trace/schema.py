@@ -30,6 +30,9 @@ SAMPLE_UNITS = {name: "ns" if name.endswith("_ns") else "" for name in SAMPLE_CO
 NO_DEVICE_TIME = -1
 NO_COMMUNICATOR = -1
 
+NOISE_NOTE = "noise"
+"""The note in which a rank records `measure.noise.measure_noise` before the sweep."""
+
 Samples = npt.NDArray[np.int64]
 Phases = Mapping[str, Samples]
 """Phase of a step -> (sample,) int64: how many ns each sample was in it.
@@ -121,6 +124,33 @@ class Record:
     def key(self) -> tuple[str, int, int, int]:
         """Return (case_id, pass, launch, attempt)."""
         return (self.case_id, self.pass_index, self.launch, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What a rank lost to others while it did nothing but read the clock.
+
+    ``stolen_share`` is the time inside detours (gaps longer than ``threshold_ns``) over all
+    ``seconds``; ``median_step_ns`` is what one turn of the loop takes undisturbed.
+    """
+
+    seconds: float
+    n_detours: int
+    stolen_share: float
+    longest_ns: int
+    median_step_ns: float
+    threshold_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWork:
+    """How unequal the times of equal pieces of work are: ratios to the median, and sd over mean."""
+
+    n_loops: int
+    median_ns: float
+    cv: float
+    p99_over_median: float
+    max_over_median: float
 
 
 def no_samples() -> Samples:

@@ -3,11 +3,9 @@
 Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   attributes    format, schema_version, run_id, plan_hash, rank, world_size, local_rank, hostname,
                 node, pid, recovered: whether the rank never came to its end, or a part was lost
-  /header       JSON: all of the header, with versions and environment
-  /environment  JSON: the environment alone, for people with h5dump
+  /header, /environment  JSON: all of the header; its environment alone, for people with h5dump
   /plan         JSON: the plan (rank 0 only)
-  /notes        JSON lines: kind, data
-  /damage       JSON lines: what of the journal could not be read
+  /notes, /damage        JSON lines: kind and data; what of the journal could not be read
   /cases        one row per record; detail: one JSON line per record (reason, detail, and phases:
                 the names of its phases, if it has any)
   /samples      one row per sample, in the order of /cases
@@ -24,21 +22,13 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import h5py
 import numpy as np
 
-from hpcbench.plan.case import Plan
 from hpcbench.trace.arena import Empty, new_array
-from hpcbench.trace.case_table import CaseTable, Known, read_cases, write_cases
-from hpcbench.trace.clock_table import write_clocks
-from hpcbench.trace.columns import (
-    read_lines,
-    read_rows,
-    read_text,
-    write_column,
-    write_text,
-)
+from hpcbench.trace.columns import read_lines, read_rows, read_text, write_column, write_text
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
 from hpcbench.trace.journal import read_journal
 from hpcbench.trace.schema import (
@@ -56,6 +46,7 @@ from hpcbench.trace.schema import (
 from hpcbench.trace.source import (
     Damage,
     Note,
+    TraceSource,
     header_from_json,
     header_to_json,
     plan_from_text,
@@ -64,6 +55,7 @@ from hpcbench.trace.source import (
     sync_records,
     was_cut_short,
 )
+from hpcbench.trace.tables import CaseTable, Known, read_cases, write_cases, write_clocks
 
 FORMAT = "hpcbench-trace"
 _IDENTITY = ("run_id", "plan_hash", "rank", "world_size", "local_rank", "hostname", "node", "pid",
@@ -90,7 +82,8 @@ def seal(journal_path: Path, trace_path: Path) -> None:
         write_text(file, "damage", [json.dumps(asdict(item)) for item in journal.damage])
         write_cases(file, records)
         _write_samples(file, records)
-        _write_phases(file, records)
+        if phases := [values for record in records for values in record.phases.values()]:
+            write_column(file, "phases/ns", np.concatenate(phases), "ns")
         write_clocks(file, [(journal.header.rank, record) for record in sync_records(journal)])
 
 
@@ -114,23 +107,12 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
         write_column(file, f"samples/{name}", values, SAMPLE_UNITS.get(name, ""))
 
 
-def _write_phases(file: h5py.File, records: Iterable[Record]) -> None:
-    phases = [values for record in records for values in record.phases.values()]
-    if phases:
-        write_column(file, "phases/ns", np.concatenate(phases), "ns")
-
-
 @dataclass(frozen=True, slots=True)
-class SealedTrace:
-    """A sealed trace after it was verified; a `TraceSource`."""
+class SealedTrace(TraceSource):
+    """A sealed trace after it was verified."""
 
-    path: Path
-    header: Header
-    plan: Plan | None
-    notes: tuple[Note, ...]
-    damage: tuple[Damage, ...]
     table: CaseTable
-    sealed: bool = True
+    sealed: ClassVar[bool] = True
 
     @property
     def case_ids(self) -> frozenset[str]:
@@ -206,15 +188,13 @@ def _read_phases(
         yield dict(zip(names, block, strict=True))
 
 
-def _runs(
-    wanted: Iterable[tuple[int, int]],
-) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+def _runs(wanted: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
     """Group (offset, count) pairs that follow one another into (first, last, pairs)."""
-    run: list[tuple[int, int]] = []
+    runs: list[list[tuple[int, int]]] = []
     for offset, count in wanted:
-        if run and offset != run[-1][0] + run[-1][1]:
-            yield run[0][0], run[-1][0] + run[-1][1], run
-            run = []
-        run.append((offset, count))
-    if run:
-        yield run[0][0], run[-1][0] + run[-1][1], run
+        if runs and offset == sum(runs[-1][-1]):
+            runs[-1].append((offset, count))
+        else:
+            runs.append([(offset, count)])
+    for run in runs:
+        yield run[0][0], sum(run[-1]), run

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import STATUSES, Plan, plan_from_json, plan_to_json
 from hpcbench.trace.arena import Empty, new_array
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.trace.schema import (
-    SAMPLE_COLUMNS,
-    SCHEMA_VERSION,
-    Header,
-    Phases,
-    Record,
-    Samples,
-)
+from hpcbench.trace.schema import SAMPLE_COLUMNS, SCHEMA_VERSION, Header, Phases, Record, Samples
 from hpcbench.trace.typed import check_types, from_values
 
 SINCE_2 = frozenset({"stop_reason", "position", "communicator_ns"})
@@ -48,7 +42,6 @@ class UnreadableTrace(TraceError):
     """A file that is no usable trace; ``code`` is the check that says so (docs/checks.md)."""
 
     def __init__(self, code: str, message: str) -> None:
-        """Keep the stable ``code`` beside the message."""
         super().__init__(message)
         self.code = code
 
@@ -70,40 +63,35 @@ class Damage:
     torn: bool
 
 
-class TraceSource(Protocol):
-    """One rank's trace. Holds no open file and no samples; each read opens the file anew."""
+@dataclass(frozen=True, slots=True)
+class TraceSource(ABC):
+    """One rank's trace. Holds no open file and no samples; each read opens the file anew.
+
+    Attributes:
+        path: the file this was read from.
+        plan: only rank 0 stores it.
+        notes: all of them, in the order in which they were written.
+        damage: what could not be read.
+        sealed: whether this is a sealed file, not a journal.
+    """
+
+    path: Path
+    header: Header
+    plan: Plan | None
+    notes: tuple[Note, ...]
+    damage: tuple[Damage, ...]
+    sealed: ClassVar[bool]
 
     @property
-    def path(self) -> Path:
-        """Return the file this was read from."""
-
-    @property
-    def header(self) -> Header:
-        """Return who wrote the trace."""
-
-    @property
-    def plan(self) -> Plan | None:
-        """Return the plan, which only rank 0 stores."""
-
-    @property
-    def notes(self) -> tuple[Note, ...]:
-        """Return all notes in the order in which they were written."""
-
-    @property
-    def damage(self) -> tuple[Damage, ...]:
-        """Return what could not be read."""
-
-    @property
-    def sealed(self) -> bool:
-        """Return whether this is a sealed file, not a journal."""
-
-    @property
+    @abstractmethod
     def case_ids(self) -> frozenset[str]:
         """Return the ids of all cases with a record."""
 
+    @abstractmethod
     def sample_counts(self) -> Mapping[str, int]:
         """Return how many samples each case has at most, over all its records."""
 
+    @abstractmethod
     def records(
         self, case_ids: Collection[str] | None = None, *, samples: bool = True,
         empty: Empty = new_array,
@@ -191,8 +179,7 @@ def record_from_json(
 
     Raises KeyError, TypeError or ValueError if it is none.
     """
-    known = {name: data[name] for name in _RECORD_FIELDS
-             if name in data or name not in SINCE_2}
+    known = {name: data[name] for name in _RECORD_FIELDS if name in data or name not in SINCE_2}
     return checked_record(Record(**known, samples=samples, phases=phases))
 
 

@@ -1,11 +1,14 @@
-"""Cores: how many each rank has, whether ranks share them, and what a cgroup leaves of them."""
+"""Cores and GPUs: how many each rank has, whether ranks share them, whether they can be used."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcbench.validation.lines import Line, by_value, not_applicable, ok, spread, warn
-from hpcbench.validation.rank_report import JobReport, RankReport
+from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
+from hpcbench.backends.gpu_places import visible_gpus
+from hpcbench.units import rank_list
+from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
+from hpcbench.validation.rank_report import JobReport, RankReport, by_value
 from hpcbench.views.words import plural
 
 _BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bind-to core "
@@ -23,7 +26,7 @@ def _cores(ranks: Sequence[RankReport]) -> Line:
     counts = by_value(ranks, lambda report: report.of("process", "affinity_cpus"))
     if None in counts:
         return not_applicable("cores", "the system does not tell which cores a rank may use")
-    cores = spread({_n_cores(int(count)): owners for count, owners in counts.items()})
+    cores = spread({plural(int(count), "core"): owners for count, owners in counts.items()})
     if len(counts) > 1:
         return warn("cores", f"ranks may use different numbers: {cores}", _BIND)
     return ok("cores", f"{cores} for each rank" if len(ranks) > 1 else cores)
@@ -48,15 +51,15 @@ def _shared(ranks: Sequence[RankReport]) -> tuple[str, str] | None:
     union: frozenset[int] = frozenset().union(*sets)
     if sum(map(len, sets)) == len(union):
         return None
-    host = ranks[0].hostname
+    host, together = ranks[0].hostname, plural(len(union), "core")
     if len(union) < len(ranks):
-        return (f"{len(ranks)} ranks on {host} have {_n_cores(len(union))} together: they take "
-                "turns", "start no more ranks on a node than it has cores, or ask for more cores")
+        return (f"{len(ranks)} ranks on {host} have {together} together: they take turns",
+                "start no more ranks on a node than it has cores, or ask for more cores")
     if len(set(sets)) == 1:
         return (f"the {len(ranks)} ranks on {host} are not bound: they share the same "
-                f"{_n_cores(len(union))}, and the system may move them", _BIND)
-    count = sum(sum(core in cores for cores in sets) > 1 for core in union)
-    return f"bindings on {host} overlap: {_n_cores(count)} belong to several ranks", _BIND
+                f"{together}, and the system may move them", _BIND)
+    doubled = plural(sum(sum(core in cores for cores in sets) > 1 for core in union), "core")
+    return f"bindings on {host} overlap: {doubled} belong to several ranks", _BIND
 
 
 def _quota(job: JobReport) -> Line:
@@ -65,8 +68,8 @@ def _quota(job: JobReport) -> Line:
         union = {core for report in ranks for core in report.of("process", "affinity") or ()}
         quota = ranks[0].of("process", "cgroup", "cpus")
         if isinstance(quota, (int, float)) and quota < len(union):
-            tight.append(f"{quota:g} of the {_n_cores(len(union))} of its ranks on "
-                         f"{ranks[0].hostname}")
+            cores = plural(len(union), "core")
+            tight.append(f"{quota:g} of the {cores} of its ranks on {ranks[0].hostname}")
     if tight:
         return warn("CPU quota", f"a cgroup grants only {tight[0]}: ranks are paused for "
                     "milliseconds at a time", "raise the container's or job's CPU limit to the "
@@ -76,5 +79,39 @@ def _quota(job: JobReport) -> Line:
     return ok("CPU quota", "none that is below the cores of the ranks")
 
 
-def _n_cores(count: int) -> str:
-    return plural(count, "core")
+def device_lines(job: JobReport) -> Iterator[Line]:
+    """Yield which GPUs the ranks take, and whether torch has code for them."""
+    ranks = [report.rank_facts() for report in job.with_facts]
+    if not any(rank.facts["cuda"]["available"] for rank in ranks):
+        yield not_applicable("GPUs", "no rank sees one; cases run on the CPU")
+        return
+    places = [*zip(ranks, gpu_indices(ranks), strict=True)]
+    yield _mapped(places)
+    yield _code(places)
+
+
+def _mapped(places: Sequence[tuple[RankFacts, int | None]]) -> Line:
+    seen = {(rank.hostname, gpu) for rank, _ in places for gpu in visible_gpus(
+        rank.facts["cuda"]["uuids"], rank.facts["cuda"]["visible"])}
+    without = [rank.rank for rank, place in places if place is None]
+    if without:
+        return warn("GPUs", f"{len(seen)} seen by {len(places)} ranks; none is left for rank "
+                    f"{rank_list(without)}: cases on cuda are skipped",
+                    "start one rank a GPU, and give each node's ranks all of its GPUs or one each "
+                    "(srun --gpus-per-task=1)")
+    names = sorted({str(gpu["name"]) for rank, place in places if (gpu := own_gpu(rank, place))})
+    unused = len(seen) - len(places)
+    idle = f"; {unused} more are seen and not used" if unused else ""
+    if len(names) > 1:
+        return warn("GPUs", f"ranks have different ones: {', '.join(names)}{idle}",
+                    "ask the scheduler for one kind, or expect the slowest to decide")
+    return ok("GPUs", f"one of its own for each rank: {', '.join(names)}{idle}")
+
+
+def _code(places: Sequence[tuple[RankFacts, int | None]]) -> Line:
+    bad = {rank.rank: reason for rank, place in places
+           if place is not None and (reason := rank.facts["cuda"]["no_code"][place])}
+    if not bad:
+        return ok("GPU code", "this torch has code for the GPUs that are used")
+    reason, _, fix = next(iter(bad.values())).partition("; ")
+    return fail("GPU code", f"rank {rank_list(bad)}: {reason}", fix)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 
 from hpcbench.units import rank_list, round_bytes
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
-from hpcbench.validation.rank_report import JobReport, RankReport
+from hpcbench.validation.rank_report import JobReport
 
 _FEW_FILES, _TOO_FEW_FILES = 1024, 128
 """gloo keeps a socket to each other rank, and opens one more for each while they connect."""
@@ -34,38 +34,34 @@ def limit_lines(job: JobReport) -> Iterator[Line]:
     yield _cgroup_memory(job)
 
 
-def _lowest(job: JobReport, read: Callable[[RankReport], object]) -> tuple[int | None, list[int]]:
-    """Return the lowest number that any rank tells, None if all are unlimited, and who has it."""
-    values = {one.rank: value for one in job.ranks if isinstance(value := read(one), int)}
-    low = min(values.values(), default=None)
-    return low, [rank for rank, value in values.items() if value == low]
-
-
-def _limit(name: str) -> Callable[[RankReport], object]:
-    return lambda report: report.of("process", "limits", name)
+def _lowest(job: JobReport, name: str) -> tuple[int | None, str]:
+    """Return the lowest limit of any rank, None if all are unlimited, and who has it."""
+    limits = {one.rank: limit for one in job.ranks
+              if isinstance(limit := one.of("process", "limits", name), int)}
+    low = min(limits.values(), default=None)
+    return low, f"on rank {rank_list(rank for rank, limit in limits.items() if limit == low)}"
 
 
 def _open_files(job: JobReport) -> Line:
-    low, ranks = _lowest(job, _limit("open_files"))
-    needed = max(_FEW_FILES, 4 * job.world_size + _FILES_BESIDE)
+    low, who = _lowest(job, "open_files")
     if low is None:
         return ok("open files", "unlimited")
-    lowest = f"{low} on rank {rank_list(ranks)}"
+    needed = max(_FEW_FILES, 4 * job.world_size + _FILES_BESIDE)
     fix = f"ulimit -n {needed} before the launcher starts, or LimitNOFILE= of its service"
     if low < _TOO_FEW_FILES + job.world_size:
-        return fail("open files", f"{lowest}: too few for {job.world_size} rank(s)", fix)
+        return fail("open files", f"{low} {who}: too few for {job.world_size} rank(s)", fix)
     if low < needed:
-        return warn("open files", f"{lowest}: gloo opens some for each other rank", fix)
+        return warn("open files", f"{low} {who}: gloo opens some for each other rank", fix)
     return ok("open files", str(low))
 
 
 def _locked_memory(job: JobReport) -> Line:
     if not any(report.of("network", "infiniband") for report in job.ranks):
         return not_applicable("locked memory", "only RDMA locks memory, and no port is seen")
-    low, ranks = _lowest(job, _limit("locked_memory_bytes"))
+    low, who = _lowest(job, "locked_memory_bytes")
     if low is None:
         return ok("locked memory", "unlimited")
-    lowest = f"{round_bytes(low)} on rank {rank_list(ranks)}"
+    lowest = f"{round_bytes(low)} {who}"
     if low < _SCARCE_LOCKED:
         return warn("locked memory", f"{lowest}: RDMA may fail or hang when it registers buffers",
                     "ulimit -l unlimited; with Slurm LimitMEMLOCK=infinity of slurmd, with Docker "
@@ -74,13 +70,11 @@ def _locked_memory(job: JobReport) -> Line:
 
 
 def _processes(job: JobReport) -> Line:
-    low, ranks = _lowest(job, _limit("processes"))
-    if low is None:
-        return ok("processes", "unlimited")
-    if low < _FEW_PROCESSES:
-        return warn("processes", f"{low} on rank {rank_list(ranks)}, threads and all other "
-                    "processes of the user included", "ulimit -u 4096 or more")
-    return ok("processes", str(low))
+    low, who = _lowest(job, "processes")
+    if low is not None and low < _FEW_PROCESSES:
+        return warn("processes", f"{low} {who}, threads and all other processes of the user "
+                    "included", "ulimit -u 4096 or more")
+    return ok("processes", "unlimited" if low is None else str(low))
 
 
 def _core_files(job: JobReport) -> Line:
@@ -94,15 +88,15 @@ def _core_files(job: JobReport) -> Line:
 
 
 def _shared_memory(job: JobReport) -> Line:
-    tight: list[tuple[int, int, str]] = []
-    for ranks in job.by_node.values():
-        free = min((rank.shm_bytes for rank in ranks if rank.shm_bytes is not None), default=None)
-        if free is None:
+    free_of = {}
+    for node, ranks in job.by_node.items():
+        free = [rank.shm_bytes for rank in ranks if rank.shm_bytes is not None]
+        if not free:
             return warn("shared memory", f"{ranks[0].hostname} has no /dev/shm",
                         "mount it: MPI and NCCL use it between ranks of a node")
-        tight.append((free // len(ranks), free, f"{ranks[0].hostname} for {len(ranks)} rank(s)"))
-    each, free, where = min(tight)
-    tightest = f"{round_bytes(free)} free in /dev/shm on {where}"
+        free_of[node] = min(free)
+    each, free_bytes, where = _least_share(job, free_of)
+    tightest = f"{round_bytes(free_bytes)} free in /dev/shm on {where}"
     fix = ("remove what crashed jobs left in /dev/shm, or enlarge it: docker --shm-size=1g, or in "
            "Kubernetes an emptyDir with medium: Memory")
     if each < _TOO_LITTLE_SHM:
@@ -113,18 +107,24 @@ def _shared_memory(job: JobReport) -> Line:
 
 
 def _cgroup_memory(job: JobReport) -> Line:
-    limits = {node: ranks[0].of("process", "cgroup", "memory_bytes")
-              for node, ranks in job.by_node.items()}
-    limited = [(int(limit) // len(job.by_node[node]), int(limit), node)
-            for node, limit in limits.items() if isinstance(limit, (int, float))]
-    if not limited:
+    limits = {node: int(limit) for node, ranks in job.by_node.items() if isinstance(
+        limit := ranks[0].of("process", "cgroup", "memory_bytes"), (int, float))}
+    if not limits:
         return ok("memory limit", "no cgroup sets one")
-    each, limit, node = min(limited)
-    ranks = job.by_node[node]
-    tightest = f"{round_bytes(limit)} of a cgroup on {ranks[0].hostname} for {len(ranks)} rank(s)"
+    each, limit, where = _least_share(job, limits)
+    tightest = f"{round_bytes(limit)} of a cgroup on {where}"
     fix = "ask for more memory (--mem, limits.memory), or start fewer ranks a node"
     if each < _TOO_LITTLE_MEMORY:
         return fail("memory limit", f"{tightest}: torch alone needs more", fix)
     if each < _MEMORY_OF_A_RANK:
         return warn("memory limit", tightest, fix)
     return ok("memory limit", tightest)
+
+
+def _least_share(job: JobReport, sizes: Mapping[str, int]) -> tuple[int, int, str]:
+    """Return the least that each rank of a node has, of how much, and which node that is."""
+    shares = []
+    for node, size in sizes.items():
+        ranks = job.by_node[node]
+        shares.append((size // len(ranks), size, f"{ranks[0].hostname} for {len(ranks)} rank(s)"))
+    return min(shares)

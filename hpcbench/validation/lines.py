@@ -1,16 +1,22 @@
-"""One line of the verdict, and texts that say which rank has what."""
+"""The lines of the verdict, and how they are printed: a table on a terminal, plain, or JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any
 
+from rich.table import Table
+from rich.text import Text
+
+from hpcbench import __version__
+from hpcbench.report.terminal import open_console
 from hpcbench.units import rank_list
-from hpcbench.validation.rank_report import RankReport
-
-Value = TypeVar("Value")
+from hpcbench.views.words import plural
 
 
 class State(str, Enum):
@@ -22,6 +28,10 @@ class State(str, Enum):
     NOT_APPLICABLE = "n/a"
 
 
+_STYLES: Mapping[State, str] = MappingProxyType({
+    State.OK: "green", State.WARN: "yellow", State.FAIL: "bold red", State.NOT_APPLICABLE: "dim"})
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """The state of one subject and how to fix it; ``fix`` is "" where nothing is to do."""
@@ -30,11 +40,6 @@ class Line:
     state: State
     found: str
     fix: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        """Return plain JSON values."""
-        return {"subject": self.subject, "state": self.state.value, "found": self.found,
-                "fix": self.fix}
 
 
 def ok(subject: str, found: str) -> Line:
@@ -57,18 +62,47 @@ def not_applicable(subject: str, why: str) -> Line:
     return Line(subject, State.NOT_APPLICABLE, why)
 
 
-def by_value(
-    ranks: Iterable[RankReport], value: Callable[[RankReport], Value],
-) -> dict[Value, list[int]]:
-    """Return which ranks have which value; the one that most have comes first."""
-    groups: dict[Value, list[int]] = {}
-    for report in ranks:
-        groups.setdefault(value(report), []).append(report.rank)
-    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
-
-
-def spread(groups: Mapping[Value, list[int]]) -> str:
+def spread(groups: Mapping[Any, list[int]]) -> str:
     """Return ``8 cores on rank 0-2, 1 core on rank 3``; the value alone if all ranks have it."""
     if len(groups) == 1:
         return str(next(iter(groups)))
     return ", ".join(f"{value} on rank {rank_list(ranks)}" for value, ranks in groups.items())
+
+
+def show(lines: Sequence[Line], ranks: int, nodes: int, *, as_json: bool) -> None:
+    """Print the verdict on standard output."""
+    console = open_console()
+    if as_json:
+        print(rendered(lines, as_json=True, ranks=ranks, nodes=nodes), flush=True)
+    elif console.is_terminal:
+        table = Table("", "subject", "found", "fix", title=f"hpcbench {__version__} validate")
+        for line in lines:
+            table.add_row(Text(line.state.value, style=_STYLES[line.state]), Text(line.subject),
+                          Text(line.found), Text(line.fix))
+        console.print(table)
+        console.print(_total(_counts(lines)))
+    else:
+        print(f"hpcbench {__version__} validate: {plural(ranks, 'rank')} on "
+              f"{plural(nodes, 'node')}")
+        print(rendered(lines, as_json=False), flush=True)
+
+
+def rendered(lines: Sequence[Line], *, as_json: bool, **job: int) -> str:
+    """Return the lines as plain text with their total, or as JSON with what ``job`` says."""
+    counts = _counts(lines)
+    if as_json:
+        return json.dumps({"hpcbench": __version__, **job, "counts": counts,
+                           "lines": [asdict(line) for line in lines]}, indent=1)
+    width = max((len(line.subject) for line in lines), default=0)
+    text = [f"{line.state.value:<4}  {line.subject:<{width}}  {line.found}"
+            + (f"\n{'':<{width + 8}}fix: {line.fix}" if line.fix else "") for line in lines]
+    return "\n".join([*text, _total(counts)])
+
+
+def _counts(lines: Sequence[Line]) -> dict[str, int]:
+    counts = Counter(line.state for line in lines)
+    return {state.value: counts[state] for state in State}
+
+
+def _total(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())

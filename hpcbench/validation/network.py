@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpcbench.units import rank_list
-from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
-from hpcbench.validation.rank_report import JobReport, RankReport
+from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
+from hpcbench.validation.rank_report import JobReport, RankReport, by_value, reasons
 
 
 def network_lines(job: JobReport) -> Iterator[Line]:
@@ -19,8 +19,7 @@ def network_lines(job: JobReport) -> Iterator[Line]:
 def _interface(job: JobReport) -> Line:
     if job.lost and any(report.network_error for report in job.ranks):
         return not_applicable("interface", "cannot be chosen before all ranks answer")
-    errors = by_value((report for report in job.ranks if report.network_error),
-                      lambda report: report.network_error)
+    errors = reasons(job.ranks, lambda report: report.network_error)
     if errors:
         reason, _, fix = next(iter(errors)).rpartition("; ")
         return fail("interface", " ".join((reason or fix).split()),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
 from hpcbench.backends.availability import RankFacts
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.typed import from_values
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +109,27 @@ class JobReport:
     def with_facts(self) -> list[RankReport]:
         """Return the ranks whose torch answered."""
         return [report for report in self.ranks if report.facts is not None]
+
+
+def by_value(
+    ranks: Iterable[RankReport], value: Callable[[RankReport], Value],
+) -> dict[Value, list[int]]:
+    """Return which ranks have which value; the one that most have comes first."""
+    groups: dict[Value, list[int]] = {}
+    for report in ranks:
+        groups.setdefault(value(report), []).append(report.rank)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
+
+
+def reasons(
+    ranks: Iterable[RankReport], reason: Callable[[RankReport], str | None],
+) -> dict[str, list[int]]:
+    """Return which ranks give which reason, without those that give none."""
+    return {why: owners for why, owners in by_value(ranks, reason).items() if why}
+
+
+def by_version(
+    ranks: Iterable[RankReport], name: str, missing: str = "none",
+) -> dict[str, list[int]]:
+    """Return which ranks have which version of a library."""
+    return by_value(ranks, lambda report: report.versions.get(name, missing))

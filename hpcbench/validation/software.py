@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpcbench.units import rank_list
-from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
-from hpcbench.validation.rank_report import JobReport, RankReport
+from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
+from hpcbench.validation.rank_report import JobReport, RankReport, by_value, by_version, reasons
 
 _NOT_ASKED = "no rank's torch could be asked"
 _INSTALL = "pip install 'hpcbench[run]' in the environment of every node"
@@ -30,25 +30,23 @@ def software_lines(job: JobReport) -> Iterator[Line]:
 
 
 def _python(job: JobReport) -> Line:
-    versions = by_value(job.ranks, lambda report: report.versions.get("python", "not told"))
+    versions = spread(by_version(job.ranks, "python", "not told"))
     slow = [report.rank for report in job.ranks
             if report.of("python", "traced") or report.of("python", "dev_mode")]
     if slow:
-        return warn("Python", f"{spread(versions)}; traced, profiled or in development mode on "
+        return warn("Python", f"{versions}; traced, profiled or in development mode on "
                     f"rank {rank_list(slow)}: the timed loop is slower",
                     "run without debugger, coverage, PYTHONDEVMODE and -X dev")
-    return ok("Python", spread(versions))
+    return ok("Python", versions)
 
 
 def _torch(job: JobReport) -> Line:
-    silent = by_value((report for report in job.ranks if report.facts is None),
-                      lambda report: report.facts_error)
-    if silent:
+    if silent := reasons(job.ranks, lambda report: report.facts_error):
         missing = any("No module named 'torch'" in reason for reason in silent)
-        reasons = "; ".join(f"rank {rank_list(ranks)}: {why}" for why, ranks in silent.items())
-        return fail("torch", reasons, _INSTALL if missing else
+        why = "; ".join(f"rank {rank_list(ranks)}: {reason}" for reason, ranks in silent.items())
+        return fail("torch", why, _INSTALL if missing else
                     "see on that node: python -m hpcbench list")
-    versions = spread(by_value(job.ranks, lambda report: report.versions.get("torch", "not told")))
+    versions = spread(by_version(job.ranks, "torch", "not told"))
     without = [report.rank for report in job.with_facts if not _facts(report)["built"]["gloo"]]
     if without:
         return warn("torch", f"{versions}, built without gloo on rank {rank_list(without)}",
@@ -63,20 +61,20 @@ def _cuda(with_facts: list[RankReport]) -> Line:
         "cuda", report.versions.get("hip", "none")))
     if not blind:
         return ok("CUDA", f"{spread(versions)}, GPUs are visible on all ranks")
-    reasons = spread(by_value(blind, lambda report: str(_facts(report)["cuda"]["reason"])))
+    why = spread(by_value(blind, lambda report: str(_facts(report)["cuda"]["reason"])))
     with_driver = [report.rank for report in blind if "nvidia_driver" in report.versions]
     if with_driver:
-        return warn("CUDA", f"there is a driver on rank {rank_list(with_driver)}, but: {reasons}",
+        return warn("CUDA", f"there is a driver on rank {rank_list(with_driver)}, but: {why}",
                     "install a CUDA build of torch, or let the job see its GPUs "
                     "(CUDA_VISIBLE_DEVICES, the scheduler's --gpus)")
     if len(blind) < len(with_facts):
-        return warn("CUDA", f"rank {rank_list(report.rank for report in blind)}: {reasons}; the "
+        return warn("CUDA", f"rank {rank_list(report.rank for report in blind)}: {why}; the "
                     "others have it", "ask the scheduler for GPUs on every node")
-    return not_applicable("CUDA", reasons)
+    return not_applicable("CUDA", why)
 
 
 def _driver(with_facts: list[RankReport]) -> Line:
-    versions = by_value(with_facts, lambda report: report.versions.get("nvidia_driver", "none"))
+    versions = by_version(with_facts, "nvidia_driver")
     if set(versions) == {"none"}:
         return not_applicable("driver", "no NVIDIA driver answers")
     if len(versions) > 1:
@@ -92,25 +90,20 @@ def _nccl(with_facts: list[RankReport]) -> Line:
     if without:
         return warn("NCCL", f"torch was built without it on rank {rank_list(without)}",
                     "install torch's CUDA wheels")
-    return ok("NCCL", spread(by_value(with_gpu, lambda report: report.versions.get("nccl", "?"))))
+    return ok("NCCL", spread(by_version(with_gpu, "nccl", "?")))
 
 
 def _ucc(with_facts: list[RankReport]) -> Line:
-    without = by_value((report for report in with_facts if _facts(report)["ucc"]["reason"]),
-                       lambda report: str(_facts(report)["ucc"]["reason"]))
+    without = reasons(with_facts, lambda report: _facts(report)["ucc"]["reason"])
     if not without:
         first = _facts(with_facts[0])["ucc"]
         layers = f", layers {', '.join(first['layers'])}" if first["layers"] else ""
-        versions = spread(by_value(with_facts, _ucc_version))
+        versions = spread(by_version(with_facts, "ucc", "of unknown version"))
         return ok("UCC", f"{versions} by {first['source']}{layers}")
     if sum(map(len, without.values())) == len(with_facts):
         return not_applicable("UCC", spread(without))
     return warn("UCC", f"missing on some ranks: {spread(without)}",
                 "use one environment on all nodes")
-
-
-def _ucc_version(report: RankReport) -> str:
-    return report.versions.get("ucc", "of unknown version")
 
 
 def _mpi(job: JobReport) -> Line:
@@ -130,8 +123,8 @@ def _mpi(job: JobReport) -> Line:
 def _versions(job: JobReport) -> Line:
     names = sorted({name for report in job.ranks for name in report.versions})
     # the line on torch names the ranks whose facts are missing
-    groups = {name: by_value((report for report in job.ranks if report.facts is not None
-                              or name in report.versions), _version(name)) for name in names}
+    groups = {name: by_version((report for report in job.ranks if report.facts is not None
+                                or name in report.versions), name) for name in names}
     mixed = [f"{name} {spread(owners)}" for name, owners in groups.items() if len(owners) > 1]
     if mixed:
         return fail("versions", f"differ between ranks: {'; '.join(mixed)}",
@@ -139,10 +132,6 @@ def _versions(job: JobReport) -> Line:
     if len(job.ranks) == 1:
         return not_applicable("versions", "one rank has nothing to differ from")
     return ok("versions", f"{', '.join(names)} are the same on all ranks")
-
-
-def _version(name: str) -> Any:
-    return lambda report: report.versions.get(name, "none")
 
 
 def _facts(report: RankReport) -> Mapping[str, Any]:

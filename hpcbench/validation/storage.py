@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpcbench.units import rank_list, round_bytes
-from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
-from hpcbench.validation.rank_report import JobReport, RankReport
+from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
+from hpcbench.validation.rank_report import JobReport, RankReport, by_value, reasons
 
 _ELSEWHERE = "choose another folder with -o DIR (output.folder)"
 _SCARCE_BYTES = 2**30
@@ -19,8 +19,7 @@ _LAYERED = ("overlay",)
 
 def storage_lines(job: JobReport) -> Iterator[Line]:
     """Yield whether the results folder is there for all ranks, its kind, and its free space."""
-    bad = by_value((report for report in job.ranks if report.storage.get("error")),
-                   lambda report: str(report.storage["error"]))
+    bad = reasons(job.ranks, lambda report: report.storage.get("error"))
     first = next((report for report in job.ranks if report.rank == 0), None)
     if bad or first is None:
         yield fail("results folder", spread(bad) or "rank 0 did not answer", _ELSEWHERE)

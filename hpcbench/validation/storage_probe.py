@@ -25,6 +25,7 @@ from hpcbench.trace.files import whole_file
 _NOTHING: Mapping[str, Any] = {
     "error": None, "seen": False, "kind": None, "free_bytes": None, "free_files": None,
     "sync_s": None, "own": None, "made": []}
+_TIMEOUT_S = 10.0
 _KILL_TIMEOUT_S = 1.0
 
 
@@ -32,24 +33,25 @@ def ask(
     folder: str, marker: str, rank: int, timeout_s: float, env: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return `probe` of a child process, or in ``error`` that it gave no answer in time."""
+    limit_s = min(_TIMEOUT_S, timeout_s)
     command = [sys.executable, "-m", "hpcbench.validation.storage_probe", folder, marker, str(rank)]
     child = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        printed, _ = child.communicate(timeout=timeout_s)
+        printed, _ = child.communicate(timeout=limit_s)
         answer: dict[str, Any] = json.loads(printed)
         return answer
     except subprocess.TimeoutExpired:
         child.kill()
         with suppress(subprocess.TimeoutExpired):  # in a hanging file system it cannot even die
             child.wait(_KILL_TIMEOUT_S)
-        why = f"does not answer within {timeout_s:g} s: the file system hangs"
+        why = f"does not answer within {limit_s:g} s: the file system hangs"
     except ValueError:
         why = f"could not be tried: the probe ended with {child.wait()}"
     finally:
         if child.stdout:
             child.stdout.close()
-    return {**_NOTHING, "folder": folder, "error": f"{folder}: {why}"}
+    return {**_NOTHING, "folder": folder, "marker": marker, "error": f"{folder}: {why}"}
 
 
 def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
@@ -57,16 +59,18 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
 
     A rank that does not see that folder tries the places that a run would have it write to.
 
-    Keys: ``folder``; ``error``, None if all went well; ``seen``, whether rank 0's marker is there;
-    ``kind`` of file system; ``free_bytes`` and ``free_files``, None if unknown; ``sync_s``.
-    ``own`` is where the rank writes if it does not see that folder. ``made`` has the folders made
-    on the way, the innermost first. They may be removed once all ranks have ended their probes.
+    Keys: ``folder``, ``marker``; ``error``, None if all went well; ``seen``, whether rank 0's
+    marker is there; ``kind`` of file system; ``free_bytes`` and ``free_files``, None if unknown;
+    ``sync_s``; ``own``, where the rank writes if it does not see that folder; ``made``, the folders
+    made on the way, the innermost first: to be removed once all ranks have ended their probes.
     """
-    answer = {**_NOTHING, "folder": str(folder)}
+    answer = {**_NOTHING, "folder": str(folder), "marker": marker}
     place = folder / marker
     try:
         if rank == 0:
-            answer["made"] = _made(folder)
+            missing = _missing(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            answer["made"] = missing
             place.mkdir()
         answer["seen"] = sees(place)
         if not answer["seen"]:
@@ -113,10 +117,10 @@ def _apart(place: Path, rank: int) -> dict[str, Any]:
         leave(folder)
 
 
-def remove(folder: str, marker: str, made: list[str]) -> None:
+def remove(probed: Mapping[str, Any]) -> None:
     """Take away what rank 0's probe left; what others put there meanwhile stays."""
-    shutil.rmtree(Path(folder) / marker, ignore_errors=True)
-    remove_empty(made)
+    shutil.rmtree(Path(probed["folder"]) / probed["marker"], ignore_errors=True)
+    remove_empty(probed["made"])
 
 
 def remove_empty(made: list[str]) -> None:
@@ -126,14 +130,8 @@ def remove_empty(made: list[str]) -> None:
             Path(name).rmdir()
 
 
-def _made(folder: Path) -> list[str]:
-    """Make the folder; return those that were not there, the innermost first."""
-    missing = _missing(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    return missing
-
-
 def _missing(folder: Path) -> list[str]:
+    """Return the folder and its parents as far as they are not there, the innermost first."""
     missing = []
     for path in (folder, *folder.parents):
         with suppress(OSError):  # what lies in a folder that is closed to this rank
@@ -147,18 +145,13 @@ def _kind(place: Path) -> str | None:
 
     Format: proc(5), /proc/pid/mountinfo; the fields behind ``-`` begin with the type.
     """
-    best, kind = -1, None
-    try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return None
-    path = place.resolve()
-    for line in lines:
-        fields, _, behind = line.partition(" - ")
-        point = fields.split()[4].encode().decode("unicode_escape")
-        if path.is_relative_to(point) and len(point) >= best:
-            best, kind = len(point), behind.split()[0]
-    return kind
+    path, kinds = place.resolve(), {}
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            mount, _, behind = line.partition(" - ")
+            kinds[mount.split()[4].encode().decode("unicode_escape")] = behind.split()[0]
+    around = [point for point in kinds if path.is_relative_to(point)]
+    return kinds[max(around, key=len)] if around else None
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.units import format_seconds
-from hpcbench.validation.lines import Line, by_value, fail, not_applicable, ok, spread, warn
-from hpcbench.validation.rank_report import JobReport
+from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
+from hpcbench.validation.rank_report import JobReport, by_value, reasons
 
 _SLOW = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
 """Clock sources whose every reading takes a system call and about a microsecond, or which tick too
@@ -20,16 +20,14 @@ _APART_S = 1.0
 def clock_lines(job: JobReport) -> Iterator[Line]:
     """Yield the clock source, the offset between nodes, and that of the time of day."""
     yield _source(job)
-    records = [record for report in job.ranks if (record := report.sync_record())]
-    errors = by_value((report for report in job.ranks if report.clock_error),
-                      lambda report: report.clock_error)
+    errors = reasons(job.ranks, lambda report: report.clock_error)
     if errors and job.lost:
         yield not_applicable("clock offset", "cannot be measured before all ranks answer")
     elif errors:
         yield fail("clock offset", spread(errors), "see that the ranks reach one another; a "
                    "run measures it in the same way before its first case")
     else:
-        yield from _offsets(records)
+        yield from _offsets([record for report in job.ranks if (record := report.sync_record())])
 
 
 def _source(job: JobReport) -> Line:
@@ -57,8 +55,7 @@ def _offsets(records: Sequence[SyncRecord]) -> Iterator[Line]:
     drift = max(abs(record.model.slope) for record in records) * 1e6
     offsets = (f"{records[0].n_clocks} clocks, known within {format_seconds(bound_ns / 1e9)}; they "
                f"drift apart by up to {drift:.2g} us/s")
-    refuted = [record for record in records if record.check and _refutes(record)]
-    if refuted:
+    if any(record.check and record.check.refutes(record.model) for record in records):
         yield fail("clock offset", f"{offsets}; but a check found them further off than that",
                    "a clock was set or stepped while it was compared: see chronyc or ntpq there")
     elif bound_ns > _WIDE_NS:
@@ -67,12 +64,6 @@ def _offsets(records: Sequence[SyncRecord]) -> Iterator[Line]:
     else:
         yield ok("clock offset", offsets)
     yield _time_of_day(records)
-
-
-def _refutes(record: SyncRecord) -> bool:
-    check = record.check
-    return check is not None and (
-        check.error_ns > check.bound_ns + record.model.bound_at(check.local_ns))
 
 
 def _time_of_day(records: Sequence[SyncRecord]) -> Line:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
 import secrets
 import socket
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,12 @@ from hpcbench.launch.ranks.agreement import AgreedError, on_root
 from hpcbench.launch.ranks.bounded_communicator import BoundedCommunicator
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, by_torchrun
-from hpcbench.launch.ranks.session import Topology, fix_of_lonely, open_communicator
+from hpcbench.launch.ranks.session import (
+    Topology,
+    fix_of_lonely,
+    open_communicator,
+    topology_among,
+)
 from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicator
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.masking import masked, print_traceback
@@ -28,18 +36,28 @@ from hpcbench.measure.environment import node_identity
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.validation import storage_probe
-from hpcbench.validation.gather import ReportRequest, probe_storage_first, report_rank
-from hpcbench.validation.guard import guarded
-from hpcbench.validation.judge import exit_code, judge
-from hpcbench.validation.lines import Line, fail
-from hpcbench.validation.printed import rendered, show
+from hpcbench.validation.affinity import affinity_lines, device_lines
+from hpcbench.validation.gather import report_rank
+from hpcbench.validation.launching import launching_lines
+from hpcbench.validation.limits import limit_lines
+from hpcbench.validation.lines import Line, State, fail, rendered, show
+from hpcbench.validation.network import network_lines
 from hpcbench.validation.rank_report import RANK_REPORT, JobReport
+from hpcbench.validation.software import software_lines
+from hpcbench.validation.storage import storage_lines
+from hpcbench.validation.sweep import sweep_lines
+from hpcbench.validation.timing import clock_lines
 
 _ROUNDS = 6
 """Waits that can follow one another, each of up to twice the time-out."""
 _MEETING_ROUNDS = 3
 """torch's import, the way to torchrun's store, and the wait for the ranks; the last two name what
 is wrong themselves."""
+_MARGIN_S = 1.0
+_SPEAKER = ("import select, sys\n"
+            "select.select([0], [], [], float(sys.argv[1]))[0] or print(sys.argv[2], flush=True)")
+_SUBJECTS = (software_lines, launching_lines, device_lines, affinity_lines, network_lines,
+             clock_lines, storage_lines, limit_lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +76,16 @@ def validate_command(request: ValidationRequest) -> int:
     env = worker_environment(os.environ, (), {})
     torchrun = by_torchrun(os.environ)
     start_s = _MEETING_ROUNDS * request.timeout_s if torchrun else request.timeout_s
-    with guarded(start_s, _no_start(request, start_s, torchrun) if speaks else None, env):
+    late = rendered([_no_start(start_s, torchrun)], as_json=request.as_json)
+    with _guarded(start_s, late if speaks else None, env):
         comm, library, start_error = _opened(request.timeout_s)
     bounded = BoundedCommunicator(comm, request.timeout_s)
     limit_s = 2 * _ROUNDS * request.timeout_s
-    with guarded(limit_s, _no_end(request, limit_s) if comm.rank == 0 else None, env):
+    late = rendered([fail(
+        "ranks", f"the validation did not end within {limit_s:g} s",
+        "ranks answer, but not in time: look at the load and the network of the nodes",
+    )], as_json=request.as_json)
+    with _guarded(limit_s, late if comm.rank == 0 else None, env):
         try:
             code = _validate(bounded, library, start_error, request, speaks=speaks)
         except AgreedError as error:
@@ -72,6 +95,26 @@ def validate_command(request: ValidationRequest) -> int:
         except Exception as error:
             code = _alone(bounded, error)
     return code
+
+
+@contextlib.contextmanager
+def _guarded(limit_s: float, message: str | None, env: Mapping[str, str]) -> Iterator[None]:
+    """End this process with code 1 if the block takes longer than ``limit_s``; MPI_Init may hang.
+
+    mpi4py holds the interpreter's lock while it starts MPI, so neither a thread nor a signal
+    handler of ours would run. A child, whose variables are ``env``, prints ``message`` unless it is
+    None. Then faulthandler's thread, which needs no lock, ends this process.
+    """
+    with contextlib.ExitStack() as stack:
+        nowhere = stack.enter_context(Path(os.devnull).open("w"))
+        if message is not None:
+            speaker = stack.enter_context(subprocess.Popen(
+                [sys.executable, "-S", "-c", _SPEAKER, str(limit_s), message], env=dict(env),
+                stdin=subprocess.PIPE))
+            stack.callback(speaker.communicate)
+        faulthandler.dump_traceback_later(limit_s + _MARGIN_S, exit=True, file=nowhere)
+        stack.callback(faulthandler.cancel_dump_traceback_later)
+        yield
 
 
 def _alone(comm: Communicator, error: Exception) -> int:
@@ -96,23 +139,15 @@ def _opened(timeout_s: float) -> tuple[Communicator, str, str]:
         return SingleRankCommunicator(), "none", str(error)
 
 
-def _no_start(request: ValidationRequest, limit_s: float, torchrun: bool) -> str:
+def _no_start(limit_s: float, torchrun: bool) -> Line:
     late = f"did not start within {limit_s:g} s"
     if torchrun:
-        line = fail("ranks", f"torchrun's rank 0 {late}: torch is not imported, or its store does "
+        return fail("ranks", f"torchrun's rank 0 {late}: torch is not imported, or its store does "
                     "not answer", "does `python -c 'import torch'` end on that node, and is "
                     "MASTER_ADDR reached from it? --timeout S waits longer")
-    else:
-        line = fail("ranks", f"MPI {late}: some rank never came, or the nodes do not reach one "
-                    "another", "start `hostname` with the same command: does every node answer? Is "
-                    "the mpirun of this Python's environment? --timeout S waits longer")
-    return rendered([line], as_json=request.as_json)
-
-
-def _no_end(request: ValidationRequest, limit_s: float) -> str:
-    line = fail("ranks", f"the validation did not end within {limit_s:g} s",
-                "ranks answer, but not in time: look at the load and the network of the nodes")
-    return rendered([line], as_json=request.as_json)
+    return fail("ranks", f"MPI {late}: some rank never came, or the nodes do not reach one "
+                "another", "start `hostname` with the same command: does every node answer? Is "
+                "the mpirun of this Python's environment? --timeout S waits longer")
 
 
 def _validate(
@@ -124,10 +159,10 @@ def _validate(
     lonely = announced is not None and announced[0] != comm.size
     topology, hosts, lost = _find_ranks(comm, library)
     config, plan = _job_of(comm, request)
-    with _Folder(comm, config, request.timeout_s) as storage:
-        report = report_rank(comm, topology, ReportRequest(
-            config.launch, *storage, tools=wanted_tools(plan.cases) if plan else (),
-            complete=not lost))
+    with _tried_folder(comm, config, request.timeout_s) as storage:
+        report = report_rank(
+            comm, topology, config.launch, storage, wanted_tools(plan.cases) if plan else (),
+            complete=not lost)
         answers = comm.gather(RANK_REPORT.dump_python(report, mode="json"), 2 * request.timeout_s)
         if comm.rank != 0:
             return _end(comm, None)
@@ -140,13 +175,22 @@ def _validate(
     if lonely and not speaks:
         return int(ExitCode.OK)  # the first to end with another code would end the one who speaks
     lines = judge(job, plan)
-    show(_masked(lines), job.world_size, len(job.by_node), as_json=request.as_json)
+    shown = [replace(line, found=masked(line.found, os.environ), fix=masked(line.fix, os.environ))
+             for line in lines]
+    show(shown, job.world_size, len(job.by_node), as_json=request.as_json)
     return _end(comm, int(exit_code(lines)))
 
 
-def _masked(lines: Sequence[Line]) -> list[Line]:
-    return [Line(line.subject, line.state, masked(line.found, os.environ),
-                 masked(line.fix, os.environ)) for line in lines]
+def judge(job: JobReport, plan: Plan | None) -> list[Line]:
+    """Return every line about the reports; those of a sweep if there is a ``plan``."""
+    lines = [line for subject in _SUBJECTS for line in subject(job)]
+    return [*lines, *(sweep_lines(job, plan) if plan else ())]
+
+
+def exit_code(lines: Sequence[Line]) -> ExitCode:
+    """Return FINDINGS if anything fails, else OK: a warning does not stop a run."""
+    failed = any(line.state is State.FAIL for line in lines)
+    return ExitCode.FINDINGS if failed else ExitCode.OK
 
 
 def _end(comm: BoundedCommunicator, code: int | None) -> int:
@@ -164,13 +208,8 @@ def _find_ranks(
     """Return this rank's place among those that answer, their hosts, and who does not."""
     answers = comm.gather([node_identity(), socket.gethostname()])
     places, lost = comm.bcast([sorted(answers.items()), sorted(comm.lost)])
-    node = node_identity()
-    same = [rank for rank, (other, _) in places if other == node]
-    return Topology(
-        rank=comm.rank, world_size=comm.size, local_rank=same.index(comm.rank),
-        local_size=len(same), hostname=socket.gethostname(), node=node,
-        nodes=tuple(dict.fromkeys(other for _, (other, _) in places)), mpi=library,
-    ), {rank: host for rank, (_, host) in places}, lost
+    topology = topology_among(comm, {rank: node for rank, (node, _) in places}, library)
+    return topology, {rank: host for rank, (_, host) in places}, lost
 
 
 def _job_of(comm: BoundedCommunicator, request: ValidationRequest) -> tuple[Config, Plan | None]:
@@ -184,29 +223,19 @@ def _job_of(comm: BoundedCommunicator, request: ValidationRequest) -> tuple[Conf
     return stored_config(config), plan_from_json(plan) if plan else None
 
 
-class _Folder:
-    """The results folder while it is tried: rank 0 makes it if need be, and takes it away."""
+@contextlib.contextmanager
+def _tried_folder(
+    comm: BoundedCommunicator, config: Config, timeout_s: float,
+) -> Iterator[Mapping[str, Any]]:
+    """Yield rank 0's probe of the results folder, which makes it if need be, on every rank."""
+    def first() -> dict[str, Any]:
+        env = worker_environment(os.environ, config.launch.pass_env, {})
+        return storage_probe.ask(str(Path(config.output.folder).absolute()),
+                                 f".validate-{secrets.token_hex(6)}", 0, timeout_s, env)
 
-    def __init__(
-        self, comm: BoundedCommunicator, config: Config, timeout_s: float,
-    ) -> None:
-        self._comm = comm
-        self._config = config
-        self._timeout_s = timeout_s
-        self._storage: Mapping[str, Any] = {}
-        self._marker = ""
-
-    def __enter__(self) -> tuple[str, str, Mapping[str, Any]]:
-        """Return folder, marker and the result of rank 0's probe, on every rank."""
-        def first() -> list[Any]:
-            folder = Path(self._config.output.folder).absolute()
-            marker = f".validate-{secrets.token_hex(6)}"
-            return [str(folder), marker, probe_storage_first(
-                folder, marker, self._config.launch, self._timeout_s)]
-
-        folder, self._marker, self._storage = on_root(self._comm, first)
-        return folder, self._marker, self._storage
-
-    def __exit__(self, *_: object) -> None:
-        if self._comm.rank == 0 and self._storage["seen"]:  # else it hangs, or nothing is there
-            storage_probe.remove(self._storage["folder"], self._marker, self._storage["made"])
+    storage: Mapping[str, Any] = on_root(comm, first)
+    try:
+        yield storage
+    finally:
+        if comm.rank == 0 and storage["seen"]:  # else it hangs, or nothing is there
+            storage_probe.remove(storage)

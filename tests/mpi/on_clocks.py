@@ -21,7 +21,7 @@ from hpcbench.errors import RankLostError
 from hpcbench.launch.clocks.synchronization import Pace, synchronise
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.session import open_session
-from hpcbench.measure.clock_identity import clock_identity
+from hpcbench.measure.environment import clock_identity
 from hpcbench.trace.clock import SyncRecord, bound_at, to_global
 
 SECOND = 10**9

@@ -28,8 +28,7 @@ from hpcbench.reduce.noise import noise_findings
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.journal import Journal, journal_path
-from hpcbench.trace.noise import NOISE_NOTE, Noise
-from hpcbench.trace.schema import Header
+from hpcbench.trace.schema import NOISE_NOTE, Header, Noise
 from hpcbench.trace.sealed import seal, trace_path
 from synthetic import make_case, make_header, make_plan, make_record, write_synthetic_run
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hpcbench.launch.clocks.synchronization import Clocks, parent_and_children, synchronise
 from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicator
 from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
-from hpcbench.measure.clock_identity import clock_identity
+from hpcbench.measure.environment import clock_identity
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord, bound_at, to_global
 from hpcbench.trace.typed import from_values
 

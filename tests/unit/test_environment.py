@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from hpcbench.measure.allocation import cgroup, memory_policy, process
 from hpcbench.measure.environment import machine, recorded_variables, scheduler_variables
-from hpcbench.measure.host import cpu, host, kernel, load, memory
+from hpcbench.measure.host import cpu, host, kernel, load, memory, network
 from hpcbench.measure.kernel_files import KernelFiles, cpu_list
 from hpcbench.measure.libraries import build_id, loaded_libraries
-from hpcbench.measure.network import network
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"

@@ -38,8 +38,7 @@ from hpcbench.launch.workers.messages import (
 )
 from hpcbench.launch.workers.wakeup_signal import WakeupSignal
 from hpcbench.launch.workers.worker_process import WorkerHandle
-from hpcbench.measure.environment import recorded_variables
-from hpcbench.measure.hardware import described_hardware
+from hpcbench.measure.environment import described_hardware, recorded_variables
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.measure.noise import MIN_DETOUR_NS, look_for_detours, measure_noise, repeat_fixed_work
-from hpcbench.trace.noise import Noise
+from hpcbench.trace.schema import Noise
 from hpcbench.trace.typed import from_values
 from launcher import ROOT
 

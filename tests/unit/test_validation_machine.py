@@ -17,15 +17,14 @@ from hpcbench.errors import ExitCode
 from hpcbench.plan.expand import make_plan
 from hpcbench.validation import storage_probe
 from hpcbench.validation.affinity import affinity_lines
-from hpcbench.validation.judge import exit_code, judge
 from hpcbench.validation.limits import limit_lines
-from hpcbench.validation.lines import Line, fail, ok, warn
+from hpcbench.validation.lines import Line, fail, ok, rendered, show, warn
 from hpcbench.validation.network import network_lines
-from hpcbench.validation.printed import rendered, show
 from hpcbench.validation.rank_report import JobReport, RankReport
 from hpcbench.validation.storage import storage_lines
 from hpcbench.validation.sweep import sweep_lines
 from hpcbench.validation.timing import clock_lines
+from hpcbench.validation.validate import exit_code, judge
 from validation_facts import STORAGE, changed, job, line, states, sync_record, told
 
 Judged = Callable[[JobReport], Iterator[Line]]
@@ -235,7 +234,7 @@ def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     assert found["free_bytes"] > 0 and found["kind"] and found["sync_s"] > 0
     other = storage_probe.probe(folder, "marker", 1)
     assert (other["error"], other["seen"], other["made"]) == (None, True, [])
-    storage_probe.remove(str(folder), "marker", found["made"])
+    storage_probe.remove(found)
     assert list(tmp_path.iterdir()) == []
 
 

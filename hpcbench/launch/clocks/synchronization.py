@@ -17,7 +17,7 @@ from typing import Any
 from hpcbench.launch.clocks.mpi_pair import Pair
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
-from hpcbench.measure.clock_identity import clock_identity
+from hpcbench.measure.environment import clock_identity
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord
 from hpcbench.trace.typed import from_values
 

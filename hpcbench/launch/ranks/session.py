@@ -128,11 +128,15 @@ def _import_mpi(environ: Mapping[str, str]) -> Any:
 
 def find_topology(comm: Communicator, library: str) -> Topology:
     """Return the place of this rank; collective. ``library`` is what the MPI calls itself."""
-    node = node_identity()
-    nodes = comm.allgather(node)
-    same = [rank for rank, other in enumerate(nodes) if other == node]
+    return topology_among(comm, dict(enumerate(comm.allgather(node_identity()))), library)
+
+
+def topology_among(comm: Communicator, nodes: Mapping[int, str], library: str) -> Topology:
+    """Return the place of this rank among those of which the nodes are known, by rank."""
+    node = nodes[comm.rank]
+    same = [rank for rank, other in nodes.items() if other == node]
     return Topology(
         rank=comm.rank, world_size=comm.size, local_rank=same.index(comm.rank),
         local_size=len(same), hostname=socket.gethostname(), node=node,
-        nodes=tuple(dict.fromkeys(nodes)), mpi=library,
+        nodes=tuple(dict.fromkeys(nodes.values())), mpi=library,
     )

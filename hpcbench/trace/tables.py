@@ -1,17 +1,19 @@
-"""The table ``/cases`` of a sealed trace: a row per record, with all of it but its samples."""
+"""The tables ``/cases`` (a row per record, all of it but its samples) and ``/clock``."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.trace.clock import ClockModel, SyncRecord
 from hpcbench.trace.columns import (
     lines_of,
     read_column,
@@ -29,6 +31,8 @@ _INTEGER_FIELDS = {"pass_index": "", "launch": "", "attempt": "", "blamed_rank":
                    "communicator_ns": "ns"}
 _RANGE = ("sample_offset", "sample_count")
 
+_CLOCK_FLOATS = frozenset({"slope", "bound_ns", "slope_bound", "residual_ns", "check_error_ns",
+                           "check_bound_ns"})
 _ALL_FIELDS = frozenset((*_TEXT_FIELDS, *_INTEGER_FIELDS, *_RANGE))
 
 Known = dict[tuple[str, str, bytes], Any]
@@ -138,3 +142,24 @@ def _rows_of(column: npt.NDArray[Any]) -> Mapping[str, Sequence[int]]:
     for row, case_id in enumerate(texts_of(column)):
         rows[case_id].append(row)
     return dict(rows)
+
+
+def write_clocks(file: h5py.File, rows: Sequence[tuple[int, SyncRecord]]) -> None:
+    """Write ``/clock``, a row for each (rank, synchronisation), for tools that read no notes.
+
+    Columns: rank, identity, n_clocks, local_ns and realtime_ns; the fields of the model; error and
+    bound of the check, NaN where there was none.
+    """
+    records = [record for _, record in rows]
+    columns = {"rank": [rank for rank, _ in rows],
+               **{name: [getattr(record, name) for record in records]
+                  for name in ("n_clocks", "local_ns", "realtime_ns")},
+               **{item.name: [getattr(record.model, item.name) for record in records]
+                  for item in fields(ClockModel)},
+               **{f"check_{name}": [getattr(record.check, name, math.nan) for record in records]
+                  for name in ("error_ns", "bound_ns")}}
+    write_column(file, "clock/identity", text_column(record.identity for record in records))
+    for name, values in columns.items():
+        unit = "ns" if name.endswith("_ns") else "ns/ns" if name.startswith("slope") else ""
+        dtype = np.float64 if name in _CLOCK_FLOATS else np.int64
+        write_column(file, f"clock/{name}", np.array(values, dtype=dtype), unit)
