@@ -4,23 +4,67 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from hpcbench.plan.canary import planned_canary
 from hpcbench.plan.case import CANARY_ID
-from hpcbench.reduce.canary_runs import Canary, CanaryRun
 from hpcbench.reduce.results import Finding
 from hpcbench.reduce.timing import summarise
 from hpcbench.trace.container import expected_content
-from hpcbench.trace.source import TraceSource
+from hpcbench.trace.source import TraceSource, noted
 
 CANARY_NOTE = "canary"
 MOST_DRIFT = 0.03
 _RUNS_FOR_SCATTER = 5
 _SCATTER = 3
 """From five runs on, a drift is larger than three usual steps from one run to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryRun:
+    """One run of the canary: the times of its samples, folded by ``local_max``.
+
+    ``since_start_s`` counts from the first run, on rank 0's clock. ``ci_low_s`` and ``ci_high_s``
+    are the 95 % confidence interval of the median, None where n < 6.
+    """
+
+    launch: int
+    pass_index: int
+    since_start_s: float
+    n: int
+    median_s: float
+    ci_low_s: float | None
+    ci_high_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """One small case that was measured again and again: how the machine changed meanwhile.
+
+    Attributes:
+        label: what it is.
+        runs: its runs that were ok on all ranks, in order.
+        n_not_ok: runs that were not.
+        drift: median of the last run over that of the first, less 1; None below two runs.
+        quality: ("drifting",) if the drift is more than 3 % either way and the two confidence
+            intervals have no time in common, else ().
+    """
+
+    label: str
+    runs: tuple[CanaryRun, ...]
+    n_not_ok: int
+    drift: float | None
+    quality: tuple[str, ...]
+
+
+CANARY_QUALITIES = {
+    "drifting": "the canary changed by more than 3 % from its first run to its last, and by "
+                "more than runs usually differ",
+}
+"""Word -> what it says of the whole run (docs/method.md)."""
 
 
 class _Run(NamedTuple):
@@ -30,12 +74,8 @@ class _Run(NamedTuple):
     durations_ns: tuple[int, ...]
 
 
-class _RunIndex(NamedTuple):
-    """Which run it is: the ``number``-th in a pass of a launch."""
-
-    launch: int
-    pass_index: int
-    number: int
+_RunIndex = tuple[int, int, int]
+"""Launch, pass, and the number of the run in it."""
 
 
 def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | None:
@@ -63,10 +103,10 @@ def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | N
 
 def _noted(source: TraceSource) -> Iterator[tuple[_RunIndex, _Run]]:
     counts: Counter[tuple[int, int]] = Counter()
-    for data in (note.data for note in source.notes if note.kind == CANARY_NOTE):
+    for data in noted(source, CANARY_NOTE):
         turn = int(data["launch"]), int(data["pass_index"])
         durations_ns = tuple(map(int, data["durations_ns"])) if data["status"] == "ok" else ()
-        yield _RunIndex(*turn, counts[turn]), _Run(int(data["at_ns"]), durations_ns)
+        yield (*turn, counts[turn]), _Run(int(data["at_ns"]), durations_ns)
         counts[turn] += 1
 
 
@@ -79,13 +119,13 @@ def _is_ok(runs: Mapping[int, _Run], world_size: int) -> bool:
 
 def _series(runs_by_index: Mapping[_RunIndex, Mapping[int, _Run]]) -> Iterator[CanaryRun]:
     first_ns = None
-    for index, runs in runs_by_index.items():
+    for (launch, pass_index, _), runs in runs_by_index.items():
         at_ns = runs[min(runs)].at_ns
         first_ns = at_ns if first_ns is None else first_ns
         durations_ns = np.array([run.durations_ns for run in runs.values()], dtype=np.int64)
         times = summarise(durations_ns.max(axis=0) / 1e9)
-        yield CanaryRun(index.launch, index.pass_index, (at_ns - first_ns) / 1e9, times.n,
-                        times.median_s, times.ci_low_s, times.ci_high_s)
+        yield CanaryRun(launch, pass_index, (at_ns - first_ns) / 1e9, times.n, times.median_s,
+                        times.ci_low_s, times.ci_high_s)
 
 
 def _drifted(runs: Sequence[CanaryRun], drift: float) -> bool:

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.operations.bandwidth import Bandwidth
 from hpcbench.plan.case import Case
+from hpcbench.reduce.grouping import by_value, on_ranks
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass
 from hpcbench.trace.schema import STOP_REASONS, UNTIMED, Flag
-from hpcbench.units import rank_list
+from hpcbench.units import rank_list, to_gb_per_s
 
 AGAIN = "run the case again"
+MOST_OF_PEAK = 1.02
+_BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +38,20 @@ class Problem:
     rejects: bool = True
 
 
-def check_records(
-    case: Case, records: Pass, samples: CaseSamples | None
-) -> Iterator[Problem]:
+def first_true(bad: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
+    """Return the index of the first bad entry of (rank, sample), or None."""
+    if not bad.any():
+        return None
+    row, column = np.argwhere(bad)[0]
+    return int(row), int(column)
+
+
+def bad_entry(code: str, samples: CaseSamples, at: tuple[int, int], what: str) -> Problem:
+    """Return the problem with one entry of (rank, sample), for which the case is rejected."""
+    return Problem(code, f"rank {samples.ranks[at[0]]} iteration {at[1]}: {what}; {AGAIN}")
+
+
+def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Problem]:
     """Yield what is wrong with the ok records of all ranks beside their stamps.
 
     ``samples`` are those of the records, None if their numbers differ or there are none.
@@ -48,14 +64,13 @@ def check_records(
 
 def _parameters(case: Case, records: Pass) -> Iterator[Problem]:
     """HB115: the ranks ran the same thing, and the thing that was planned."""
-    for name, values in (("mode", {rank: record.mode for rank, record in records.items()}),
-                        ("device", {rank: record.device.partition(":")[0]
-                                    for rank, record in records.items()})):
-        planned = case.mode if name == "mode" else next(iter(values.values()))
-        others = {rank: value for rank, value in values.items() if value != planned}
-        if others:
-            yield Problem("HB115", f"{name} is {_by_value(others)}, expected {planned}: the ranks "
-                          f"did not run the same case; {AGAIN}")
+    modes = {rank: record.mode for rank, record in records.items()}
+    devices = {rank: record.device.partition(":")[0] for rank, record in records.items()}
+    for name, values, planned in (("mode", modes, case.mode),
+                                  ("device", devices, next(iter(devices.values())))):
+        if others := {rank: value for rank, value in values.items() if value != planned}:
+            yield Problem("HB115", f"{name} is {on_ranks(by_value(others))}, expected {planned}: "
+                          f"the ranks did not run the same case; {AGAIN}")
 
 
 def single_calls(case: Case) -> int:
@@ -69,7 +84,7 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
     single = single_calls(case)
     most = case.warmup + case.iterations + 2 * single
     if len(set(counts.values())) > 1:
-        yield Problem("HB116", f"iterations differ: {_by_value(counts)}, planned "
+        yield Problem("HB116", f"iterations differ: {on_ranks(by_value(counts))}, planned "
                       f"{'' if case.is_fixed else 'at most '}{most}: nothing is averaged over "
                       f"different iterations; {AGAIN}")
         return
@@ -104,11 +119,10 @@ def _stop_reasons(case: Case, records: Pass) -> Iterator[Problem]:
 
     A rank that decided for itself took part in other calls than the rest, however the rows add up.
     """
-    by_rank = {rank: record.stop_reason for rank, record in records.items()}
-    reasons = set(by_rank.values())
+    reasons = by_value({rank: record.stop_reason for rank, record in records.items()})
     if len(reasons) > 1:
-        yield Problem("HB133", "the ranks stopped for different reasons: "
-                      f"{_by_value(by_rank)}: they did not follow one decision; {AGAIN}")
+        yield Problem("HB133", f"the ranks stopped for different reasons: {on_ranks(reasons)}: "
+                      f"they did not follow one decision; {AGAIN}")
         return
     (reason,) = reasons
     if reason and (reason not in STOP_REASONS or (reason == "fixed") != case.is_fixed):
@@ -124,9 +138,40 @@ def _result_checks(case: Case, records: Pass) -> Iterator[Problem]:
                       f"plan says they are: a time without a right result does not count; {AGAIN}")
 
 
-def _by_value(values: Mapping[int, object]) -> str:
-    """Return ``200 on rank 0, 2-3, 199 on rank 1``."""
-    groups: dict[object, list[int]] = {}
-    for rank, value in values.items():
-        groups.setdefault(value, []).append(rank)
-    return ", ".join(f"{value} on rank {rank_list(ranks)}" for value, ranks in groups.items())
+def bandwidth_problem(
+    case: Case, rates: Bandwidth | None, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+) -> Iterator[Problem]:
+    """HB128: yield a note if the bus bandwidth of a case is above the declared peak.
+
+    ``nodes`` maps each rank to its machine; ``hardware`` is the config's section.
+    """
+    peak = declared_peak(case, nodes, hardware)
+    busbw = to_gb_per_s(rates.busbw_bytes_per_s) if rates else 0.0
+    if peak is not None and busbw > MOST_OF_PEAK * peak:
+        yield Problem(
+            "HB128", f"the bus bandwidth of {busbw:.4g} GB/s is more than the {peak:.4g} GB/s that "
+            "hardware.link_peaks and hardware.network_bandwidth_gbps allow: data stayed in a "
+            "cache, a switch reduced them, or the declared peak is wrong", rejects=False)
+
+
+def declared_peak(
+    case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
+) -> float | None:
+    """Return the largest busbw in GB/s that the declared links allow, None if none is declared.
+
+    Within a node the fastest declared link counts, of several groups the slowest one. A ring of n
+    ranks moves (n-1)/n of the data, of which (N-1)/N has to leave a node of N. An algorithm that
+    knows the nodes may therefore exceed the network's rate by their ratio.
+    """
+    size = case.group_size
+    peaks = [_group_peak([nodes[rank] for rank in range(first, first + size)], hardware)
+             for first in range(0, case.world_size, size)]
+    return min((peak for peak in peaks if peak is not None), default=None)
+
+
+def _group_peak(nodes: list[str], hardware: Mapping[str, Any]) -> float | None:
+    n, n_nodes = len(nodes), len(set(nodes))
+    network = hardware.get("network_bandwidth_gbps")
+    if n_nodes > 1 and network:
+        return float(network) / _BITS * ((n - 1) / n) / ((n_nodes - 1) / n_nodes)
+    return max(hardware.get("link_peaks", {}).values(), default=None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from hpcbench.kinds.registry import is_of_plugin, kinds
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
-from hpcbench.reduce.derived import joined
+from hpcbench.reduce.fold import joined
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
 from hpcbench.reduce.phases import MEMORY, most_memory
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding

@@ -10,7 +10,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.order import turns
 from hpcbench.reduce.checks import Problem, check_records
 from hpcbench.reduce.clocks import RankClocks
-from hpcbench.reduce.derived import Edges, edges
+from hpcbench.reduce.fold import Edges, edges
 from hpcbench.reduce.phases import check_phases
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples

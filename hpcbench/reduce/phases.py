@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.reduce.arrivals import arrivals_of
-from hpcbench.reduce.checks import AGAIN, Problem
-from hpcbench.reduce.derived import waits_ns
-from hpcbench.reduce.results import CaseSamples, Phase, Steps
+from hpcbench.reduce.checks import AGAIN, Problem, bad_entry, first_true
+from hpcbench.reduce.fold import Times, waits_ns
+from hpcbench.reduce.results import Arrival, CaseSamples, Phase, Steps
 from hpcbench.reduce.stack import Pass
 from hpcbench.reduce.stamps import EVENT_NS, RATE
 from hpcbench.trace.schema import ARRIVAL, Record
@@ -25,7 +24,6 @@ MEMORY = "memory"
 """The key of a record's detail for the memory that the rank held."""
 _ERROR = "phases"
 """The key for the reason why durations do not match the samples."""
-Times = npt.NDArray[np.int64]
 
 
 def check_phases(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
@@ -47,41 +45,28 @@ def check_phases(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
                       f"({', '.join(expected) or 'none'}): they did not do the same step; {AGAIN}")
         return
     for name, values in samples.phases.items():
-        if (values < 0).any():
-            rank, row = _first(samples, values < 0)
-            yield Problem("HB148", f"rank {rank} iteration {row}: {name} took less than no time: "
-                          f"look at the rank's clock; {AGAIN}")
+        if at := first_true(values < 0):
+            yield bad_entry("HB148", samples, at, f"{name} took less than no time: look at the "
+                            "rank's clock")
             return
-    by_events = any(not record.device.startswith("cpu") for record in records.values())
-    yield from _too_long(samples, *((EVENT_NS, RATE) if by_events else (0, 0.0)))
+    if samples.phases:
+        by_events = any(not record.device.startswith("cpu") for record in records.values())
+        yield from _too_long(samples, *((EVENT_NS, RATE) if by_events else (0, 0.0)))
 
 
 def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Problem]:
     """On a device phases are read by events, whose clock is not the one of start and end."""
-    if not samples.phases:
-        return
     step_ns, phases_ns = waits_ns(samples), _in_phases_ns(samples)
     most_ns = step_ns + spare_ns + rate * step_ns
-    bad = phases_ns > most_ns
-    if bad.any():
-        rank, row = _first(samples, bad)
-        at = samples.ranks.index(rank), row
-        yield Problem("HB148", f"rank {rank} iteration {row}: the phases together are "
-                      f"{phases_ns[at] - step_ns[at]} ns longer than their step of "
-                      f"{step_ns[at]} ns: some time was counted twice, or was not in the step; "
-                      f"{AGAIN}")
+    if at := first_true(phases_ns > most_ns):
+        yield bad_entry("HB148", samples, at, "the phases together are "
+                        f"{phases_ns[at] - step_ns[at]} ns longer than their step of {step_ns[at]} "
+                        "ns: some time was counted twice, or was not in the step")
     for name, values in samples.phases.items():
-        if name.startswith(ARRIVAL) and (values > most_ns).any():
-            rank, row = _first(samples, values > most_ns)
-            yield Problem("HB148", f"rank {rank} iteration {row}: {name} is after the end of its "
-                          f"step: look at the rank's clock; {AGAIN}")
+        if name.startswith(ARRIVAL) and (at := first_true(values > most_ns)):
+            yield bad_entry("HB148", samples, at, f"{name} is after the end of its step: look at "
+                            "the rank's clock")
             return
-
-
-def _first(samples: CaseSamples, bad: npt.NDArray[np.bool_]) -> tuple[int, int]:
-    """Return rank and iteration of the first bad entry."""
-    row, column = np.argwhere(bad)[0]
-    return samples.ranks[int(row)], int(column)
 
 
 def _in_phases_ns(samples: CaseSamples) -> Times:
@@ -104,7 +89,8 @@ def steps_of(
     ``passes`` are where each planned pass lies among the samples; ``late_ns``, (rank, sample), how
     late each rank began its step: without it there are no arrivals.
     """
-    if not _durations(samples):
+    durations = _durations(samples)
+    if not durations:
         return None
     step_ns = waits_ns(samples)[:, counted]
     other_ns = step_ns - _in_phases_ns(samples)[:, counted]
@@ -113,10 +99,30 @@ def steps_of(
         ranks=samples.ranks, step_s=_medians_s(step_ns), other_s=_medians_s(other_ns),
         other_share=int(other_ns.sum()) / total_ns,
         phases=tuple(_phase(name, values[:, counted], samples.ranks, total_ns)
-                     for name, values in _durations(samples).items()),
+                     for name, values in durations.items()),
         pass_step_s=tuple(part and _medians_s(waits_ns(samples)[:, part][:, counted[part]])
                           for part in passes),
-        arrivals=() if late_ns is None else arrivals_of(samples, late_ns, counted))
+        arrivals=() if late_ns is None else tuple(_arrivals(samples, late_ns, counted)))
+
+
+def _arrivals(
+    samples: CaseSamples, late_ns: Times, counted: npt.NDArray[np.bool_]
+) -> Iterator[Arrival]:
+    """Yield which rank is late at every bucket, in order; nothing of a single rank.
+
+    The time in the exchange does not show it, because all ranks leave together.
+    """
+    for name, values in samples.phases.items():
+        if not name.startswith(ARRIVAL) or len(samples.ranks) == 1:
+            continue
+        arrived_ns = (late_ns + values)[:, counted]
+        is_last = arrived_ns == arrived_ns.max(axis=0)
+        row = int(np.argmax(is_last.mean(axis=1)))
+        behind_ns = arrived_ns[row] - np.median(np.delete(arrived_ns, row, axis=0), axis=0)
+        yield Arrival(
+            bucket=int(name.removeprefix(ARRIVAL)), median_s=_medians_s(arrived_ns),
+            last_rank=samples.ranks[row], last_share=float(is_last[row].mean()),
+            behind_s=float(np.median(behind_ns[is_last[row]])) / 1e9)
 
 
 def _phase(name: str, times_ns: Times, ranks: tuple[int, ...], total_ns: int) -> Phase:

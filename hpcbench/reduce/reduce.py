@@ -15,23 +15,33 @@ from pathlib import Path
 from hpcbench import __version__
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.attempts import Attempts, choose_attempts, contexts, open_attempts
-from hpcbench.reduce.backend_used import backend_findings
 from hpcbench.reduce.canary import canary_findings, canary_of
 from hpcbench.reduce.clocks import clock_findings
 from hpcbench.reduce.environments import environment_findings, environment_hash
-from hpcbench.reduce.history import PLAN_FILE, read_plan
+from hpcbench.reduce.history import (
+    PLAN_FILE,
+    Attempts,
+    choose_attempts,
+    context_of,
+    open_attempts,
+    read_plan,
+)
 from hpcbench.reduce.intake import majority
-from hpcbench.reduce.noise import noise_by_rank, noise_findings
-from hpcbench.reduce.order import ExecutedOrder, order_findings
 from hpcbench.reduce.outcome import judge
-from hpcbench.reduce.passes import Context
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
-from hpcbench.reduce.teardown import teardown_findings
-from hpcbench.reduce.timing import MOST_LATE
-from hpcbench.statistics.order import MIN_N_P5_P95
+from hpcbench.reduce.run_checks import (
+    ExecutedOrder,
+    backend_findings,
+    check_totals,
+    few_samples,
+    late_starts,
+    noise_by_rank,
+    noise_findings,
+    order_findings,
+    teardown_findings,
+)
 from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
@@ -89,7 +99,7 @@ def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
 
 def _reduce(path: Path, plan: Plan, attempts: Attempts) -> Results:
     """``canary``, noise and environment are those of the newest attempt."""
-    sources, context = attempts.newest.sources, _context(plan, attempts)
+    sources, context = attempts.newest.sources, context_of(plan, attempts)
     clocks, executed = context.newest.clocks, ExecutedOrder()
     canary = canary_of(sources, plan.world_size)
     cases: list[CaseResult] = []
@@ -114,23 +124,13 @@ def _reduce(path: Path, plan: Plan, attempts: Attempts) -> Results:
             *noise_findings(noise_by_rank(sources), headers),
             *clock_findings(clocks, unbracketed), *of_cases,
             *backend_findings(((i.case, i.library) for i in cases if i.library), headers),
-            *check_totals(plan, cases), *order_findings(plan, executed), *_few_samples(cases),
-            *_late_starts(cases), *canary_findings(canary), *teardown_findings(attempts.sources)]
+            *check_totals(plan, cases), *order_findings(plan, executed), *few_samples(cases),
+            *late_starts(cases), *canary_findings(canary), *teardown_findings(attempts.sources)]
         results = with_records(Results(_run_info(plan, attempts), plan, tuple(cases),
                                        tuple(findings), canary, clocks.summary()))
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources
                                 for record in sync_records(source)])
     return results
-
-
-def _context(plan: Plan, attempts: Attempts) -> Context:
-    resolutions = [source.header.environment.get("clock_resolution_ns", 0)
-                   for source in attempts.sources]
-    return Context(
-        launches=plan.launches, passes=plan.passes, attempts=contexts(attempts),
-        hardware=plan.config.get("hardware", {}),
-        clock_resolution_ns=max((float(item) for item in resolutions
-                                 if isinstance(item, (int, float))), default=0.0))
 
 
 def _records_by_case(plan: Plan, attempts: Attempts) -> Iterator[tuple[Case, RecordsByRank]]:
@@ -205,36 +205,6 @@ def _counts_of_a_rank(wanted: Set[str], sources: Iterable[TraceSource]) -> dict[
     return counts
 
 
-def check_totals(plan: Plan, cases: Sequence[CaseResult]) -> Iterator[Finding]:
-    """Yield HB140 unless every planned case has one outcome, and each id is planned once."""
-    planned = Counter(case.case_id for case in plan.cases)
-    reported = Counter(item.case.case_id for item in cases)
-    lost = sorted((planned - reported) + (reported - planned))
-    twice = sorted(case_id for case_id, count in planned.items() if count > 1)
-    if lost or twice:
-        yield Finding("HB140", "run", f"{len(plan.cases)} cases planned, {len(cases)} accounted "
-                      f"for; lost or added: {lost}, planned twice: {twice}: plan.json was changed")
-
-
-def _few_samples(cases: Sequence[CaseResult]) -> Iterator[Finding]:
-    few = [item for item in cases if item.statistics and item.statistics.n < MIN_N_P5_P95]
-    if few:
-        yield Finding("HB134", "note", f"{len(few)} cases have fewer than {MIN_N_P5_P95} timed "
-                      f"iterations, first {few[0].case.label}: no p5 or p95 is shown for them; "
-                      "raise measure.iterations, or measure.budget_s where it is auto")
-
-
-def _late_starts(cases: Sequence[CaseResult]) -> Iterator[Finding]:
-    shares = [(item.timing.n_late / item.statistics.n, item) for item in cases
-              if item.timing and item.statistics and "late_starts" in item.timing.quality]
-    if shares:
-        share, worst = max(shares, key=lambda pair: pair[0])
-        yield Finding("HB125", "note", f"{len(shares)} cases have more than "
-                      f"{100 * MOST_LATE:.0f} % of their samples started late by a rank, most of "
-                      f"them {worst.case.label} ({100 * share:.0f} %): their times hold arrival "
-                      "skew; give each rank a core of its own")
-
-
 def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
     sources = attempts.newest.sources
     headers = [source.header for source in sources.values()]
@@ -247,7 +217,7 @@ def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
         ranks_present=tuple(sources),
         nodes=tuple(dict.fromkeys(header.hostname for header in headers)),
         started_at=str(first.environment.get("started_at", "")) if first else "",
-        versions=majority([dict(header.versions) for header in headers]) if headers else {},
+        versions=majority([dict(header.versions) for header in headers]) or {},
         environment=dict(first.environment) if first else {},
         hpcbench_version=__version__,
         environment_hash=environment_hash(first.environment) if first else None,

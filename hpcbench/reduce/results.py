@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.canary_runs import Canary
+
+if TYPE_CHECKING:
+    from hpcbench.reduce.canary import Canary
 
 SCHEMA_VERSION = 2
 FOLDS = {

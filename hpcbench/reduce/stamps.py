@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.checks import AGAIN, Problem
+from hpcbench.reduce.checks import AGAIN, Problem, bad_entry, first_true
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
-from hpcbench.reduce.derived import Edges, folded_waits_ns, overtaken_ns, waits_ns
+from hpcbench.reduce.fold import Edges, folded_waits_ns, overtaking_ns, waits_ns
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, is_timed
 from hpcbench.trace.schema import NO_DEVICE_TIME
@@ -40,25 +39,21 @@ def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
         if stamps.min() >= lowest and stamps.max() < _NEVER_NS:
             continue
         bad = (stamps < lowest) | (stamps == _NEVER_NS)
-        if entry := _first(samples, bad):
-            rank, row, at = entry
-            yield Problem("HB120", f"rank {rank} iteration {row}: {name} is {stamps[at]}, no "
-                          f"stamp ({bad.sum()} of {bad.size} are like it); {AGAIN}")
+        if at := first_true(bad):
+            yield bad_entry("HB120", samples, at, f"{name} is {stamps[at]}, no stamp ({bad.sum()} "
+                            f"of {bad.size} are like it)")
 
 
 def _ordered(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """HB117: each iteration ends after it starts, and the next one starts after that."""
     start_ns, end_ns = samples.start_ns, samples.end_ns
-    if entry := _first(samples, end_ns < start_ns):
-        rank, row, at = entry
-        yield Problem("HB117", f"rank {rank} iteration {row}: ends {start_ns[at] - end_ns[at]} ns "
-                      f"before it starts: its clock stepped or the file is wrong; {AGAIN}")
+    if at := first_true(end_ns < start_ns):
+        yield bad_entry("HB117", samples, at, f"ends {start_ns[at] - end_ns[at]} ns before it "
+                        "starts: its clock stepped or the file is wrong")
     next_ns = start_ns[:, 1:]
-    if entry := _first(samples, end_ns[:, :-1] > next_ns):
-        rank, row, at = entry
-        yield Problem("HB117", f"rank {rank} iteration {row}: ends {end_ns[at] - next_ns[at]} ns "
-                      "after the next one starts: the work was not complete when it was stamped; "
-                      f"{AGAIN}")
+    if at := first_true(end_ns[:, :-1] > next_ns):
+        yield bad_entry("HB117", samples, at, f"ends {end_ns[at] - next_ns[at]} ns after the next "
+                        "one starts: the work was not complete when it was stamped")
 
 
 def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
@@ -68,10 +63,9 @@ def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     if np.all(begin_ns <= samples.start_ns[:, :1]) and np.all(samples.end_ns[:, -1:] <= end_ns):
         return
     outside_ns = np.maximum(begin_ns - samples.start_ns, samples.end_ns - end_ns)
-    if entry := _first(samples, outside_ns > 0):
-        rank, row, at = entry
-        yield Problem("HB118", f"rank {rank} iteration {row}: {outside_ns[at]} ns outside the "
-                      f"case's own window: stamps of another case or clock; {AGAIN}")
+    if at := first_true(outside_ns > 0):
+        yield bad_entry("HB118", samples, at, f"{outside_ns[at]} ns outside the case's own window: "
+                        "stamps of another case or clock")
 
 
 def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
@@ -82,11 +76,10 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
             continue
         wait_ns = waits_ns(samples)
         spare_ns = event_ns + rate * wait_ns
-        if entry := _first(samples, part_ns > wait_ns + spare_ns):
-            rank, row, at = entry
-            yield Problem("HB129", f"rank {rank} iteration {row}: {name} is {part_ns[at]} ns, but "
-                          f"from start to end are only {wait_ns[at]} ns: the end was stamped "
-                          f"before the work was complete; {AGAIN}")
+        if at := first_true(part_ns > wait_ns + spare_ns):
+            yield bad_entry("HB129", samples, at, f"{name} is {part_ns[at]} ns, but from start to "
+                            f"end are only {wait_ns[at]} ns: the end was stamped before the work "
+                            "was complete")
 
 
 def check_causality(
@@ -99,9 +92,10 @@ def check_causality(
     `edges` makes of ``stamps``.
     """
     excess_ns = overtaking_ns(case, common)
-    if not np.any(excess_ns > 0):
+    at = first_true(excess_ns > 0)
+    if at is None:
         return
-    group, row = (int(at) for at in np.argwhere(excess_ns > 0)[0])
+    group, row = at
     size = case.group_size
     members = slice(group * size, (group + 1) * size)
     ranks = samples.ranks[members]
@@ -114,27 +108,6 @@ def check_causality(
     yield Problem("HB124", f"rank {left} iteration {row}: left {case.workload.name} "
                   f"{excess_ns[group, row]:.0f} ns before rank {came} entered it, which its result "
                   f"depends on: {cause}", rejects=same)
-
-
-def overtaking_ns(case: Case, common: Edges) -> npt.NDArray[np.float64]:
-    """Return by how much a rank certainly left before the last one came, (group, sample).
-
-    Positive where it did. The result is -inf for collectives in which some rank can do without
-    another: rooted ones, send_recv, and those of which a rank's part is empty. Nor of primitives:
-    a rank that only computes needs no other, and what an implementation calls is its own affair.
-    """
-    known = case.workload.needs_all_ranks
-    return np.asarray(overtaken_ns(common) - (common.bound_ns if known else np.inf))
-
-
-def _first(
-    samples: CaseSamples, bad: npt.NDArray[np.bool_]
-) -> tuple[int, int, tuple[int, int]] | None:
-    """Return (rank, iteration, index) of the first bad entry, or None."""
-    if not bad.any():
-        return None
-    row, column = (int(at) for at in np.argwhere(bad)[0])
-    return samples.ranks[row], column, (row, column)
 
 
 def timer_problem(samples: CaseSamples, resolution_ns: float) -> Problem | None:

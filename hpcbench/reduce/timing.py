@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import single_calls
-from hpcbench.reduce.derived import (
+from hpcbench.reduce.fold import (
     Edges,
+    Folded,
+    Times,
+    fold_samples,
     imbalance_ns,
     last_in_ns,
     local_max_ns,
     times_quickest,
 )
-from hpcbench.reduce.fold import Folded, fold_samples
 from hpcbench.reduce.phases import steps_of
 from hpcbench.reduce.results import QUALITIES, CaseSamples, Statistics, Timing
 from hpcbench.reduce.stack import Pass, PassKey, has_flag
@@ -59,19 +61,24 @@ def measured(
     unflagged = median(unflagged_s) if unflagged_s.size else None
     words = _words(folded, statistics, unflagged, float(late.mean()))
     rank, share = _quickest(case, samples, counted)
+    opened = [record for records in passes.values() for record in records.values()
+              if record.communicator_ns >= 0]
     return statistics, Timing(
         fold=folded.fold, calls=case.batch,
-        n_warmup=int(has_flag(samples, Flag.WARMUP).sum()), n_ramp=folded.n_ramp,
-        n_surplus=folded.n_surplus,
+        n_warmup=int(has_flag(samples, Flag.WARMUP).sum()),
+        n_ramp=folded.n_ramp, n_surplus=folded.n_surplus,
         n_late=int(late.sum()), n_outlier=int(outlier.sum()),
         unflagged_n=unflagged_s.size, unflagged_median_s=unflagged,
         quality=tuple(word for word in QUALITIES if word in words),
         stop_reasons=tuple(next(iter(records.values())).stop_reason
                            for _, records in sorted(passes.items())),
-        first_call_s=_first_call_s(case, passes),
-        communicator_s=_longest_s(item.communicator_ns for item in _opened(passes)),
-        **_host_times_s(case, samples, counted),
-        **_common_times_s(case, common, counted),
+        first_call_s=_first_call_s(case, opened),
+        communicator_s=_longest_s(record.communicator_ns for record in opened),
+        last_in_s=None if common is None else _median_s(last_in_ns(common), counted, case.batch),
+        local_max_s=_median_s(local_max_ns(samples), counted, case.batch),
+        imbalance_s=None if common is None else _median_s(imbalance_ns(common), counted),
+        enqueue_s=_median_s(samples.enqueue_ns.max(axis=0), counted, case.batch),
+        device_s=_median_s(samples.device_ns.max(axis=0), counted, case.batch),
         clock_bound_s=None if common is None else common.bound_ns / 1e9,
         quickest_rank=rank, quickest_share=share,
         launch_medians_s=tuple(
@@ -83,9 +90,7 @@ def measured(
                        common.late_ns if common is not None and case.batch == 1 else None))
 
 
-def summarise(
-    times_s: npt.NDArray[np.float64], segments: Sequence[int] = ()
-) -> Statistics:
+def summarise(times_s: npt.NDArray[np.float64], segments: Sequence[int] = ()) -> Statistics:
     """Return the order statistics of at least one time; ``segments`` are the passes' lengths."""
     interval = median_interval(times_s, CI_LEVEL, segments)
     return Statistics(
@@ -122,47 +127,24 @@ def _words(
     return {word for word, is_so in applies.items() if is_so}
 
 
-def _opened(passes: Passes) -> Iterator[Record]:
-    """Yield the records of cases that opened the group under test."""
-    for records in passes.values():
-        yield from (record for record in records.values() if record.communicator_ns >= 0)
-
-
-def _first_call_s(case: Case, passes: Passes) -> float | None:
+def _first_call_s(case: Case, opened: Iterable[Record]) -> float | None:
     """Return the longest first call on a new group; None too where the first row is several."""
     if case.batch > 1 and not single_calls(case):
         return None
     return _longest_s(int(record.samples[0, _END] - record.samples[0, _START])
-                      for record in _opened(passes))
+                      for record in opened)
 
 
-def _longest_s(durations_ns: Iterator[int]) -> float | None:
+def _longest_s(durations_ns: Iterable[int]) -> float | None:
     longest_ns = max(durations_ns, default=None)
     return None if longest_ns is None else longest_ns / 1e9
 
 
-def _host_times_s(
-    case: Case, samples: CaseSamples, counted: npt.NDArray[np.bool_]
-) -> dict[str, float | None]:
-    """Return medians over samples of maxima over ranks, of one call; None where not measured."""
-    columns = {"local_max_s": local_max_ns(samples), "enqueue_s": samples.enqueue_ns.max(axis=0),
-               "device_s": samples.device_ns.max(axis=0)}
-    return {name: _median_s(column[counted & (column >= 0)], case.batch)
-            for name, column in columns.items()}
-
-
-def _common_times_s(
-    case: Case, common: Edges | None, counted: npt.NDArray[np.bool_]
-) -> dict[str, float | None]:
-    """Return medians over samples of what takes a common clock; None without one."""
-    if common is None:
-        return {"last_in_s": None, "imbalance_s": None}
-    return {"last_in_s": _median_s(last_in_ns(common)[counted], case.batch),
-            "imbalance_s": _median_s(imbalance_ns(common)[counted])}
-
-
-def _median_s(times_ns: npt.NDArray[np.int64], calls: int = 1) -> float | None:
-    return float(np.median(times_ns)) / calls / 1e9 if times_ns.size else None
+def _median_s(times_ns: Times, counted: npt.NDArray[np.bool_], calls: int = 1) -> float | None:
+    """Return the median time of a call over the samples that count; None where none was measured.
+    """
+    measured_ns = times_ns[counted & (times_ns >= 0)]
+    return float(np.median(measured_ns)) / calls / 1e9 if measured_ns.size else None
 
 
 def _quickest(
