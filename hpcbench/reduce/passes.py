@@ -8,9 +8,10 @@ from typing import Any
 
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import turns
-from hpcbench.reduce.checks import Problem, check_records
+from hpcbench.reduce.checks import AGAIN, Problem, check_records
 from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.fold import Edges, edges
+from hpcbench.reduce.grouping import by_value, on_ranks
 from hpcbench.reduce.phases import check_phases
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples
@@ -138,14 +139,12 @@ def _notes(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 def _agreed_status(records: Pass) -> tuple[str, list[Problem]]:
     """Return the worst status of any rank. HB114 if they differ, HB126 if a check failed."""
-    by_rank = {rank: record.status for rank, record in records.items()}
-    worst = min(by_rank.values(), key=WORST_FIRST.index)
+    groups = by_value({rank: record.status for rank, record in records.items()})
+    worst = min(groups, key=WORST_FIRST.index)
     problems: list[Problem] = []
-    if len(set(by_rank.values())) > 1:
-        text = ", ".join(f"{status} on rank {rank_list(r for r in by_rank if by_rank[r] == status)}"
-                         for status in dict.fromkeys(by_rank.values()))
-        problems.append(Problem("HB114", f"the ranks disagree: {text}: the worst one holds; "
-                                "run the case again"))
+    if len(groups) > 1:
+        problems.append(Problem("HB114", f"the ranks disagree: {on_ranks(groups)}: the worst one "
+                                f"holds; {AGAIN}"))
         worst = "ok" if worst == "skipped" else worst
     wrong = {rank: record.n_wrong for rank, record in records.items() if record.n_wrong > 0}
     if wrong and worst not in ("timeout", "failed"):

@@ -86,17 +86,22 @@ _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
 _TEXTS = ("reason", "device", "detail", "library", "memory")
-_TIMES_1 = ("min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
-_TIMES = (*_TIMES_1, "ci_low_s", "ci_high_s")
+_TIMES = tuple(name for name in Statistics.__slots__ if name.endswith("_s"))
+_SINCE_2 = ("ci_low_s", "ci_high_s", "ci_reliable")
+_CASE_COLUMNS = {
+    **dict.fromkeys(("case_id", "label", "status", "fold"), str),
+    **dict.fromkeys(("n", "ci_reliable", "n_wrong", "blamed_rank", "sample_offset", "sample_ranks",
+                     "sample_iterations"), np.int64),
+    **dict.fromkeys(_TIMES, np.float64)}
 
 
 @dataclass(frozen=True, slots=True)
 class _SampleBlock:
     """Where a case's samples lie: rows from ``offset``, ``ranks`` x ``iterations`` of them."""
 
-    offset: int
-    ranks: int
-    iterations: int
+    offset: int = -1
+    ranks: int = 0
+    iterations: int = 0
 
 
 class ResultsWriter:
@@ -161,34 +166,31 @@ class ResultsWriter:
         write_records(file, results)
 
     def _write_cases(self, cases: Sequence[CaseResult]) -> None:
-        file = self._file
-        texts = {"case_id": [item.case.case_id for item in cases],
-                 "label": [item.case.label for item in cases],
-                 "status": [item.status for item in cases],
-                 "fold": [item.timing.fold if item.timing else "" for item in cases]}
-        for name, values in texts.items():
-            write_column(file, f"cases/{name}", text_column(values))
-        blocks = [self._blocks.get(item.case.case_id, _SampleBlock(-1, 0, 0)) for item in cases]
-        integers = {
-            "n": [item.statistics.n if item.statistics else 0 for item in cases],
-            "ci_reliable": [int(item.statistics is not None and item.statistics.ci_reliable)
-                            for item in cases],
-            "n_wrong": [-1 if item.n_wrong is None else item.n_wrong for item in cases],
-            "blamed_rank": [-1 if item.blamed_rank is None else item.blamed_rank
-                            for item in cases],
-            "sample_offset": [block.offset for block in blocks],
-            "sample_ranks": [block.ranks for block in blocks],
-            "sample_iterations": [block.iterations for block in blocks]}
-        for name, numbers in integers.items():
-            write_column(file, f"cases/{name}", np.array(numbers, dtype=np.int64))
-        for name in _TIMES:
-            times = [_number(getattr(item.statistics, name, None)) for item in cases]
-            write_column(file, f"cases/{name}", np.array(times, dtype=np.float64), "s")
-        write_text(file, "cases/detail", [
-            json.dumps({name: getattr(item, name) for name in _TEXTS})
-            for item in cases])
-        write_text(file, "cases/timing", [
+        rows = [_row(item, self._blocks.get(item.case.case_id, _SampleBlock())) for item in cases]
+        for name, kind in _CASE_COLUMNS.items():
+            values = [row[name] for row in rows]
+            write_column(self._file, f"cases/{name}",
+                         text_column(values) if kind is str else np.array(values, dtype=kind),
+                         "s" if name in _TIMES else "")
+        write_text(self._file, "cases/detail", [
+            json.dumps({name: getattr(item, name) for name in _TEXTS}) for item in cases])
+        write_text(self._file, "cases/timing", [
             json.dumps(asdict(item.timing) if item.timing else None) for item in cases])
+
+
+def _row(item: CaseResult, block: _SampleBlock) -> dict[str, Any]:
+    """Return the value of a case in each of _CASE_COLUMNS."""
+    times_s = {name: getattr(item.statistics, name, None) for name in _TIMES}
+    return {
+        "case_id": item.case.case_id, "label": item.case.label, "status": item.status,
+        "fold": item.timing.fold if item.timing else "",
+        "n": item.statistics.n if item.statistics else 0,
+        "ci_reliable": item.statistics is not None and item.statistics.ci_reliable,
+        "n_wrong": -1 if item.n_wrong is None else item.n_wrong,
+        "blamed_rank": -1 if item.blamed_rank is None else item.blamed_rank,
+        "sample_offset": block.offset, "sample_ranks": block.ranks,
+        "sample_iterations": block.iterations,
+        **{name: math.nan if time_s is None else time_s for name, time_s in times_s.items()}}
 
 
 def _key_columns(
@@ -199,10 +201,6 @@ def _key_columns(
     return {"rank": np.repeat(ranks, passes.size), "launch": np.tile(launches, len(ranks)),
             "pass_index": np.tile(passes, len(ranks)),
             "iteration": np.tile(np.arange(passes.size), len(ranks))}
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 @contextlib.contextmanager
@@ -234,25 +232,21 @@ class ResultsFile:
 
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
-        block = self._blocks.get(case_id, _SampleBlock(-1, 0, 0))
+        block = self._blocks.get(case_id, _SampleBlock())
         if block.offset < 0:
             return None
         shape = (block.ranks, block.iterations)
         rows = slice(block.offset, block.offset + block.ranks * block.iterations)
-        table = {name: self._file[f"samples/{name}"][rows].reshape(shape)
-                 for name in ("rank", "pass_index", *self._columns)}
-        absent = {"launch": np.zeros(shape, np.int64),
-                  "enqueue_ns": np.full(shape, NO_DEVICE_TIME, np.int64)}
-        table = {**absent, **table}
+        names = ("launch", *SAMPLE_COLUMNS) if self._version > 1 else SAMPLE_COLUMNS_1
+        table = {"launch": np.zeros(shape, np.int64),
+                 "enqueue_ns": np.full(shape, NO_DEVICE_TIME, np.int64),
+                 **{name: self._file[f"samples/{name}"][rows].reshape(shape)
+                    for name in ("rank", "pass_index", *names)}}
         return CaseSamples(
             ranks=tuple(table["rank"][:, 0].tolist()), launch=table["launch"][0],
             pass_index=table["pass_index"][0],
             phases=read_phases(self._file, self._phases.get(case_id, NOWHERE), shape),
             **{name: table[name] for name in SAMPLE_COLUMNS})
-
-    @property
-    def _columns(self) -> tuple[str, ...]:
-        return ("launch", *SAMPLE_COLUMNS) if self._version > 1 else SAMPLE_COLUMNS_1
 
 
 @contextlib.contextmanager
@@ -275,16 +269,16 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     plan = plan_from_text(read_text(file, "plan"), path)
     run = from_text(RunInfo, read_text(file, "run"))
     old = int(file.attrs["schema_version"]) == 1
-    names = ["n", "n_wrong", "blamed_rank", *(_TIMES_1 if old else (*_TIMES, "ci_reliable"))]
+    names = [name for name in ("n", "n_wrong", "blamed_rank", *_TIMES, "ci_reliable")
+             if not (old and name in _SINCE_2)]
     columns: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
     columns["status"] = texts_of(read_column(file, "cases/status"))
-    details = [json.loads(line) for line in read_lines(file, "cases/detail")]
-    timings = ([None] * len(details) if old else
-               [_known(Timing, line) for line in read_lines(file, "cases/timing")])
-    cases = [_case_result(case, {name: column[row] for name, column in columns.items()},
-                          {**detail, "timing": timing})
-             for row, (case, detail, timing) in enumerate(
-                 zip(plan.cases, details, timings, strict=True))]
+    columns["timing"] = [None] * len(plan.cases) if old else [
+        _known(Timing, line) for line in read_lines(file, "cases/timing")]
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    details = map(json.loads, read_lines(file, "cases/detail"))
+    cases = [_case_result(case, row, detail)
+             for case, row, detail in zip(plan.cases, rows, details, strict=True)]
     findings = [from_text(Finding, line) for line in read_lines(file, "findings")]
     canary = None if old else _known(Canary, read_text(file, "canary"))
     clocks = None if old else _known(Clocks, read_text(file, "clocks"))
@@ -297,15 +291,13 @@ def _known(kind: type[Read], line: str) -> Read | None:
     return None if line == "null" else from_text(kind, line)
 
 
-def _case_result(
-    case: Case, row: Mapping[str, Any], texts: Mapping[str, Any]
-) -> CaseResult:
-    """Return a case from its row of columns; ``texts`` are the fields that JSON holds."""
+def _case_result(case: Case, row: Mapping[str, Any], detail: Mapping[str, Any]) -> CaseResult:
+    """Return a case from its row of columns; ``detail`` has the fields named in _TEXTS."""
     times: dict[str, Any] = {name: None if math.isnan(row[name]) else row[name]
                              for name in _TIMES if name in row}
-    times["ci_reliable"] = bool(row.get("ci_reliable", False))
     return CaseResult(
-        case=case, status=row["status"],
+        case=case, status=row["status"], timing=row["timing"],
         blamed_rank=None if row["blamed_rank"] < 0 else row["blamed_rank"],
         n_wrong=None if row["n_wrong"] < 0 else row["n_wrong"],
-        statistics=Statistics(n=row["n"], **times) if row["n"] else None, **texts)
+        statistics=Statistics(n=row["n"], ci_reliable=bool(row.get("ci_reliable")), **times)
+        if row["n"] else None, **detail)

@@ -1,8 +1,12 @@
-"""Records of all ranks stacked to (rank, sample), passes and launches one after another."""
+"""Records of all ranks stacked to (rank, sample), passes and launches one after another.
+
+`sample_map` is the picture of it: how long each rank was in the call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +14,7 @@ import numpy.typing as npt
 
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.trace.arena import Empty
-from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Record
+from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Flag, Record
 
 Pass = Mapping[int, Record]
 """The records of one pass of one case, by rank."""
@@ -80,3 +84,50 @@ def pass_slices(samples: CaseSamples) -> list[slice]:
     cuts = np.flatnonzero(np.any(keys[:, 1:] != keys[:, :-1], axis=0)) + 1
     edges = [0, *cuts.tolist(), keys.shape[1]]
     return [slice(*pair) for pair in zip(edges, edges[1:], strict=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleMap:
+    """The samples of one case, each column the longest of ``step`` of them.
+
+    Attributes:
+        ranks: the rank of each row.
+        n_samples: samples of a rank.
+        time_s: (rank, column): end - start on the rank's own clock.
+        least_s, greatest_s: over timed samples, or over all if none is timed.
+        untimed: runs of samples that are in no statistic, as first and behind the last.
+        has_single: whether some of them are single checked calls.
+        pass_ends: samples after which another pass, or another launch, begins.
+        below, above: whether a sample is below ``least_s`` or above ``greatest_s``.
+    """
+
+    ranks: tuple[int, ...]
+    n_samples: int
+    step: int
+    time_s: npt.NDArray[np.float64]
+    least_s: float
+    greatest_s: float
+    untimed: tuple[tuple[int, int], ...]
+    has_single: bool
+    pass_ends: tuple[int, ...]
+    below: bool
+    above: bool
+
+
+def sample_map(samples: CaseSamples, most_columns: int) -> SampleMap:
+    """Return the map of at least one sample, in at most so many columns."""
+    time_s = (samples.end_ns - samples.start_ns) / 1e9
+    count = time_s.shape[1]
+    step = -(-count // most_columns)
+    untimed = ~is_timed(samples)
+    timed = time_s[:, ~untimed]
+    scale = timed if timed.size else time_s
+    edges = np.flatnonzero(np.diff(untimed.astype(int), prepend=0, append=0))
+    return SampleMap(
+        ranks=samples.ranks, n_samples=count, step=step,
+        time_s=np.maximum.reduceat(time_s, np.arange(0, count, step), axis=1),
+        least_s=float(scale.min()), greatest_s=float(scale.max()),
+        untimed=tuple((int(first), int(end)) for first, end in edges.reshape(-1, 2)),
+        has_single=bool(np.any(samples.flags & Flag.SINGLE)),
+        pass_ends=tuple(part.stop - 1 for part in pass_slices(samples)[:-1]),
+        below=bool(time_s.min() < scale.min()), above=bool(time_s.max() > scale.max()))

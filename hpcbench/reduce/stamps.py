@@ -110,14 +110,13 @@ def check_causality(
                   f"depends on: {cause}", rejects=same)
 
 
-def timer_problem(samples: CaseSamples, resolution_ns: float) -> Problem | None:
-    """HB119: return a note if the median duration is too short for the clock."""
+def timer_problem(samples: CaseSamples, resolution_ns: float) -> Iterator[Problem]:
+    """HB119: yield a note if the median duration is too short for the clock."""
     shortest_ns = folded_waits_ns(np.min, samples)[is_timed(samples)]
     if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
-        return None  # most durations are as long, and so is their median
+        return  # most durations are as long, and so is their median
     median_ns = float(np.median(waits_ns(samples)[:, is_timed(samples)]))
-    if median_ns >= 2 * resolution_ns and median_ns > 0:
-        return None
-    return Problem("HB119", f"the median of {median_ns:g} ns is below twice the clock's resolution "
-                   f"of {resolution_ns:g} ns: the time is not resolved; use larger sizes",
-                   rejects=False)
+    if not (median_ns >= 2 * resolution_ns and median_ns > 0):
+        yield Problem("HB119", f"the median of {median_ns:g} ns is below twice the clock's "
+                      f"resolution of {resolution_ns:g} ns: the time is not resolved; use larger "
+                      "sizes", rejects=False)
