@@ -20,6 +20,7 @@ from hpcbench.reduce.passes import Attempt, Context
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.attempts import attempt_folders, attempt_of
 from hpcbench.trace.journal import is_being_written, journal_path, read_journal
+from hpcbench.trace.schema import Header
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import (
     BEGIN_NOTE,
@@ -175,21 +176,23 @@ def read_history(folder: Path, plan: Plan) -> History:
 
 def versions_before(folder: Path) -> dict[str, str]:
     """Return what rank 0 ran with in the newest attempt that has it; nothing if none has."""
-    for path in reversed(attempt_folders(folder / "traces")):
-        for source in open_traces(path)[0]:
-            if source.header.rank == 0:
-                return dict(source.header.versions)
-    return {}
+    headers = [*_headers_of_rank_0(folder)]
+    return dict(headers[-1].versions) if headers else {}
 
 
 def run_id_before(folder: Path) -> str:
     """Return the run that rank 0's traces in a folder belong to, "" if unknown."""
+    return next((header.run_id for header in _headers_of_rank_0(folder)), "")
+
+
+def _headers_of_rank_0(folder: Path) -> Iterator[Header]:
+    """Yield rank 0's header of each attempt that has one, in order."""
     for traces in attempt_folders(folder / "traces"):
         with contextlib.suppress(UnreadableTrace):
-            return open_trace(trace_path(traces, 0)).header.run_id
+            yield open_trace(trace_path(traces, 0)).header
+            continue
         with contextlib.suppress(UnreadableTrace):
-            return read_journal(journal_path(traces, 0)).header.run_id
-    return ""
+            yield read_journal(journal_path(traces, 0)).header
 
 
 def _refuse_a_running_job(folder: Path) -> None:

@@ -7,7 +7,7 @@ number of ranks: while one is judged, a thread reads the next one, opening each 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
@@ -15,33 +15,16 @@ from pathlib import Path
 from hpcbench import __version__
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce import history, run_checks
 from hpcbench.reduce.canary import canary_findings, canary_of
 from hpcbench.reduce.clocks import clock_findings
 from hpcbench.reduce.environments import environment_findings, environment_hash
-from hpcbench.reduce.history import (
-    PLAN_FILE,
-    Attempts,
-    choose_attempts,
-    context_of,
-    open_attempts,
-    read_plan,
-)
+from hpcbench.reduce.history import Attempts
 from hpcbench.reduce.intake import majority
 from hpcbench.reduce.outcome import judge
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
-from hpcbench.reduce.run_checks import (
-    ExecutedOrder,
-    backend_findings,
-    check_totals,
-    few_samples,
-    late_starts,
-    noise_by_rank,
-    noise_findings,
-    order_findings,
-    teardown_findings,
-)
 from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
@@ -63,9 +46,9 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder; give the folder that `run` wrote")
-    opened = open_attempts(folder / "traces")
+    opened = history.open_attempts(folder / "traces")
     plan = _load_plan(folder, [source for sources, _ in opened for source in sources])
-    return _reduce(folder / FILE_NAME, plan, choose_attempts(
+    return _reduce(folder / FILE_NAME, plan, history.choose_attempts(
         opened, plan, allow_mixed=allow_mixed))
 
 
@@ -88,8 +71,8 @@ def exit_code(results: Results) -> ExitCode:
 
 def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
     """Return the plan of the folder, or of rank 0's trace if there is none."""
-    if (folder / PLAN_FILE).is_file():
-        return read_plan(folder)
+    if (folder / history.PLAN_FILE).is_file():
+        return history.read_plan(folder)
     plans = [source.plan for source in opened if source.plan is not None]
     if not plans:
         raise TraceError(f"{folder}: neither plan.json nor a trace of rank 0, which holds it too: "
@@ -99,8 +82,8 @@ def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
 
 def _reduce(path: Path, plan: Plan, attempts: Attempts) -> Results:
     """``canary``, noise and environment are those of the newest attempt."""
-    sources, context = attempts.newest.sources, context_of(plan, attempts)
-    clocks, executed = context.newest.clocks, ExecutedOrder()
+    sources, context = attempts.newest.sources, history.context_of(plan, attempts)
+    clocks, executed = context.newest.clocks, run_checks.ExecutedOrder()
     canary = canary_of(sources, plan.world_size)
     cases: list[CaseResult] = []
     of_cases: list[Finding] = []
@@ -121,11 +104,13 @@ def _reduce(path: Path, plan: Plan, attempts: Attempts) -> Results:
                 stacked, packing = packing, stacked
         findings = [
             *attempts.findings, *environment_findings(headers, plan),
-            *noise_findings(noise_by_rank(sources), headers),
+            *run_checks.noise_findings(run_checks.noise_by_rank(sources), headers),
             *clock_findings(clocks, unbracketed), *of_cases,
-            *backend_findings(((i.case, i.library) for i in cases if i.library), headers),
-            *check_totals(plan, cases), *order_findings(plan, executed), *few_samples(cases),
-            *late_starts(cases), *canary_findings(canary), *teardown_findings(attempts.sources)]
+            *run_checks.backend_findings(
+                ((item.case, item.library) for item in cases if item.library), headers),
+            *run_checks.check_totals(plan, cases), *run_checks.order_findings(plan, executed),
+            *run_checks.sample_findings(cases), *canary_findings(canary),
+            *run_checks.teardown_findings(attempts.sources)]
         results = with_records(Results(_run_info(plan, attempts), plan, tuple(cases),
                                        tuple(findings), canary, clocks.summary()))
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources
@@ -184,41 +169,30 @@ def case_groups(
 
 
 def _sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
-    """Return the samples that a rank has of each case over all attempts.
+    """Return the samples that a rank, the first that has the case, has of it over all attempts.
 
     The plan does not show it, because a case that stops by itself takes far fewer than it may.
     """
     counts: Counter[str] = Counter()
     wanted = {case.case_id for case in plan.cases if case.skip is None}
     for intake in attempts.intakes:
-        counts.update(_counts_of_a_rank(wanted, intake.sources.values()))
-    return counts
-
-
-def _counts_of_a_rank(wanted: Set[str], sources: Iterable[TraceSource]) -> dict[str, int]:
-    """Return the samples of each case on the first rank that has it: all ranks have as many."""
-    counts: dict[str, int] = {}
-    for source in sources:
-        if wanted <= counts.keys():
-            break
-        counts = {**source.sample_counts(), **counts}
+        of_rank: dict[str, int] = {}
+        for source in intake.sources.values():
+            if not wanted <= of_rank.keys():
+                of_rank = {**source.sample_counts(), **of_rank}
+        counts.update(of_rank)
     return counts
 
 
 def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
     sources = attempts.newest.sources
     headers = [source.header for source in sources.values()]
-    first = headers[0] if headers else None
+    environment = dict(headers[0].environment) if headers else {}
     return RunInfo(
-        name=plan.name,
-        run_id=first.run_id if first else "",
-        plan_hash=plan.plan_hash,
-        world_size=plan.world_size,
-        ranks_present=tuple(sources),
+        name=plan.name, run_id=headers[0].run_id if headers else "", plan_hash=plan.plan_hash,
+        world_size=plan.world_size, ranks_present=tuple(sources),
         nodes=tuple(dict.fromkeys(header.hostname for header in headers)),
-        started_at=str(first.environment.get("started_at", "")) if first else "",
+        started_at=str(environment.get("started_at", "")),
         versions=majority([dict(header.versions) for header in headers]) or {},
-        environment=dict(first.environment) if first else {},
-        hpcbench_version=__version__,
-        environment_hash=environment_hash(first.environment) if first else None,
-    )
+        environment=environment, hpcbench_version=__version__,
+        environment_hash=environment_hash(environment) if headers else None)

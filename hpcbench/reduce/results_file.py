@@ -33,7 +33,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,6 @@ import numpy.typing as npt
 from hpcbench.errors import FileError
 from hpcbench.plan.case import Case
 from hpcbench.reduce.canary import Canary
-from hpcbench.reduce.phase_table import NOWHERE, PhaseTable, read_phases, read_positions
 from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
@@ -57,18 +55,10 @@ from hpcbench.reduce.results import (
     Statistics,
     Timing,
 )
+from hpcbench.trace import columns
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.clock_table import write_clocks
-from hpcbench.trace.columns import (
-    GrowingColumn,
-    read_column,
-    read_lines,
-    read_text,
-    text_column,
-    texts_of,
-    write_column,
-    write_text,
-)
+from hpcbench.trace.columns import GrowingColumn, read_lines, read_text, write_text
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
 from hpcbench.trace.schema import (
     NO_DEVICE_TIME,
@@ -82,6 +72,7 @@ from hpcbench.trace.typed import Read, from_text
 FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
 _KEY = ("case", "rank", "launch", "pass_index", "iteration")
+_PHASES, _POSITIONS = "phases/ns", "cases/phases"
 _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
@@ -120,24 +111,32 @@ class ResultsWriter:
             for name, unit in {**dict.fromkeys(_KEY, ""), **SAMPLE_UNITS}.items()}
         self._key_columns = lru_cache(maxsize=1)(_key_columns)
         self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
-        self._phases = PhaseTable(file, _CHUNK_ROWS)
+        self._phases: GrowingColumn | None = None  # runs without phases have no column
+        self._positions: dict[str, Mapping[str, Any]] = {}
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
         """Append the samples of one case, which must not change before the next one is added."""
         shape = samples.start_ns.shape
         offset = self._columns["case"].rows
         self._blocks[case.case_id] = _SampleBlock(offset, *shape)
-        columns = {
+        taken = {
             "case": np.full(samples.start_ns.size, case.index),
             **self._key_columns(
                 samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
             **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
         self._write_packed()
-        phases = self._phases.add(case.case_id, samples.phases)
-        for column, values in chain(
-                ((self._columns[name], values) for name, values in columns.items()), phases):
-            if chunks := column.take(values):
-                self._packing.append((column, self._pool.submit(column.pack, chunks)))
+        for name, values in taken.items():
+            self._take(self._columns[name], values)
+        if samples.phases:
+            column = self._phases = self._phases or GrowingColumn(
+                self._file, _PHASES, "ns", chunk_rows=_CHUNK_ROWS)
+            self._positions[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
+            for values in samples.phases.values():
+                self._take(column, values.ravel())
+
+    def _take(self, column: GrowingColumn, values: npt.NDArray[np.int64]) -> None:
+        if chunks := column.take(values):
+            self._packing.append((column, self._pool.submit(column.pack, chunks)))
 
     def _write_packed(self) -> None:
         for column, packed in self._packing:
@@ -151,7 +150,10 @@ class ResultsWriter:
         self._write_packed()
         for column in self._columns.values():
             column.finish()
-        self._phases.finish(item.case.case_id for item in results.cases)
+        if self._phases is not None:
+            self._phases.finish()
+            write_text(self._file, _POSITIONS, [
+                json.dumps(self._positions.get(item.case.case_id)) for item in results.cases])
         file, run = self._file, results.run
         file.attrs.update({
             "format": FORMAT, "schema_version": SCHEMA_VERSION, "run_id": run.run_id,
@@ -169,9 +171,10 @@ class ResultsWriter:
         rows = [_row(item, self._blocks.get(item.case.case_id, _SampleBlock())) for item in cases]
         for name, kind in _CASE_COLUMNS.items():
             values = [row[name] for row in rows]
-            write_column(self._file, f"cases/{name}",
-                         text_column(values) if kind is str else np.array(values, dtype=kind),
-                         "s" if name in _TIMES else "")
+            columns.write_column(
+                self._file, f"cases/{name}",
+                columns.text_column(values) if kind is str else np.array(values, dtype=kind),
+                "s" if name in _TIMES else "")
         write_text(self._file, "cases/detail", [
             json.dumps({name: getattr(item, name) for name in _TEXTS}) for item in cases])
         write_text(self._file, "cases/timing", [
@@ -223,12 +226,13 @@ class ResultsFile:
         self.results = results
         self._file = file
         self._version = int(file.attrs["schema_version"])
-        columns = [file[f"cases/{name}"][:].tolist()
-                   for name in ("sample_offset", "sample_ranks", "sample_iterations")]
-        self._blocks = {
-            item.case.case_id: _SampleBlock(*block)
-            for item, block in zip(results.cases, zip(*columns, strict=True), strict=True)}
-        self._phases = read_positions(file, (item.case.case_id for item in results.cases))
+        blocks = (file[f"cases/{name}"][:].tolist()
+                  for name in ("sample_offset", "sample_ranks", "sample_iterations"))
+        self._blocks = {item.case.case_id: _SampleBlock(*block) for item, block in zip(
+            results.cases, zip(*blocks, strict=True), strict=True)}
+        self._positions = {} if _PHASES not in file else {
+            item.case.case_id: json.loads(line) for item, line in zip(
+                results.cases, read_lines(file, _POSITIONS), strict=True)}
 
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
@@ -245,8 +249,19 @@ class ResultsFile:
         return CaseSamples(
             ranks=tuple(table["rank"][:, 0].tolist()), launch=table["launch"][0],
             pass_index=table["pass_index"][0],
-            phases=read_phases(self._file, self._phases.get(case_id, NOWHERE), shape),
+            phases=self._phases(self._positions.get(case_id), shape),
             **{name: table[name] for name in SAMPLE_COLUMNS})
+
+    def _phases(
+        self, position: Mapping[str, Any] | None, shape: tuple[int, int],
+    ) -> dict[str, npt.NDArray[np.int64]]:
+        """Return each phase of a case, (rank, sample); nothing of a case without phases."""
+        if position is None:
+            return {}
+        size = shape[0] * shape[1]
+        firsts = range(position["offset"], position["offset"] + len(position["names"]) * size, size)
+        return {name: self._file[_PHASES][first:first + size].reshape(shape)
+                for name, first in zip(position["names"], firsts, strict=True)}
 
 
 @contextlib.contextmanager
@@ -271,11 +286,11 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     old = int(file.attrs["schema_version"]) == 1
     names = [name for name in ("n", "n_wrong", "blamed_rank", *_TIMES, "ci_reliable")
              if not (old and name in _SINCE_2)]
-    columns: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
-    columns["status"] = texts_of(read_column(file, "cases/status"))
-    columns["timing"] = [None] * len(plan.cases) if old else [
+    table: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
+    table["status"] = columns.texts_of(columns.read_column(file, "cases/status"))
+    table["timing"] = [None] * len(plan.cases) if old else [
         _known(Timing, line) for line in read_lines(file, "cases/timing")]
-    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    rows = (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
     details = map(json.loads, read_lines(file, "cases/detail"))
     cases = [_case_result(case, row, detail)
              for case, row, detail in zip(plan.cases, rows, details, strict=True)]

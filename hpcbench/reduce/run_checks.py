@@ -45,17 +45,13 @@ def check_totals(plan: Plan, cases: Sequence[CaseResult]) -> Iterator[Finding]:
                       f"for; lost or added: {lost}, planned twice: {twice}: plan.json was changed")
 
 
-def few_samples(cases: Sequence[CaseResult]) -> Iterator[Finding]:
-    """Yield HB134 if some cases have too few samples for the outer percentiles."""
+def sample_findings(cases: Sequence[CaseResult]) -> Iterator[Finding]:
+    """Yield HB134 if cases have too few samples for p5 and p95, HB125 if ranks began many late."""
     few = [item for item in cases if item.statistics and item.statistics.n < MIN_N_P5_P95]
     if few:
         yield Finding("HB134", "note", f"{len(few)} cases have fewer than {MIN_N_P5_P95} timed "
                       f"iterations, first {few[0].case.label}: no p5 or p95 is shown for them; "
                       "raise measure.iterations, or measure.budget_s where it is auto")
-
-
-def late_starts(cases: Sequence[CaseResult]) -> Iterator[Finding]:
-    """Yield HB125 if in some cases a rank began too many samples late."""
     shares = [(item.timing.n_late / item.statistics.n, item) for item in cases
               if item.timing and item.statistics and "late_starts" in item.timing.quality]
     if shares:
