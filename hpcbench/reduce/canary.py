@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -67,13 +66,8 @@ CANARY_QUALITIES = {
 """Word -> what it says of the whole run (docs/method.md)."""
 
 
-class _Run(NamedTuple):
-    """One run as one rank noted it; no durations unless it was ok."""
-
-    at_ns: int
-    durations_ns: tuple[int, ...]
-
-
+_Run = tuple[int, tuple[int, ...]]
+"""One run as one rank noted it: when it began, and its durations in ns, none unless it was ok."""
 _RunIndex = tuple[int, int, int]
 """Launch, pass, and the number of the run in it."""
 
@@ -91,12 +85,11 @@ def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | N
                 runs_by_index[index][rank] = run
     if not runs_by_index:
         return None
-    whole = {index: runs for index, runs in sorted(runs_by_index.items())
-             if _is_ok(runs, world_size)}
-    series = [*_series(whole)]
+    series = tuple(_series({index: runs for index, runs in sorted(runs_by_index.items())
+                            if _is_ok(runs, world_size)}))
     drift = series[-1].median_s / series[0].median_s - 1 if len(series) > 1 else None
     canary = planned_canary(world_size)
-    return Canary(canary.label if canary else CANARY_ID, tuple(series),
+    return Canary(canary.label if canary else CANARY_ID, series,
                   len(runs_by_index) - len(series), drift,
                   ("drifting",) if drift is not None and _drifted(series, drift) else ())
 
@@ -106,23 +99,23 @@ def _noted(source: TraceSource) -> Iterator[tuple[_RunIndex, _Run]]:
     for data in noted(source, CANARY_NOTE):
         turn = int(data["launch"]), int(data["pass_index"])
         durations_ns = tuple(map(int, data["durations_ns"])) if data["status"] == "ok" else ()
-        yield (*turn, counts[turn]), _Run(int(data["at_ns"]), durations_ns)
+        yield (*turn, counts[turn]), (int(data["at_ns"]), durations_ns)
         counts[turn] += 1
 
 
 def _is_ok(runs: Mapping[int, _Run], world_size: int) -> bool:
     """Return whether all ranks have as many samples of it, that took some time."""
-    counts = {len(run.durations_ns) for run in runs.values()}
+    counts = {len(durations_ns) for _, durations_ns in runs.values()}
     return (len(runs) == world_size and len(counts) == 1
-            and all(min(run.durations_ns, default=0) > 0 for run in runs.values()))
+            and all(min(durations_ns, default=0) > 0 for _, durations_ns in runs.values()))
 
 
 def _series(runs_by_index: Mapping[_RunIndex, Mapping[int, _Run]]) -> Iterator[CanaryRun]:
     first_ns = None
     for (launch, pass_index, _), runs in runs_by_index.items():
-        at_ns = runs[min(runs)].at_ns
+        at_ns, _ = runs[min(runs)]
         first_ns = at_ns if first_ns is None else first_ns
-        durations_ns = np.array([run.durations_ns for run in runs.values()], dtype=np.int64)
+        durations_ns = np.array([durations_ns for _, durations_ns in runs.values()], dtype=np.int64)
         times = summarise(durations_ns.max(axis=0) / 1e9)
         yield CanaryRun(launch, pass_index, (at_ns - first_ns) / 1e9, times.n, times.median_s,
                         times.ci_low_s, times.ci_high_s)
@@ -132,15 +125,11 @@ def _drifted(runs: Sequence[CanaryRun], drift: float) -> bool:
     first, last = sorted((runs[0], runs[-1]), key=lambda run: run.median_s)
     apart = (first.ci_high_s is not None and last.ci_low_s is not None
              and first.ci_high_s < last.ci_low_s)
-    return abs(drift) > MOST_DRIFT and apart and not _is_scatter(runs)
-
-
-def _is_scatter(runs: Sequence[CanaryRun]) -> bool:
-    """Return whether runs differ as much from one to the next: intervals are within a run only."""
-    medians_s = np.array([run.median_s for run in runs])
-    usual_s = float(np.median(np.abs(np.diff(medians_s))))
-    change_s = abs(float(medians_s[-1] - medians_s[0]))
-    return len(runs) >= _RUNS_FOR_SCATTER and change_s <= _SCATTER * usual_s
+    # intervals are within a run only: runs may differ as much from one to the next
+    usual_s = float(np.median(np.abs(np.diff([run.median_s for run in runs]))))
+    is_scatter = (len(runs) >= _RUNS_FOR_SCATTER
+                  and last.median_s - first.median_s <= _SCATTER * usual_s)
+    return abs(drift) > MOST_DRIFT and apart and not is_scatter
 
 
 def canary_findings(canary: Canary | None) -> Iterator[Finding]:

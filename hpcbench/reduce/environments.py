@@ -87,8 +87,9 @@ def environment_differences(headers: Sequence[Header]) -> list[Difference]:
         groups = by_value({rank: values.get(key, NOT_RECORDED) for rank, values in flat.items()})
         if len(groups) > 1 and not _varies(key, (*MOMENTARY, *RANK_SPECIFIC)):
             ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1]))
-            differences.append(Difference(key, {_short(value): tuple(sorted(ranks))
-                                                for value, ranks in ordered}))
+            differences.append(Difference(key, {
+                value if len(value) <= _VALUE_LENGTH else value[:_VALUE_LENGTH - 4] + " ...":
+                tuple(sorted(ranks)) for value, ranks in ordered}))
     return differences
 
 
@@ -114,10 +115,6 @@ def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 def _varies(key: str, tables: Iterable[Varying]) -> bool:
     return any(re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), key)
                for varying in tables for pattern in varying.keys)
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= _VALUE_LENGTH else value[:_VALUE_LENGTH - 4] + " ..."
 
 
 def environment_findings(headers: Sequence[Header], plan: Plan) -> Iterator[Finding]:

@@ -160,7 +160,11 @@ def read_history(folder: Path, plan: Plan) -> History:
 
     Raises UsageError if a job is still writing there.
     """
-    _refuse_a_running_job(folder)
+    for traces in attempt_folders(folder / "traces"):
+        for path in sorted(traces.glob("*.journal")):
+            if is_being_written(path):
+                raise UsageError(f"{folder}: a job is still running there ({path.name} is being "
+                                 "written); end it first, or take another folder")
     opened = open_attempts(folder / "traces")
     hashes = {source.header.plan_hash for sources, _ in opened for source in sources}
     known = choose_attempts(opened, plan, allow_mixed=True, accepted=frozenset(hashes))
@@ -193,14 +197,6 @@ def _headers_of_rank_0(folder: Path) -> Iterator[Header]:
             continue
         with contextlib.suppress(UnreadableTrace):
             yield read_journal(journal_path(traces, 0)).header
-
-
-def _refuse_a_running_job(folder: Path) -> None:
-    for traces in attempt_folders(folder / "traces"):
-        for path in sorted(traces.glob("*.journal")):
-            if is_being_written(path):
-                raise UsageError(f"{folder}: a job is still running there ({path.name} is being "
-                                 "written); end it first, or take another folder")
 
 
 def _finished(known: Attempts, plan: Plan) -> tuple[frozenset[RunKey], frozenset[str]]:

@@ -61,8 +61,7 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
                 "HB103", "note", f"{path}: {useless}: it is ignored and can be deleted"))
             continue
         try:
-            sources.append(open_trace(path, known) if path.suffix == ".h5"
-                           else read_journal(path))
+            sources.append(open_trace(path, known) if path.suffix == ".h5" else read_journal(path))
             sealed.add(path.stem)
         except UnreadableTrace as error:
             findings.append(Finding(error.code, "rank", f"{error}; it is left out"))
@@ -177,8 +176,7 @@ def _where(sources: Mapping[int, TraceSource], absent: Sequence[int]) -> str:
     """Return where the traces of these ranks are: rank 0 knows of those that see another folder."""
     apart = {int(rank): location for data in (noted(sources[0], APART_NOTE) if 0 in sources else ())
              for rank, location in data.items()}
-    below_run = attempt_folder(
-        Path("traces"), attempt_of(sources[0].path.parent) if apart else 0)
+    below_run = attempt_folder(Path("traces"), attempt_of(sources[0].path.parent) if apart else 0)
     names = [f"{Path(apart[rank][1]) / below_run / f'rank{rank:05d}.*'} on host {apart[rank][0]}"
              for rank in absent if rank in apart]
     if others := [rank for rank in absent if rank not in apart]:

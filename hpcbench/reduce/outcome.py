@@ -12,16 +12,15 @@ from dataclasses import dataclass, replace
 
 from hpcbench.kinds.registry import is_of_plugin, kinds
 from hpcbench.plan.case import Case
-from hpcbench.reduce.checks import Problem
+from hpcbench.reduce.checks import Problem, timer_problem
 from hpcbench.reduce.fold import joined
 from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
 from hpcbench.reduce.phases import MEMORY, most_memory
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import PassKey, stack_samples
-from hpcbench.reduce.stamps import timer_problem
 from hpcbench.reduce.timing import measured
-from hpcbench.trace.arena import Empty, new_array
+from hpcbench.trace.arena import Empty
 from hpcbench.trace.library_choices import LIBRARY, LibraryChoices, merged
 from hpcbench.trace.schema import Record
 from hpcbench.units import rank_list
@@ -43,8 +42,7 @@ class Outcome:
 
 
 def judge(
-    case: Case, records: Mapping[int, Sequence[Record]], context: Context,
-    empty: Empty = new_array,
+    case: Case, records: Mapping[int, Sequence[Record]], context: Context, empty: Empty
 ) -> Outcome:
     """Return the outcome of a case; ``records`` maps each present rank to its records of it.
 
@@ -137,8 +135,7 @@ def _kind_problems(case: Case, time_s: float, context: Context) -> Iterable[Prob
     if spec is None:
         return ()
     try:
-        return list(spec.deriver().problems(
-            case, time_s, context.newest.nodes, context.hardware))
+        return list(spec.deriver().problems(case, time_s, context.newest.nodes, context.hardware))
     except Exception as error:
         if not is_of_plugin(spec.deriver_path):
             raise

@@ -8,14 +8,13 @@ from typing import Any
 
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import turns
-from hpcbench.reduce.checks import AGAIN, Problem, check_records
+from hpcbench.reduce.checks import AGAIN, Problem, check_causality, check_records, check_stamps
 from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.fold import Edges, edges
 from hpcbench.reduce.grouping import by_value, on_ranks
 from hpcbench.reduce.phases import check_phases
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples
-from hpcbench.reduce.stamps import check_causality, check_stamps
 from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import Record
 from hpcbench.units import rank_list
@@ -70,8 +69,7 @@ class Context:
     @property
     def keys(self) -> list[PassKey]:
         """Return every planned pass of every planned launch, in order."""
-        return [PassKey(turn.launch, turn.pass_index)
-                for turn in turns(self.launches, self.passes)]
+        return [PassKey(turn.launch, turn.pass_index) for turn in turns(self.launches, self.passes)]
 
 
 @dataclass(frozen=True, slots=True)

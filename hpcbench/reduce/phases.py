@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.reduce.checks import AGAIN, Problem, bad_entry, first_true
+from hpcbench.reduce.checks import AGAIN, EVENT_NS, RATE, Problem, bad_entry, first_true
 from hpcbench.reduce.fold import Times, waits_ns
 from hpcbench.reduce.results import Arrival, CaseSamples, Phase, Steps
 from hpcbench.reduce.stack import Pass
-from hpcbench.reduce.stamps import EVENT_NS, RATE
 from hpcbench.trace.schema import ARRIVAL, Record
 from hpcbench.units import rank_list
 
@@ -76,8 +75,7 @@ def _in_phases_ns(samples: CaseSamples) -> Times:
 
 def _durations(samples: CaseSamples) -> Mapping[str, Times]:
     """Return the phases without the arrivals in them."""
-    return {name: values for name, values in samples.phases.items()
-            if not name.startswith(ARRIVAL)}
+    return {name: values for name, values in samples.phases.items() if not name.startswith(ARRIVAL)}
 
 
 def steps_of(
@@ -147,9 +145,7 @@ def _medians_s(times_ns: Times) -> tuple[float, ...]:
     return tuple((np.median(times_ns, axis=1) / 1e9).tolist())
 
 
-def most_memory(
-    records: Iterable[tuple[int, Record]],
-) -> dict[str, dict[str, int | str]] | None:
+def most_memory(records: Iterable[tuple[int, Record]]) -> dict[str, dict[str, int | str]] | None:
     """Return for each rank, as text, the maximum of each number over its records."""
     most: dict[str, dict[str, int | str]] = defaultdict(dict)
     for rank, record in sorted(records, key=lambda item: item[0]):

@@ -63,9 +63,7 @@ def write_records(file: h5py.File, results: Results) -> None:
             file[name].attrs.update(_attributes(deriver))
 
 
-def _lines(
-    deriver: Deriver, items: Sequence[CaseResult], records: Mapping[str, Any],
-) -> list[str]:
+def _lines(deriver: Deriver, items: Sequence[CaseResult], records: Mapping[str, Any]) -> list[str]:
     """Return the stored form. Raises ValueError for a number that is not finite."""
     adapter = TypeAdapter(deriver.record)
     in_order = (records.get(item.case.case_id) for item in items)

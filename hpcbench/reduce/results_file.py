@@ -31,7 +31,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -60,12 +60,7 @@ from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.clock_table import write_clocks
 from hpcbench.trace.columns import GrowingColumn, read_lines, read_text, write_text
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
-from hpcbench.trace.schema import (
-    NO_DEVICE_TIME,
-    SAMPLE_COLUMNS,
-    SAMPLE_COLUMNS_1,
-    SAMPLE_UNITS,
-)
+from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, SAMPLE_COLUMNS_1, SAMPLE_UNITS
 from hpcbench.trace.source import plan_from_text, plan_to_text
 from hpcbench.trace.typed import Read, from_text
 
@@ -79,20 +74,13 @@ _CHUNK_ROWS = 16384
 _TEXTS = ("reason", "device", "detail", "library", "memory")
 _TIMES = tuple(name for name in Statistics.__slots__ if name.endswith("_s"))
 _SINCE_2 = ("ci_low_s", "ci_high_s", "ci_reliable")
+_BLOCK = ("sample_offset", "sample_ranks", "sample_iterations")
+"""Where a case's samples lie: rows from the offset, ranks x iterations of them."""
+_NO_BLOCK = (-1, 0, 0)
 _CASE_COLUMNS = {
     **dict.fromkeys(("case_id", "label", "status", "fold"), str),
-    **dict.fromkeys(("n", "ci_reliable", "n_wrong", "blamed_rank", "sample_offset", "sample_ranks",
-                     "sample_iterations"), np.int64),
+    **dict.fromkeys(("n", "ci_reliable", "n_wrong", "blamed_rank", *_BLOCK), np.int64),
     **dict.fromkeys(_TIMES, np.float64)}
-
-
-@dataclass(frozen=True, slots=True)
-class _SampleBlock:
-    """Where a case's samples lie: rows from ``offset``, ``ranks`` x ``iterations`` of them."""
-
-    offset: int = -1
-    ranks: int = 0
-    iterations: int = 0
 
 
 class ResultsWriter:
@@ -104,7 +92,7 @@ class ResultsWriter:
     def __init__(self, file: h5py.File, pool: Executor) -> None:
         """Use `new_results` instead."""
         self._file = file
-        self._blocks: dict[str, _SampleBlock] = {}
+        self._blocks: dict[str, tuple[int, int, int]] = {}
         self._pool = pool
         self._columns = {
             name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
@@ -116,9 +104,7 @@ class ResultsWriter:
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
         """Append the samples of one case, which must not change before the next one is added."""
-        shape = samples.start_ns.shape
-        offset = self._columns["case"].rows
-        self._blocks[case.case_id] = _SampleBlock(offset, *shape)
+        self._blocks[case.case_id] = (self._columns["case"].rows, *samples.start_ns.shape)
         taken = {
             "case": np.full(samples.start_ns.size, case.index),
             **self._key_columns(
@@ -143,9 +129,7 @@ class ResultsWriter:
             column.write(packed.result())
         self._packing = []
 
-    def finish(
-        self, results: Results, syncs: Sequence[tuple[int, SyncRecord]] = (),
-    ) -> None:
+    def finish(self, results: Results, syncs: Sequence[tuple[int, SyncRecord]] = ()) -> None:
         """Write everything but the samples; ``syncs`` pairs ranks and synchronisations."""
         self._write_packed()
         for column in self._columns.values():
@@ -168,7 +152,7 @@ class ResultsWriter:
         write_records(file, results)
 
     def _write_cases(self, cases: Sequence[CaseResult]) -> None:
-        rows = [_row(item, self._blocks.get(item.case.case_id, _SampleBlock())) for item in cases]
+        rows = [_row(item, self._blocks.get(item.case.case_id, _NO_BLOCK)) for item in cases]
         for name, kind in _CASE_COLUMNS.items():
             values = [row[name] for row in rows]
             columns.write_column(
@@ -181,7 +165,7 @@ class ResultsWriter:
             json.dumps(asdict(item.timing) if item.timing else None) for item in cases])
 
 
-def _row(item: CaseResult, block: _SampleBlock) -> dict[str, Any]:
+def _row(item: CaseResult, block: tuple[int, int, int]) -> dict[str, Any]:
     """Return the value of a case in each of _CASE_COLUMNS."""
     times_s = {name: getattr(item.statistics, name, None) for name in _TIMES}
     return {
@@ -191,8 +175,7 @@ def _row(item: CaseResult, block: _SampleBlock) -> dict[str, Any]:
         "ci_reliable": item.statistics is not None and item.statistics.ci_reliable,
         "n_wrong": -1 if item.n_wrong is None else item.n_wrong,
         "blamed_rank": -1 if item.blamed_rank is None else item.blamed_rank,
-        "sample_offset": block.offset, "sample_ranks": block.ranks,
-        "sample_iterations": block.iterations,
+        **dict(zip(_BLOCK, block, strict=True)),
         **{name: math.nan if time_s is None else time_s for name, time_s in times_s.items()}}
 
 
@@ -226,21 +209,19 @@ class ResultsFile:
         self.results = results
         self._file = file
         self._version = int(file.attrs["schema_version"])
-        blocks = (file[f"cases/{name}"][:].tolist()
-                  for name in ("sample_offset", "sample_ranks", "sample_iterations"))
-        self._blocks = {item.case.case_id: _SampleBlock(*block) for item, block in zip(
-            results.cases, zip(*blocks, strict=True), strict=True)}
+        blocks = zip(*(file[f"cases/{name}"][:].tolist() for name in _BLOCK), strict=True)
+        self._blocks = {item.case.case_id: block
+                        for item, block in zip(results.cases, blocks, strict=True)}
         self._positions = {} if _PHASES not in file else {
             item.case.case_id: json.loads(line) for item, line in zip(
                 results.cases, read_lines(file, _POSITIONS), strict=True)}
 
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
-        block = self._blocks.get(case_id, _SampleBlock())
-        if block.offset < 0:
+        offset, *shape = self._blocks.get(case_id, _NO_BLOCK)
+        if offset < 0:
             return None
-        shape = (block.ranks, block.iterations)
-        rows = slice(block.offset, block.offset + block.ranks * block.iterations)
+        rows = slice(offset, offset + math.prod(shape))
         names = ("launch", *SAMPLE_COLUMNS) if self._version > 1 else SAMPLE_COLUMNS_1
         table = {"launch": np.zeros(shape, np.int64),
                  "enqueue_ns": np.full(shape, NO_DEVICE_TIME, np.int64),
@@ -253,15 +234,14 @@ class ResultsFile:
             **{name: table[name] for name in SAMPLE_COLUMNS})
 
     def _phases(
-        self, position: Mapping[str, Any] | None, shape: tuple[int, int],
+        self, position: Mapping[str, Any] | None, shape: Sequence[int],
     ) -> dict[str, npt.NDArray[np.int64]]:
         """Return each phase of a case, (rank, sample); nothing of a case without phases."""
         if position is None:
             return {}
-        size = shape[0] * shape[1]
-        firsts = range(position["offset"], position["offset"] + len(position["names"]) * size, size)
-        return {name: self._file[_PHASES][first:first + size].reshape(shape)
-                for name, first in zip(position["names"], firsts, strict=True)}
+        first, size = position["offset"], math.prod(shape)
+        return {name: self._file[_PHASES][first + at * size:first + (at + 1) * size].reshape(shape)
+                for at, name in enumerate(position["names"])}
 
 
 @contextlib.contextmanager
@@ -297,8 +277,7 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     findings = [from_text(Finding, line) for line in read_lines(file, "findings")]
     canary = None if old else _known(Canary, read_text(file, "canary"))
     clocks = None if old else _known(Clocks, read_text(file, "clocks"))
-    return with_records(Results(
-        run, plan, tuple(cases), tuple(findings), canary, clocks), file)
+    return with_records(Results(run, plan, tuple(cases), tuple(findings), canary, clocks), file)
 
 
 def _known(kind: type[Read], line: str) -> Read | None:

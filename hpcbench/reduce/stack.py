@@ -36,7 +36,8 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
     stamped = {key: records for key, records in sorted(passes.items())
                if any(len(record.samples) for record in records.values())}
     members = {tuple(sorted(records)) for records in stamped.values()}
-    if len(members) != 1 or not all(map(_is_rectangular, stamped.values())):
+    if len(members) != 1 or any(len({len(record.samples) for record in records.values()}) > 1
+                                for records in stamped.values()):
         return None
     (ranks,) = members
     counts = [len(records[ranks[0]].samples) for records in stamped.values()]
@@ -56,16 +57,10 @@ def _stacked_phases(
     """Return the phases of records in the order of (rank, sample); none unless all have the same.
     """
     names = {tuple(record.phases) for record in records}
-    if len(names) != 1:
-        return {}
-    phases = {name: empty(shape) for name in names.pop()}
+    phases = {name: empty(shape) for name in names.pop()} if len(names) == 1 else {}
     for name, column in phases.items():
         np.concatenate([record.phases[name] for record in records], out=column.reshape(-1))
     return phases
-
-
-def _is_rectangular(records: Pass) -> bool:
-    return len({len(record.samples) for record in records.values()}) == 1
 
 
 def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:

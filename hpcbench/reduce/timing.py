@@ -23,12 +23,7 @@ from hpcbench.reduce.phases import steps_of
 from hpcbench.reduce.results import QUALITIES, CaseSamples, Statistics, Timing
 from hpcbench.reduce.stack import Pass, PassKey, has_flag
 from hpcbench.statistics.interval import median_interval
-from hpcbench.statistics.order import (
-    high_outliers,
-    median,
-    percentile,
-    percentile_if_enough,
-)
+from hpcbench.statistics.order import high_outliers, median, percentile, percentile_if_enough
 from hpcbench.statistics.steady import change_point, trend
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record
 
@@ -59,7 +54,6 @@ def measured(
     late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
     unflagged_s = times_s[~(late | outlier)]
     unflagged = median(unflagged_s) if unflagged_s.size else None
-    words = _words(folded, statistics, unflagged, float(late.mean()))
     rank, share = _quickest(case, samples, counted)
     opened = [record for records in passes.values() for record in records.values()
               if record.communicator_ns >= 0]
@@ -69,7 +63,7 @@ def measured(
         n_ramp=folded.n_ramp, n_surplus=folded.n_surplus,
         n_late=int(late.sum()), n_outlier=int(outlier.sum()),
         unflagged_n=unflagged_s.size, unflagged_median_s=unflagged,
-        quality=tuple(word for word in QUALITIES if word in words),
+        quality=_words(folded, statistics, unflagged, float(late.mean())),
         stop_reasons=tuple(next(iter(records.values())).stop_reason
                            for _, records in sorted(passes.items())),
         first_call_s=_first_call_s(case, opened),
@@ -111,7 +105,7 @@ def summarise(times_s: npt.NDArray[np.float64], segments: Sequence[int] = ()) ->
 
 def _words(
     folded: Folded, statistics: Statistics, unflagged_s: float | None, late: float
-) -> set[str]:
+) -> tuple[str, ...]:
     """Return the words of QUALITIES that apply; ``late`` is the share of samples started late."""
     parts = folded.by_pass()
     shift = 0.0 if unflagged_s is None else abs(unflagged_s - statistics.median_s)
@@ -124,15 +118,14 @@ def _words(
         "change_point": any(map(change_point, parts)),
         "unsteady": folded.unsteady,
     }
-    return {word for word, is_so in applies.items() if is_so}
+    return tuple(word for word in QUALITIES if applies[word])
 
 
 def _first_call_s(case: Case, opened: Iterable[Record]) -> float | None:
     """Return the longest first call on a new group; None too where the first row is several."""
     if case.batch > 1 and not single_calls(case):
         return None
-    return _longest_s(int(record.samples[0, _END] - record.samples[0, _START])
-                      for record in opened)
+    return _longest_s(int(record.samples[0, _END] - record.samples[0, _START]) for record in opened)
 
 
 def _longest_s(durations_ns: Iterable[int]) -> float | None:
