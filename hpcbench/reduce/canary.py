@@ -43,13 +43,9 @@ class CanaryRun:
 class Canary:
     """One small case that was measured again and again: how the machine changed meanwhile.
 
-    Attributes:
-        label: what it is.
-        runs: its runs that were ok on all ranks, in order.
-        n_not_ok: runs that were not.
-        drift: median of the last run over that of the first, less 1; None below two runs.
-        quality: ("drifting",) if the drift is more than 3 % either way and the two confidence
-            intervals have no time in common, else ().
+    ``runs`` were ok on all ranks, ``n_not_ok`` others were not. ``drift`` is the median of the last
+    run over that of the first, less 1; None below two runs. ``quality`` is ("drifting",) if it is
+    more than 3 % either way and the two confidence intervals have no time in common, else ().
     """
 
     label: str

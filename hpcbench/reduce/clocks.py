@@ -38,13 +38,10 @@ class GlobalStamps:
 
 @dataclass(frozen=True, slots=True)
 class ClockHistory:
-    """What is known about one clock.
+    """What is known about one clock, from the ``ranks`` that read it and were synchronised.
 
-    Attributes:
-        ranks: those that read it, of those that recorded a synchronisation.
-        models: in order of time, at most one for each.
-        errors_ns: as the checks measured them, of all ``ranks``.
-        refuting_ns: those of them that neither their own nor the model's bound allows.
+    ``models`` are in order of time, at most one for each. ``errors_ns`` are as the checks measured
+    them, ``refuting_ns`` those of them that neither their own nor the model's bound allows.
     """
 
     ranks: tuple[int, ...]
@@ -65,12 +62,9 @@ class ClockHistory:
 
 @dataclass(frozen=True, slots=True)
 class RankClocks:
-    """The clocks of a run.
+    """The clocks of a run: which one each rank reads, and what is known about it, if anything.
 
-    Attributes:
-        ids: rank -> the number of the clock that it reads.
-        known: number -> what is known about the clock; nothing is known of the others.
-        silent: ranks that should have recorded a synchronisation and did not.
+    ``silent`` are the ranks that should have recorded a synchronisation and did not.
     """
 
     ids: Mapping[int, int]

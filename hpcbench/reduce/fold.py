@@ -5,9 +5,8 @@ are start and end of sample k on rank r. Times are int64 ns of shape (sample,) u
 otherwise. ``groups`` equal groups of consecutive ranks may run the collective at once. Then a time
 within a group is that of the group for which it is longest.
 
-What the time of a sample is, its fold, follows from the timing mode (`results.FOLDS`). Of every
-pass the samples before the steady state are set aside. Of the others, flagged or not, as many
-count from every pass: a pass that ends when its time is used takes the more samples the faster
+Of every pass the samples before the steady state do not count. Of the others, flagged or not, as
+many count from every pass: a pass that ends when its time is used takes the more samples the faster
 the machine just is, and would outweigh the slow ones.
 """
 
@@ -143,17 +142,11 @@ def overtaking_ns(case: Case, common: Edges) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """One time for each sample.
+    """One time for each sample by a ``fold``, a key of `results.FOLDS`: ``times_s`` (sample,).
 
-    Attributes:
-        fold: key of `results.FOLDS`.
-        times_s: (sample,), of all samples.
-        counted: (sample,), whether it counts in the statistics.
-        n_ramp: samples before the steady state, which do not.
-        n_surplus: samples left out so that every pass counts alike.
-        passes: where each pass lies among the samples.
-        unsteady: the cut of a pass is the latest that is looked for.
-        clock_unreliable: the fold of the mode would have been another.
+    ``counted`` (sample,) count in the statistics. Of the others ``n_ramp`` are before the steady
+    state, ``n_surplus`` are left out so that every pass counts alike. It is ``unsteady`` if the cut
+    of a pass is the latest that is looked for, ``clock_unreliable`` if the mode's fold is another.
     """
 
     fold: str

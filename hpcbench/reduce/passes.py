@@ -26,11 +26,8 @@ WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
 class Attempt:
     """One attempt at the run: a run that is resumed has several, maybe on other machines.
 
-    Attributes:
-        present: ranks with a usable trace.
-        stopped: those of them that never came to their end, and lost nothing before it.
-        clocks: how stamps of different ranks are compared.
-        nodes: rank -> the machine it ran on.
+    ``present`` are the ranks with a usable trace, ``stopped`` those of them that never came to
+    their end, and lost nothing before it. ``nodes`` maps each to the machine it ran on.
     """
 
     present: frozenset[int]
@@ -41,20 +38,17 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a case is judged against.
+    """What a case is judged against; the newest of the attempts is the last.
 
-    Attributes:
-        launches, passes: how often every case was planned.
-        attempts: in order, the newest one last.
-        hardware: the config's section, which may declare peaks.
-        clock_resolution_ns: the coarsest of the ranks' clocks, 0 where none was recorded.
+    ``hardware`` is the config's section, which may declare peaks; ``clock_resolution_ns`` that of
+    the coarsest of the ranks' clocks, 0 where none was recorded.
     """
 
     launches: int
     passes: int
     attempts: tuple[Attempt, ...]
     hardware: Mapping[str, Any]
-    clock_resolution_ns: float = 0.0
+    clock_resolution_ns: float
 
     @property
     def newest(self) -> Attempt:

@@ -26,9 +26,7 @@ _ERROR = "phases"
 
 
 def check_phases(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
-    """HB148: all ranks have the same phases, none is negative, and they fit into their step.
-
-    So do the arrivals in it.
+    """HB148: all ranks have the same phases, none is negative; they and arrivals fit in the step.
     """
     lost = [rank for rank, record in records.items() if _ERROR in record.detail]
     if lost:

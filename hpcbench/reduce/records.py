@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import h5py
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import broken_kinds, kinds
@@ -80,12 +80,10 @@ def _read(
             file[name].attrs.get(key) != value for key, value in _attributes(deriver).items()):
         return None
     lines, adapter = read_lines(file, name), TypeAdapter(deriver.record)
-    if len(lines) != len(items):
-        return None
     try:
         return {item.case.case_id: adapter.validate_json(line, strict=True)
                 for item, line in zip(items, lines, strict=True) if line != "null"}
-    except ValidationError:
+    except ValueError:  # also pydantic's ValidationError
         return None
 
 

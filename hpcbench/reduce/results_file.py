@@ -2,15 +2,12 @@
 
 Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   attributes  format, schema_version, run_id, plan_hash, name, world_size
-  /run        JSON: RunInfo             /plan      JSON: the plan
+  /run, /plan, /canary, /clocks   JSON: RunInfo, the plan, Canary or null, Clocks or null
   /findings   JSON lines: code, scope, message
-  /canary     JSON: Canary or null      /clocks    JSON: Clocks or null
   /clock      a row for each rank and synchronisation: trace.clock's SyncRecord, model and check
-  /cases      one row per planned case, in the plan's order: case_id, label, status, fold, n;
-              the statistics (NaN where there is none), ci_reliable (0 or 1); n_wrong and
-              blamed_rank (-1 where there is none); sample_offset and the shape of its samples
-              (sample_ranks, sample_iterations); JSON lines, one per case: detail (reason, device,
-              detail, library, memory), timing (Timing or null) and phases (below)
+  /cases      a row for each planned case, in the plan's order: _CASE_COLUMNS; a statistic that is
+              not there is NaN, n_wrong, blamed_rank and sample_offset -1. JSON lines, one a case:
+              detail (_TEXTS), timing (Timing or null) and phases (below)
   /samples    one row per rank and sample: case (its index in the plan), rank, launch, pass_index,
               iteration, start_ns, end_ns, enqueue_ns, device_ns, flags; a case's rows are rank by
               rank. Rows with the flags WARMUP or SINGLE, and the first of a pass that timing counts

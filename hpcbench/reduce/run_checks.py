@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from hpcbench.plan.case import Case, Plan
-from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
+from hpcbench.plan.order import Turn, generations, shuffled, turns
 from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.reduce.stack import PassKey
@@ -64,11 +65,9 @@ def sample_findings(cases: Sequence[CaseResult]) -> Iterator[Finding]:
 
 @dataclass(slots=True)
 class ExecutedOrder:
-    """Where rank 0 ran each case, collected record by record.
+    """Where rank 0 ran each case: its position among the cases of its workers.
 
-    Attributes:
-        positions: (case id, launch, pass) -> position among the cases of its workers.
-        skipped: ids of the cases that this machine could not run.
+    ``skipped`` are ids of the cases that this machine could not run.
     """
 
     positions: dict[tuple[str, PassKey], int] = field(default_factory=dict)
@@ -93,9 +92,7 @@ def order_findings(plan: Plan, executed: ExecutedOrder) -> Iterator[Finding]:
     measure = plan.config.get("measure", {})
     if not executed.positions or "seed" not in measure:
         return
-    todo = generations(case for case in plan.cases if case.case_id not in executed.skipped)
-    out_of_order = [(turn, *misplaced) for turn in turns(plan.launches, plan.passes)
-                    for misplaced in _misplaced(todo, executed, measure, turn)]
+    out_of_order = [*_misplaced(plan, executed, measure)]
     if out_of_order:
         turn, label, position, expected = out_of_order[0]
         yield Finding("HB135", "note", f"{len(out_of_order)} times a case was not run in its "
@@ -106,16 +103,17 @@ def order_findings(plan: Plan, executed: ExecutedOrder) -> Iterator[Finding]:
 
 
 def _misplaced(
-    todo: Sequence[Generation], executed: ExecutedOrder, measure: Mapping[str, Any], turn: Turn
-) -> Iterator[tuple[str, int, int]]:
-    """Yield (label, position, expected position) of the cases run out of order in one pass."""
-    key = PassKey(turn.launch, turn.pass_index)
-    for generation in todo:
+    plan: Plan, executed: ExecutedOrder, measure: Mapping[str, Any]
+) -> Iterator[tuple[Turn, str, int, int]]:
+    """Yield (turn, label, position, expected position) of every case that was run out of order."""
+    todo = generations(case for case in plan.cases if case.case_id not in executed.skipped)
+    for turn, generation in product(turns(plan.launches, plan.passes), todo):
+        key = PassKey(turn.launch, turn.pass_index)
         order = shuffled(generation.cases, measure["order"], measure["seed"], turn.number)
         for expected, case in enumerate(order):
             position = executed.positions.get((case.case_id, key), expected)
             if position != expected:
-                yield case.label, position, expected
+                yield turn, case.label, position, expected
 
 
 def noise_by_rank(sources: Mapping[int, TraceSource]) -> dict[int, Noise]:

@@ -83,17 +83,12 @@ def pass_slices(samples: CaseSamples) -> list[slice]:
 
 @dataclass(frozen=True, slots=True)
 class SampleMap:
-    """The samples of one case, each column the longest of ``step`` of them.
+    """The ``n_samples`` of one case: ``time_s`` (rank, column) is end - start on the rank's clock.
 
-    Attributes:
-        ranks: the rank of each row.
-        n_samples: samples of a rank.
-        time_s: (rank, column): end - start on the rank's own clock.
-        least_s, greatest_s: over timed samples, or over all if none is timed.
-        untimed: runs of samples that are in no statistic, as first and behind the last.
-        has_single: whether some of them are single checked calls.
-        pass_ends: samples after which another pass, or another launch, begins.
-        below, above: whether a sample is below ``least_s`` or above ``greatest_s``.
+    Each column is the longest of ``step`` samples. ``least_s`` and ``greatest_s`` are over timed
+    samples, or over all if none is timed; ``below`` and ``above`` say whether any lies outside.
+    ``untimed`` are runs of samples that are in no statistic, as first and behind the last;
+    ``has_single``: some are single checked calls. After ``pass_ends`` another pass begins.
     """
 
     ranks: tuple[int, ...]

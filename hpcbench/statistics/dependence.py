@@ -102,14 +102,9 @@ def _wallace(degrees: int) -> float:
 
 def ranks(values: Values) -> Values:
     """Return the rank of each value, 1 to n; equal values share the mean of their ranks."""
-    order = np.argsort(values)
-    ordered = values[order]
-    is_first = np.append(True, ordered[1:] != ordered[:-1])
-    first = np.append(np.flatnonzero(is_first), values.size)
-    shared = (first[:-1] + 1 + first[1:]) / 2
-    result = np.empty(values.size)
-    result[order] = shared[np.cumsum(is_first) - 1]
-    return result
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    shared: Values = np.cumsum(sizes) - (sizes - 1) / 2
+    return shared[group]
 
 
 def lag1_correlation(values: Values, segments: Sequence[int] = ()) -> float | None:
