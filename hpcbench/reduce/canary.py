@@ -61,8 +61,7 @@ CANARY_QUALITIES = {
 }
 """Word -> what it says of the whole run (docs/method.md)."""
 
-
-_Run = tuple[int, tuple[int, ...]]
+_Run = tuple[int, list[int]]
 """One run as one rank noted it: when it began, and its durations in ns, none unless it was ok."""
 _RunIndex = tuple[int, int, int]
 """Launch, pass, and the number of the run in it."""
@@ -76,9 +75,14 @@ def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | N
     """
     runs_by_index: dict[_RunIndex, dict[int, _Run]] = defaultdict(dict)
     for rank, source in sources.items():
+        counts: Counter[tuple[int, int]] = Counter()
         with expected_content(source.path):
-            for index, run in _noted(source):
-                runs_by_index[index][rank] = run
+            for data in noted(source, CANARY_NOTE):
+                turn = int(data["launch"]), int(data["pass_index"])
+                index = (*turn, counts[turn])
+                counts[turn] += 1
+                times = data["durations_ns"] if data["status"] == "ok" else ()
+                runs_by_index[index][rank] = int(data["at_ns"]), [*map(int, times)]
     if not runs_by_index:
         return None
     series = tuple(_series({index: runs for index, runs in sorted(runs_by_index.items())
@@ -88,15 +92,6 @@ def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | N
     return Canary(canary.label if canary else CANARY_ID, series,
                   len(runs_by_index) - len(series), drift,
                   ("drifting",) if drift is not None and _drifted(series, drift) else ())
-
-
-def _noted(source: TraceSource) -> Iterator[tuple[_RunIndex, _Run]]:
-    counts: Counter[tuple[int, int]] = Counter()
-    for data in noted(source, CANARY_NOTE):
-        turn = int(data["launch"]), int(data["pass_index"])
-        durations_ns = tuple(map(int, data["durations_ns"])) if data["status"] == "ok" else ()
-        yield (*turn, counts[turn]), (int(data["at_ns"]), durations_ns)
-        counts[turn] += 1
 
 
 def _is_ok(runs: Mapping[int, _Run], world_size: int) -> bool:

@@ -148,9 +148,8 @@ def _result_checks(case: Case, records: Pass) -> Iterator[Problem]:
 def check_stamps(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """Yield what is wrong with the stamps of one pass; ``samples`` holds this pass only."""
     for check in (_plausible, _ordered, _inside_window, _parts):
-        problems = list(check(samples, records))
-        yield from problems
-        if problems:
+        if problems := list(check(samples, records)):
+            yield from problems
             return  # what is no stamp is not in order either: say it once
 
 

@@ -135,7 +135,8 @@ def _kind_problems(case: Case, time_s: float, context: Context) -> Iterable[Prob
     if spec is None:
         return ()
     try:
-        return list(spec.deriver().problems(case, time_s, context.newest.nodes, context.hardware))
+        nodes = context.attempts[-1].nodes
+        return list(spec.deriver().problems(case, time_s, nodes, context.hardware))
     except Exception as error:
         if not is_of_plugin(spec.deriver_path):
             raise

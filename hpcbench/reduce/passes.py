@@ -50,11 +50,6 @@ class Context:
     hardware: Mapping[str, Any]
     clock_resolution_ns: float
 
-    @property
-    def newest(self) -> Attempt:
-        """Return the last attempt."""
-        return self.attempts[-1]
-
     def attempt_of(self, records: Iterable[Record]) -> Attempt:
         """Return the attempt that these records are of; of none the newest."""
         number = max((record.attempt for record in records), default=len(self.attempts))
@@ -149,15 +144,12 @@ def _agreed_status(records: Pass) -> tuple[str, list[Problem]]:
 
 
 def _agreed_blame(records: Pass, status: str) -> tuple[int | None, list[Problem]]:
-    blamed_by = {rank: record.blamed_rank for rank, record in records.items()
-             if record.status == status and record.blamed_rank >= 0}
-    if not blamed_by:
-        return None, []
-    blamed = [*blamed_by.values()]
-    notes = [] if len(set(blamed)) == 1 else [
+    blamed = [record.blamed_rank for record in records.values()
+              if record.status == status and record.blamed_rank >= 0]
+    notes = [] if len(set(blamed)) < 2 else [
         Problem("HB114", f"the ranks blame different ranks: {rank_list(set(blamed))}; the lowest "
                 "rank's word is kept")]
-    return blamed[0], notes
+    return (blamed[0] if blamed else None), notes
 
 
 def _reason(records: Pass, status: str, blamed: int | None) -> str:

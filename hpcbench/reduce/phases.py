@@ -53,7 +53,8 @@ def check_phases(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
 
 def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Problem]:
     """On a device phases are read by events, whose clock is not the one of start and end."""
-    step_ns, phases_ns = waits_ns(samples), _in_phases_ns(samples)
+    step_ns = waits_ns(samples)
+    phases_ns = np.asarray(sum(_durations(samples).values()), dtype=np.int64)
     most_ns = step_ns + spare_ns + rate * step_ns
     if at := first_true(phases_ns > most_ns):
         yield bad_entry("HB148", samples, at, "the phases together are "
@@ -66,36 +67,33 @@ def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Prob
             return
 
 
-def _in_phases_ns(samples: CaseSamples) -> Times:
-    """Return (rank, sample): the time in any phase."""
-    return np.asarray(sum(_durations(samples).values()), dtype=np.int64)
-
-
 def _durations(samples: CaseSamples) -> Mapping[str, Times]:
     """Return the phases without the arrivals in them."""
     return {name: values for name, values in samples.phases.items() if not name.startswith(ARRIVAL)}
 
 
 def steps_of(
-    samples: CaseSamples, counted: npt.NDArray[np.bool_], passes: Sequence[slice | None] = (),
-    late_ns: Times | None = None,
+    samples: CaseSamples, counted: npt.NDArray[np.bool_], passes: Sequence[slice | None],
+    late_ns: Times | None,
 ) -> Steps | None:
     """Return where the time of the counted samples went; None where there are no phases.
 
     ``passes`` are where each planned pass lies among the samples; ``late_ns``, (rank, sample), how
     late each rank began its step: without it there are no arrivals.
     """
-    durations = _durations(samples)
-    if not durations:
+    phases_ns = {name: values[:, counted] for name, values in _durations(samples).items()}
+    if not phases_ns:
         return None
     step_ns = waits_ns(samples)[:, counted]
-    other_ns = step_ns - _in_phases_ns(samples)[:, counted]
+    other_ns = step_ns - np.asarray(sum(phases_ns.values()), dtype=np.int64)
     total_ns = int(step_ns.sum()) or 1
     return Steps(
         ranks=samples.ranks, step_s=_medians_s(step_ns), other_s=_medians_s(other_ns),
         other_share=int(other_ns.sum()) / total_ns,
-        phases=tuple(_phase(name, values[:, counted], samples.ranks, total_ns)
-                     for name, values in durations.items()),
+        phases=tuple(Phase(name, int(times_ns.sum()) / total_ns, _medians_s(times_ns),
+                           *_vote(np.max, times_ns, samples.ranks),
+                           *_vote(np.min, times_ns, samples.ranks))
+                     for name, times_ns in phases_ns.items()),
         pass_step_s=tuple(part and _medians_s(waits_ns(samples)[:, part][:, counted[part]])
                           for part in passes),
         arrivals=() if late_ns is None else tuple(_arrivals(samples, late_ns, counted)))
@@ -119,13 +117,6 @@ def _arrivals(
             bucket=int(name.removeprefix(ARRIVAL)), median_s=_medians_s(arrived_ns),
             last_rank=samples.ranks[row], last_share=float(is_last[row].mean()),
             behind_s=float(np.median(behind_ns[is_last[row]])) / 1e9)
-
-
-def _phase(name: str, times_ns: Times, ranks: tuple[int, ...], total_ns: int) -> Phase:
-    slowest, slowest_share = _vote(np.max, times_ns, ranks)
-    quickest, quickest_share = _vote(np.min, times_ns, ranks)
-    return Phase(name, int(times_ns.sum()) / total_ns, _medians_s(times_ns), slowest,
-                 slowest_share, quickest, quickest_share)
 
 
 def _vote(

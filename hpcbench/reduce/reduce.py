@@ -83,7 +83,7 @@ def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
 def _reduce(path: Path, plan: Plan, attempts: Attempts) -> Results:
     """``canary``, noise and environment are those of the newest attempt."""
     sources, context = attempts.newest.sources, history.context_of(plan, attempts)
-    clocks, executed = context.newest.clocks, run_checks.ExecutedOrder()
+    clocks, executed = context.attempts[-1].clocks, run_checks.ExecutedOrder()
     canary = canary_of(sources, plan.world_size)
     cases: list[CaseResult] = []
     of_cases: list[Finding] = []

@@ -143,7 +143,7 @@ class ResultsWriter:
         write_text(file, "plan", [plan_to_text(results.plan)])
         write_text(file, "findings", [json.dumps(asdict(item)) for item in results.findings])
         for name, item in (("canary", results.canary), ("clocks", results.clocks)):
-            write_text(file, name, [json.dumps(asdict(item) if item else None)])
+            write_text(file, name, [json.dumps(item and asdict(item))])
         write_clocks(file, syncs)
         self._write_cases(results.cases)
         write_records(file, results)
@@ -159,7 +159,7 @@ class ResultsWriter:
         write_text(self._file, "cases/detail", [
             json.dumps({name: getattr(item, name) for name in _TEXTS}) for item in cases])
         write_text(self._file, "cases/timing", [
-            json.dumps(asdict(item.timing) if item.timing else None) for item in cases])
+            json.dumps(item.timing and asdict(item.timing)) for item in cases])
 
 
 def _row(item: CaseResult, block: tuple[int, int, int]) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,7 +31,8 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
     """Return the stamps of all passes, or None where they do not fill (rank, sample).
 
     ``empty`` makes the arrays. None means that nothing was stamped, or that in some pass ranks
-    stamped different numbers of samples; nothing is ever filled up.
+    stamped different numbers of samples; nothing is ever filled up. There are no phases unless all
+    records have the same.
     """
     stamped = {key: records for key, records in sorted(passes.items())
                if any(len(record.samples) for record in records.values())}
@@ -46,21 +47,13 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
     columns = {name: empty(shape) for name in SAMPLE_COLUMNS}
     for at, column in enumerate(columns.values()):
         np.concatenate([record.samples[:, at] for record in ordered], out=column.reshape(-1))
-    launch, pass_index = np.repeat(np.array(list(stamped), dtype=np.int64), counts, axis=0).T
-    return CaseSamples(ranks=ranks, launch=launch, pass_index=pass_index,
-                       phases=_stacked_phases(ordered, shape, empty), **columns)
-
-
-def _stacked_phases(
-    records: Sequence[Record], shape: tuple[int, int], empty: Empty
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the phases of records in the order of (rank, sample); none unless all have the same.
-    """
-    names = {tuple(record.phases) for record in records}
+    names = {tuple(record.phases) for record in ordered}
     phases = {name: empty(shape) for name in names.pop()} if len(names) == 1 else {}
     for name, column in phases.items():
-        np.concatenate([record.phases[name] for record in records], out=column.reshape(-1))
-    return phases
+        np.concatenate([record.phases[name] for record in ordered], out=column.reshape(-1))
+    launch, pass_index = np.repeat(np.array(list(stamped), dtype=np.int64), counts, axis=0).T
+    return CaseSamples(
+        ranks=ranks, launch=launch, pass_index=pass_index, phases=phases, **columns)
 
 
 def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:

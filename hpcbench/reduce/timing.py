@@ -8,17 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case
+from hpcbench.reduce import fold
 from hpcbench.reduce.checks import single_calls
-from hpcbench.reduce.fold import (
-    Edges,
-    Folded,
-    Times,
-    fold_samples,
-    imbalance_ns,
-    last_in_ns,
-    local_max_ns,
-    times_quickest,
-)
 from hpcbench.reduce.phases import steps_of
 from hpcbench.reduce.results import QUALITIES, CaseSamples, Statistics, Timing
 from hpcbench.reduce.stack import Pass, PassKey, has_flag
@@ -37,7 +28,7 @@ Passes = Mapping[PassKey, Pass]
 
 
 def measured(
-    case: Case, samples: CaseSamples, passes: Passes, common: Edges | None,
+    case: Case, samples: CaseSamples, passes: Passes, common: fold.Edges | None,
     planned: Sequence[PassKey],
 ) -> tuple[Statistics, Timing]:
     """Return the statistics of an ok case and how they came about.
@@ -46,7 +37,7 @@ def measured(
     ``common`` are the samples on the global clock, None if there is none; ``planned`` are all
     passes, also those that were not run.
     """
-    folded = fold_samples(case, samples, common)
+    folded = fold.fold_samples(case, samples, common)
     run = dict(zip(sorted(passes), folded.passes, strict=True))
     counted, times_s = folded.counted, folded.times_s[folded.counted]
     launches = samples.launch[counted]
@@ -68,9 +59,10 @@ def measured(
                            for _, records in sorted(passes.items())),
         first_call_s=_first_call_s(case, opened),
         communicator_s=_longest_s(record.communicator_ns for record in opened),
-        last_in_s=None if common is None else _median_s(last_in_ns(common), counted, case.batch),
-        local_max_s=_median_s(local_max_ns(samples), counted, case.batch),
-        imbalance_s=None if common is None else _median_s(imbalance_ns(common), counted),
+        last_in_s=None if common is None else _median_s(
+            fold.last_in_ns(common), counted, case.batch),
+        local_max_s=_median_s(fold.local_max_ns(samples), counted, case.batch),
+        imbalance_s=None if common is None else _median_s(fold.imbalance_ns(common), counted),
         enqueue_s=_median_s(samples.enqueue_ns.max(axis=0), counted, case.batch),
         device_s=_median_s(samples.device_ns.max(axis=0), counted, case.batch),
         clock_bound_s=None if common is None else common.bound_ns / 1e9,
@@ -104,7 +96,7 @@ def summarise(times_s: npt.NDArray[np.float64], segments: Sequence[int] = ()) ->
 
 
 def _words(
-    folded: Folded, statistics: Statistics, unflagged_s: float | None, late: float
+    folded: fold.Folded, statistics: Statistics, unflagged_s: float | None, late: float
 ) -> tuple[str, ...]:
     """Return the words of QUALITIES that apply; ``late`` is the share of samples started late."""
     parts = folded.by_pass()
@@ -133,7 +125,7 @@ def _longest_s(durations_ns: Iterable[int]) -> float | None:
     return None if longest_ns is None else longest_ns / 1e9
 
 
-def _median_s(times_ns: Times, counted: npt.NDArray[np.bool_], calls: int = 1) -> float | None:
+def _median_s(times_ns: fold.Times, counted: npt.NDArray[np.bool_], calls: int = 1) -> float | None:
     """Return the median time of a call over the samples that count; None where none was measured.
     """
     measured_ns = times_ns[counted & (times_ns >= 0)]
@@ -146,6 +138,6 @@ def _quickest(
     """Return the rank that was quickest most often, and in which share; of one group only."""
     if case.workload.groups > 1 or len(samples.ranks) == 1:
         return None, None
-    times = times_quickest(samples, counted)
+    times = fold.times_quickest(samples, counted)
     row = int(np.argmax(times))
     return samples.ranks[row], float(times[row] / counted.sum())
