@@ -123,16 +123,16 @@ def _drifted(runs: Sequence[CanaryRun], drift: float) -> bool:
     return abs(drift) > MOST_DRIFT and apart and not is_scatter
 
 
-def canary_findings(canary: Canary | None) -> Iterator[Finding]:
+def canary_findings(canary: Canary) -> Iterator[Finding]:
     """Yield HB145 if the canary drifted, HB147 if it was not always ok."""
-    if canary is not None and canary.n_not_ok:
+    if canary.n_not_ok:
         yield Finding("HB147", "note", f"{canary.n_not_ok} of {canary.n_not_ok + len(canary.runs)} "
                       f"runs of the canary ({canary.label}) were not ok on every rank: what the "
                       "machine did around them is unknown; see the traces' notes")
-    if canary is None or "drifting" not in canary.quality or canary.drift is None:
-        return
-    first, last = canary.runs[0], canary.runs[-1]
-    yield Finding("HB145", "note", f"the machine drifted during the sweep: {canary.label} took "
-                  f"{first.median_s * 1e6:.4g} us at first and {last.median_s * 1e6:.4g} us "
-                  f"{last.since_start_s:.0f} s later ({100 * canary.drift:+.1f} %, the intervals "
-                  "are disjoint): compare cases of one pass only, or run on a quiet machine")
+    if canary.drift is not None and "drifting" in canary.quality:
+        first, last = canary.runs[0], canary.runs[-1]
+        yield Finding("HB145", "note", f"the machine drifted during the sweep: {canary.label} took "
+                      f"{first.median_s * 1e6:.4g} us at first and {last.median_s * 1e6:.4g} us "
+                      f"{last.since_start_s:.0f} s later ({100 * canary.drift:+.1f} %, the "
+                      "intervals are disjoint): compare cases of one pass only, or run on a quiet "
+                      "machine")

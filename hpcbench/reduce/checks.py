@@ -99,8 +99,11 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
     if timed < 1 or samples is None:
         yield Problem("HB116", f"no timed iteration, planned {_planned(case)}; {AGAIN}")
         return
+    apart = [int(Flag.SINGLE)] * single
+    planned_kinds = np.array([*(flag | int(Flag.WARMUP) for flag in apart),
+                              *[int(Flag.WARMUP)] * case.warmup, *[0] * timed, *apart])
     kinds = samples.flags & UNTIMED
-    different = np.any(kinds != _planned_kinds(case, timed), axis=1) | (timed > case.iterations)
+    different = np.any(kinds != planned_kinds, axis=1) | (timed > case.iterations)
     if different.any():
         row = int(np.argmax(different))
         numbers = int(np.sum(kinds[row] & Flag.WARMUP != 0)), int(np.sum(kinds[row] == 0))
@@ -112,13 +115,6 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
 
 def _planned(case: Case) -> str:
     return f"{case.iterations}" if case.is_fixed else f"{case.min_iterations} to {case.iterations}"
-
-
-def _planned_kinds(case: Case, timed: int) -> npt.NDArray[np.int64]:
-    """Return the flags among UNTIMED that each row has to have."""
-    apart = [int(Flag.SINGLE)] * single_calls(case)
-    first = [flag | int(Flag.WARMUP) for flag in apart]
-    return np.array([*first, *[int(Flag.WARMUP)] * case.warmup, *[0] * timed, *apart])
 
 
 def _stop_reasons(case: Case, records: Pass) -> Iterator[Problem]:

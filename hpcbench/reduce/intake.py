@@ -93,7 +93,10 @@ def choose_traces(
     sources = {source.header.rank: source for source in kept}
     findings += [*([] if resumed and not opened else _missing(sources, plan)),
                  *([] if resumed else _incomplete(kept)),
-                 *_damaged(kept), *([] if accepted else _unknown_cases(kept, plan))]
+                 *(Finding("HB111", "rank", f"{name_of(source)}: at byte {item.offset}: "
+                           f"{item.what}; what it held is lost, run those cases again")
+                   for source in kept for item in source.damage if not item.torn),
+                 *([] if accepted else _unknown_cases(kept, plan))]
     return Intake(dict(sorted(sources.items())), tuple(findings))
 
 
@@ -195,14 +198,6 @@ def _incomplete(sources: Iterable[TraceSource]) -> Iterator[Finding]:
             yield Finding("HB110", "note", f"{name_of(source)}: {state}, {len(source.case_ids)} "
                           f"cases recovered{tail}; resume the run for the others: "
                           "hpcbench run --resume FOLDER")
-
-
-def _damaged(sources: Iterable[TraceSource]) -> Iterator[Finding]:
-    for source in sources:
-        for item in source.damage:
-            if not item.torn:
-                yield Finding("HB111", "rank", f"{name_of(source)}: at byte {item.offset}: "
-                              f"{item.what}; what it held is lost, run those cases again")
 
 
 def _unknown_cases(sources: Iterable[TraceSource], plan: Plan) -> Iterator[Finding]:

@@ -41,15 +41,48 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     """Check and stack all traces of a results folder, write ``results.h5``, return its contents.
 
     Works on folders of finished, stopped and crashed runs. Traces that cannot be used are left
-    out and named in the findings. Raises FileError if the folder cannot be used, TraceError if
-    it holds no plan.
+    out and named in the findings. Canary, noise and environment are those of the newest attempt.
+    Raises FileError if the folder cannot be used, TraceError if it holds no plan.
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder; give the folder that `run` wrote")
     opened = history.open_attempts(folder / "traces")
     plan = _load_plan(folder, [source for sources, _ in opened for source in sources])
-    return _reduce(folder / FILE_NAME, plan, history.choose_attempts(
-        opened, plan, allow_mixed=allow_mixed))
+    attempts = history.choose_attempts(opened, plan, allow_mixed=allow_mixed)
+    sources, context = attempts.newest.sources, history.context_of(plan, attempts)
+    clocks, executed = context.attempts[-1].clocks, run_checks.ExecutedOrder()
+    canary = canary_of(sources, plan.world_size)
+    cases: list[CaseResult] = []
+    of_cases: list[Finding] = []
+    unbracketed: dict[str, frozenset[int]] = {}
+    stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
+    headers = [source.header for source in sources.values()]
+    with new_results(folder / FILE_NAME) as writer:
+        for case, records in _records_by_case(plan, attempts):
+            stacked.clear()
+            executed.add(records.get(0, ()))
+            outcome = judge(case, records, context, stacked.empty)
+            cases.append(outcome.result)
+            of_cases += outcome.findings
+            if outcome.unbracketed:
+                unbracketed[case.label] = outcome.unbracketed
+            if outcome.samples is not None:
+                writer.add_samples(case, outcome.samples)
+                stacked, packing = packing, stacked
+        findings = [
+            *attempts.findings, *environment_findings(headers, plan),
+            *run_checks.noise_findings(run_checks.noise_by_rank(sources), headers),
+            *clock_findings(clocks, unbracketed), *of_cases,
+            *run_checks.backend_findings(
+                ((item.case, item.library) for item in cases if item.library), headers),
+            *run_checks.check_totals(plan, cases), *run_checks.order_findings(plan, executed),
+            *run_checks.sample_findings(cases), *(canary_findings(canary) if canary else ()),
+            *run_checks.teardown_findings(attempts.sources)]
+        results = with_records(Results(_run_info(plan, attempts), plan, tuple(cases),
+                                       tuple(findings), canary, clocks.summary()))
+        writer.finish(results, [(source.header.rank, record) for source in attempts.sources
+                                for record in sync_records(source)])
+    return results
 
 
 def exit_code(results: Results) -> ExitCode:
@@ -78,44 +111,6 @@ def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
         raise TraceError(f"{folder}: neither plan.json nor a trace of rank 0, which holds it too: "
                          "give the folder that `run` wrote, and copy one of the two into it")
     return plans[0]
-
-
-def _reduce(path: Path, plan: Plan, attempts: Attempts) -> Results:
-    """``canary``, noise and environment are those of the newest attempt."""
-    sources, context = attempts.newest.sources, history.context_of(plan, attempts)
-    clocks, executed = context.attempts[-1].clocks, run_checks.ExecutedOrder()
-    canary = canary_of(sources, plan.world_size)
-    cases: list[CaseResult] = []
-    of_cases: list[Finding] = []
-    unbracketed: dict[str, frozenset[int]] = {}
-    stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
-    headers = [source.header for source in sources.values()]
-    with new_results(path) as writer:
-        for case, records in _records_by_case(plan, attempts):
-            stacked.clear()
-            executed.add(records.get(0, ()))
-            outcome = judge(case, records, context, stacked.empty)
-            cases.append(outcome.result)
-            of_cases += outcome.findings
-            if outcome.unbracketed:
-                unbracketed[case.label] = outcome.unbracketed
-            if outcome.samples is not None:
-                writer.add_samples(case, outcome.samples)
-                stacked, packing = packing, stacked
-        findings = [
-            *attempts.findings, *environment_findings(headers, plan),
-            *run_checks.noise_findings(run_checks.noise_by_rank(sources), headers),
-            *clock_findings(clocks, unbracketed), *of_cases,
-            *run_checks.backend_findings(
-                ((item.case, item.library) for item in cases if item.library), headers),
-            *run_checks.check_totals(plan, cases), *run_checks.order_findings(plan, executed),
-            *run_checks.sample_findings(cases), *canary_findings(canary),
-            *run_checks.teardown_findings(attempts.sources)]
-        results = with_records(Results(_run_info(plan, attempts), plan, tuple(cases),
-                                       tuple(findings), canary, clocks.summary()))
-        writer.finish(results, [(source.header.rank, record) for source in attempts.sources
-                                for record in sync_records(source)])
-    return results
 
 
 def _records_by_case(plan: Plan, attempts: Attempts) -> Iterator[tuple[Case, RecordsByRank]]:

@@ -96,11 +96,9 @@ def sample_counts(items: Iterable[CaseResult]) -> SampleCounts:
 def launch_spreads(items: Iterable[CaseResult]) -> LaunchSpread | None:
     """Return how far launches lie apart; None where no case has several."""
     spreads = sorted(
-        ((spread, at, item) for at, item in enumerate(items) if item.timing is not None
-         and (spread := launch_spread(item.timing)) is not None), key=lambda entry: entry[:2])
-    if not spreads:
-        return None
-    return LaunchSpread(spreads[len(spreads) // 2][0], spreads[-1][0], spreads[-1][2])
+        ((spread, item) for item in items if item.timing is not None
+         and (spread := launch_spread(item.timing)) is not None), key=lambda pair: pair[0])
+    return LaunchSpread(spreads[len(spreads) // 2][0], *spreads[-1]) if spreads else None
 
 
 def start_ups(items: Iterable[CaseResult]) -> Iterator[StartUp]:

@@ -52,8 +52,7 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
     for name, column in phases.items():
         np.concatenate([record.phases[name] for record in ordered], out=column.reshape(-1))
     launch, pass_index = np.repeat(np.array(list(stamped), dtype=np.int64), counts, axis=0).T
-    return CaseSamples(
-        ranks=ranks, launch=launch, pass_index=pass_index, phases=phases, **columns)
+    return CaseSamples(ranks=ranks, launch=launch, pass_index=pass_index, phases=phases, **columns)
 
 
 def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:

@@ -16,7 +16,7 @@ from hpcbench.reduce.stack import Pass, PassKey, has_flag
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.order import high_outliers, median, percentile, percentile_if_enough
 from hpcbench.statistics.steady import change_point, trend
-from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record
+from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag
 
 CI_LEVEL = 0.95
 MOST_LATE = 0.2
@@ -57,7 +57,9 @@ def measured(
         quality=_words(folded, statistics, unflagged, float(late.mean())),
         stop_reasons=tuple(next(iter(records.values())).stop_reason
                            for _, records in sorted(passes.items())),
-        first_call_s=_first_call_s(case, opened),
+        first_call_s=_longest_s(  # not known where the first row is several calls
+            int(record.samples[0, _END] - record.samples[0, _START]) for record in opened
+            if case.batch == 1 or single_calls(case)),
         communicator_s=_longest_s(record.communicator_ns for record in opened),
         last_in_s=None if common is None else _median_s(
             fold.last_in_ns(common), counted, case.batch),
@@ -80,19 +82,12 @@ def summarise(times_s: npt.NDArray[np.float64], segments: Sequence[int] = ()) ->
     """Return the order statistics of at least one time; ``segments`` are the passes' lengths."""
     interval = median_interval(times_s, CI_LEVEL, segments)
     return Statistics(
-        n=times_s.size,
-        min_s=float(times_s.min()),
-        p5_s=percentile_if_enough(times_s, 5),
-        p25_s=percentile(times_s, 25),
-        median_s=median(times_s),
-        p75_s=percentile(times_s, 75),
-        p95_s=percentile_if_enough(times_s, 95),
-        p99_s=percentile_if_enough(times_s, 99),
+        n=times_s.size, min_s=float(times_s.min()), p5_s=percentile_if_enough(times_s, 5),
+        p25_s=percentile(times_s, 25), median_s=median(times_s), p75_s=percentile(times_s, 75),
+        p95_s=percentile_if_enough(times_s, 95), p99_s=percentile_if_enough(times_s, 99),
         max_s=float(times_s.max()),
-        ci_low_s=interval.low if interval else None,
-        ci_high_s=interval.high if interval else None,
-        ci_reliable=interval is not None and interval.reliable,
-    )
+        ci_low_s=interval.low if interval else None, ci_high_s=interval.high if interval else None,
+        ci_reliable=interval is not None and interval.reliable)
 
 
 def _words(
@@ -111,13 +106,6 @@ def _words(
         "unsteady": folded.unsteady,
     }
     return tuple(word for word in QUALITIES if applies[word])
-
-
-def _first_call_s(case: Case, opened: Iterable[Record]) -> float | None:
-    """Return the longest first call on a new group; None too where the first row is several."""
-    if case.batch > 1 and not single_calls(case):
-        return None
-    return _longest_s(int(record.samples[0, _END] - record.samples[0, _START]) for record in opened)
 
 
 def _longest_s(durations_ns: Iterable[int]) -> float | None:

@@ -47,7 +47,9 @@ def dependence(values: Values, scores: Values, segments: Sequence[int] = ()) -> 
     n = values.size
     if biased is None or (biased + 1 / n) * math.sqrt(n) < SIGNIFICANT_Z:
         return INDEPENDENT
-    correlation = min(_unbiased(biased, n), MAX_CORRELATION)
+    # without the bias -(1 + 3 rho) / n of a lag-1 correlation (Kendall 1954)
+    unbiased = (n * biased + 1) / (n - 3) if n > 3 else MAX_CORRELATION
+    correlation = min(unbiased, MAX_CORRELATION)
     num_cosines = _num_cosines(n, correlation)
     estimate = _long_run_variance(scores, correlation, num_cosines)
     inflation = max(1.0, estimate, _inflation_of_signs(correlation))
@@ -118,11 +120,6 @@ def lag1_correlation(values: Values, segments: Sequence[int] = ()) -> float | No
     if variance == 0 or products.size == 0:
         return None
     return float(products.mean()) / variance
-
-
-def _unbiased(correlation: float, n: int) -> float:
-    """Take out the bias -(1 + 3 rho) / n of a lag-1 correlation (Kendall 1954)."""
-    return (n * correlation + 1) / (n - 3) if n > 3 else MAX_CORRELATION
 
 
 def _num_cosines(n: int, correlation: float) -> int:
