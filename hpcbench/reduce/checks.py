@@ -16,20 +16,21 @@ import numpy.typing as npt
 from hpcbench.operations.bandwidth import Bandwidth
 from hpcbench.plan.case import Case
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
-from hpcbench.reduce.fold import Edges, folded_waits_ns, overtaking_ns, waits_ns
+from hpcbench.reduce.fold import Edges, durations, folded_waits_ns, overtaking_ns, waits_ns
 from hpcbench.reduce.grouping import by_value, on_ranks
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, is_timed
-from hpcbench.trace.schema import NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag
+from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag
 from hpcbench.units import rank_list, to_gb_per_s
 
 AGAIN = "run the case again"
+_NO_PHASES = "phases"
+"""The key of a record's detail for the reason why durations do not match the samples."""
 MOST_OF_PEAK = 1.02
-_BITS = 8
 _NEVER_NS = np.iinfo(np.int64).max
-EVENT_NS = 1000
+_EVENT_NS = 1000
 """Twice the resolution of CUDA events, 0.5 us (CUDA runtime, cudaEventElapsedTime)."""
-RATE = 1e-3
+_RATE = 1e-3
 """More than any two clocks of a machine run apart."""
 
 
@@ -66,7 +67,10 @@ def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Ite
     yield from _parameters(case, records)
     yield from _iterations(case, records, samples)
     yield from _stop_reasons(case, records)
-    yield from _result_checks(case, records)
+    unchecked = [rank for rank, record in records.items() if record.n_wrong < 0]
+    if case.validate and case.workload.has_result and unchecked:
+        yield Problem("HB126", f"rank {rank_list(unchecked)}: results were not checked, but the "
+                      f"plan says they are: a time without a right result does not count; {AGAIN}")
 
 
 def _parameters(case: Case, records: Pass) -> Iterator[Problem]:
@@ -133,20 +137,13 @@ def _stop_reasons(case: Case, records: Pass) -> Iterator[Problem]:
                       f"{_planned(case)} iterations; {AGAIN}")
 
 
-def _result_checks(case: Case, records: Pass) -> Iterator[Problem]:
-    """HB126: the results were checked if the plan says so. Some have no result to check."""
-    unchecked = [rank for rank, record in records.items() if record.n_wrong < 0]
-    if case.validate and case.workload.has_result and unchecked:
-        yield Problem("HB126", f"rank {rank_list(unchecked)}: results were not checked, but the "
-                      f"plan says they are: a time without a right result does not count; {AGAIN}")
-
-
-def check_stamps(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
-    """Yield what is wrong with the stamps of one pass; ``samples`` holds this pass only."""
+def check_samples(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """Yield what is wrong with stamps and phases of one pass; ``samples`` holds this pass only."""
     for check in (_plausible, _ordered, _inside_window, _parts):
         if problems := list(check(samples, records)):
             yield from problems
-            return  # what is no stamp is not in order either: say it once
+            break  # what is no stamp is not in order either: say it once
+    yield from _phases(samples, records)
 
 
 def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
@@ -190,7 +187,7 @@ def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
 def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
     """HB129: neither issuing the work nor the work on the device takes longer than all of it."""
     for name, part_ns, event_ns, rate in (("enqueue time", samples.enqueue_ns, 0, 0),
-                                          ("device time", samples.device_ns, EVENT_NS, RATE)):
+                                          ("device time", samples.device_ns, _EVENT_NS, _RATE)):
         if part_ns.max() == NO_DEVICE_TIME:
             continue
         wait_ns = waits_ns(samples)
@@ -199,6 +196,47 @@ def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
             yield bad_entry("HB129", samples, at, f"{name} is {part_ns[at]} ns, but from start to "
                             f"end are only {wait_ns[at]} ns: the end was stamped before the work "
                             "was complete")
+
+
+def _phases(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """HB148: all ranks have the same phases, none is negative, and they fit into their step."""
+    lost = [rank for rank, record in records.items() if _NO_PHASES in record.detail]
+    if lost:
+        yield Problem("HB148", f"rank {rank_list(lost)}: {records[lost[0]].detail[_NO_PHASES]}: "
+                      f"which step a phase is of is unknown; {AGAIN}")
+        return
+    names = {rank: tuple(record.phases) for rank, record in records.items()}
+    expected = next(iter(names.values()))
+    others = [rank for rank, own in names.items() if own != expected]
+    if others:
+        yield Problem("HB148", f"rank {rank_list(others)} has other phases "
+                      f"({', '.join(names[others[0]]) or 'none'}) than the rest "
+                      f"({', '.join(expected) or 'none'}): they did not do the same step; {AGAIN}")
+        return
+    for name, values in samples.phases.items():
+        if at := first_true(values < 0):
+            yield bad_entry("HB148", samples, at, f"{name} took less than no time: look at the "
+                            "rank's clock")
+            return
+    if samples.phases:
+        by_events = any(not record.device.startswith("cpu") for record in records.values())
+        yield from _too_long(samples, *((_EVENT_NS, _RATE) if by_events else (0, 0.0)))
+
+
+def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Problem]:
+    """On a device phases are read by events, whose clock is not the one of start and end."""
+    step_ns = waits_ns(samples)
+    phases_ns = np.asarray(sum(durations(samples).values()), dtype=np.int64)
+    most_ns = step_ns + spare_ns + rate * step_ns
+    if at := first_true(phases_ns > most_ns):
+        yield bad_entry("HB148", samples, at, "the phases together are "
+                        f"{phases_ns[at] - step_ns[at]} ns longer than their step of {step_ns[at]} "
+                        "ns: some time was counted twice, or was not in the step")
+    for name, values in samples.phases.items():
+        if name.startswith(ARRIVAL) and (at := first_true(values > most_ns)):
+            yield bad_entry("HB148", samples, at, f"{name} is after the end of its step: look at "
+                            "the rank's clock")
+            return
 
 
 def check_causality(
@@ -266,15 +304,13 @@ def declared_peak(
     ranks moves (n-1)/n of the data, of which (N-1)/N has to leave a node of N. An algorithm that
     knows the nodes may therefore exceed the network's rate by their ratio.
     """
-    size = case.group_size
-    peaks = [_group_peak([nodes[rank] for rank in range(first, first + size)], hardware)
-             for first in range(0, case.world_size, size)]
-    return min((peak for peak in peaks if peak is not None), default=None)
-
-
-def _group_peak(nodes: list[str], hardware: Mapping[str, Any]) -> float | None:
-    n, n_nodes = len(nodes), len(set(nodes))
-    network = hardware.get("network_bandwidth_gbps")
-    if n_nodes > 1 and network:
-        return float(network) / _BITS * ((n - 1) / n) / ((n_nodes - 1) / n_nodes)
-    return max(hardware.get("link_peaks", {}).values(), default=None)
+    size, network = case.group_size, hardware.get("network_bandwidth_gbps")
+    link_peak = max(hardware.get("link_peaks", {}).values(), default=None)
+    peaks = []
+    for first in range(0, case.world_size, size):
+        n_nodes = len({nodes[rank] for rank in range(first, first + size)})
+        if n_nodes > 1 and network:
+            peaks.append(float(network) / 8 * ((size - 1) / size) / ((n_nodes - 1) / n_nodes))
+        elif link_peak is not None:
+            peaks.append(link_peak)
+    return min(peaks, default=None)

@@ -1,7 +1,7 @@
 """What ranks ran with that differs and should not, and one hash of what should stay the same.
 
-`VARYING` lists what has to differ, or differs all the time; everything else that differs between
-ranks is a finding, so that a new fact is compared without anybody having to think of it.
+`MOMENTARY` and `RANK_SPECIFIC` list what has to differ, or differs all the time; everything else
+that differs is a finding, so that a new fact is compared without anybody having to think of it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ the machine just is, and would outweigh the slow ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import is_timed, pass_slices
 from hpcbench.statistics.order import median
 from hpcbench.statistics.steady import BATCH, steady_from
+from hpcbench.trace.schema import ARRIVAL
 
 Times = npt.NDArray[np.int64]
 Fold = Callable[..., Times]
@@ -43,9 +44,13 @@ def waits_ns(samples: CaseSamples) -> Times:
 
 def folded_waits_ns(fold: Fold, samples: CaseSamples) -> Times:
     """Return the minimum or the maximum over ranks of e_rk - s_rk."""
-    parts = [fold(samples.end_ns[some] - samples.start_ns[some], axis=0)
-             for some in _some_ranks(samples)]
+    parts = [fold(some_ns, axis=0) for some_ns in _some_waits_ns(samples)]
     return np.asarray(fold(np.stack(parts), axis=0))
+
+
+def durations(samples: CaseSamples) -> Mapping[str, Times]:
+    """Return the phases without the arrivals in them."""
+    return {name: values for name, values in samples.phases.items() if not name.startswith(ARRIVAL)}
 
 
 def local_max_ns(samples: CaseSamples) -> Times:
@@ -56,16 +61,16 @@ def local_max_ns(samples: CaseSamples) -> Times:
 def times_quickest(samples: CaseSamples, chosen: npt.NDArray[np.bool_]) -> Times:
     """Return (rank,): in how many of the chosen samples each rank had the shortest e_rk - s_rk."""
     shortest_ns = folded_waits_ns(np.min, samples)
-    return np.concatenate([
-        np.sum((samples.end_ns[some] - samples.start_ns[some] == shortest_ns) & chosen, axis=1)
-        for some in _some_ranks(samples)])
+    return np.concatenate([np.sum((some_ns == shortest_ns) & chosen, axis=1)
+                           for some_ns in _some_waits_ns(samples)])
 
 
-def _some_ranks(samples: CaseSamples) -> Iterator[slice]:
-    """Yield all ranks, some at a time, so that differences stay in the processor's cache."""
+def _some_waits_ns(samples: CaseSamples) -> Iterator[Times]:
+    """Yield `waits_ns` of all ranks, some at a time: they stay in the processor's cache."""
     at_once = max(1, _CACHED_VALUES // max(1, samples.start_ns.shape[1]))
     for first in range(0, len(samples.ranks), at_once):
-        yield slice(first, first + at_once)
+        some = slice(first, first + at_once)
+        yield samples.end_ns[some] - samples.start_ns[some]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from hpcbench.reduce.checks import Problem, timer_problem
 from hpcbench.reduce.fold import joined
 from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
-from hpcbench.reduce.phases import MEMORY, most_memory
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import PassKey, stack_samples
 from hpcbench.reduce.timing import measured
@@ -25,6 +24,8 @@ from hpcbench.trace.library_choices import LIBRARY, LibraryChoices, merged
 from hpcbench.trace.schema import Record
 from hpcbench.units import rank_list
 
+_MEMORY = "memory"
+"""The key of a record's detail for the memory that the rank held."""
 Outcomes = Mapping[PassKey, PassOutcome]
 
 
@@ -171,10 +172,10 @@ def _result(case: Case, decisive: PassOutcome, outcomes: Outcomes) -> CaseResult
         n_wrong=sum(checked) if checked else None, statistics=None,
         detail={str(rank): detail for rank, record in sorted(decisive.records.items())
                 if (detail := {key: value for key, value in record.detail.items()
-                               if key not in (LIBRARY, MEMORY)})},
+                               if key not in (LIBRARY, _MEMORY)})},
         library=None if decisive.status in ("skipped", "not_run") else merged(
             map(LibraryChoices.from_json, distinct.values())).to_json(),
-        memory=most_memory((rank, record) for item in outcomes.values()
+        memory=_most_memory((rank, record) for item in outcomes.values()
                            for rank, record in item.records.items()))
 
 
@@ -210,3 +211,14 @@ def _misplaced(
     if rank >= case.world_size and record.status not in ("skipped", "not_run"):
         yield Problem("HB112", f"rank {rank} took part, but the case is for ranks 0 to "
                       f"{case.world_size - 1}; run the case again")
+
+
+def _most_memory(records: Iterable[tuple[int, Record]]) -> dict[str, dict[str, int | str]] | None:
+    """Return for each rank, as text, the maximum of each number over its records."""
+    most: dict[str, dict[str, int | str]] = defaultdict(dict)
+    for rank, record in sorted(records, key=lambda item: item[0]):
+        peaks, reported = most[str(rank)], record.detail.get(_MEMORY, {})
+        for name, value in reported.items():
+            before = peaks.get(name, value)
+            peaks[name] = max(value, before) if isinstance(value, int) else value
+    return {rank: peaks for rank, peaks in most.items() if peaks} or None

@@ -8,11 +8,10 @@ from typing import Any
 
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import turns
-from hpcbench.reduce.checks import AGAIN, Problem, check_causality, check_records, check_stamps
+from hpcbench.reduce.checks import AGAIN, Problem, check_causality, check_records, check_samples
 from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.fold import Edges, edges
 from hpcbench.reduce.grouping import by_value, on_ranks
-from hpcbench.reduce.phases import check_phases
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples
 from hpcbench.trace.arena import Empty
@@ -100,7 +99,7 @@ def judge_pass(
         samples = stack_samples({key: records}, empty)
         problems += missing if problems else [*missing, *check_records(case, records, samples)]
         if samples is not None and not problems:
-            problems += [*check_stamps(samples, records), *check_phases(samples, records)]
+            problems += check_samples(samples, records)
         outcome = replace(outcome, problems=tuple(problems), samples=samples)
         return outcome if problems else _on_global_clock(case, outcome, attempt.clocks)
     if status in ("timeout", "failed", "wrong"):

@@ -8,10 +8,9 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   /cases      a row for each planned case, in the plan's order: _CASE_COLUMNS; a statistic that is
               not there is NaN, n_wrong, blamed_rank and sample_offset -1. JSON lines, one a case:
               detail (_TEXTS), timing (Timing or null) and phases (below)
-  /samples    one row per rank and sample: case (its index in the plan), rank, launch, pass_index,
-              iteration, start_ns, end_ns, enqueue_ns, device_ns, flags; a case's rows are rank by
-              rank. Rows with the flags WARMUP or SINGLE, and the first of a pass that timing counts
-              as ramp, are in no statistic.
+  /samples    a row for each rank and sample: _KEY (case is its index in the plan) and what a rank
+              stamped (SAMPLE_COLUMNS); a case's rows are rank by rank. Rows with the flags WARMUP
+              or SINGLE, and the first of a pass that timing counts as ramp, are in no statistic.
   /derived    what each kind computes from the above (`reduce.records`); absent in older files
   /phases     ns: of each case of training steps one phase after another, each with a value for each
               of the case's samples, in their order. /cases/phases says which and where: names and
@@ -193,8 +192,7 @@ def new_results(path: Path) -> Iterator[ResultsWriter]:
     Raises FileError if the disk does not take it.
     """
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-    with ThreadPoolExecutor(threads) as pool, \
-            new_container(path, FORMAT, SCHEMA_VERSION) as file:
+    with ThreadPoolExecutor(threads) as pool, new_container(path, FORMAT, SCHEMA_VERSION) as file:
         yield ResultsWriter(file, pool)
 
 

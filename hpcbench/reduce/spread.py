@@ -49,8 +49,7 @@ def launch_spread(timing: Timing) -> float | None:
 class SampleCounts:
     """How many samples there are of each sort over all cases, named as in `Timing`.
 
-    ``counted`` are those in statistics, of which ``late`` and ``outlier`` are a part; the others
-    are kept and not counted.
+    ``late`` and ``outlier`` are a part of those ``counted`` in statistics; the others are not.
     """
 
     counted: int

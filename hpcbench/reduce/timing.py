@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +10,20 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.checks import single_calls
-from hpcbench.reduce.phases import steps_of
-from hpcbench.reduce.results import QUALITIES, CaseSamples, Statistics, Timing
+from hpcbench.reduce.results import (
+    QUALITIES,
+    Arrival,
+    CaseSamples,
+    Phase,
+    Statistics,
+    Steps,
+    Timing,
+)
 from hpcbench.reduce.stack import Pass, PassKey, has_flag
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.order import high_outliers, median, percentile, percentile_if_enough
 from hpcbench.statistics.steady import change_point, trend
-from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag
+from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, Flag
 
 CI_LEVEL = 0.95
 MOST_LATE = 0.2
@@ -74,7 +81,7 @@ def measured(
         pass_medians_s=tuple(  # so that cases can be compared pass by pass
             median(folded.times_s[run[key]][counted[run[key]]]) if key in run else None
             for key in planned),
-        steps=steps_of(samples, counted, [run.get(key) for key in planned],
+        steps=_steps_of(samples, counted, [run.get(key) for key in planned],
                        common.late_ns if common is not None and case.batch == 1 else None))
 
 
@@ -129,3 +136,65 @@ def _quickest(
     times = fold.times_quickest(samples, counted)
     row = int(np.argmax(times))
     return samples.ranks[row], float(times[row] / counted.sum())
+
+
+def _steps_of(
+    samples: CaseSamples, counted: npt.NDArray[np.bool_], passes: Sequence[slice | None],
+    late_ns: fold.Times | None,
+) -> Steps | None:
+    """Return where the time of the counted samples went; None where there are no phases.
+
+    ``passes`` are where each planned pass lies among the samples; ``late_ns``, (rank, sample), how
+    late each rank began its step: without it there are no arrivals.
+    """
+    phases_ns = {name: values[:, counted] for name, values in fold.durations(samples).items()}
+    if not phases_ns:
+        return None
+    step_ns = fold.waits_ns(samples)[:, counted]
+    other_ns = step_ns - np.asarray(sum(phases_ns.values()), dtype=np.int64)
+    total_ns = int(step_ns.sum()) or 1
+    return Steps(
+        ranks=samples.ranks, step_s=_medians_s(step_ns), other_s=_medians_s(other_ns),
+        other_share=int(other_ns.sum()) / total_ns,
+        phases=tuple(Phase(name, int(times_ns.sum()) / total_ns, _medians_s(times_ns),
+                           *_vote(np.max, times_ns, samples.ranks),
+                           *_vote(np.min, times_ns, samples.ranks))
+                     for name, times_ns in phases_ns.items()),
+        pass_step_s=tuple(part and _medians_s(fold.waits_ns(samples)[:, part][:, counted[part]])
+                          for part in passes),
+        arrivals=() if late_ns is None else tuple(_arrivals(samples, late_ns, counted)))
+
+
+def _arrivals(
+    samples: CaseSamples, late_ns: fold.Times, counted: npt.NDArray[np.bool_]
+) -> Iterator[Arrival]:
+    """Yield which rank is late at every bucket, in order; nothing of a single rank.
+
+    The time in the exchange does not show it, because all ranks leave together.
+    """
+    for name, values in samples.phases.items():
+        if not name.startswith(ARRIVAL) or len(samples.ranks) == 1:
+            continue
+        arrived_ns = (late_ns + values)[:, counted]
+        is_last = arrived_ns == arrived_ns.max(axis=0)
+        row = int(np.argmax(is_last.mean(axis=1)))
+        behind_ns = arrived_ns[row] - np.median(np.delete(arrived_ns, row, axis=0), axis=0)
+        yield Arrival(
+            bucket=int(name.removeprefix(ARRIVAL)), median_s=_medians_s(arrived_ns),
+            last_rank=samples.ranks[row], last_share=float(is_last[row].mean()),
+            behind_s=float(np.median(behind_ns[is_last[row]])) / 1e9)
+
+
+def _vote(
+    extreme: Callable[..., fold.Times], times_ns: fold.Times, ranks: tuple[int, ...]
+) -> tuple[int | None, float | None]:
+    """Return the rank that most often has the extreme time of all, and in which share."""
+    if len(ranks) == 1:
+        return None, None
+    shares = np.mean(times_ns == extreme(times_ns, axis=0), axis=1)
+    row = int(np.argmax(shares))
+    return ranks[row], float(shares[row])
+
+
+def _medians_s(times_ns: fold.Times) -> tuple[float, ...]:
+    return tuple((np.median(times_ns, axis=1) / 1e9).tolist())
