@@ -62,7 +62,7 @@ def bad_entry(code: str, samples: CaseSamples, at: tuple[int, int], what: str) -
 def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Problem]:
     """Yield what is wrong with the ok records of all ranks beside their stamps.
 
-    ``samples`` are those of the records, None if their numbers differ or there are none.
+    ``samples`` are None if their numbers differ or there are none; some cases have no result.
     """
     yield from _parameters(case, records)
     yield from _iterations(case, records, samples)

@@ -77,10 +77,7 @@ class Difference:
 
 
 def environment_differences(headers: Sequence[Header]) -> list[Difference]:
-    """Return what the ranks' environments differ in and should not, sorted by key.
-
-    The value that most ranks have comes first.
-    """
+    """Return what environments differ in and should not, by key; the most frequent value first."""
     flat = {header.rank: dict(flattened(header.environment)) for header in headers}
     differences = []
     for key in sorted({key for values in flat.values() for key in values}):

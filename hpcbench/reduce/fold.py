@@ -27,8 +27,7 @@ from hpcbench.statistics.steady import BATCH, steady_from
 from hpcbench.trace.schema import ARRIVAL
 
 Times = npt.NDArray[np.int64]
-Fold = Callable[..., Times]
-"""`numpy.min` or `numpy.max`."""
+Fold = Callable[..., Times]  # numpy.min or numpy.max
 _CACHED_VALUES = 8192
 MOST_CLOCK_ERROR = 0.05
 """Of the median: with a larger bound between clocks, global times are not used."""

@@ -1,7 +1,4 @@
-"""Which traces belong to the run: every file of the folder is used, or named with the reason.
-
-A rejected trace is left out, and its rank then counts as missing.
-"""
+"""Which traces belong to the run: others are named with the reason, and their ranks are missing."""
 
 from __future__ import annotations
 

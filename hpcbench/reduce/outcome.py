@@ -45,10 +45,7 @@ class Outcome:
 def judge(
     case: Case, records: Mapping[int, Sequence[Record]], context: Context, empty: Empty
 ) -> Outcome:
-    """Return the outcome of a case; ``records`` maps each present rank to its records of it.
-
-    ``empty`` makes the arrays of the outcome's samples.
-    """
+    """Return the outcome of a case from each rank's records of it; ``empty`` makes arrays."""
     passes, problems = _by_pass(case, records, context)
     outcomes = {key: judge_pass(case, key, passes.get(key, {}), context, empty)
                 for key in context.keys}
@@ -128,10 +125,7 @@ def _with_numbers(
 
 
 def _kind_problems(case: Case, time_s: float, context: Context) -> Iterable[Problem]:
-    """Return what the case's kind finds wrong with its time; nothing of a kind not installed.
-
-    HB153: a plug-in that raises costs the case nothing.
-    """
+    """Return what the case's kind finds wrong. HB153: a plug-in that raises costs it nothing."""
     spec = kinds().get(case.kind)
     if spec is None:
         return ()

@@ -1,7 +1,4 @@
-"""Checks of a run as a whole: its cases, their order, and what the machine did beside them.
-
-The codes are listed with their tests in docs/checks.md.
-"""
+"""Checks of a run as a whole: its cases, their order, and what the machine did beside them."""
 
 from __future__ import annotations
 

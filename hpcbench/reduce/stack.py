@@ -1,7 +1,4 @@
-"""Records of all ranks stacked to (rank, sample), passes and launches one after another.
-
-`sample_map` is the picture of it: how long each rank was in the call.
-"""
+"""Records of all ranks stacked to (rank, sample), passes and launches one after another."""
 
 from __future__ import annotations
 
@@ -97,7 +94,7 @@ class SampleMap:
 
 
 def sample_map(samples: CaseSamples, most_columns: int) -> SampleMap:
-    """Return the map of at least one sample, in at most so many columns."""
+    """Return how long each rank was in the call: at least one sample, at most so many columns."""
     time_s = (samples.end_ns - samples.start_ns) / 1e9
     count = time_s.shape[1]
     step = -(-count // most_columns)
