@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from hpcbench.plan.canary import planned_canary
 from hpcbench.plan.case import CANARY_ID
-from hpcbench.reduce.canary_runs import Canary, CanaryRun
 from hpcbench.reduce.results import Finding
 from hpcbench.reduce.timing import summarise
 from hpcbench.trace.container import expected_content
-from hpcbench.trace.source import TraceSource
+from hpcbench.trace.source import TraceSource, noted
 
 CANARY_NOTE = "canary"
 MOST_DRIFT = 0.03
@@ -23,19 +22,49 @@ _SCATTER = 3
 """From five runs on, a drift is larger than three usual steps from one run to the next."""
 
 
-class _Run(NamedTuple):
-    """One run as one rank noted it; no durations unless it was ok."""
+@dataclass(frozen=True, slots=True)
+class CanaryRun:
+    """One run of the canary: the times of its samples, folded by ``local_max``.
 
-    at_ns: int
-    durations_ns: tuple[int, ...]
-
-
-class _RunIndex(NamedTuple):
-    """Which run it is: the ``number``-th in a pass of a launch."""
+    ``since_start_s`` counts from the first run, on rank 0's clock. ``ci_low_s`` and ``ci_high_s``
+    are the 95 % confidence interval of the median, None where n < 6.
+    """
 
     launch: int
     pass_index: int
-    number: int
+    since_start_s: float
+    n: int
+    median_s: float
+    ci_low_s: float | None
+    ci_high_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """One small case that was measured again and again: how the machine changed meanwhile.
+
+    ``runs`` were ok on all ranks, ``n_not_ok`` others were not. ``drift`` is the median of the last
+    run over that of the first, less 1; None below two runs. ``quality`` is ("drifting",) if it is
+    more than 3 % either way and the two confidence intervals have no time in common, else ().
+    """
+
+    label: str
+    runs: tuple[CanaryRun, ...]
+    n_not_ok: int
+    drift: float | None
+    quality: tuple[str, ...]
+
+
+CANARY_QUALITIES = {
+    "drifting": "the canary changed by more than 3 % from its first run to its last, and by "
+                "more than runs usually differ",
+}
+"""Word -> what it says of the whole run (docs/method.md)."""
+
+_Run = tuple[int, list[int]]
+"""One run as one rank noted it: when it began, and its durations in ns, none unless it was ok."""
+_RunIndex = tuple[int, int, int]
+"""Launch, pass, and the number of the run in it."""
 
 
 def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | None:
@@ -46,73 +75,64 @@ def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | N
     """
     runs_by_index: dict[_RunIndex, dict[int, _Run]] = defaultdict(dict)
     for rank, source in sources.items():
+        counts: Counter[tuple[int, int]] = Counter()
         with expected_content(source.path):
-            for index, run in _noted(source):
-                runs_by_index[index][rank] = run
+            for data in noted(source, CANARY_NOTE):
+                turn = int(data["launch"]), int(data["pass_index"])
+                index = (*turn, counts[turn])
+                counts[turn] += 1
+                times = data["durations_ns"] if data["status"] == "ok" else ()
+                runs_by_index[index][rank] = int(data["at_ns"]), [*map(int, times)]
     if not runs_by_index:
         return None
-    whole = {index: runs for index, runs in sorted(runs_by_index.items())
-             if _is_ok(runs, world_size)}
-    series = [*_series(whole)]
+    series = tuple(_series({index: runs for index, runs in sorted(runs_by_index.items())
+                            if _is_ok(runs, world_size)}))
     drift = series[-1].median_s / series[0].median_s - 1 if len(series) > 1 else None
     canary = planned_canary(world_size)
-    return Canary(canary.label if canary else CANARY_ID, tuple(series),
+    return Canary(canary.label if canary else CANARY_ID, series,
                   len(runs_by_index) - len(series), drift,
                   ("drifting",) if drift is not None and _drifted(series, drift) else ())
 
 
-def _noted(source: TraceSource) -> Iterator[tuple[_RunIndex, _Run]]:
-    counts: Counter[tuple[int, int]] = Counter()
-    for data in (note.data for note in source.notes if note.kind == CANARY_NOTE):
-        turn = int(data["launch"]), int(data["pass_index"])
-        durations_ns = tuple(map(int, data["durations_ns"])) if data["status"] == "ok" else ()
-        yield _RunIndex(*turn, counts[turn]), _Run(int(data["at_ns"]), durations_ns)
-        counts[turn] += 1
-
-
 def _is_ok(runs: Mapping[int, _Run], world_size: int) -> bool:
     """Return whether all ranks have as many samples of it, that took some time."""
-    counts = {len(run.durations_ns) for run in runs.values()}
+    counts = {len(durations_ns) for _, durations_ns in runs.values()}
     return (len(runs) == world_size and len(counts) == 1
-            and all(min(run.durations_ns, default=0) > 0 for run in runs.values()))
+            and all(min(durations_ns, default=0) > 0 for _, durations_ns in runs.values()))
 
 
 def _series(runs_by_index: Mapping[_RunIndex, Mapping[int, _Run]]) -> Iterator[CanaryRun]:
     first_ns = None
-    for index, runs in runs_by_index.items():
-        at_ns = runs[min(runs)].at_ns
+    for (launch, pass_index, _), runs in runs_by_index.items():
+        at_ns, _ = runs[min(runs)]
         first_ns = at_ns if first_ns is None else first_ns
-        durations_ns = np.array([run.durations_ns for run in runs.values()], dtype=np.int64)
+        durations_ns = np.array([durations_ns for _, durations_ns in runs.values()], dtype=np.int64)
         times = summarise(durations_ns.max(axis=0) / 1e9)
-        yield CanaryRun(index.launch, index.pass_index, (at_ns - first_ns) / 1e9, times.n,
-                        times.median_s, times.ci_low_s, times.ci_high_s)
+        yield CanaryRun(launch, pass_index, (at_ns - first_ns) / 1e9, times.n, times.median_s,
+                        times.ci_low_s, times.ci_high_s)
 
 
 def _drifted(runs: Sequence[CanaryRun], drift: float) -> bool:
     first, last = sorted((runs[0], runs[-1]), key=lambda run: run.median_s)
     apart = (first.ci_high_s is not None and last.ci_low_s is not None
              and first.ci_high_s < last.ci_low_s)
-    return abs(drift) > MOST_DRIFT and apart and not _is_scatter(runs)
+    # intervals are within a run only: runs may differ as much from one to the next
+    usual_s = float(np.median(np.abs(np.diff([run.median_s for run in runs]))))
+    is_scatter = (len(runs) >= _RUNS_FOR_SCATTER
+                  and last.median_s - first.median_s <= _SCATTER * usual_s)
+    return abs(drift) > MOST_DRIFT and apart and not is_scatter
 
 
-def _is_scatter(runs: Sequence[CanaryRun]) -> bool:
-    """Return whether runs differ as much from one to the next: intervals are within a run only."""
-    medians_s = np.array([run.median_s for run in runs])
-    usual_s = float(np.median(np.abs(np.diff(medians_s))))
-    change_s = abs(float(medians_s[-1] - medians_s[0]))
-    return len(runs) >= _RUNS_FOR_SCATTER and change_s <= _SCATTER * usual_s
-
-
-def canary_findings(canary: Canary | None) -> Iterator[Finding]:
+def canary_findings(canary: Canary) -> Iterator[Finding]:
     """Yield HB145 if the canary drifted, HB147 if it was not always ok."""
-    if canary is not None and canary.n_not_ok:
+    if canary.n_not_ok:
         yield Finding("HB147", "note", f"{canary.n_not_ok} of {canary.n_not_ok + len(canary.runs)} "
                       f"runs of the canary ({canary.label}) were not ok on every rank: what the "
                       "machine did around them is unknown; see the traces' notes")
-    if canary is None or "drifting" not in canary.quality or canary.drift is None:
-        return
-    first, last = canary.runs[0], canary.runs[-1]
-    yield Finding("HB145", "note", f"the machine drifted during the sweep: {canary.label} took "
-                  f"{first.median_s * 1e6:.4g} us at first and {last.median_s * 1e6:.4g} us "
-                  f"{last.since_start_s:.0f} s later ({100 * canary.drift:+.1f} %, the intervals "
-                  "are disjoint): compare cases of one pass only, or run on a quiet machine")
+    if canary.drift is not None and "drifting" in canary.quality:
+        first, last = canary.runs[0], canary.runs[-1]
+        yield Finding("HB145", "note", f"the machine drifted during the sweep: {canary.label} took "
+                      f"{first.median_s * 1e6:.4g} us at first and {last.median_s * 1e6:.4g} us "
+                      f"{last.since_start_s:.0f} s later ({100 * canary.drift:+.1f} %, the "
+                      "intervals are disjoint): compare cases of one pass only, or run on a quiet "
+                      "machine")

@@ -8,17 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.operations.bandwidth import Bandwidth
 from hpcbench.plan.case import Case
+from hpcbench.reduce.clocks import GlobalStamps, RankClocks
+from hpcbench.reduce.fold import Edges, durations, folded_waits_ns, overtaking_ns, waits_ns
+from hpcbench.reduce.grouping import by_value, on_ranks
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.stack import Pass
-from hpcbench.trace.schema import STOP_REASONS, UNTIMED, Flag
-from hpcbench.units import rank_list
+from hpcbench.reduce.stack import Pass, is_timed
+from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag
+from hpcbench.units import rank_list, to_gb_per_s
 
 AGAIN = "run the case again"
+_NO_PHASES = "phases"
+"""The key of a record's detail for the reason why durations do not match the samples."""
+MOST_OF_PEAK = 1.02
+_NEVER_NS = np.iinfo(np.int64).max
+_EVENT_NS = 1000
+"""Twice the resolution of CUDA events, 0.5 us (CUDA runtime, cudaEventElapsedTime)."""
+_RATE = 1e-3
+"""More than any two clocks of a machine run apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +46,42 @@ class Problem:
     rejects: bool = True
 
 
-def check_records(
-    case: Case, records: Pass, samples: CaseSamples | None
-) -> Iterator[Problem]:
+def first_true(bad: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
+    """Return the index of the first bad entry of (rank, sample), or None."""
+    if not bad.any():
+        return None
+    row, column = np.argwhere(bad)[0]
+    return int(row), int(column)
+
+
+def bad_entry(code: str, samples: CaseSamples, at: tuple[int, int], what: str) -> Problem:
+    """Return the problem with one entry of (rank, sample), for which the case is rejected."""
+    return Problem(code, f"rank {samples.ranks[at[0]]} iteration {at[1]}: {what}; {AGAIN}")
+
+
+def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Iterator[Problem]:
     """Yield what is wrong with the ok records of all ranks beside their stamps.
 
-    ``samples`` are those of the records, None if their numbers differ or there are none.
+    ``samples`` are None if their numbers differ or there are none; some cases have no result.
     """
     yield from _parameters(case, records)
     yield from _iterations(case, records, samples)
     yield from _stop_reasons(case, records)
-    yield from _result_checks(case, records)
+    unchecked = [rank for rank, record in records.items() if record.n_wrong < 0]
+    if case.validate and case.workload.has_result and unchecked:
+        yield Problem("HB126", f"rank {rank_list(unchecked)}: results were not checked, but the "
+                      f"plan says they are: a time without a right result does not count; {AGAIN}")
 
 
 def _parameters(case: Case, records: Pass) -> Iterator[Problem]:
     """HB115: the ranks ran the same thing, and the thing that was planned."""
-    for name, values in (("mode", {rank: record.mode for rank, record in records.items()}),
-                        ("device", {rank: record.device.partition(":")[0]
-                                    for rank, record in records.items()})):
-        planned = case.mode if name == "mode" else next(iter(values.values()))
-        others = {rank: value for rank, value in values.items() if value != planned}
-        if others:
-            yield Problem("HB115", f"{name} is {_by_value(others)}, expected {planned}: the ranks "
-                          f"did not run the same case; {AGAIN}")
+    modes = {rank: record.mode for rank, record in records.items()}
+    devices = {rank: record.device.partition(":")[0] for rank, record in records.items()}
+    for name, values, planned in (("mode", modes, case.mode),
+                                  ("device", devices, next(iter(devices.values())))):
+        if others := {rank: value for rank, value in values.items() if value != planned}:
+            yield Problem("HB115", f"{name} is {on_ranks(by_value(others))}, expected {planned}: "
+                          f"the ranks did not run the same case; {AGAIN}")
 
 
 def single_calls(case: Case) -> int:
@@ -69,7 +95,7 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
     single = single_calls(case)
     most = case.warmup + case.iterations + 2 * single
     if len(set(counts.values())) > 1:
-        yield Problem("HB116", f"iterations differ: {_by_value(counts)}, planned "
+        yield Problem("HB116", f"iterations differ: {on_ranks(by_value(counts))}, planned "
                       f"{'' if case.is_fixed else 'at most '}{most}: nothing is averaged over "
                       f"different iterations; {AGAIN}")
         return
@@ -77,8 +103,11 @@ def _iterations(case: Case, records: Pass, samples: CaseSamples | None) -> Itera
     if timed < 1 or samples is None:
         yield Problem("HB116", f"no timed iteration, planned {_planned(case)}; {AGAIN}")
         return
+    apart = [int(Flag.SINGLE)] * single
+    planned_kinds = np.array([*(flag | int(Flag.WARMUP) for flag in apart),
+                              *[int(Flag.WARMUP)] * case.warmup, *[0] * timed, *apart])
     kinds = samples.flags & UNTIMED
-    different = np.any(kinds != _planned_kinds(case, timed), axis=1) | (timed > case.iterations)
+    different = np.any(kinds != planned_kinds, axis=1) | (timed > case.iterations)
     if different.any():
         row = int(np.argmax(different))
         numbers = int(np.sum(kinds[row] & Flag.WARMUP != 0)), int(np.sum(kinds[row] == 0))
@@ -92,23 +121,15 @@ def _planned(case: Case) -> str:
     return f"{case.iterations}" if case.is_fixed else f"{case.min_iterations} to {case.iterations}"
 
 
-def _planned_kinds(case: Case, timed: int) -> npt.NDArray[np.int64]:
-    """Return the flags among UNTIMED that each row has to have."""
-    apart = [int(Flag.SINGLE)] * single_calls(case)
-    first = [flag | int(Flag.WARMUP) for flag in apart]
-    return np.array([*first, *[int(Flag.WARMUP)] * case.warmup, *[0] * timed, *apart])
-
-
 def _stop_reasons(case: Case, records: Pass) -> Iterator[Problem]:
     """HB133: one decision ended the case on all ranks. Traces of version 1 have no reason.
 
     A rank that decided for itself took part in other calls than the rest, however the rows add up.
     """
-    by_rank = {rank: record.stop_reason for rank, record in records.items()}
-    reasons = set(by_rank.values())
+    reasons = by_value({rank: record.stop_reason for rank, record in records.items()})
     if len(reasons) > 1:
-        yield Problem("HB133", "the ranks stopped for different reasons: "
-                      f"{_by_value(by_rank)}: they did not follow one decision; {AGAIN}")
+        yield Problem("HB133", f"the ranks stopped for different reasons: {on_ranks(reasons)}: "
+                      f"they did not follow one decision; {AGAIN}")
         return
     (reason,) = reasons
     if reason and (reason not in STOP_REASONS or (reason == "fixed") != case.is_fixed):
@@ -116,17 +137,180 @@ def _stop_reasons(case: Case, records: Pass) -> Iterator[Problem]:
                       f"{_planned(case)} iterations; {AGAIN}")
 
 
-def _result_checks(case: Case, records: Pass) -> Iterator[Problem]:
-    """HB126: the results were checked if the plan says so. Some have no result to check."""
-    unchecked = [rank for rank, record in records.items() if record.n_wrong < 0]
-    if case.validate and case.workload.has_result and unchecked:
-        yield Problem("HB126", f"rank {rank_list(unchecked)}: results were not checked, but the "
-                      f"plan says they are: a time without a right result does not count; {AGAIN}")
+def check_samples(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """Yield what is wrong with stamps and phases of one pass; ``samples`` holds this pass only."""
+    for check in (_plausible, _ordered, _inside_window, _parts):
+        if problems := list(check(samples, records)):
+            yield from problems
+            break  # what is no stamp is not in order either: say it once
+    yield from _phases(samples, records)
 
 
-def _by_value(values: Mapping[int, object]) -> str:
-    """Return ``200 on rank 0, 2-3, 199 on rank 1``."""
-    groups: dict[object, list[int]] = {}
-    for rank, value in values.items():
-        groups.setdefault(value, []).append(rank)
-    return ", ".join(f"{value} on rank {rank_list(ranks)}" for value, ranks in groups.items())
+def _plausible(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """HB120: every stamp was taken: none is zero, negative, or the largest number there is."""
+    for name, stamps, lowest in (("start", samples.start_ns, 1), ("end", samples.end_ns, 1),
+                                 ("enqueue time", samples.enqueue_ns, NO_DEVICE_TIME),
+                                 ("device time", samples.device_ns, NO_DEVICE_TIME),
+                                 ("flags", samples.flags, 0)):
+        if stamps.min() >= lowest and stamps.max() < _NEVER_NS:
+            continue
+        bad = (stamps < lowest) | (stamps == _NEVER_NS)
+        if at := first_true(bad):
+            yield bad_entry("HB120", samples, at, f"{name} is {stamps[at]}, no stamp ({bad.sum()} "
+                            f"of {bad.size} are like it)")
+
+
+def _ordered(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """HB117: each iteration ends after it starts, and the next one starts after that."""
+    start_ns, end_ns = samples.start_ns, samples.end_ns
+    if at := first_true(end_ns < start_ns):
+        yield bad_entry("HB117", samples, at, f"ends {start_ns[at] - end_ns[at]} ns before it "
+                        "starts: its clock stepped or the file is wrong")
+    next_ns = start_ns[:, 1:]
+    if at := first_true(end_ns[:, :-1] > next_ns):
+        yield bad_entry("HB117", samples, at, f"ends {end_ns[at] - next_ns[at]} ns after the next "
+                        "one starts: the work was not complete when it was stamped")
+
+
+def _inside_window(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """HB118: all stamps, which are in order, lie in the window of the case on that rank."""
+    begin_ns = np.array([[records[rank].begin_ns] for rank in samples.ranks])
+    end_ns = np.array([[records[rank].end_ns] for rank in samples.ranks])
+    if np.all(begin_ns <= samples.start_ns[:, :1]) and np.all(samples.end_ns[:, -1:] <= end_ns):
+        return
+    outside_ns = np.maximum(begin_ns - samples.start_ns, samples.end_ns - end_ns)
+    if at := first_true(outside_ns > 0):
+        yield bad_entry("HB118", samples, at, f"{outside_ns[at]} ns outside the case's own window: "
+                        "stamps of another case or clock")
+
+
+def _parts(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """HB129: neither issuing the work nor the work on the device takes longer than all of it."""
+    for name, part_ns, event_ns, rate in (("enqueue time", samples.enqueue_ns, 0, 0),
+                                          ("device time", samples.device_ns, _EVENT_NS, _RATE)):
+        if part_ns.max() == NO_DEVICE_TIME:
+            continue
+        wait_ns = waits_ns(samples)
+        spare_ns = event_ns + rate * wait_ns
+        if at := first_true(part_ns > wait_ns + spare_ns):
+            yield bad_entry("HB129", samples, at, f"{name} is {part_ns[at]} ns, but from start to "
+                            f"end are only {wait_ns[at]} ns: the end was stamped before the work "
+                            "was complete")
+
+
+def _phases(samples: CaseSamples, records: Pass) -> Iterator[Problem]:
+    """HB148: all ranks have the same phases, none is negative, and they fit into their step."""
+    lost = [rank for rank, record in records.items() if _NO_PHASES in record.detail]
+    if lost:
+        yield Problem("HB148", f"rank {rank_list(lost)}: {records[lost[0]].detail[_NO_PHASES]}: "
+                      f"which step a phase is of is unknown; {AGAIN}")
+        return
+    names = {rank: tuple(record.phases) for rank, record in records.items()}
+    expected = next(iter(names.values()))
+    others = [rank for rank, own in names.items() if own != expected]
+    if others:
+        yield Problem("HB148", f"rank {rank_list(others)} has other phases "
+                      f"({', '.join(names[others[0]]) or 'none'}) than the rest "
+                      f"({', '.join(expected) or 'none'}): they did not do the same step; {AGAIN}")
+        return
+    for name, values in samples.phases.items():
+        if at := first_true(values < 0):
+            yield bad_entry("HB148", samples, at, f"{name} took less than no time: look at the "
+                            "rank's clock")
+            return
+    if samples.phases:
+        by_events = any(not record.device.startswith("cpu") for record in records.values())
+        yield from _too_long(samples, *((_EVENT_NS, _RATE) if by_events else (0, 0.0)))
+
+
+def _too_long(samples: CaseSamples, spare_ns: int, rate: float) -> Iterator[Problem]:
+    """On a device phases are read by events, whose clock is not the one of start and end."""
+    step_ns = waits_ns(samples)
+    phases_ns = np.asarray(sum(durations(samples).values()), dtype=np.int64)
+    most_ns = step_ns + spare_ns + rate * step_ns
+    if at := first_true(phases_ns > most_ns):
+        yield bad_entry("HB148", samples, at, "the phases together are "
+                        f"{phases_ns[at] - step_ns[at]} ns longer than their step of {step_ns[at]} "
+                        "ns: some time was counted twice, or was not in the step")
+    for name, values in samples.phases.items():
+        if name.startswith(ARRIVAL) and (at := first_true(values > most_ns)):
+            yield bad_entry("HB148", samples, at, f"{name} is after the end of its step: look at "
+                            "the rank's clock")
+            return
+
+
+def check_causality(
+    case: Case, samples: CaseSamples, stamps: GlobalStamps, common: Edges, clocks: RankClocks
+) -> Iterator[Problem]:
+    """HB124: nobody left before the last one had come. Between clocks it may be the clocks' error.
+
+    On one clock the end was stamped too early: the case is rejected. Between clocks it says no
+    more than that their bounds are wrong: a note, and global times are not used. ``common`` is what
+    `edges` makes of ``stamps``.
+    """
+    excess_ns = overtaking_ns(case, common)
+    at = first_true(excess_ns > 0)
+    if at is None:
+        return
+    group, row = at
+    size = case.group_size
+    members = slice(group * size, (group + 1) * size)
+    ranks = samples.ranks[members]
+    left = ranks[int(np.argmin(stamps.end_ns[members, row]))]
+    came = ranks[int(np.argmax(stamps.start_ns[members, row]))]
+    same = clocks.ids[left] == clocks.ids[came]
+    cause = (f"the end was stamped before the work was complete; {AGAIN}" if same else
+             "their clocks are not as close as their models say: global times are not used; "
+             "run again")
+    yield Problem("HB124", f"rank {left} iteration {row}: left {case.workload.name} "
+                  f"{excess_ns[group, row]:.0f} ns before rank {came} entered it, which its result "
+                  f"depends on: {cause}", rejects=same)
+
+
+def timer_problem(samples: CaseSamples, resolution_ns: float) -> Iterator[Problem]:
+    """HB119: yield a note if the median duration is too short for the clock."""
+    shortest_ns = folded_waits_ns(np.min, samples)[is_timed(samples)]
+    if np.mean((shortest_ns >= 2 * resolution_ns) & (shortest_ns > 0)) > 0.5:
+        return  # most durations are as long, and so is their median
+    median_ns = float(np.median(waits_ns(samples)[:, is_timed(samples)]))
+    if not (median_ns >= 2 * resolution_ns and median_ns > 0):
+        yield Problem("HB119", f"the median of {median_ns:g} ns is below twice the clock's "
+                      f"resolution of {resolution_ns:g} ns: the time is not resolved; use larger "
+                      "sizes", rejects=False)
+
+
+def bandwidth_problem(
+    case: Case, rates: Bandwidth | None, nodes: Mapping[int, str], hardware: Mapping[str, Any],
+) -> Iterator[Problem]:
+    """HB128: yield a note if the bus bandwidth of a case is above the declared peak.
+
+    ``nodes`` maps each rank to its machine; ``hardware`` is the config's section.
+    """
+    peak = declared_peak(case, nodes, hardware)
+    busbw = to_gb_per_s(rates.busbw_bytes_per_s) if rates else 0.0
+    if peak is not None and busbw > MOST_OF_PEAK * peak:
+        yield Problem(
+            "HB128", f"the bus bandwidth of {busbw:.4g} GB/s is more than the {peak:.4g} GB/s that "
+            "hardware.link_peaks and hardware.network_bandwidth_gbps allow: data stayed in a "
+            "cache, a switch reduced them, or the declared peak is wrong", rejects=False)
+
+
+def declared_peak(
+    case: Case, nodes: Mapping[int, str], hardware: Mapping[str, Any]
+) -> float | None:
+    """Return the largest busbw in GB/s that the declared links allow, None if none is declared.
+
+    Within a node the fastest declared link counts, of several groups the slowest one. A ring of n
+    ranks moves (n-1)/n of the data, of which (N-1)/N has to leave a node of N. An algorithm that
+    knows the nodes may therefore exceed the network's rate by their ratio.
+    """
+    size, network = case.group_size, hardware.get("network_bandwidth_gbps")
+    link_peak = max(hardware.get("link_peaks", {}).values(), default=None)
+    peaks = []
+    for first in range(0, case.world_size, size):
+        n_nodes = len({nodes[rank] for rank in range(first, first + size)})
+        if n_nodes > 1 and network:
+            peaks.append(float(network) / 8 * ((size - 1) / size) / ((n_nodes - 1) / n_nodes))
+        elif link_peak is not None:
+            peaks.append(link_peak)
+    return min(peaks, default=None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.results import CaseSamples, Clocks, Finding
 from hpcbench.trace.clock import MAX_DRIFT, ClockModel, SyncRecord, bound_at, to_global
 from hpcbench.trace.container import expected_content
@@ -37,13 +38,10 @@ class GlobalStamps:
 
 @dataclass(frozen=True, slots=True)
 class ClockHistory:
-    """What is known about one clock.
+    """What is known about one clock, from the ``ranks`` that read it and were synchronised.
 
-    Attributes:
-        ranks: those that read it, of those that recorded a synchronisation.
-        models: in order of time, at most one for each.
-        errors_ns: as the checks measured them, of all ``ranks``.
-        refuting_ns: those of them that neither their own nor the model's bound allows.
+    ``models`` are in order of time, at most one for each. ``errors_ns`` are as the checks measured
+    them, ``refuting_ns`` those of them that neither their own nor the model's bound allows.
     """
 
     ranks: tuple[int, ...]
@@ -64,12 +62,9 @@ class ClockHistory:
 
 @dataclass(frozen=True, slots=True)
 class RankClocks:
-    """The clocks of a run.
+    """The clocks of a run: which one each rank reads, and what is known about it, if anything.
 
-    Attributes:
-        ids: rank -> the number of the clock that it reads.
-        known: number -> what is known about the clock; nothing is known of the others.
-        silent: ranks that should have recorded a synchronisation and did not.
+    ``silent`` are the ranks that should have recorded a synchronisation and did not.
     """
 
     ids: Mapping[int, int]
@@ -83,9 +78,7 @@ class RankClocks:
 
     def stamps(self, samples: CaseSamples) -> GlobalStamps | None:
         """Return the stamps on one time axis, or None if some rank's clock is not known."""
-        rows: dict[int, list[int]] = defaultdict(list)
-        for row, rank in enumerate(samples.ranks):
-            rows[self.ids[rank]].append(row)
+        rows = grouped((self.ids[rank], row) for row, rank in enumerate(samples.ranks))
         if len(rows) == 1:
             return GlobalStamps(samples.start_ns, samples.end_ns, 0.0)
         if not rows.keys() <= self.known.keys():
@@ -111,7 +104,7 @@ class RankClocks:
         """Return how the clocks were compared, or None if nothing was recorded of it."""
         if not self.known:
             return None
-        histories = [*self.known.values()]
+        histories = self.known.values()
         errors_ns = [error for history in histories for error in history.errors_ns]
         return Clocks(
             n_clocks=self.n_clocks,
@@ -172,18 +165,14 @@ def clock_findings(
                       "their clocks are extrapolated, with a wider bound; let the run end by "
                       "itself")
     for history in clocks.known.values():
-        yield from _wrong_models(history)
-
-
-def _wrong_models(history: ClockHistory) -> Iterator[Finding]:
-    ranks = rank_list(history.ranks)
-    if history.refuting_ns:
-        yield Finding("HB122", "note", f"rank {ranks}: the clock was found "
-                      f"{max(history.refuting_ns):.0f} ns off right after a synchronisation, more "
-                      f"than the bounds allow, in {len(history.refuting_ns)} of "
-                      f"{len(history.errors_ns)} checks: that error is used as its bound; look at "
-                      "the load and the clock source of the node")
-    if abs(history.steepest) > MAX_DRIFT:
-        yield Finding("HB123", "note", f"rank {ranks}: the clock drifts "
-                      f"{history.steepest * 1e6:.0f} ppm, more than {MAX_DRIFT * 1e6:.0f} ppm: it "
-                      "was set or stepped; global times of its cases are not used; run again")
+        if history.refuting_ns:
+            yield Finding("HB122", "note", f"rank {rank_list(history.ranks)}: the clock was found "
+                          f"{max(history.refuting_ns):.0f} ns off right after a synchronisation, "
+                          f"more than the bounds allow, in {len(history.refuting_ns)} of "
+                          f"{len(history.errors_ns)} checks: that error is used as its bound; look "
+                          "at the load and the clock source of the node")
+        if abs(history.steepest) > MAX_DRIFT:
+            yield Finding("HB123", "note", f"rank {rank_list(history.ranks)}: the clock drifts "
+                          f"{history.steepest * 1e6:.0f} ppm, more than {MAX_DRIFT * 1e6:.0f} ppm: "
+                          "it was set or stepped; global times of its cases are not used; run "
+                          "again")

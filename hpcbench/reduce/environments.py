@@ -1,7 +1,7 @@
 """What ranks ran with that differs and should not, and one hash of what should stay the same.
 
-`VARYING` lists what has to differ, or differs all the time; everything else that differs between
-ranks is a finding, so that a new fact is compared without anybody having to think of it.
+`MOMENTARY` and `RANK_SPECIFIC` list what has to differ, or differs all the time; everything else
+that differs is a finding, so that a new fact is compared without anybody having to think of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.plan.case import Plan
+from hpcbench.reduce.grouping import by_value, grouped, on_ranks
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.schema import Header
 from hpcbench.units import rank_list
@@ -72,27 +73,20 @@ class Difference:
 
     def __str__(self) -> str:
         """Return ``kernel.release: "6.1" on rank 0-3, "6.2" on rank 4``."""
-        parts = (f"{value} on rank {rank_list(ranks)}" for value, ranks in self.groups.items())
-        return f"{self.key}: {', '.join(parts)}"
+        return f"{self.key}: {on_ranks(self.groups)}"
 
 
 def environment_differences(headers: Sequence[Header]) -> list[Difference]:
-    """Return what the ranks' environments differ in and should not, sorted by key.
-
-    The value that most ranks have comes first.
-    """
+    """Return what environments differ in and should not, by key; the most frequent value first."""
     flat = {header.rank: dict(flattened(header.environment)) for header in headers}
-    keys = sorted({key for values in flat.values() for key in values})
-    ignored = (*MOMENTARY, *RANK_SPECIFIC)
     differences = []
-    for key in keys:
-        groups: dict[str, list[int]] = {}
-        for rank, values in flat.items():
-            groups.setdefault(values.get(key, NOT_RECORDED), []).append(rank)
-        if len(groups) > 1 and not _varies(key, ignored):
+    for key in sorted({key for values in flat.values() for key in values}):
+        groups = by_value({rank: values.get(key, NOT_RECORDED) for rank, values in flat.items()})
+        if len(groups) > 1 and not _varies(key, (*MOMENTARY, *RANK_SPECIFIC)):
             ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1]))
-            differences.append(Difference(key, {_short(value): tuple(sorted(ranks))
-                                                for value, ranks in ordered}))
+            differences.append(Difference(key, {
+                value if len(value) <= _VALUE_LENGTH else value[:_VALUE_LENGTH - 4] + " ...":
+                tuple(sorted(ranks)) for value, ranks in ordered}))
     return differences
 
 
@@ -116,28 +110,22 @@ def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _varies(key: str, tables: Iterable[Varying]) -> bool:
-    return any(_matches(pattern, key) for varying in tables for pattern in varying.keys)
-
-
-def _matches(pattern: str, key: str) -> bool:
-    return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), key) is not None
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= _VALUE_LENGTH else value[:_VALUE_LENGTH - 4] + " ..."
+    return any(re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), key)
+               for varying in tables for pattern in varying.keys)
 
 
 def environment_findings(headers: Sequence[Header], plan: Plan) -> Iterator[Finding]:
     """Yield what the environments of the ranks in use say against the results: all are notes."""
     yield from _shared_gpus(headers, plan)
     yield from _loopback(headers)
-    differences = environment_differences(headers)
-    for difference in differences:
+    others = []
+    for difference in environment_differences(headers):
         if difference.key == "kernel.clocksource":
             yield Finding("HB137", "note", f"the ranks' clocks are not alike ({difference}): what "
                           "reading them costs differs by up to a microsecond; use the same "
                           "clocksource on all nodes, or leave the others out")
-    others = [item for item in differences if item.key != "kernel.clocksource"]
+        else:
+            others.append(difference)
     if others:
         shown = "; ".join(str(item) for item in others[:_SHOWN])
         more = f"; and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
@@ -150,10 +138,8 @@ def _shared_gpus(headers: Sequence[Header], plan: Plan) -> Iterator[Finding]:
     """HB109: no two ranks compute on one GPU, if any case may run on GPUs at all."""
     if not any(case.skip is None and case.device != "cpu" for case in plan.cases):
         return
-    users: dict[str, list[int]] = {}
-    for header in headers:
-        if uuid := _nested(header.environment, "gpu", "uuid"):
-            users.setdefault(str(uuid), []).append(header.rank)
+    users = grouped((str(uuid), header.rank) for header in headers
+                    if (uuid := _nested(header.environment, "gpu", "uuid")))
     for uuid, ranks in users.items():
         if len(ranks) > 1:
             yield Finding("HB109", "note", f"ranks {rank_list(ranks)} share GPU {uuid}: they take "
@@ -164,12 +150,10 @@ def _loopback(headers: Sequence[Header]) -> Iterator[Finding]:
     """HB132: ranks on several nodes do not talk through an interface that leads nowhere else."""
     if len({header.node for header in headers}) < 2:
         return
-    bound: dict[str, list[Header]] = {}
-    for header in headers:
-        variables = _nested(header.environment, "variables") or {}
-        for name in _SOCKET_VARIABLES:
-            if _names_loopback(str(variables.get(name, "")), header):
-                bound.setdefault(f"{name}={variables[name]}", []).append(header)
+    set_to = ((name, _nested(header.environment, "variables", name), header)
+              for header in headers for name in _SOCKET_VARIABLES)
+    bound = grouped((f"{name}={value}", header) for name, value, header in set_to
+                    if value and _names_loopback(str(value), header))
     for setting, users in bound.items():
         yield Finding("HB132", "note", f"{setting} on rank {rank_list(h.rank for h in users)} "
                       f"({', '.join(sorted({h.hostname for h in users}))}) is loopback, but there "
@@ -182,8 +166,7 @@ def _names_loopback(value: str, header: Header) -> bool:
     gloo takes a name, NCCL a list of beginnings of names or with ``=`` of whole ones, UCX a list.
     """
     first = value.removeprefix("=").partition(",")[0].partition(":")[0]
-    interfaces = _nested(header.environment, "network", "interfaces") or {}
-    return bool(_nested(interfaces, first, "loopback")) if first else False
+    return bool(_nested(header.environment, "network", "interfaces", first, "loopback"))
 
 
 def _nested(value: Any, *names: str) -> Any:

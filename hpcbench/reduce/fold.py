@@ -1,44 +1,156 @@
-"""The time of each sample, and which samples count.
+"""Times of a case that follow from its stamps, the time of each sample, and which samples count.
 
-What the time of a sample is, its fold, follows from the timing mode (`results.FOLDS`). Of every
-pass the samples before the steady state are set aside. Of the others, flagged or not, as many
-count from every pass: a pass that ends when its time is used takes the more samples the faster
+Definitions (docs/method.md), after ReproMPI (Hunold and Carpen-Amarie, TPDS 2016): s_rk and e_rk
+are start and end of sample k on rank r. Times are int64 ns of shape (sample,) unless said
+otherwise. ``groups`` equal groups of consecutive ranks may run the collective at once. Then a time
+within a group is that of the group for which it is longest.
+
+Of every pass the samples before the steady state do not count. Of the others, flagged or not, as
+many count from every pass: a pass that ends when its time is used takes the more samples the faster
 the machine just is, and would outweigh the slow ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case
-from hpcbench.reduce.derived import Edges, global_ns, local_max_ns
+from hpcbench.reduce.clocks import GlobalStamps
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import is_timed, pass_slices
-from hpcbench.reduce.stamps import overtaking_ns
 from hpcbench.statistics.order import median
 from hpcbench.statistics.steady import BATCH, steady_from
+from hpcbench.trace.schema import ARRIVAL
 
+Times = npt.NDArray[np.int64]
+Fold = Callable[..., Times]  # numpy.min or numpy.max
+_CACHED_VALUES = 8192
 MOST_CLOCK_ERROR = 0.05
 """Of the median: with a larger bound between clocks, global times are not used."""
 
 
+def waits_ns(samples: CaseSamples) -> Times:
+    """Return e_rk - s_rk, (rank, sample): how long each rank was in the call. Needs no clock.
+
+    In a collective the ranks that come early wait, so the rank all waited for has the shortest.
+    """
+    return samples.end_ns - samples.start_ns
+
+
+def folded_waits_ns(fold: Fold, samples: CaseSamples) -> Times:
+    """Return the minimum or the maximum over ranks of e_rk - s_rk."""
+    parts = [fold(some_ns, axis=0) for some_ns in _some_waits_ns(samples)]
+    return np.asarray(fold(np.stack(parts), axis=0))
+
+
+def durations(samples: CaseSamples) -> Mapping[str, Times]:
+    """Return the phases without the arrivals in them."""
+    return {name: values for name, values in samples.phases.items() if not name.startswith(ARRIVAL)}
+
+
+def local_max_ns(samples: CaseSamples) -> Times:
+    """Return max_r (e_rk - s_rk)."""
+    return folded_waits_ns(np.max, samples)
+
+
+def times_quickest(samples: CaseSamples, chosen: npt.NDArray[np.bool_]) -> Times:
+    """Return (rank,): in how many of the chosen samples each rank had the shortest e_rk - s_rk."""
+    shortest_ns = folded_waits_ns(np.min, samples)
+    return np.concatenate([np.sum((some_ns == shortest_ns) & chosen, axis=1)
+                           for some_ns in _some_waits_ns(samples)])
+
+
+def _some_waits_ns(samples: CaseSamples) -> Iterator[Times]:
+    """Yield `waits_ns` of all ranks, some at a time: they stay in the processor's cache."""
+    at_once = max(1, _CACHED_VALUES // max(1, samples.start_ns.shape[1]))
+    for first in range(0, len(samples.ranks), at_once):
+        some = slice(first, first + at_once)
+        yield samples.end_ns[some] - samples.start_ns[some]
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The earliest and latest stamps of each group on the global clock, (group, sample).
+
+    Differences between them are known to ``bound_ns``. Where steps are looked into, ``late_ns`` is
+    s_rk - min_r s_rk, (rank, sample).
+    """
+
+    first_start_ns: Times
+    last_start_ns: Times
+    first_end_ns: Times
+    last_end_ns: Times
+    bound_ns: float
+    late_ns: Times | None = None
+
+
+def edges(stamps: GlobalStamps, groups: int = 1, *, each: bool = False) -> Edges:
+    """Return what all times on the global clock are made of, and of ``each`` rank how late it was.
+    """
+    starts, ends = (stamps_ns.reshape(groups, -1, stamps_ns.shape[-1])
+                    for stamps_ns in (stamps.start_ns, stamps.end_ns))
+    return Edges(starts.min(axis=1), starts.max(axis=1), ends.min(axis=1), ends.max(axis=1),
+                 stamps.bound_ns,
+                 stamps.start_ns - stamps.start_ns.min(axis=0) if each else None)
+
+
+def joined(parts: Sequence[Edges | None]) -> Edges | None:
+    """Return the samples of several passes one after another; None if those of one are None."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or not known:
+        return None
+    names = ["first_start_ns", "last_start_ns", "first_end_ns", "last_end_ns",
+             *(["late_ns"] if known[0].late_ns is not None else [])]
+    return Edges(bound_ns=max(part.bound_ns for part in known), **{
+        name: np.concatenate([getattr(part, name) for part in known], axis=1) for name in names})
+
+
+def global_ns(stamps: Edges) -> Times:
+    """Return max_r e_rk - min_r s_rk over all ranks: from the first start to the last end."""
+    return np.asarray(stamps.last_end_ns.max(axis=0) - stamps.first_start_ns.min(axis=0))
+
+
+def last_in_ns(stamps: Edges) -> Times:
+    """Return max_r e_rk - max_r s_rk: what is left when the last rank has arrived."""
+    return np.asarray((stamps.last_end_ns - stamps.last_start_ns).max(axis=0))
+
+
+def imbalance_ns(stamps: Edges) -> Times:
+    """Return max_r s_rk - min_r s_rk: how unevenly the ranks arrived."""
+    return np.asarray((stamps.last_start_ns - stamps.first_start_ns).max(axis=0))
+
+
+def overtaken_ns(stamps: Edges) -> Times:
+    """Return max_r s_rk - min_r e_rk, (group, sample).
+
+    Positive if a rank left before the last one of its group had come: impossible in a collective
+    in which every rank needs all others.
+    """
+    return stamps.last_start_ns - stamps.first_end_ns
+
+
+def overtaking_ns(case: Case, common: Edges) -> npt.NDArray[np.float64]:
+    """Return by how much a rank certainly left before the last one came, (group, sample).
+
+    Positive where it did. The result is -inf for collectives in which some rank can do without
+    another: rooted ones, send_recv, and those of which a rank's part is empty. Nor of primitives:
+    a rank that only computes needs no other, and what an implementation calls is its own affair.
+    """
+    known = case.workload.needs_all_ranks
+    return np.asarray(overtaken_ns(common) - (common.bound_ns if known else np.inf))
+
+
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """One time for each sample.
+    """One time for each sample by a ``fold``, a key of `results.FOLDS`: ``times_s`` (sample,).
 
-    Attributes:
-        fold: key of `results.FOLDS`.
-        times_s: (sample,), of all samples.
-        counted: (sample,), whether it counts in the statistics.
-        n_ramp: samples before the steady state, which do not.
-        n_surplus: samples left out so that every pass counts alike.
-        passes: where each pass lies among the samples.
-        unsteady: the cut of a pass is the latest that is looked for.
-        clock_unreliable: the fold of the mode would have been another.
+    ``counted`` (sample,) count in the statistics. Of the others ``n_ramp`` are before the steady
+    state, ``n_surplus`` are left out so that every pass counts alike. It is ``unsteady`` if the cut
+    of a pass is the latest that is looked for, ``clock_unreliable`` if the mode's fold is another.
     """
 
     fold: str
@@ -55,9 +167,7 @@ class Folded:
         return [self.times_s[part][self.counted[part]] for part in self.passes]
 
 
-def fold_samples(
-    case: Case, samples: CaseSamples, common: Edges | None
-) -> Folded:
+def fold_samples(case: Case, samples: CaseSamples, common: Edges | None) -> Folded:
     """Return the times by the fold of the case's mode, by ``local_max`` where clocks do not do.
 
     ``common`` are the samples on the global clock, None if there is none. Every pass has a timed
@@ -87,7 +197,8 @@ def _folded(
         timed_at = part.start + np.flatnonzero(timed[part])
         cut = steady_from(times_s[timed_at])
         counted[timed_at[:cut]] = False
-        unsteady |= 0 < cut == _latest_cut(timed_at.size)
+        latest_cut = timed_at.size // BATCH // 2 * BATCH  # that `steady_from` looks for
+        unsteady |= 0 < cut == latest_cut
     n_steady = int(counted.sum())
     _level(counted, passes)
     return Folded(fold, times_s, counted, int(timed.sum()) - n_steady,
@@ -102,8 +213,3 @@ def _level(counted: npt.NDArray[np.bool_], passes: Sequence[slice]) -> None:
         kept = ((np.arange(least) + 0.5) * indices.size / least).astype(np.intp)
         counted[indices] = False
         counted[indices[kept]] = True
-
-
-def _latest_cut(n: int) -> int:
-    """Return the largest cut that `steady_from` looks for among ``n`` samples."""
-    return n // BATCH // 2 * BATCH

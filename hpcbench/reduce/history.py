@@ -1,31 +1,134 @@
-"""Which runs of cases the traces of a results folder hold: where a resumed run begins."""
+"""The attempts at a run: what each left, what is judged against it, where a resumed run begins."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from hpcbench.errors import FileError, HpcbenchError, UsageError
 from hpcbench.plan.case import Plan
 from hpcbench.plan.history import History, RunKey
 from hpcbench.plan.order import turns
-from hpcbench.reduce.attempts import Attempts, choose_attempts, open_attempts
-from hpcbench.reduce.intake import Intake, open_traces
+from hpcbench.reduce.clocks import rank_clocks
+from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
+from hpcbench.reduce.passes import Attempt, Context
+from hpcbench.reduce.results import Finding
 from hpcbench.trace.attempts import attempt_folders, attempt_of
 from hpcbench.trace.journal import is_being_written, journal_path, read_journal
+from hpcbench.trace.schema import Header
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import (
     BEGIN_NOTE,
+    RESUMED_NOTE,
+    STOPPED_NOTE,
     TraceSource,
     UnreadableTrace,
     never_ended,
+    noted,
     plan_from_text,
 )
+from hpcbench.units import rank_list
 
 PLAN_FILE = "plan.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The traces of each attempt in order, the newest last, and the findings about all of them."""
+
+    intakes: tuple[Intake, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def newest(self) -> Intake:
+        """Return the last one that left a usable trace, or the last."""
+        return next((item for item in reversed(self.intakes) if item.sources), self.intakes[-1])
+
+    @property
+    def sources(self) -> Iterator[TraceSource]:
+        """Yield every trace in use."""
+        for intake in self.intakes:
+            yield from intake.sources.values()
+
+
+Opened = Sequence[tuple[Sequence[TraceSource], Sequence[Finding]]]
+"""Of each attempt the traces that can be read, and findings for the others."""
+
+
+def open_attempts(traces: Path) -> Opened:
+    """Open the traces of every attempt of a run."""
+    return [open_traces(folder) for folder in attempt_folders(traces)]
+
+
+def choose_attempts(
+    opened: Opened, plan: Plan, *, allow_mixed: bool, accepted: Collection[str] | None = None,
+) -> Attempts:
+    """Return of every attempt the traces that belong to the run, and what is wrong with others.
+
+    ``accepted`` are hashes of plans that do, too; by default those that later attempts name.
+    """
+    if accepted is None:
+        accepted = {str(plan) for sources, _ in opened for source in sources
+                    for data in noted(source, RESUMED_NOTE) for plan in data["earlier_plans"]}
+    intakes: list[Intake] = []
+    for number, (sources, _) in enumerate(opened):
+        run_id = majority([source.header.run_id for intake in intakes
+                           for source in intake.sources.values()])
+        intakes.append(choose_traces(
+            sources, plan, allow_mixed=allow_mixed, accepted=accepted, run_id=run_id,
+            resumed=number + 1 < len(opened)))
+    unreadable = [finding for _, findings in opened for finding in findings]
+    findings = [finding for intake in intakes for finding in intake.findings]
+    return Attempts(tuple(intakes), (*unreadable, *findings, *_resumptions(intakes)))
+
+
+def _resumptions(intakes: Sequence[Intake]) -> Iterator[Finding]:
+    """Yield HB150 for each attempt that was resumed, HB151 for what changed in between."""
+    for number, (earlier, later) in enumerate(pairwise(intakes)):
+        notes = noted(later.sources[0], RESUMED_NOTE) if 0 in later.sources else []
+        resumption = notes[0] if notes else {}
+        left = (f", {resumption['left']} of {resumption['planned']} runs of cases were left"
+                if resumption else "")
+        yield Finding("HB150", "note", f"attempt {number} {_how_ended(earlier.sources)}{left}; "
+                      f"attempt {number + 1} went on: cases of different attempts are compared "
+                      "across a change of processes, maybe of machines")
+        for change in resumption.get("changes", ()):
+            yield Finding("HB151", "note", f"resumed with --force in spite of a change: {change}: "
+                          "attempts may differ because of it; run it afresh for a comparison")
+
+
+def _how_ended(sources: Mapping[int, TraceSource]) -> str:
+    if not sources:
+        return "left no usable trace"
+    signals = {str(data["signal"]) for source in sources.values()
+               for data in noted(source, STOPPED_NOTE)}
+    if signals:
+        return f"was stopped by {', '.join(sorted(signals))}"
+    dead = [rank for rank, source in sources.items() if never_ended(source)]
+    return f"was ended from outside (rank {rank_list(dead)})" if dead else "came to its end"
+
+
+def context_of(plan: Plan, attempts: Attempts) -> Context:
+    """Return what the cases of the plan are judged against."""
+    resolutions = [source.header.environment.get("clock_resolution_ns")
+                   for source in attempts.sources]
+    return Context(
+        launches=plan.launches, passes=plan.passes,
+        attempts=tuple(Attempt(
+            present=frozenset(intake.sources),
+            stopped=frozenset(rank for rank, source in intake.sources.items()
+                              if never_ended(source) and all(item.torn for item in source.damage)),
+            clocks=rank_clocks(intake.sources.values()),
+            nodes={rank: source.header.node for rank, source in intake.sources.items()})
+            for intake in attempts.intakes),
+        hardware=plan.config.get("hardware", {}),
+        clock_resolution_ns=max((float(item) for item in resolutions
+                                 if isinstance(item, (int, float))), default=0.0))
 
 
 def is_fresh(folder: Path) -> bool:
@@ -57,50 +160,43 @@ def read_history(folder: Path, plan: Plan) -> History:
 
     Raises UsageError if a job is still writing there.
     """
-    _refuse_a_running_job(folder)
-    opened = open_attempts(folder / "traces")
-    hashes = {source.header.plan_hash for sources, _ in opened for source in sources}
-    known = choose_attempts(opened, plan, allow_mixed=True, accepted=frozenset(hashes))
-    finished, skipped = _finished(known, plan)
-    newest = known.newest.sources.values()
-    return History(
-        attempt=attempt_of(attempt_folders(folder / "traces")[-1]) + 1,
-        finished=finished, skipped=skipped, deaths=_deaths(known, finished),
-        run_id=next((source.header.run_id for source in newest), ""),
-        plans=tuple(sorted(hashes - {plan.plan_hash})),
-        ended=_ended(known.intakes[-1], plan))
-
-
-def _ended(newest: Intake, plan: Plan) -> bool:
-    return len(newest.sources) == plan.world_size and not any(
-        map(never_ended, newest.sources.values()))
-
-
-def versions_before(folder: Path) -> dict[str, str]:
-    """Return what rank 0 ran with in the newest attempt that has it; nothing if none has."""
-    for path in reversed(attempt_folders(folder / "traces")):
-        for source in open_traces(path)[0]:
-            if source.header.rank == 0:
-                return dict(source.header.versions)
-    return {}
-
-
-def run_id_before(folder: Path) -> str:
-    """Return the run that rank 0's traces in a folder belong to, "" if unknown."""
-    for traces in attempt_folders(folder / "traces"):
-        with contextlib.suppress(UnreadableTrace):
-            return open_trace(trace_path(traces, 0)).header.run_id
-        with contextlib.suppress(UnreadableTrace):
-            return read_journal(journal_path(traces, 0)).header.run_id
-    return ""
-
-
-def _refuse_a_running_job(folder: Path) -> None:
     for traces in attempt_folders(folder / "traces"):
         for path in sorted(traces.glob("*.journal")):
             if is_being_written(path):
                 raise UsageError(f"{folder}: a job is still running there ({path.name} is being "
                                  "written); end it first, or take another folder")
+    opened = open_attempts(folder / "traces")
+    hashes = {source.header.plan_hash for sources, _ in opened for source in sources}
+    known = choose_attempts(opened, plan, allow_mixed=True, accepted=frozenset(hashes))
+    finished, skipped = _finished(known, plan)
+    newest, last = known.newest.sources.values(), known.intakes[-1].sources
+    return History(
+        attempt=attempt_of(attempt_folders(folder / "traces")[-1]) + 1,
+        finished=finished, skipped=skipped, deaths=_deaths(known, finished),
+        run_id=next((source.header.run_id for source in newest), ""),
+        plans=tuple(sorted(hashes - {plan.plan_hash})),
+        ended=len(last) == plan.world_size and not any(map(never_ended, last.values())))
+
+
+def versions_before(folder: Path) -> dict[str, str]:
+    """Return what rank 0 ran with in the newest attempt that has it; nothing if none has."""
+    headers = [*_headers_of_rank_0(folder)]
+    return dict(headers[-1].versions) if headers else {}
+
+
+def run_id_before(folder: Path) -> str:
+    """Return the run that rank 0's traces in a folder belong to, "" if unknown."""
+    return next((header.run_id for header in _headers_of_rank_0(folder)), "")
+
+
+def _headers_of_rank_0(folder: Path) -> Iterator[Header]:
+    """Yield rank 0's header of each attempt that has one, in order."""
+    for traces in attempt_folders(folder / "traces"):
+        with contextlib.suppress(UnreadableTrace):
+            yield open_trace(trace_path(traces, 0)).header
+            continue
+        with contextlib.suppress(UnreadableTrace):
+            yield read_journal(journal_path(traces, 0)).header
 
 
 def _finished(known: Attempts, plan: Plan) -> tuple[frozenset[RunKey], frozenset[str]]:
@@ -108,28 +204,21 @@ def _finished(known: Attempts, plan: Plan) -> tuple[frozenset[RunKey], frozenset
     sizes = {case.case_id: case.world_size for case in plan.cases}
     ranks: dict[tuple[int, RunKey], set[int]] = defaultdict(set)
     skips: dict[str, set[int]] = defaultdict(set)
-    for number, rank, source in _by_attempt(known):
+    by_attempt = ((number, rank, source) for number, intake in enumerate(known.intakes)
+                  for rank, source in intake.sources.items())
+    for number, rank, source in by_attempt:
         for record in source.records(samples=False):
             if record.status == "skipped":
                 skips[record.case_id].add(rank)
             elif record.status != "not_run":
                 key = RunKey(record.case_id, record.launch, record.pass_index)
                 ranks[number, key].add(rank)
-    finished = (key for (_, key), recorded in ranks.items()
-                if _has_all(recorded, sizes.get(key.case_id)))
-    skipped = (case_id for case_id, recorded in skips.items()
-               if _has_all(recorded, sizes.get(case_id)))
-    return frozenset(finished), frozenset(skipped)
 
+    def by_all(case_id: str, recorded: set[int]) -> bool:
+        return case_id in sizes and recorded.issuperset(range(sizes[case_id]))
 
-def _has_all(ranks: Iterable[int], size: int | None) -> bool:
-    return size is not None and set(range(size)) <= set(ranks)
-
-
-def _by_attempt(known: Attempts) -> Iterator[tuple[int, int, TraceSource]]:
-    for number, intake in enumerate(known.intakes):
-        for rank, source in intake.sources.items():
-            yield number, rank, source
+    return (frozenset(key for (_, key), some in ranks.items() if by_all(key.case_id, some)),
+            frozenset(case_id for case_id, some in skips.items() if by_all(case_id, some)))
 
 
 def _deaths(known: Attempts, finished: frozenset[RunKey]) -> dict[str, int]:
@@ -138,12 +227,11 @@ def _deaths(known: Attempts, finished: frozenset[RunKey]) -> dict[str, int]:
     Rank 0 may have recorded it: it does if a case of backend mpi hangs, before it ends the job.
     """
     deaths: Counter[str] = Counter()
-    for _, rank, source in _by_attempt(known):
-        begun = [note.data for note in source.notes if note.kind == BEGIN_NOTE]
-        if rank != 0 or not never_ended(source) or not begun:
-            continue
-        last = RunKey(begun[-1]["case_id"], begun[-1]["launch"], begun[-1]["pass_index"])
-        deaths[last.case_id] += last not in finished
+    firsts = [intake.sources[0] for intake in known.intakes if 0 in intake.sources]
+    for begun in (noted(source, BEGIN_NOTE) for source in firsts if never_ended(source)):
+        if begun:
+            last = RunKey(begun[-1]["case_id"], begun[-1]["launch"], begun[-1]["pass_index"])
+            deaths[last.case_id] += last not in finished
     return {case_id: count for case_id, count in deaths.items() if count}
 
 

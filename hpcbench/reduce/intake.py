@@ -1,36 +1,27 @@
-"""Which traces belong to the run: every file of the folder is used, or named with the reason.
-
-A rejected trace is left out, and its rank then counts as missing.
-"""
+"""Which traces belong to the run: others are named with the reason, and their ranks are missing."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from hpcbench.plan.case import Plan
+from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.attempts import attempt_folder, attempt_of, is_later_attempt
 from hpcbench.trace.journal import journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, trace_path
-from hpcbench.trace.source import APART_NOTE, TraceSource, UnreadableTrace, never_ended
+from hpcbench.trace.source import APART_NOTE, TraceSource, UnreadableTrace, never_ended, noted
 from hpcbench.trace.tables import Known
 from hpcbench.units import rank_list
 
 Value = TypeVar("Value")
-Check = Callable[[Sequence[TraceSource]], Iterator["Rejection"]]
+Rejections = Iterator[tuple[TraceSource, str]]
+"""Traces that are left out, and why."""
 _MOST_NAMED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A trace that is left out, and the finding that says why."""
-
-    source: TraceSource
-    finding: Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +51,18 @@ def open_traces(traces: Path) -> tuple[list[TraceSource], list[Finding]]:
     for path in sorted(traces.iterdir()) if traces.is_dir() else []:
         if is_later_attempt(path):
             continue
-        if path.suffix not in (".h5", ".journal"):
-            findings.append(_ignored(path, "neither a trace nor a journal"))
-            continue
-        if path.suffix == ".journal" and path.stem in sealed:
-            findings.append(_ignored(path, "the sealed trace beside it holds all of it"))
+        useless = ("neither a trace nor a journal" if path.suffix not in (".h5", ".journal") else
+                   "the sealed trace beside it holds all of it" if path.stem in sealed else "")
+        if useless:
+            findings.append(Finding(
+                "HB103", "note", f"{path}: {useless}: it is ignored and can be deleted"))
             continue
         try:
-            sources.append(open_trace(path, known) if path.suffix == ".h5"
-                           else read_journal(path))
+            sources.append(open_trace(path, known) if path.suffix == ".h5" else read_journal(path))
             sealed.add(path.stem)
         except UnreadableTrace as error:
             findings.append(Finding(error.code, "rank", f"{error}; it is left out"))
     return sources, findings
-
-
-def _ignored(path: Path, cause: str) -> Finding:
-    return Finding("HB103", "note", f"{path}: {cause}: it is ignored and can be deleted")
 
 
 def choose_traces(
@@ -88,99 +74,85 @@ def choose_traces(
     Those of a plan in ``accepted`` (hashes) do, too. ``run_id`` is that of earlier attempts, if
     there are any. An attempt that was ``resumed`` need not have come to its end.
     """
-    checks: list[Check] = [
-        lambda sources: _other_run(sources, run_id),
-        lambda sources: _other_plan(sources, plan, accepted), _duplicates,
-        lambda sources: _outside_world(sources, plan), _shared_local_ranks]
-    if not allow_mixed:
-        checks.append(_other_versions)
+    checks: Sequence[tuple[str, Callable[[Sequence[TraceSource]], Rejections]]] = (
+        ("HB105", lambda sources: _other_run(sources, run_id)),
+        ("HB106", lambda sources: _other_plan(sources, plan, accepted)), ("HB102", _duplicates),
+        ("HB108", lambda sources: _outside_world(sources, plan)), ("HB108", _shared_local_ranks),
+        ("HB107", _other_versions))
     kept, findings = list(opened), []
-    for check in checks:
+    for code, check in checks:
+        is_allowed = allow_mixed and code == "HB107"
         rejected = list(check(kept))
-        findings += [rejection.finding for rejection in rejected]
-        kept = [source for source in kept if all(item.source is not source for item in rejected)]
-    if allow_mixed:
-        findings += [Finding("HB107", "note", item.finding.message)
-                     for item in _other_versions(kept)]
+        findings += [Finding(code, "note" if is_allowed else "rank", f"{name_of(source)}: {why}")
+                     for source, why in rejected]
+        if not is_allowed:
+            kept = [source for source in kept if all(one is not source for one, _ in rejected)]
     sources = {source.header.rank: source for source in kept}
     findings += [*([] if resumed and not opened else _missing(sources, plan)),
                  *([] if resumed else _incomplete(kept)),
-                 *_damaged(kept), *([] if accepted else _unknown_cases(kept, plan))]
+                 *(Finding("HB111", "rank", f"{name_of(source)}: at byte {item.offset}: "
+                           f"{item.what}; what it held is lost, run those cases again")
+                   for source in kept for item in source.damage if not item.torn),
+                 *([] if accepted else _unknown_cases(kept, plan))]
     return Intake(dict(sorted(sources.items())), tuple(findings))
 
 
-def _reject(source: TraceSource, code: str, message: str) -> Rejection:
-    return Rejection(source, Finding(code, "rank", f"{name_of(source)}: {message}"))
-
-
-def majority(values: Sequence[Value]) -> Value:
-    """Return the most frequent value, the first of them if several are."""
+def majority(values: Sequence[Value]) -> Value | None:
+    """Return the most frequent value, the first of them if several are; None of no values."""
     keys = Counter(repr(value) for value in values)
-    return max(values, key=lambda value: keys[repr(value)])
+    return max(values, key=lambda value: keys[repr(value)], default=None)
 
 
-def _other_run(sources: Sequence[TraceSource], run_id: str | None) -> Iterator[Rejection]:
-    if not sources:
-        return
-    run_id = run_id or majority([source.header.run_id for source in sources])
+def _other_run(sources: Sequence[TraceSource], run_id: str | None) -> Rejections:
+    expected = run_id or majority([source.header.run_id for source in sources])
     for source in sources:
-        if source.header.run_id != run_id:
-            yield _reject(source, "HB105", f"belongs to run {source.header.run_id}, the others to "
-                          f"{run_id}: a stale file; move it to the folder of its own run")
+        if source.header.run_id != expected:
+            yield source, (f"belongs to run {source.header.run_id}, the others to {expected}: a "
+                           "stale file; move it to the folder of its own run")
 
 
 def _other_plan(
     sources: Sequence[TraceSource], plan: Plan, accepted: Collection[str]
-) -> Iterator[Rejection]:
+) -> Rejections:
     for source in sources:
         if source.header.plan_hash not in (plan.plan_hash, *accepted):
-            yield _reject(source, "HB106", f"ran plan {source.header.plan_hash}, this folder holds "
-                          f"plan {plan.plan_hash}: start all ranks with the same config")
+            yield source, (f"ran plan {source.header.plan_hash}, this folder holds plan "
+                           f"{plan.plan_hash}: start all ranks with the same config")
 
 
-def _outside_world(sources: Sequence[TraceSource], plan: Plan) -> Iterator[Rejection]:
+def _outside_world(sources: Sequence[TraceSource], plan: Plan) -> Rejections:
     for source in sources:
         header, traces = source.header, source.path.parent
         if header.world_size != plan.world_size or not 0 <= header.rank < plan.world_size:
-            yield _reject(source, "HB108", f"is of a world of {header.world_size}, the plan is for "
-                          f"{plan.world_size} ranks: start one job with all ranks")
+            yield source, (f"is of a world of {header.world_size}, the plan is for "
+                           f"{plan.world_size} ranks: start one job with all ranks")
         elif source.path not in (trace_path(traces, header.rank),
                                  journal_path(traces, header.rank)):
             expected = trace_path(traces, header.rank).with_suffix(source.path.suffix).name
-            yield _reject(source, "HB108", f"the file name says another rank: if it was renamed, "
-                          f"name it {expected}")
+            yield source, ("the file name says another rank: if it was renamed, name it "
+                           f"{expected}")
 
 
-def _duplicates(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
-    by_rank = _grouped((source.header.rank, source) for source in sources)
-    for same in by_rank.values():
+def _duplicates(sources: Sequence[TraceSource]) -> Rejections:
+    for same in grouped((source.header.rank, source) for source in sources).values():
         processes = ", ".join(f"{item.header.hostname} pid {item.header.pid}" for item in same)
         for source in same if len(same) > 1 else []:
-            yield _reject(source, "HB102", f"{len(same)} files claim this rank ({processes}): all "
-                          "are left out; keep the one of this run")
+            yield source, (f"{len(same)} files claim this rank ({processes}): all are left out; "
+                           "keep the one of this run")
 
 
-def _shared_local_ranks(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
-    by_local_rank = _grouped(
+def _shared_local_ranks(sources: Sequence[TraceSource]) -> Rejections:
+    by_local_rank = grouped(
         ((source.header.node, source.header.local_rank), source) for source in sources)
     for (node, local_rank), same in by_local_rank.items():
         ranks = rank_list(source.header.rank for source in same)
         for source in same if len(same) > 1 else []:
-            yield _reject(source, "HB108", f"ranks {ranks} all claim node {node} local rank "
-                          f"{local_rank}: check how the ranks were launched")
+            yield source, (f"ranks {ranks} all claim node {node} local rank {local_rank}: check "
+                           "how the ranks were launched")
 
 
-def _grouped(pairs: Iterable[tuple[Value, TraceSource]]) -> dict[Value, list[TraceSource]]:
-    groups: dict[Value, list[TraceSource]] = defaultdict(list)
-    for key, source in pairs:
-        groups[key].append(source)
-    return groups
-
-
-def _other_versions(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
-    if not sources:
-        return
-    usual = majority([dict(sorted(source.header.versions.items())) for source in sources])
+def _other_versions(sources: Sequence[TraceSource]) -> Rejections:
+    usual = majority([dict(sorted(source.header.versions.items())) for source in sources]) or {}
     for source in sources:
         versions = source.header.versions
         names = sorted(name for name in {*usual, *versions}
@@ -188,8 +160,8 @@ def _other_versions(sources: Sequence[TraceSource]) -> Iterator[Rejection]:
         if names:
             text = ", ".join(f"{name} {versions.get(name)} (others {usual.get(name)})"
                              for name in names)
-            yield _reject(source, "HB107", f"mixed versions on {source.header.hostname}: {text}; "
-                          "install the same everywhere, or reduce with --allow-mixed")
+            yield source, (f"mixed versions on {source.header.hostname}: {text}; install the same "
+                           "everywhere, or reduce with --allow-mixed")
 
 
 def _missing(sources: Mapping[int, TraceSource], plan: Plan) -> Iterator[Finding]:
@@ -202,21 +174,16 @@ def _missing(sources: Mapping[int, TraceSource], plan: Plan) -> Iterator[Finding
 
 def _where(sources: Mapping[int, TraceSource], absent: Sequence[int]) -> str:
     """Return where the traces of these ranks are: rank 0 knows of those that see another folder."""
-    apart = {int(rank): location for note in (sources[0].notes if 0 in sources else ())
-             if note.kind == APART_NOTE for rank, location in note.data.items()}
-    folder = sources[0].path.parent if apart else Path("traces")
-    names = [f"{Path(apart[rank][1]) / _below_run(folder) / f'rank{rank:05d}.*'} on host "
-             f"{apart[rank][0]}" for rank in absent if rank in apart]
+    apart = {int(rank): location for data in (noted(sources[0], APART_NOTE) if 0 in sources else ())
+             for rank, location in data.items()}
+    below_run = attempt_folder(Path("traces"), attempt_of(sources[0].path.parent) if apart else 0)
+    names = [f"{Path(apart[rank][1]) / below_run / f'rank{rank:05d}.*'} on host {apart[rank][0]}"
+             for rank in absent if rank in apart]
     if others := [rank for rank in absent if rank not in apart]:
         names.append(f"{trace_path(Path('traces'), others[0])}"
                      + " (and so on)" * (not apart or len(others) > 1))
     more = f" (and {len(names) - _MOST_NAMED} more)" if len(names) > _MOST_NAMED else ""
     return f"{', '.join(names[:_MOST_NAMED])}{more}"
-
-
-def _below_run(traces: Path) -> Path:
-    """Return the folder of an attempt's traces, as seen from that of the run."""
-    return attempt_folder(Path("traces"), attempt_of(traces))
 
 
 def _incomplete(sources: Iterable[TraceSource]) -> Iterator[Finding]:
@@ -228,14 +195,6 @@ def _incomplete(sources: Iterable[TraceSource]) -> Iterator[Finding]:
             yield Finding("HB110", "note", f"{name_of(source)}: {state}, {len(source.case_ids)} "
                           f"cases recovered{tail}; resume the run for the others: "
                           "hpcbench run --resume FOLDER")
-
-
-def _damaged(sources: Iterable[TraceSource]) -> Iterator[Finding]:
-    for source in sources:
-        for item in source.damage:
-            if not item.torn:
-                yield Finding("HB111", "rank", f"{name_of(source)}: at byte {item.offset}: "
-                              f"{item.what}; what it held is lost, run those cases again")
 
 
 def _unknown_cases(sources: Iterable[TraceSource], plan: Plan) -> Iterator[Finding]:

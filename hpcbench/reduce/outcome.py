@@ -12,19 +12,20 @@ from dataclasses import dataclass, replace
 
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case
-from hpcbench.reduce.checks import Problem
-from hpcbench.reduce.derived import joined
+from hpcbench.reduce.checks import Problem, timer_problem
+from hpcbench.reduce.fold import joined
+from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
-from hpcbench.reduce.phases import MEMORY, most_memory
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import PassKey, stack_samples
-from hpcbench.reduce.stamps import timer_problem
 from hpcbench.reduce.timing import measured
-from hpcbench.trace.arena import Empty, new_array
+from hpcbench.trace.arena import Empty
 from hpcbench.trace.library_choices import LIBRARY, LibraryChoices, merged
 from hpcbench.trace.schema import Record
 from hpcbench.units import rank_list
 
+_MEMORY = "memory"
+"""The key of a record's detail for the memory that the rank held."""
 Outcomes = Mapping[PassKey, PassOutcome]
 
 
@@ -42,13 +43,9 @@ class Outcome:
 
 
 def judge(
-    case: Case, records: Mapping[int, Sequence[Record]], context: Context,
-    empty: Empty = new_array,
+    case: Case, records: Mapping[int, Sequence[Record]], context: Context, empty: Empty
 ) -> Outcome:
-    """Return the outcome of a case; ``records`` maps each present rank to its records of it.
-
-    ``empty`` makes the arrays of the outcome's samples.
-    """
+    """Return the outcome of a case from each rank's records of it; ``empty`` makes arrays."""
     passes, problems = _by_pass(case, records, context)
     outcomes = {key: judge_pass(case, key, passes.get(key, {}), context, empty)
                 for key in context.keys}
@@ -59,22 +56,31 @@ def judge(
     ran = {key: item for key, item in outcomes.items() if item.status == "ok"}
     if decisive.status in ("not_run", "skipped") and ran:
         decisive = next(iter(ran.values()))
-        problems.append(_passes_not_run(outcomes, context))
+        left = [key for key in outcomes if key not in ran]
+        problems.append(Problem(
+            "HB141", f"{_pass_names(left, context)} of {context.passes} was not run: its numbers "
+            "are of the other passes; resume the run: hpcbench run --resume FOLDER",
+            rejects=False))
     problems += _distinct_problems(outcomes, context)
-    rejecting = [problem for problem in problems if problem.rejects]
-    if rejecting and decisive.status == "ok":
-        decisive = replace(decisive, status="failed",
-                           reason=f"{rejecting[0].code}: {rejecting[0].message}")
+    if decisive.status == "ok" and (why := _rejection(problems)):
+        decisive = replace(decisive, status="failed", reason=why)
     samples = (None if decisive.status == "ok" else _samples(outcomes, empty)) or _samples(
         ran, empty)
     result = _result(case, decisive, outcomes)
     if decisive.status == "ok" and samples is not None:
         result, notes = _with_numbers(result, samples, ran, context)
         problems += notes
-        result = _without_numbers(result, notes)
     problems.sort(key=lambda problem: not problem.rejects)
-    return Outcome(result, samples, tuple(_finding(case, problem) for problem in problems),
-                   _unbracketed(outcomes, context))
+    findings = (Finding(problem.code, "case" if problem.rejects else "note",
+                        f"case {case.label} ({case.case_id}): {problem.message}")
+                for problem in problems)
+    return Outcome(result, samples, tuple(findings), _unbracketed(outcomes, context))
+
+
+def _rejection(problems: Iterable[Problem]) -> str | None:
+    """Return the first reason to reject a case, None if there is none."""
+    return next((f"{problem.code}: {problem.message}" for problem in problems if problem.rejects),
+                None)
 
 
 def _unbracketed(outcomes: Outcomes, context: Context) -> frozenset[int]:
@@ -97,34 +103,35 @@ def _samples(outcomes: Outcomes, empty: Empty) -> CaseSamples | None:
 def _with_numbers(
     result: CaseResult, samples: CaseSamples, ran: Outcomes, context: Context
 ) -> tuple[CaseResult, list[Problem]]:
-    """Return the result of an ok case with its statistics, and the problems with them."""
+    """Return the result of an ok case with its statistics, and the problems with them.
+
+    It failed if one of the problems rejects it.
+    """
     case = result.case
     statistics, timing = measured(
         case, samples, {key: item.records for key, item in ran.items()},
         joined([item.common for item in ran.values()]), context.keys)
     timed = statistics.n + timing.n_ramp + timing.n_surplus
     planned = (case.min_iterations or case.iterations) * len(ran)
-    notes = [timer_problem(samples, context.clock_resolution_ns),
-             *_kind_problems(case, statistics.median_s, context)]
+    problems = [*timer_problem(samples, context.clock_resolution_ns),
+                *_kind_problems(case, statistics.median_s, context)]
     if timed < planned:
-        notes.append(Problem("HB134", f"{timed} timed iterations of {planned} planned: the case "
-                             "stopped early; raise its time limit for all of them",
-                             rejects=False))
-    result = replace(result, statistics=statistics, timing=timing)
-    return result, [note for note in notes if note is not None]
+        problems.append(Problem("HB134", f"{timed} timed iterations of {planned} planned: the case "
+                                "stopped early; raise its time limit for all of them",
+                                rejects=False))
+    if why := _rejection(problems):
+        return replace(result, status="failed", reason=why), problems
+    return replace(result, statistics=statistics, timing=timing), problems
 
 
 def _kind_problems(case: Case, time_s: float, context: Context) -> Iterable[Problem]:
-    """Return what the case's kind finds wrong with its time; nothing of a kind not installed.
-
-    HB153: a plug-in that raises costs the case nothing.
-    """
+    """Return what the case's kind finds wrong. HB153: a plug-in that raises costs it nothing."""
     spec = kinds().get(case.kind)
     if spec is None:
         return ()
     try:
-        return list(spec.deriver().problems(
-            case, time_s, context.newest.nodes, context.hardware))
+        nodes = context.attempts[-1].nodes
+        return list(spec.deriver().problems(case, time_s, nodes, context.hardware))
     except Exception as error:
         if not spec.is_plugin:
             raise
@@ -132,21 +139,10 @@ def _kind_problems(case: Case, time_s: float, context: Context) -> Iterable[Prob
                         f"{error}; mend the plug-in and reduce again", rejects=False)]
 
 
-def _without_numbers(result: CaseResult, problems: Iterable[Problem]) -> CaseResult:
-    """Return the result as it is, or as failed if one of the problems with its numbers rejects."""
-    rejecting = next((problem for problem in problems if problem.rejects), None)
-    if rejecting is None:
-        return result
-    return replace(result, status="failed", statistics=None, timing=None,
-                   reason=f"{rejecting.code}: {rejecting.message}")
-
-
 def _distinct_problems(outcomes: Outcomes, context: Context) -> Iterator[Problem]:
     """Yield each problem once, with the passes that have it if there are several."""
-    keys_by_problem: dict[Problem, list[PassKey]] = {}
-    for key, outcome in outcomes.items():
-        for problem in outcome.problems:
-            keys_by_problem.setdefault(problem, []).append(key)
+    keys_by_problem = grouped(
+        (problem, key) for key, outcome in outcomes.items() for problem in outcome.problems)
     for problem, keys in keys_by_problem.items():
         prefix = f"{_pass_names(keys, context)}: " if len(outcomes) > 1 else ""
         yield replace(problem, message=prefix + problem.message)
@@ -154,39 +150,27 @@ def _distinct_problems(outcomes: Outcomes, context: Context) -> Iterator[Problem
 
 def _pass_names(keys: Iterable[PassKey], context: Context) -> str:
     """Return ``pass 0-1``, or ``launch 1 pass 0-1`` where there are several launches."""
-    passes: dict[int, list[int]] = defaultdict(list)
-    for launch, pass_index in keys:
-        passes[launch].append(pass_index)
     return ", ".join((f"launch {launch} " if context.launches > 1 else "")
-                     + f"pass {rank_list(indices)}" for launch, indices in passes.items())
-
-
-def _finding(case: Case, problem: Problem) -> Finding:
-    return Finding(problem.code, "case" if problem.rejects else "note",
-                   f"case {case.label} ({case.case_id}): {problem.message}")
+                     + f"pass {rank_list(indices)}" for launch, indices in grouped(keys).items())
 
 
 def _result(case: Case, decisive: PassOutcome, outcomes: Outcomes) -> CaseResult:
     every = [record for item in outcomes.values() for record in item.records.values()]
     checked = [record.n_wrong for record in every if record.n_wrong >= 0]
     devices = [record.device.partition(":")[0] for record in every if record.device]
+    distinct = {tuple(record.detail[LIBRARY].items()): record.detail[LIBRARY]
+                for record in every if LIBRARY in record.detail}  # most are equal
     return CaseResult(
         case=case, status=decisive.status, reason=decisive.reason,
         blamed_rank=decisive.blamed_rank, device=devices[0] if devices else "",
         n_wrong=sum(checked) if checked else None, statistics=None,
         detail={str(rank): detail for rank, record in sorted(decisive.records.items())
                 if (detail := {key: value for key, value in record.detail.items()
-                               if key not in (LIBRARY, MEMORY)})},
-        library=None if decisive.status in ("skipped", "not_run") else _library(every),
-        memory=most_memory((rank, record) for item in outcomes.values()
+                               if key not in (LIBRARY, _MEMORY)})},
+        library=None if decisive.status in ("skipped", "not_run") else merged(
+            map(LibraryChoices.from_json, distinct.values())).to_json(),
+        memory=_most_memory((rank, record) for item in outcomes.values()
                            for rank, record in item.records.items()))
-
-
-def _library(records: Iterable[Record]) -> dict[str, str]:
-    """Return what libraries reported of a case in any of its records; most are equal."""
-    distinct = {tuple(record.detail[LIBRARY].items()): record.detail[LIBRARY]
-            for record in records if LIBRARY in record.detail}
-    return merged(LibraryChoices.from_json(item) for item in distinct.values()).to_json()
 
 
 def _by_pass(
@@ -200,8 +184,10 @@ def _by_pass(
             same = attempts[PassKey(record.launch, record.pass_index)][record.attempt]
             problems += _misplaced(case, rank, record, context, twice=rank in same)
             same[rank] = record
-    problems += [_history(key, numbers, context) for key, numbers in sorted(attempts.items())
-                 if len(numbers) > 1]
+    problems += [
+        Problem("HB139", f"{_pass_names([key], context)}: {len(numbers)} attempts, the newest "
+                f"({max(numbers)}) is used, the traces keep the older ones", rejects=False)
+        for key, numbers in sorted(attempts.items()) if len(numbers) > 1]
     return {key: numbers[max(numbers)] for key, numbers in attempts.items()}, problems
 
 
@@ -221,13 +207,12 @@ def _misplaced(
                       f"{case.world_size - 1}; run the case again")
 
 
-def _history(key: PassKey, attempts: Mapping[int, object], context: Context) -> Problem:
-    return Problem("HB139", f"{_pass_names([key], context)}: {len(attempts)} attempts, the newest "
-                   f"({max(attempts)}) is used, the traces keep the older ones", rejects=False)
-
-
-def _passes_not_run(outcomes: Outcomes, context: Context) -> Problem:
-    left = [key for key, item in outcomes.items() if item.status != "ok"]
-    return Problem("HB141", f"{_pass_names(left, context)} of {context.passes} was not run: its "
-                   "numbers are of the other passes; resume the run: hpcbench run --resume "
-                   "FOLDER", rejects=False)
+def _most_memory(records: Iterable[tuple[int, Record]]) -> dict[str, dict[str, int | str]] | None:
+    """Return for each rank, as text, the maximum of each number over its records."""
+    most: dict[str, dict[str, int | str]] = defaultdict(dict)
+    for rank, record in sorted(records, key=lambda item: item[0]):
+        peaks, reported = most[str(rank)], record.detail.get(_MEMORY, {})
+        for name, value in reported.items():
+            before = peaks.get(name, value)
+            peaks[name] = max(value, before) if isinstance(value, int) else value
+    return {rank: peaks for rank, peaks in most.items() if peaks} or None

@@ -8,13 +8,12 @@ from typing import Any
 
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import turns
-from hpcbench.reduce.checks import Problem, check_records
+from hpcbench.reduce.checks import AGAIN, Problem, check_causality, check_records, check_samples
 from hpcbench.reduce.clocks import RankClocks
-from hpcbench.reduce.derived import Edges, edges
-from hpcbench.reduce.phases import check_phases
+from hpcbench.reduce.fold import Edges, edges
+from hpcbench.reduce.grouping import by_value, on_ranks
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples
-from hpcbench.reduce.stamps import check_causality, check_stamps
 from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import Record
 from hpcbench.units import rank_list
@@ -26,11 +25,8 @@ WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
 class Attempt:
     """One attempt at the run: a run that is resumed has several, maybe on other machines.
 
-    Attributes:
-        present: ranks with a usable trace.
-        stopped: those of them that never came to their end, and lost nothing before it.
-        clocks: how stamps of different ranks are compared.
-        nodes: rank -> the machine it ran on.
+    ``present`` are the ranks with a usable trace, ``stopped`` those of them that never came to
+    their end, and lost nothing before it. ``nodes`` maps each to the machine it ran on.
     """
 
     present: frozenset[int]
@@ -41,25 +37,17 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a case is judged against.
+    """What a case is judged against; the newest of the attempts is the last.
 
-    Attributes:
-        launches, passes: how often every case was planned.
-        attempts: in order, the newest one last.
-        hardware: the config's section, which may declare peaks.
-        clock_resolution_ns: the coarsest of the ranks' clocks, 0 where none was recorded.
+    ``hardware`` is the config's section, which may declare peaks; ``clock_resolution_ns`` that of
+    the coarsest of the ranks' clocks, 0 where none was recorded.
     """
 
     launches: int
     passes: int
     attempts: tuple[Attempt, ...]
     hardware: Mapping[str, Any]
-    clock_resolution_ns: float = 0.0
-
-    @property
-    def newest(self) -> Attempt:
-        """Return the last attempt."""
-        return self.attempts[-1]
+    clock_resolution_ns: float
 
     def attempt_of(self, records: Iterable[Record]) -> Attempt:
         """Return the attempt that these records are of; of none the newest."""
@@ -69,8 +57,7 @@ class Context:
     @property
     def keys(self) -> list[PassKey]:
         """Return every planned pass of every planned launch, in order."""
-        return [PassKey(turn.launch, turn.pass_index)
-                for turn in turns(self.launches, self.passes)]
+        return [PassKey(turn.launch, turn.pass_index) for turn in turns(self.launches, self.passes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +99,7 @@ def judge_pass(
         samples = stack_samples({key: records}, empty)
         problems += missing if problems else [*missing, *check_records(case, records, samples)]
         if samples is not None and not problems:
-            problems += [*check_stamps(samples, records), *check_phases(samples, records)]
+            problems += check_samples(samples, records)
         outcome = replace(outcome, problems=tuple(problems), samples=samples)
         return outcome if problems else _on_global_clock(case, outcome, attempt.clocks)
     if status in ("timeout", "failed", "wrong"):
@@ -138,14 +125,12 @@ def _notes(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 def _agreed_status(records: Pass) -> tuple[str, list[Problem]]:
     """Return the worst status of any rank. HB114 if they differ, HB126 if a check failed."""
-    by_rank = {rank: record.status for rank, record in records.items()}
-    worst = min(by_rank.values(), key=WORST_FIRST.index)
+    groups = by_value({rank: record.status for rank, record in records.items()})
+    worst = min(groups, key=WORST_FIRST.index)
     problems: list[Problem] = []
-    if len(set(by_rank.values())) > 1:
-        text = ", ".join(f"{status} on rank {rank_list(r for r in by_rank if by_rank[r] == status)}"
-                         for status in dict.fromkeys(by_rank.values()))
-        problems.append(Problem("HB114", f"the ranks disagree: {text}: the worst one holds; "
-                                "run the case again"))
+    if len(groups) > 1:
+        problems.append(Problem("HB114", f"the ranks disagree: {on_ranks(groups)}: the worst one "
+                                f"holds; {AGAIN}"))
         worst = "ok" if worst == "skipped" else worst
     wrong = {rank: record.n_wrong for rank, record in records.items() if record.n_wrong > 0}
     if wrong and worst not in ("timeout", "failed"):
@@ -158,15 +143,12 @@ def _agreed_status(records: Pass) -> tuple[str, list[Problem]]:
 
 
 def _agreed_blame(records: Pass, status: str) -> tuple[int | None, list[Problem]]:
-    blamed_by = {rank: record.blamed_rank for rank, record in records.items()
-             if record.status == status and record.blamed_rank >= 0}
-    if not blamed_by:
-        return None, []
-    blamed = [*blamed_by.values()]
-    notes = [] if len(set(blamed)) == 1 else [
+    blamed = [record.blamed_rank for record in records.values()
+              if record.status == status and record.blamed_rank >= 0]
+    notes = [] if len(set(blamed)) < 2 else [
         Problem("HB114", f"the ranks blame different ranks: {rank_list(set(blamed))}; the lowest "
                 "rank's word is kept")]
-    return blamed[0], notes
+    return (blamed[0] if blamed else None), notes
 
 
 def _reason(records: Pass, status: str, blamed: int | None) -> str:

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import h5py
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import broken_kinds, kinds
+from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.trace.columns import read_lines, write_text
 
@@ -35,14 +35,19 @@ def with_records(results: Results, file: h5py.File | None = None) -> Results:
     derived: dict[str, Mapping[str, Any]] = {}
     missing: dict[str, str] = {}
     hardware = results.plan.config.get("hardware", {})
-    for kind, items in _by_kind(results.cases).items():
+    for kind, items in _by_kind(results).items():
         if kind not in kinds():
-            missing[kind] = _not_installed(kind)
+            reason = broken_kinds().get(kind)
+            missing[kind] = ("is not installed here" if reason is None else
+                             f"cannot be loaded ({reason})")
             continue
         try:
             deriver = kinds()[kind].deriver()
             stored = None if file is None else _read(file, kind, items, deriver)
-            derived[kind] = _derive(deriver, items, hardware) if stored is None else stored
+            if stored is None:
+                stored = deriver.derive(items, hardware)
+                _lines(deriver, items, stored)  # raises ValueError where one cannot be stored
+            derived[kind] = stored
         except Exception as error:  # of a plug-in: it must not cost the results of the run
             missing[kind] = f"has records that cannot be derived ({type(error).__name__}: {error})"
     return replace(results, derived=derived, missing_kinds=missing)
@@ -50,7 +55,7 @@ def with_records(results: Results, file: h5py.File | None = None) -> Results:
 
 def write_records(file: h5py.File, results: Results) -> None:
     """Store the records of each kind that has some."""
-    for kind, items in _by_kind(results.cases).items():
+    for kind, items in _by_kind(results).items():
         if kind in results.derived:
             deriver = kinds()[kind].deriver()
             name = f"{GROUP}/{kind}"
@@ -58,18 +63,7 @@ def write_records(file: h5py.File, results: Results) -> None:
             file[name].attrs.update(_attributes(deriver))
 
 
-def _derive(
-    deriver: Deriver, items: Sequence[CaseResult], hardware: Mapping[str, Any],
-) -> Mapping[str, Any]:
-    """Return new records. Raises ValueError where one cannot be stored."""
-    records = deriver.derive(items, hardware)
-    _lines(deriver, items, records)
-    return records
-
-
-def _lines(
-    deriver: Deriver, items: Sequence[CaseResult], records: Mapping[str, Any],
-) -> list[str]:
+def _lines(deriver: Deriver, items: Sequence[CaseResult], records: Mapping[str, Any]) -> list[str]:
     """Return the stored form. Raises ValueError for a number that is not finite."""
     adapter = TypeAdapter(deriver.record)
     in_order = (records.get(item.case.case_id) for item in items)
@@ -86,12 +80,10 @@ def _read(
             file[name].attrs.get(key) != value for key, value in _attributes(deriver).items()):
         return None
     lines, adapter = read_lines(file, name), TypeAdapter(deriver.record)
-    if len(lines) != len(items):
-        return None
     try:
         return {item.case.case_id: adapter.validate_json(line, strict=True)
                 for item, line in zip(items, lines, strict=True) if line != "null"}
-    except ValidationError:
+    except ValueError:  # also pydantic's ValidationError
         return None
 
 
@@ -101,13 +93,5 @@ def _attributes(deriver: Deriver) -> dict[str, str | int]:
             "fields": hashlib.sha256(shape.encode()).hexdigest()[:12]}
 
 
-def _by_kind(cases: Sequence[CaseResult]) -> dict[str, list[CaseResult]]:
-    by_kind: dict[str, list[CaseResult]] = defaultdict(list)
-    for item in cases:
-        by_kind[item.case.kind].append(item)
-    return by_kind
-
-
-def _not_installed(kind: str) -> str:
-    reason = broken_kinds().get(kind)
-    return "is not installed here" if reason is None else f"cannot be loaded ({reason})"
+def _by_kind(results: Results) -> dict[str, list[CaseResult]]:
+    return grouped((item.case.kind, item) for item in results.cases)

@@ -7,7 +7,7 @@ number of ranks: while one is judged, a thread reads the next one, opening each 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
@@ -15,23 +15,16 @@ from pathlib import Path
 from hpcbench import __version__
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.attempts import Attempts, choose_attempts, contexts, open_attempts
-from hpcbench.reduce.backend_used import backend_findings
+from hpcbench.reduce import history, run_checks
 from hpcbench.reduce.canary import canary_findings, canary_of
 from hpcbench.reduce.clocks import clock_findings
 from hpcbench.reduce.environments import environment_findings, environment_hash
-from hpcbench.reduce.history import PLAN_FILE, read_plan
+from hpcbench.reduce.history import Attempts
 from hpcbench.reduce.intake import majority
-from hpcbench.reduce.noise import noise_by_rank, noise_findings
-from hpcbench.reduce.order import ExecutedOrder, order_findings
 from hpcbench.reduce.outcome import judge
-from hpcbench.reduce.passes import Context
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
-from hpcbench.reduce.teardown import teardown_findings
-from hpcbench.reduce.timing import MOST_LATE
-from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.trace.arena import Arena
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Record
 from hpcbench.trace.source import TraceSource, sync_records
@@ -48,15 +41,48 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     """Check and stack all traces of a results folder, write ``results.h5``, return its contents.
 
     Works on folders of finished, stopped and crashed runs. Traces that cannot be used are left
-    out and named in the findings. Raises FileError if the folder cannot be used, TraceError if
-    it holds no plan.
+    out and named in the findings. Canary, noise and environment are those of the newest attempt.
+    Raises FileError if the folder cannot be used, TraceError if it holds no plan.
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder; give the folder that `run` wrote")
-    opened = open_attempts(folder / "traces")
+    opened = history.open_attempts(folder / "traces")
     plan = _load_plan(folder, [source for sources, _ in opened for source in sources])
-    return _reduce(folder / FILE_NAME, plan, choose_attempts(
-        opened, plan, allow_mixed=allow_mixed))
+    attempts = history.choose_attempts(opened, plan, allow_mixed=allow_mixed)
+    sources, context = attempts.newest.sources, history.context_of(plan, attempts)
+    clocks, executed = context.attempts[-1].clocks, run_checks.ExecutedOrder()
+    canary = canary_of(sources, plan.world_size)
+    cases: list[CaseResult] = []
+    of_cases: list[Finding] = []
+    unbracketed: dict[str, frozenset[int]] = {}
+    stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
+    headers = [source.header for source in sources.values()]
+    with new_results(folder / FILE_NAME) as writer:
+        for case, records in _records_by_case(plan, attempts):
+            stacked.clear()
+            executed.add(records.get(0, ()))
+            outcome = judge(case, records, context, stacked.empty)
+            cases.append(outcome.result)
+            of_cases += outcome.findings
+            if outcome.unbracketed:
+                unbracketed[case.label] = outcome.unbracketed
+            if outcome.samples is not None:
+                writer.add_samples(case, outcome.samples)
+                stacked, packing = packing, stacked
+        findings = [
+            *attempts.findings, *environment_findings(headers, plan),
+            *run_checks.noise_findings(run_checks.noise_by_rank(sources), headers),
+            *clock_findings(clocks, unbracketed), *of_cases,
+            *run_checks.backend_findings(
+                ((item.case, item.library) for item in cases if item.library), headers),
+            *run_checks.check_totals(plan, cases), *run_checks.order_findings(plan, executed),
+            *run_checks.sample_findings(cases), *(canary_findings(canary) if canary else ()),
+            *run_checks.teardown_findings(attempts.sources)]
+        results = with_records(Results(_run_info(plan, attempts), plan, tuple(cases),
+                                       tuple(findings), canary, clocks.summary()))
+        writer.finish(results, [(source.header.rank, record) for source in attempts.sources
+                                for record in sync_records(source)])
+    return results
 
 
 def exit_code(results: Results) -> ExitCode:
@@ -78,59 +104,13 @@ def exit_code(results: Results) -> ExitCode:
 
 def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
     """Return the plan of the folder, or of rank 0's trace if there is none."""
-    if (folder / PLAN_FILE).is_file():
-        return read_plan(folder)
+    if (folder / history.PLAN_FILE).is_file():
+        return history.read_plan(folder)
     plans = [source.plan for source in opened if source.plan is not None]
     if not plans:
         raise TraceError(f"{folder}: neither plan.json nor a trace of rank 0, which holds it too: "
                          "give the folder that `run` wrote, and copy one of the two into it")
     return plans[0]
-
-
-def _reduce(path: Path, plan: Plan, attempts: Attempts) -> Results:
-    """``canary``, noise and environment are those of the newest attempt."""
-    sources, context = attempts.newest.sources, _context(plan, attempts)
-    clocks, executed = context.newest.clocks, ExecutedOrder()
-    canary = canary_of(sources, plan.world_size)
-    cases: list[CaseResult] = []
-    of_cases: list[Finding] = []
-    unbracketed: dict[str, frozenset[int]] = {}
-    stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
-    headers = [source.header for source in sources.values()]
-    with new_results(path) as writer:
-        for case, records in _records_by_case(plan, attempts):
-            stacked.clear()
-            executed.add(records.get(0, ()))
-            outcome = judge(case, records, context, stacked.empty)
-            cases.append(outcome.result)
-            of_cases += outcome.findings
-            if outcome.unbracketed:
-                unbracketed[case.label] = outcome.unbracketed
-            if outcome.samples is not None:
-                writer.add_samples(case, outcome.samples)
-                stacked, packing = packing, stacked
-        findings = [
-            *attempts.findings, *environment_findings(headers, plan),
-            *noise_findings(noise_by_rank(sources), headers),
-            *clock_findings(clocks, unbracketed), *of_cases,
-            *backend_findings(((i.case, i.library) for i in cases if i.library), headers),
-            *check_totals(plan, cases), *order_findings(plan, executed), *_few_samples(cases),
-            *_late_starts(cases), *canary_findings(canary), *teardown_findings(attempts.sources)]
-        results = with_records(Results(_run_info(plan, attempts), plan, tuple(cases),
-                                       tuple(findings), canary, clocks.summary()))
-        writer.finish(results, [(source.header.rank, record) for source in attempts.sources
-                                for record in sync_records(source)])
-    return results
-
-
-def _context(plan: Plan, attempts: Attempts) -> Context:
-    resolutions = [source.header.environment.get("clock_resolution_ns", 0)
-                   for source in attempts.sources]
-    return Context(
-        launches=plan.launches, passes=plan.passes, attempts=contexts(attempts),
-        hardware=plan.config.get("hardware", {}),
-        clock_resolution_ns=max((float(item) for item in resolutions
-                                 if isinstance(item, (int, float))), default=0.0))
 
 
 def _records_by_case(plan: Plan, attempts: Attempts) -> Iterator[tuple[Case, RecordsByRank]]:
@@ -184,71 +164,30 @@ def case_groups(
 
 
 def _sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
-    """Return the samples that a rank has of each case over all attempts.
+    """Return the samples that a rank, the first that has the case, has of it over all attempts.
 
     The plan does not show it, because a case that stops by itself takes far fewer than it may.
     """
     counts: Counter[str] = Counter()
     wanted = {case.case_id for case in plan.cases if case.skip is None}
     for intake in attempts.intakes:
-        counts.update(_counts_of_a_rank(wanted, intake.sources.values()))
+        of_rank: dict[str, int] = {}
+        for source in intake.sources.values():
+            if not wanted <= of_rank.keys():
+                of_rank = {**source.sample_counts(), **of_rank}
+        counts.update(of_rank)
     return counts
-
-
-def _counts_of_a_rank(wanted: Set[str], sources: Iterable[TraceSource]) -> dict[str, int]:
-    """Return the samples of each case on the first rank that has it: all ranks have as many."""
-    counts: dict[str, int] = {}
-    for source in sources:
-        if wanted <= counts.keys():
-            break
-        counts = {**source.sample_counts(), **counts}
-    return counts
-
-
-def check_totals(plan: Plan, cases: Sequence[CaseResult]) -> Iterator[Finding]:
-    """Yield HB140 unless every planned case has one outcome, and each id is planned once."""
-    planned = Counter(case.case_id for case in plan.cases)
-    reported = Counter(item.case.case_id for item in cases)
-    lost = sorted((planned - reported) + (reported - planned))
-    twice = sorted(case_id for case_id, count in planned.items() if count > 1)
-    if lost or twice:
-        yield Finding("HB140", "run", f"{len(plan.cases)} cases planned, {len(cases)} accounted "
-                      f"for; lost or added: {lost}, planned twice: {twice}: plan.json was changed")
-
-
-def _few_samples(cases: Sequence[CaseResult]) -> Iterator[Finding]:
-    few = [item for item in cases if item.statistics and item.statistics.n < MIN_N_P5_P95]
-    if few:
-        yield Finding("HB134", "note", f"{len(few)} cases have fewer than {MIN_N_P5_P95} timed "
-                      f"iterations, first {few[0].case.label}: no p5 or p95 is shown for them; "
-                      "raise measure.iterations, or measure.budget_s where it is auto")
-
-
-def _late_starts(cases: Sequence[CaseResult]) -> Iterator[Finding]:
-    shares = [(item.timing.n_late / item.statistics.n, item) for item in cases
-              if item.timing and item.statistics and "late_starts" in item.timing.quality]
-    if shares:
-        share, worst = max(shares, key=lambda pair: pair[0])
-        yield Finding("HB125", "note", f"{len(shares)} cases have more than "
-                      f"{100 * MOST_LATE:.0f} % of their samples started late by a rank, most of "
-                      f"them {worst.case.label} ({100 * share:.0f} %): their times hold arrival "
-                      "skew; give each rank a core of its own")
 
 
 def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
     sources = attempts.newest.sources
     headers = [source.header for source in sources.values()]
-    first = headers[0] if headers else None
+    environment = dict(headers[0].environment) if headers else {}
     return RunInfo(
-        name=plan.name,
-        run_id=first.run_id if first else "",
-        plan_hash=plan.plan_hash,
-        world_size=plan.world_size,
-        ranks_present=tuple(sources),
+        name=plan.name, run_id=headers[0].run_id if headers else "", plan_hash=plan.plan_hash,
+        world_size=plan.world_size, ranks_present=tuple(sources),
         nodes=tuple(dict.fromkeys(header.hostname for header in headers)),
-        started_at=str(first.environment.get("started_at", "")) if first else "",
-        versions=majority([dict(header.versions) for header in headers]) if headers else {},
-        environment=dict(first.environment) if first else {},
-        hpcbench_version=__version__,
-        environment_hash=environment_hash(first.environment) if first else None,
-    )
+        started_at=str(environment.get("started_at", "")),
+        versions=majority([dict(header.versions) for header in headers]) or {},
+        environment=environment, hpcbench_version=__version__,
+        environment_hash=environment_hash(environment) if headers else None)

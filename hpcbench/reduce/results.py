@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.canary_runs import Canary
+
+if TYPE_CHECKING:
+    from hpcbench.reduce.canary import Canary
 
 SCHEMA_VERSION = 2
 FOLDS = {
@@ -213,12 +215,10 @@ class Finding:
 class Clocks:
     """How the ranks' clocks were compared; a summary of the tables in ``/clock``.
 
-    Attributes:
-        n_clocks: different clocks of the ranks present: those of one node share one.
-        n_syncs: synchronisations; 0 where there is one clock only or none was made.
-        bound_s: largest bound of a rank's offset at a synchronisation.
-        check_error_s: largest error that the checks after them measured, None without any.
-        drift_ppm: largest |slope| of a rank's clock against rank 0's, in parts per million.
+    The ranks of a node share one of the ``n_clocks``. ``n_syncs`` is 0 where there is one clock
+    only. ``bound_s`` is the largest bound of a rank's offset at a synchronisation,
+    ``check_error_s`` the largest error that the checks after them measured, and ``drift_ppm`` the
+    largest |slope| of a rank's clock against rank 0's, in parts per million.
     """
 
     n_clocks: int

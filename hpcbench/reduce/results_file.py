@@ -2,19 +2,15 @@
 
 Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
   attributes  format, schema_version, run_id, plan_hash, name, world_size
-  /run        JSON: RunInfo             /plan      JSON: the plan
+  /run, /plan, /canary, /clocks   JSON: RunInfo, the plan, Canary or null, Clocks or null
   /findings   JSON lines: code, scope, message
-  /canary     JSON: Canary or null      /clocks    JSON: Clocks or null
   /clock      a row for each rank and synchronisation: trace.clock's SyncRecord, model and check
-  /cases      one row per planned case, in the plan's order: case_id, label, status, fold, n;
-              the statistics (NaN where there is none), ci_reliable (0 or 1); n_wrong and
-              blamed_rank (-1 where there is none); sample_offset and the shape of its samples
-              (sample_ranks, sample_iterations); JSON lines, one per case: detail (reason, device,
-              detail, library, memory), timing (Timing or null) and phases (below)
-  /samples    one row per rank and sample: case (its index in the plan), rank, launch, pass_index,
-              iteration, start_ns, end_ns, enqueue_ns, device_ns, flags; a case's rows are rank by
-              rank. Rows with the flags WARMUP or SINGLE, and the first of a pass that timing counts
-              as ramp, are in no statistic.
+  /cases      a row for each planned case, in the plan's order: _CASE_COLUMNS; a statistic that is
+              not there is NaN, n_wrong, blamed_rank and sample_offset -1. JSON lines, one a case:
+              detail (_TEXTS), timing (Timing or null) and phases (below)
+  /samples    a row for each rank and sample: _KEY (case is its index in the plan) and what a rank
+              stamped (SAMPLE_COLUMNS); a case's rows are rank by rank. Rows with the flags WARMUP
+              or SINGLE, and the first of a pass that timing counts as ramp, are in no statistic.
   /derived    what each kind computes from the above (`reduce.records`); absent in older files
   /phases     ns: of each case of training steps one phase after another, each with a value for each
               of the case's samples, in their order. /cases/phases says which and where: names and
@@ -31,9 +27,8 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +38,7 @@ import numpy.typing as npt
 
 from hpcbench.errors import FileError
 from hpcbench.plan.case import Case
-from hpcbench.reduce.canary_runs import Canary
-from hpcbench.reduce.phase_table import NOWHERE, PhaseTable, read_phases, read_positions
+from hpcbench.reduce.canary import Canary
 from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
@@ -57,24 +51,11 @@ from hpcbench.reduce.results import (
     Statistics,
     Timing,
 )
+from hpcbench.trace import columns
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.trace.columns import (
-    GrowingColumn,
-    read_column,
-    read_lines,
-    read_text,
-    text_column,
-    texts_of,
-    write_column,
-    write_text,
-)
+from hpcbench.trace.columns import GrowingColumn, read_lines, read_text, write_text
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
-from hpcbench.trace.schema import (
-    NO_DEVICE_TIME,
-    SAMPLE_COLUMNS,
-    SAMPLE_COLUMNS_1,
-    SAMPLE_UNITS,
-)
+from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, SAMPLE_COLUMNS_1, SAMPLE_UNITS
 from hpcbench.trace.source import plan_from_text, plan_to_text
 from hpcbench.trace.tables import write_clocks
 from hpcbench.trace.typed import Read, from_text
@@ -82,21 +63,20 @@ from hpcbench.trace.typed import Read, from_text
 FORMAT = "hpcbench-results"
 FILE_NAME = "results.h5"
 _KEY = ("case", "rank", "launch", "pass_index", "iteration")
+_PHASES, _POSITIONS = "phases/ns", "cases/phases"
 _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
 _TEXTS = ("reason", "device", "detail", "library", "memory")
-_TIMES_1 = ("min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
-_TIMES = (*_TIMES_1, "ci_low_s", "ci_high_s")
-
-
-@dataclass(frozen=True, slots=True)
-class _SampleBlock:
-    """Where a case's samples lie: rows from ``offset``, ``ranks`` x ``iterations`` of them."""
-
-    offset: int
-    ranks: int
-    iterations: int
+_TIMES = tuple(name for name in Statistics.__slots__ if name.endswith("_s"))
+_SINCE_2 = ("ci_low_s", "ci_high_s", "ci_reliable")
+_BLOCK = ("sample_offset", "sample_ranks", "sample_iterations")
+"""Where a case's samples lie: rows from the offset, ranks x iterations of them."""
+_NO_BLOCK = (-1, 0, 0)
+_CASE_COLUMNS = {
+    **dict.fromkeys(("case_id", "label", "status", "fold"), str),
+    **dict.fromkeys(("n", "ci_reliable", "n_wrong", "blamed_rank", *_BLOCK), np.int64),
+    **dict.fromkeys(_TIMES, np.float64)}
 
 
 class ResultsWriter:
@@ -108,45 +88,52 @@ class ResultsWriter:
     def __init__(self, file: h5py.File, pool: Executor) -> None:
         """Use `new_results` instead."""
         self._file = file
-        self._blocks: dict[str, _SampleBlock] = {}
+        self._blocks: dict[str, tuple[int, int, int]] = {}
         self._pool = pool
         self._columns = {
             name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
             for name, unit in {**dict.fromkeys(_KEY, ""), **SAMPLE_UNITS}.items()}
         self._key_columns = lru_cache(maxsize=1)(_key_columns)
         self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
-        self._phases = PhaseTable(file, _CHUNK_ROWS)
+        self._phases: GrowingColumn | None = None  # runs without phases have no column
+        self._positions: dict[str, Mapping[str, Any]] = {}
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
         """Append the samples of one case, which must not change before the next one is added."""
-        shape = samples.start_ns.shape
-        offset = self._columns["case"].rows
-        self._blocks[case.case_id] = _SampleBlock(offset, *shape)
-        columns = {
+        self._blocks[case.case_id] = (self._columns["case"].rows, *samples.start_ns.shape)
+        taken = {
             "case": np.full(samples.start_ns.size, case.index),
             **self._key_columns(
                 samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
             **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
         self._write_packed()
-        phases = self._phases.add(case.case_id, samples.phases)
-        for column, values in chain(
-                ((self._columns[name], values) for name, values in columns.items()), phases):
-            if chunks := column.take(values):
-                self._packing.append((column, self._pool.submit(column.pack, chunks)))
+        for name, values in taken.items():
+            self._take(self._columns[name], values)
+        if samples.phases:
+            column = self._phases = self._phases or GrowingColumn(
+                self._file, _PHASES, "ns", chunk_rows=_CHUNK_ROWS)
+            self._positions[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
+            for values in samples.phases.values():
+                self._take(column, values.ravel())
+
+    def _take(self, column: GrowingColumn, values: npt.NDArray[np.int64]) -> None:
+        if chunks := column.take(values):
+            self._packing.append((column, self._pool.submit(column.pack, chunks)))
 
     def _write_packed(self) -> None:
         for column, packed in self._packing:
             column.write(packed.result())
         self._packing = []
 
-    def finish(
-        self, results: Results, syncs: Sequence[tuple[int, SyncRecord]] = (),
-    ) -> None:
+    def finish(self, results: Results, syncs: Sequence[tuple[int, SyncRecord]] = ()) -> None:
         """Write everything but the samples; ``syncs`` pairs ranks and synchronisations."""
         self._write_packed()
         for column in self._columns.values():
             column.finish()
-        self._phases.finish(item.case.case_id for item in results.cases)
+        if self._phases is not None:
+            self._phases.finish()
+            write_text(self._file, _POSITIONS, [
+                json.dumps(self._positions.get(item.case.case_id)) for item in results.cases])
         file, run = self._file, results.run
         file.attrs.update({
             "format": FORMAT, "schema_version": SCHEMA_VERSION, "run_id": run.run_id,
@@ -155,40 +142,37 @@ class ResultsWriter:
         write_text(file, "plan", [plan_to_text(results.plan)])
         write_text(file, "findings", [json.dumps(asdict(item)) for item in results.findings])
         for name, item in (("canary", results.canary), ("clocks", results.clocks)):
-            write_text(file, name, [json.dumps(asdict(item) if item else None)])
+            write_text(file, name, [json.dumps(item and asdict(item))])
         write_clocks(file, syncs)
         self._write_cases(results.cases)
         write_records(file, results)
 
     def _write_cases(self, cases: Sequence[CaseResult]) -> None:
-        file = self._file
-        texts = {"case_id": [item.case.case_id for item in cases],
-                 "label": [item.case.label for item in cases],
-                 "status": [item.status for item in cases],
-                 "fold": [item.timing.fold if item.timing else "" for item in cases]}
-        for name, values in texts.items():
-            write_column(file, f"cases/{name}", text_column(values))
-        blocks = [self._blocks.get(item.case.case_id, _SampleBlock(-1, 0, 0)) for item in cases]
-        integers = {
-            "n": [item.statistics.n if item.statistics else 0 for item in cases],
-            "ci_reliable": [int(item.statistics is not None and item.statistics.ci_reliable)
-                            for item in cases],
-            "n_wrong": [-1 if item.n_wrong is None else item.n_wrong for item in cases],
-            "blamed_rank": [-1 if item.blamed_rank is None else item.blamed_rank
-                            for item in cases],
-            "sample_offset": [block.offset for block in blocks],
-            "sample_ranks": [block.ranks for block in blocks],
-            "sample_iterations": [block.iterations for block in blocks]}
-        for name, numbers in integers.items():
-            write_column(file, f"cases/{name}", np.array(numbers, dtype=np.int64))
-        for name in _TIMES:
-            times = [_number(getattr(item.statistics, name, None)) for item in cases]
-            write_column(file, f"cases/{name}", np.array(times, dtype=np.float64), "s")
-        write_text(file, "cases/detail", [
-            json.dumps({name: getattr(item, name) for name in _TEXTS})
-            for item in cases])
-        write_text(file, "cases/timing", [
-            json.dumps(asdict(item.timing) if item.timing else None) for item in cases])
+        rows = [_row(item, self._blocks.get(item.case.case_id, _NO_BLOCK)) for item in cases]
+        for name, kind in _CASE_COLUMNS.items():
+            values = [row[name] for row in rows]
+            columns.write_column(
+                self._file, f"cases/{name}",
+                columns.text_column(values) if kind is str else np.array(values, dtype=kind),
+                "s" if name in _TIMES else "")
+        write_text(self._file, "cases/detail", [
+            json.dumps({name: getattr(item, name) for name in _TEXTS}) for item in cases])
+        write_text(self._file, "cases/timing", [
+            json.dumps(item.timing and asdict(item.timing)) for item in cases])
+
+
+def _row(item: CaseResult, block: tuple[int, int, int]) -> dict[str, Any]:
+    """Return the value of a case in each of _CASE_COLUMNS."""
+    times_s = {name: getattr(item.statistics, name, None) for name in _TIMES}
+    return {
+        "case_id": item.case.case_id, "label": item.case.label, "status": item.status,
+        "fold": item.timing.fold if item.timing else "",
+        "n": item.statistics.n if item.statistics else 0,
+        "ci_reliable": item.statistics is not None and item.statistics.ci_reliable,
+        "n_wrong": -1 if item.n_wrong is None else item.n_wrong,
+        "blamed_rank": -1 if item.blamed_rank is None else item.blamed_rank,
+        **dict(zip(_BLOCK, block, strict=True)),
+        **{name: math.nan if time_s is None else time_s for name, time_s in times_s.items()}}
 
 
 def _key_columns(
@@ -201,10 +185,6 @@ def _key_columns(
             "iteration": np.tile(np.arange(passes.size), len(ranks))}
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 @contextlib.contextmanager
 def new_results(path: Path) -> Iterator[ResultsWriter]:
     """Yield a writer; ``path`` appears, whole, when the block ends well.
@@ -212,8 +192,7 @@ def new_results(path: Path) -> Iterator[ResultsWriter]:
     Raises FileError if the disk does not take it.
     """
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-    with ThreadPoolExecutor(threads) as pool, \
-            new_container(path, FORMAT, SCHEMA_VERSION) as file:
+    with ThreadPoolExecutor(threads) as pool, new_container(path, FORMAT, SCHEMA_VERSION) as file:
         yield ResultsWriter(file, pool)
 
 
@@ -225,34 +204,39 @@ class ResultsFile:
         self.results = results
         self._file = file
         self._version = int(file.attrs["schema_version"])
-        columns = [file[f"cases/{name}"][:].tolist()
-                   for name in ("sample_offset", "sample_ranks", "sample_iterations")]
-        self._blocks = {
-            item.case.case_id: _SampleBlock(*block)
-            for item, block in zip(results.cases, zip(*columns, strict=True), strict=True)}
-        self._phases = read_positions(file, (item.case.case_id for item in results.cases))
+        blocks = zip(*(file[f"cases/{name}"][:].tolist() for name in _BLOCK), strict=True)
+        self._blocks = {item.case.case_id: block
+                        for item, block in zip(results.cases, blocks, strict=True)}
+        self._positions = {} if _PHASES not in file else {
+            item.case.case_id: json.loads(line) for item, line in zip(
+                results.cases, read_lines(file, _POSITIONS), strict=True)}
 
     def samples(self, case_id: str) -> CaseSamples | None:
         """Return the stacked samples of a case, or None if none were recorded."""
-        block = self._blocks.get(case_id, _SampleBlock(-1, 0, 0))
-        if block.offset < 0:
+        offset, *shape = self._blocks.get(case_id, _NO_BLOCK)
+        if offset < 0:
             return None
-        shape = (block.ranks, block.iterations)
-        rows = slice(block.offset, block.offset + block.ranks * block.iterations)
-        table = {name: self._file[f"samples/{name}"][rows].reshape(shape)
-                 for name in ("rank", "pass_index", *self._columns)}
-        absent = {"launch": np.zeros(shape, np.int64),
-                  "enqueue_ns": np.full(shape, NO_DEVICE_TIME, np.int64)}
-        table = {**absent, **table}
+        rows = slice(offset, offset + math.prod(shape))
+        names = ("launch", *SAMPLE_COLUMNS) if self._version > 1 else SAMPLE_COLUMNS_1
+        table = {"launch": np.zeros(shape, np.int64),
+                 "enqueue_ns": np.full(shape, NO_DEVICE_TIME, np.int64),
+                 **{name: self._file[f"samples/{name}"][rows].reshape(shape)
+                    for name in ("rank", "pass_index", *names)}}
         return CaseSamples(
             ranks=tuple(table["rank"][:, 0].tolist()), launch=table["launch"][0],
             pass_index=table["pass_index"][0],
-            phases=read_phases(self._file, self._phases.get(case_id, NOWHERE), shape),
+            phases=self._phases(self._positions.get(case_id), shape),
             **{name: table[name] for name in SAMPLE_COLUMNS})
 
-    @property
-    def _columns(self) -> tuple[str, ...]:
-        return ("launch", *SAMPLE_COLUMNS) if self._version > 1 else SAMPLE_COLUMNS_1
+    def _phases(
+        self, position: Mapping[str, Any] | None, shape: Sequence[int],
+    ) -> dict[str, npt.NDArray[np.int64]]:
+        """Return each phase of a case, (rank, sample); nothing of a case without phases."""
+        if position is None:
+            return {}
+        first, size = position["offset"], math.prod(shape)
+        return {name: self._file[_PHASES][first + at * size:first + (at + 1) * size].reshape(shape)
+                for at, name in enumerate(position["names"])}
 
 
 @contextlib.contextmanager
@@ -275,21 +259,20 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     plan = plan_from_text(read_text(file, "plan"), path)
     run = from_text(RunInfo, read_text(file, "run"))
     old = int(file.attrs["schema_version"]) == 1
-    names = ["n", "n_wrong", "blamed_rank", *(_TIMES_1 if old else (*_TIMES, "ci_reliable"))]
-    columns: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
-    columns["status"] = texts_of(read_column(file, "cases/status"))
-    details = [json.loads(line) for line in read_lines(file, "cases/detail")]
-    timings = ([None] * len(details) if old else
-               [_known(Timing, line) for line in read_lines(file, "cases/timing")])
-    cases = [_case_result(case, {name: column[row] for name, column in columns.items()},
-                          {**detail, "timing": timing})
-             for row, (case, detail, timing) in enumerate(
-                 zip(plan.cases, details, timings, strict=True))]
+    names = [name for name in ("n", "n_wrong", "blamed_rank", *_TIMES, "ci_reliable")
+             if not (old and name in _SINCE_2)]
+    table: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
+    table["status"] = columns.texts_of(columns.read_column(file, "cases/status"))
+    table["timing"] = [None] * len(plan.cases) if old else [
+        _known(Timing, line) for line in read_lines(file, "cases/timing")]
+    rows = (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
+    details = map(json.loads, read_lines(file, "cases/detail"))
+    cases = [_case_result(case, row, detail)
+             for case, row, detail in zip(plan.cases, rows, details, strict=True)]
     findings = [from_text(Finding, line) for line in read_lines(file, "findings")]
     canary = None if old else _known(Canary, read_text(file, "canary"))
     clocks = None if old else _known(Clocks, read_text(file, "clocks"))
-    return with_records(Results(
-        run, plan, tuple(cases), tuple(findings), canary, clocks), file)
+    return with_records(Results(run, plan, tuple(cases), tuple(findings), canary, clocks), file)
 
 
 def _known(kind: type[Read], line: str) -> Read | None:
@@ -297,15 +280,13 @@ def _known(kind: type[Read], line: str) -> Read | None:
     return None if line == "null" else from_text(kind, line)
 
 
-def _case_result(
-    case: Case, row: Mapping[str, Any], texts: Mapping[str, Any]
-) -> CaseResult:
-    """Return a case from its row of columns; ``texts`` are the fields that JSON holds."""
+def _case_result(case: Case, row: Mapping[str, Any], detail: Mapping[str, Any]) -> CaseResult:
+    """Return a case from its row of columns; ``detail`` has the fields named in _TEXTS."""
     times: dict[str, Any] = {name: None if math.isnan(row[name]) else row[name]
                              for name in _TIMES if name in row}
-    times["ci_reliable"] = bool(row.get("ci_reliable", False))
     return CaseResult(
-        case=case, status=row["status"],
+        case=case, status=row["status"], timing=row["timing"],
         blamed_rank=None if row["blamed_rank"] < 0 else row["blamed_rank"],
         n_wrong=None if row["n_wrong"] < 0 else row["n_wrong"],
-        statistics=Statistics(n=row["n"], **times) if row["n"] else None, **texts)
+        statistics=Statistics(n=row["n"], ci_reliable=bool(row.get("ci_reliable")), **times)
+        if row["n"] else None, **detail)

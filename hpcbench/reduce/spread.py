@@ -1,9 +1,12 @@
-"""How far the times of one case lie apart: what tables and figures say beside its median."""
+"""How far times lie apart, and what all cases of a run come to: what is said beside medians."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
+from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.results import CaseResult, Statistics, Timing
 from hpcbench.statistics.order import MIN_N_P5_P95
 
@@ -17,9 +20,8 @@ def interval_share(stats: Statistics) -> float | None:
 
     None where there is no interval, or where the samples depend on one another too much for it.
     """
-    if stats.ci_low_s is None or stats.ci_high_s is None or not stats.ci_reliable:
-        return None
-    if not stats.median_s > 0:
+    if (stats.ci_low_s is None or stats.ci_high_s is None or not stats.ci_reliable
+            or not stats.median_s > 0):
         return None
     return max(stats.ci_high_s - stats.median_s, stats.median_s - stats.ci_low_s) / stats.median_s
 
@@ -41,3 +43,78 @@ def launch_spread(timing: Timing) -> float | None:
     """Return the greatest median of a launch over the least, less 1; None of a single launch."""
     ends = range_of(timing.launch_medians_s)
     return None if ends is None or not ends[0] > 0 else ends[1] / ends[0] - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCounts:
+    """How many samples there are of each sort over all cases, named as in `Timing`.
+
+    ``late`` and ``outlier`` are a part of those ``counted`` in statistics; the others are not.
+    """
+
+    counted: int
+    warmup: int
+    ramp: int
+    surplus: int
+    late: int
+    outlier: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpread:
+    """How far the medians of a case's launches lie apart: of the middle case, and the widest."""
+
+    middle: float
+    widest: float
+    widest_case: CaseResult
+
+
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """The longest start-up of any rank and case of a backend on so many ranks; None if unknown.
+
+    ``stop_reasons`` counts why the passes ended.
+    """
+
+    backend: str
+    world_size: int
+    communicator_s: float | None
+    first_call_s: float | None
+    stop_reasons: Mapping[str, int]
+
+
+def sample_counts(items: Iterable[CaseResult]) -> SampleCounts:
+    """Return the sums over all cases with a timing."""
+    timed = [(item, item.timing) for item in items if item.timing is not None]
+    names = ("warmup", "ramp", "surplus", "late", "outlier")
+    return SampleCounts(
+        counted=sum(item.statistics.n for item, _ in timed if item.statistics),
+        **{name: sum(getattr(timing, f"n_{name}") for _, timing in timed) for name in names})
+
+
+def launch_spreads(items: Iterable[CaseResult]) -> LaunchSpread | None:
+    """Return how far launches lie apart; None where no case has several."""
+    spreads = sorted(
+        ((spread, item) for item in items if item.timing is not None
+         and (spread := launch_spread(item.timing)) is not None), key=lambda pair: pair[0])
+    return LaunchSpread(spreads[len(spreads) // 2][0], *spreads[-1]) if spreads else None
+
+
+def start_ups(items: Iterable[CaseResult]) -> Iterator[StartUp]:
+    """Yield the start-up on each backend and number of ranks, in the order of the cases."""
+    groups = grouped(((item.case.backend, item.case.world_size), item.timing)
+                     for item in items if item.timing is not None)
+    for (backend, ranks), timings in groups.items():
+        yield StartUp(
+            backend, ranks, _longest(timing.communicator_s for timing in timings),
+            _longest(timing.first_call_s for timing in timings),
+            Counter(reason for timing in timings for reason in timing.stop_reasons))
+
+
+def clock_bound_s(items: Iterable[CaseResult]) -> float | None:
+    """Return how far the ranks' times may be apart at most in any of the cases; None if unknown."""
+    return _longest(item.timing.clock_bound_s for item in items if item.timing is not None)
+
+
+def _longest(times_s: Iterable[float | None]) -> float | None:
+    return max((time_s for time_s in times_s if time_s is not None), default=None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.trace.arena import Empty
-from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Record
+from hpcbench.trace.schema import SAMPLE_COLUMNS, UNTIMED, Flag, Record
 
 Pass = Mapping[int, Record]
 """The records of one pass of one case, by rank."""
@@ -27,12 +28,14 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
     """Return the stamps of all passes, or None where they do not fill (rank, sample).
 
     ``empty`` makes the arrays. None means that nothing was stamped, or that in some pass ranks
-    stamped different numbers of samples; nothing is ever filled up.
+    stamped different numbers of samples; nothing is ever filled up. There are no phases unless all
+    records have the same.
     """
     stamped = {key: records for key, records in sorted(passes.items())
                if any(len(record.samples) for record in records.values())}
     members = {tuple(sorted(records)) for records in stamped.values()}
-    if len(members) != 1 or not all(map(_is_rectangular, stamped.values())):
+    if len(members) != 1 or any(len({len(record.samples) for record in records.values()}) > 1
+                                for records in stamped.values()):
         return None
     (ranks,) = members
     counts = [len(records[ranks[0]].samples) for records in stamped.values()]
@@ -41,27 +44,12 @@ def stack_samples(passes: Mapping[PassKey, Pass], empty: Empty) -> CaseSamples |
     columns = {name: empty(shape) for name in SAMPLE_COLUMNS}
     for at, column in enumerate(columns.values()):
         np.concatenate([record.samples[:, at] for record in ordered], out=column.reshape(-1))
-    launch, pass_index = np.repeat(np.array(list(stamped), dtype=np.int64), counts, axis=0).T
-    return CaseSamples(ranks=ranks, launch=launch, pass_index=pass_index,
-                       phases=_stacked_phases(ordered, shape, empty), **columns)
-
-
-def _stacked_phases(
-    records: Sequence[Record], shape: tuple[int, int], empty: Empty
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the phases of records in the order of (rank, sample); none unless all have the same.
-    """
-    names = {tuple(record.phases) for record in records}
-    if len(names) != 1:
-        return {}
-    phases = {name: empty(shape) for name in names.pop()}
+    names = {tuple(record.phases) for record in ordered}
+    phases = {name: empty(shape) for name in names.pop()} if len(names) == 1 else {}
     for name, column in phases.items():
-        np.concatenate([record.phases[name] for record in records], out=column.reshape(-1))
-    return phases
-
-
-def _is_rectangular(records: Pass) -> bool:
-    return len({len(record.samples) for record in records.values()}) == 1
+        np.concatenate([record.phases[name] for record in ordered], out=column.reshape(-1))
+    launch, pass_index = np.repeat(np.array(list(stamped), dtype=np.int64), counts, axis=0).T
+    return CaseSamples(ranks=ranks, launch=launch, pass_index=pass_index, phases=phases, **columns)
 
 
 def is_timed(samples: CaseSamples) -> npt.NDArray[np.bool_]:
@@ -80,3 +68,45 @@ def pass_slices(samples: CaseSamples) -> list[slice]:
     cuts = np.flatnonzero(np.any(keys[:, 1:] != keys[:, :-1], axis=0)) + 1
     edges = [0, *cuts.tolist(), keys.shape[1]]
     return [slice(*pair) for pair in zip(edges, edges[1:], strict=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleMap:
+    """The ``n_samples`` of one case: ``time_s`` (rank, column) is end - start on the rank's clock.
+
+    Each column is the longest of ``step`` samples. ``least_s`` and ``greatest_s`` are over timed
+    samples, or over all if none is timed; ``below`` and ``above`` say whether any lies outside.
+    ``untimed`` are runs of samples that are in no statistic, as first and behind the last;
+    ``has_single``: some are single checked calls. After ``pass_ends`` another pass begins.
+    """
+
+    ranks: tuple[int, ...]
+    n_samples: int
+    step: int
+    time_s: npt.NDArray[np.float64]
+    least_s: float
+    greatest_s: float
+    untimed: tuple[tuple[int, int], ...]
+    has_single: bool
+    pass_ends: tuple[int, ...]
+    below: bool
+    above: bool
+
+
+def sample_map(samples: CaseSamples, most_columns: int) -> SampleMap:
+    """Return how long each rank was in the call: at least one sample, at most so many columns."""
+    time_s = (samples.end_ns - samples.start_ns) / 1e9
+    count = time_s.shape[1]
+    step = -(-count // most_columns)
+    untimed = ~is_timed(samples)
+    timed = time_s[:, ~untimed]
+    scale = timed if timed.size else time_s
+    edges = np.flatnonzero(np.diff(untimed.astype(int), prepend=0, append=0))
+    return SampleMap(
+        ranks=samples.ranks, n_samples=count, step=step,
+        time_s=np.maximum.reduceat(time_s, np.arange(0, count, step), axis=1),
+        least_s=float(scale.min()), greatest_s=float(scale.max()),
+        untimed=tuple((int(first), int(end)) for first, end in edges.reshape(-1, 2)),
+        has_single=bool(np.any(samples.flags & Flag.SINGLE)),
+        pass_ends=tuple(part.stop - 1 for part in pass_slices(samples)[:-1]),
+        below=bool(time_s.min() < scale.min()), above=bool(time_s.max() > scale.max()))

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case
+from hpcbench.reduce import fold
 from hpcbench.reduce.checks import single_calls
-from hpcbench.reduce.derived import (
-    Edges,
-    imbalance_ns,
-    last_in_ns,
-    local_max_ns,
-    times_quickest,
+from hpcbench.reduce.results import (
+    QUALITIES,
+    Arrival,
+    CaseSamples,
+    Phase,
+    Statistics,
+    Steps,
+    Timing,
 )
-from hpcbench.reduce.fold import Folded, fold_samples
-from hpcbench.reduce.phases import steps_of
-from hpcbench.reduce.results import QUALITIES, CaseSamples, Statistics, Timing
 from hpcbench.reduce.stack import Pass, PassKey, has_flag
 from hpcbench.statistics.interval import median_interval
-from hpcbench.statistics.order import (
-    high_outliers,
-    median,
-    percentile,
-    percentile_if_enough,
-)
+from hpcbench.statistics.order import high_outliers, median, percentile, percentile_if_enough
 from hpcbench.statistics.steady import change_point, trend
-from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record
+from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, Flag
 
 CI_LEVEL = 0.95
 MOST_LATE = 0.2
@@ -40,7 +35,7 @@ Passes = Mapping[PassKey, Pass]
 
 
 def measured(
-    case: Case, samples: CaseSamples, passes: Passes, common: Edges | None,
+    case: Case, samples: CaseSamples, passes: Passes, common: fold.Edges | None,
     planned: Sequence[PassKey],
 ) -> tuple[Statistics, Timing]:
     """Return the statistics of an ok case and how they came about.
@@ -49,7 +44,7 @@ def measured(
     ``common`` are the samples on the global clock, None if there is none; ``planned`` are all
     passes, also those that were not run.
     """
-    folded = fold_samples(case, samples, common)
+    folded = fold.fold_samples(case, samples, common)
     run = dict(zip(sorted(passes), folded.passes, strict=True))
     counted, times_s = folded.counted, folded.times_s[folded.counted]
     launches = samples.launch[counted]
@@ -57,21 +52,28 @@ def measured(
     late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
     unflagged_s = times_s[~(late | outlier)]
     unflagged = median(unflagged_s) if unflagged_s.size else None
-    words = _words(folded, statistics, unflagged, float(late.mean()))
     rank, share = _quickest(case, samples, counted)
+    opened = [record for records in passes.values() for record in records.values()
+              if record.communicator_ns >= 0]
     return statistics, Timing(
         fold=folded.fold, calls=case.batch,
-        n_warmup=int(has_flag(samples, Flag.WARMUP).sum()), n_ramp=folded.n_ramp,
-        n_surplus=folded.n_surplus,
+        n_warmup=int(has_flag(samples, Flag.WARMUP).sum()),
+        n_ramp=folded.n_ramp, n_surplus=folded.n_surplus,
         n_late=int(late.sum()), n_outlier=int(outlier.sum()),
         unflagged_n=unflagged_s.size, unflagged_median_s=unflagged,
-        quality=tuple(word for word in QUALITIES if word in words),
+        quality=_words(folded, statistics, unflagged, float(late.mean())),
         stop_reasons=tuple(next(iter(records.values())).stop_reason
                            for _, records in sorted(passes.items())),
-        first_call_s=_first_call_s(case, passes),
-        communicator_s=_longest_s(item.communicator_ns for item in _opened(passes)),
-        **_host_times_s(case, samples, counted),
-        **_common_times_s(case, common, counted),
+        first_call_s=_longest_s(  # not known where the first row is several calls
+            int(record.samples[0, _END] - record.samples[0, _START]) for record in opened
+            if case.batch == 1 or single_calls(case)),
+        communicator_s=_longest_s(record.communicator_ns for record in opened),
+        last_in_s=None if common is None else _median_s(
+            fold.last_in_ns(common), counted, case.batch),
+        local_max_s=_median_s(fold.local_max_ns(samples), counted, case.batch),
+        imbalance_s=None if common is None else _median_s(fold.imbalance_ns(common), counted),
+        enqueue_s=_median_s(samples.enqueue_ns.max(axis=0), counted, case.batch),
+        device_s=_median_s(samples.device_ns.max(axis=0), counted, case.batch),
         clock_bound_s=None if common is None else common.bound_ns / 1e9,
         quickest_rank=rank, quickest_share=share,
         launch_medians_s=tuple(
@@ -79,34 +81,25 @@ def measured(
         pass_medians_s=tuple(  # so that cases can be compared pass by pass
             median(folded.times_s[run[key]][counted[run[key]]]) if key in run else None
             for key in planned),
-        steps=steps_of(samples, counted, [run.get(key) for key in planned],
+        steps=_steps_of(samples, counted, [run.get(key) for key in planned],
                        common.late_ns if common is not None and case.batch == 1 else None))
 
 
-def summarise(
-    times_s: npt.NDArray[np.float64], segments: Sequence[int] = ()
-) -> Statistics:
+def summarise(times_s: npt.NDArray[np.float64], segments: Sequence[int] = ()) -> Statistics:
     """Return the order statistics of at least one time; ``segments`` are the passes' lengths."""
     interval = median_interval(times_s, CI_LEVEL, segments)
     return Statistics(
-        n=times_s.size,
-        min_s=float(times_s.min()),
-        p5_s=percentile_if_enough(times_s, 5),
-        p25_s=percentile(times_s, 25),
-        median_s=median(times_s),
-        p75_s=percentile(times_s, 75),
-        p95_s=percentile_if_enough(times_s, 95),
-        p99_s=percentile_if_enough(times_s, 99),
+        n=times_s.size, min_s=float(times_s.min()), p5_s=percentile_if_enough(times_s, 5),
+        p25_s=percentile(times_s, 25), median_s=median(times_s), p75_s=percentile(times_s, 75),
+        p95_s=percentile_if_enough(times_s, 95), p99_s=percentile_if_enough(times_s, 99),
         max_s=float(times_s.max()),
-        ci_low_s=interval.low if interval else None,
-        ci_high_s=interval.high if interval else None,
-        ci_reliable=interval is not None and interval.reliable,
-    )
+        ci_low_s=interval.low if interval else None, ci_high_s=interval.high if interval else None,
+        ci_reliable=interval is not None and interval.reliable)
 
 
 def _words(
-    folded: Folded, statistics: Statistics, unflagged_s: float | None, late: float
-) -> set[str]:
+    folded: fold.Folded, statistics: Statistics, unflagged_s: float | None, late: float
+) -> tuple[str, ...]:
     """Return the words of QUALITIES that apply; ``late`` is the share of samples started late."""
     parts = folded.by_pass()
     shift = 0.0 if unflagged_s is None else abs(unflagged_s - statistics.median_s)
@@ -119,50 +112,19 @@ def _words(
         "change_point": any(map(change_point, parts)),
         "unsteady": folded.unsteady,
     }
-    return {word for word, is_so in applies.items() if is_so}
+    return tuple(word for word in QUALITIES if applies[word])
 
 
-def _opened(passes: Passes) -> Iterator[Record]:
-    """Yield the records of cases that opened the group under test."""
-    for records in passes.values():
-        yield from (record for record in records.values() if record.communicator_ns >= 0)
-
-
-def _first_call_s(case: Case, passes: Passes) -> float | None:
-    """Return the longest first call on a new group; None too where the first row is several."""
-    if case.batch > 1 and not single_calls(case):
-        return None
-    return _longest_s(int(record.samples[0, _END] - record.samples[0, _START])
-                      for record in _opened(passes))
-
-
-def _longest_s(durations_ns: Iterator[int]) -> float | None:
+def _longest_s(durations_ns: Iterable[int]) -> float | None:
     longest_ns = max(durations_ns, default=None)
     return None if longest_ns is None else longest_ns / 1e9
 
 
-def _host_times_s(
-    case: Case, samples: CaseSamples, counted: npt.NDArray[np.bool_]
-) -> dict[str, float | None]:
-    """Return medians over samples of maxima over ranks, of one call; None where not measured."""
-    columns = {"local_max_s": local_max_ns(samples), "enqueue_s": samples.enqueue_ns.max(axis=0),
-               "device_s": samples.device_ns.max(axis=0)}
-    return {name: _median_s(column[counted & (column >= 0)], case.batch)
-            for name, column in columns.items()}
-
-
-def _common_times_s(
-    case: Case, common: Edges | None, counted: npt.NDArray[np.bool_]
-) -> dict[str, float | None]:
-    """Return medians over samples of what takes a common clock; None without one."""
-    if common is None:
-        return {"last_in_s": None, "imbalance_s": None}
-    return {"last_in_s": _median_s(last_in_ns(common)[counted], case.batch),
-            "imbalance_s": _median_s(imbalance_ns(common)[counted])}
-
-
-def _median_s(times_ns: npt.NDArray[np.int64], calls: int = 1) -> float | None:
-    return float(np.median(times_ns)) / calls / 1e9 if times_ns.size else None
+def _median_s(times_ns: fold.Times, counted: npt.NDArray[np.bool_], calls: int = 1) -> float | None:
+    """Return the median time of a call over the samples that count; None where none was measured.
+    """
+    measured_ns = times_ns[counted & (times_ns >= 0)]
+    return float(np.median(measured_ns)) / calls / 1e9 if measured_ns.size else None
 
 
 def _quickest(
@@ -171,6 +133,68 @@ def _quickest(
     """Return the rank that was quickest most often, and in which share; of one group only."""
     if case.workload.groups > 1 or len(samples.ranks) == 1:
         return None, None
-    times = times_quickest(samples, counted)
+    times = fold.times_quickest(samples, counted)
     row = int(np.argmax(times))
     return samples.ranks[row], float(times[row] / counted.sum())
+
+
+def _steps_of(
+    samples: CaseSamples, counted: npt.NDArray[np.bool_], passes: Sequence[slice | None],
+    late_ns: fold.Times | None,
+) -> Steps | None:
+    """Return where the time of the counted samples went; None where there are no phases.
+
+    ``passes`` are where each planned pass lies among the samples; ``late_ns``, (rank, sample), how
+    late each rank began its step: without it there are no arrivals.
+    """
+    phases_ns = {name: values[:, counted] for name, values in fold.durations(samples).items()}
+    if not phases_ns:
+        return None
+    step_ns = fold.waits_ns(samples)[:, counted]
+    other_ns = step_ns - np.asarray(sum(phases_ns.values()), dtype=np.int64)
+    total_ns = int(step_ns.sum()) or 1
+    return Steps(
+        ranks=samples.ranks, step_s=_medians_s(step_ns), other_s=_medians_s(other_ns),
+        other_share=int(other_ns.sum()) / total_ns,
+        phases=tuple(Phase(name, int(times_ns.sum()) / total_ns, _medians_s(times_ns),
+                           *_vote(np.max, times_ns, samples.ranks),
+                           *_vote(np.min, times_ns, samples.ranks))
+                     for name, times_ns in phases_ns.items()),
+        pass_step_s=tuple(part and _medians_s(fold.waits_ns(samples)[:, part][:, counted[part]])
+                          for part in passes),
+        arrivals=() if late_ns is None else tuple(_arrivals(samples, late_ns, counted)))
+
+
+def _arrivals(
+    samples: CaseSamples, late_ns: fold.Times, counted: npt.NDArray[np.bool_]
+) -> Iterator[Arrival]:
+    """Yield which rank is late at every bucket, in order; nothing of a single rank.
+
+    The time in the exchange does not show it, because all ranks leave together.
+    """
+    for name, values in samples.phases.items():
+        if not name.startswith(ARRIVAL) or len(samples.ranks) == 1:
+            continue
+        arrived_ns = (late_ns + values)[:, counted]
+        is_last = arrived_ns == arrived_ns.max(axis=0)
+        row = int(np.argmax(is_last.mean(axis=1)))
+        behind_ns = arrived_ns[row] - np.median(np.delete(arrived_ns, row, axis=0), axis=0)
+        yield Arrival(
+            bucket=int(name.removeprefix(ARRIVAL)), median_s=_medians_s(arrived_ns),
+            last_rank=samples.ranks[row], last_share=float(is_last[row].mean()),
+            behind_s=float(np.median(behind_ns[is_last[row]])) / 1e9)
+
+
+def _vote(
+    extreme: Callable[..., fold.Times], times_ns: fold.Times, ranks: tuple[int, ...]
+) -> tuple[int | None, float | None]:
+    """Return the rank that most often has the extreme time of all, and in which share."""
+    if len(ranks) == 1:
+        return None, None
+    shares = np.mean(times_ns == extreme(times_ns, axis=0), axis=1)
+    row = int(np.argmax(shares))
+    return ranks[row], float(shares[row])
+
+
+def _medians_s(times_ns: fold.Times) -> tuple[float, ...]:
+    return tuple((np.median(times_ns, axis=1) / 1e9).tolist())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.canary import MOST_DRIFT
-from hpcbench.reduce.canary_runs import Canary, CanaryRun
+from hpcbench.reduce.canary import MOST_DRIFT, Canary, CanaryRun
 from hpcbench.reduce.results import FOLDS
 from hpcbench.views.chart import Axis, Line, LineChart, Panel, Point, Scale, is_wide
 from hpcbench.views.table import Range, Show

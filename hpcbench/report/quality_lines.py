@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from hpcbench.reduce.canary_runs import CANARY_QUALITIES
+from hpcbench.reduce.canary import CANARY_QUALITIES
 from hpcbench.reduce.results import QUALITIES, Results, Timing
-from hpcbench.reduce.totals import launch_spreads, sample_counts, start_ups
+from hpcbench.reduce.spread import launch_spreads, sample_counts, start_ups
 from hpcbench.report.table_lines import table_lines
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds

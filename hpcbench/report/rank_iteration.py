@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, CaseSamples
-from hpcbench.reduce.sample_map import SampleMap, sample_map
+from hpcbench.reduce.stack import SampleMap, sample_map
 from hpcbench.views.chart import Axis, HeatMap, HeatMapCase, Scale, is_wide
 from hpcbench.views.table import Range, Show
 from hpcbench.views.words import device_type, env_text, plural

@@ -47,7 +47,9 @@ def dependence(values: Values, scores: Values, segments: Sequence[int] = ()) -> 
     n = values.size
     if biased is None or (biased + 1 / n) * math.sqrt(n) < SIGNIFICANT_Z:
         return INDEPENDENT
-    correlation = min(_unbiased(biased, n), MAX_CORRELATION)
+    # without the bias -(1 + 3 rho) / n of a lag-1 correlation (Kendall 1954)
+    unbiased = (n * biased + 1) / (n - 3) if n > 3 else MAX_CORRELATION
+    correlation = min(unbiased, MAX_CORRELATION)
     num_cosines = _num_cosines(n, correlation)
     estimate = _long_run_variance(scores, correlation, num_cosines)
     inflation = max(1.0, estimate, _inflation_of_signs(correlation))
@@ -102,14 +104,9 @@ def _wallace(degrees: int) -> float:
 
 def ranks(values: Values) -> Values:
     """Return the rank of each value, 1 to n; equal values share the mean of their ranks."""
-    order = np.argsort(values)
-    ordered = values[order]
-    is_first = np.append(True, ordered[1:] != ordered[:-1])
-    first = np.append(np.flatnonzero(is_first), values.size)
-    shared = (first[:-1] + 1 + first[1:]) / 2
-    result = np.empty(values.size)
-    result[order] = shared[np.cumsum(is_first) - 1]
-    return result
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    shared: Values = np.cumsum(sizes) - (sizes - 1) / 2
+    return shared[group]
 
 
 def lag1_correlation(values: Values, segments: Sequence[int] = ()) -> float | None:
@@ -123,11 +120,6 @@ def lag1_correlation(values: Values, segments: Sequence[int] = ()) -> float | No
     if variance == 0 or products.size == 0:
         return None
     return float(products.mean()) / variance
-
-
-def _unbiased(correlation: float, n: int) -> float:
-    """Take out the bias -(1 + 3 rho) / n of a lag-1 correlation (Kendall 1954)."""
-    return (n * correlation + 1) / (n - 3) if n > 3 else MAX_CORRELATION
 
 
 def _num_cosines(n: int, correlation: float) -> int:

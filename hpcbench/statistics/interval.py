@@ -2,9 +2,8 @@
 
 Independent values: exact order statistics. The number of values below the median is binomial with
 p = 1/2 whatever the distribution. So the l-th smallest and the l-th largest value enclose the
-median with a known probability. Dependent values: that number has the same mean and a
-larger variance, n / 4 times the inflation of `hpcbench.statistics.dependence`; the ranks move out
-accordingly.
+median with a known probability. Dependent values: the variance of that number is n / 4 times the
+inflation of `hpcbench.statistics.dependence`; the ranks move out accordingly.
 """
 
 from __future__ import annotations
@@ -65,7 +64,12 @@ def median_interval(values: Values, level: float = 0.95,
     if estimate.degrees is not None:
         quantile = t_of_normal(NormalDist().inv_cdf((1 + level) / 2), estimate.degrees)
         half = quantile * math.sqrt(n * estimate.inflation) / 2
-        lowest, reason = _wider(n, min(lowest, math.floor(n / 2 - half)), estimate.correlation)
+        lowest = min(lowest, math.floor(n / 2 - half))
+        seen = f"successive values correlate by {estimate.correlation:.2f}, "
+        if lowest < 1:
+            lowest, reason = 1, f"{seen}and {n} of them do not hold an interval of that level"
+        elif n < MIN_N_DEPENDENT:
+            reason = f"{seen}of which {n} do not tell the extent"
     if segments_differ(values, segments, estimate.inflation):
         reason = "the passes differ by more than the values within them explain"
     if n < MIN_N_RELIABLE:
@@ -74,16 +78,6 @@ def median_interval(values: Values, level: float = 0.95,
     block_length = math.ceil(estimate.inflation)
     return Interval(float(ends[lowest - 1]), float(ends[n - lowest]), level,
                     max(1, n // block_length), block_length, not reason, reason)
-
-
-def _wider(n: int, lowest: int, correlation: float) -> tuple[int, str]:
-    """Keep the rank within the values; say what is wrong if that or n does not do."""
-    seen = f"successive values correlate by {correlation:.2f}, "
-    if lowest < 1:
-        return 1, f"{seen}and {n} of them do not hold an interval of that level"
-    if n < MIN_N_DEPENDENT:
-        return lowest, f"{seen}of which {n} do not tell the extent"
-    return lowest, ""
 
 
 def median_ranks(n: int, level: float) -> tuple[int, int] | None:

@@ -113,9 +113,14 @@ def was_cut_short(source: TraceSource) -> bool:
     return bool(source.damage) or never_ended(source)
 
 
+def noted(source: TraceSource, kind: str) -> list[Mapping[str, Any]]:
+    """Return what the notes of a kind hold, in the order in which they were written."""
+    return [note.data for note in source.notes if note.kind == kind]
+
+
 def sync_records(source: TraceSource) -> list[SyncRecord]:
     """Return what the rank's clock was compared with, in the order of the notes ``clock``."""
-    return [from_values(SyncRecord, note.data) for note in source.notes if note.kind == CLOCK_NOTE]
+    return [from_values(SyncRecord, data) for data in noted(source, CLOCK_NOTE)]
 
 
 def header_to_json(header: Header) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from types import MappingProxyType
 
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Timing
-from hpcbench.reduce.spread import late_share
+from hpcbench.reduce.spread import clock_bound_s, late_share
 from hpcbench.reduce.timing import CI_LEVEL
-from hpcbench.reduce.totals import clock_bound_s
 from hpcbench.units import format_seconds
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Show

@@ -11,8 +11,9 @@ import pytest
 
 from hpcbench.errors import ExitCode
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.reduce import check_totals, exit_code, reduce_folder
+from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import CaseResult, Finding, Results
+from hpcbench.reduce.run_checks import check_totals
 from hpcbench.trace.schema import SAMPLE_COLUMNS, Flag, Record, Samples, no_samples
 from synthetic import Change, make_case, make_plan, plan_of, write_synthetic_run
 

@@ -14,7 +14,6 @@ import pytest
 from hpcbench.errors import ExitCode
 from hpcbench.measure.environment import machine
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.backend_used import backend_findings
 from hpcbench.reduce.environments import (
     MOMENTARY,
     RANK_SPECIFIC,
@@ -24,9 +23,9 @@ from hpcbench.reduce.environments import (
     environment_hash,
     flattened,
 )
-from hpcbench.reduce.noise import noise_findings
 from hpcbench.reduce.reduce import exit_code, reduce_folder
 from hpcbench.reduce.results import Finding
+from hpcbench.reduce.run_checks import backend_findings, noise_findings
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import NOISE_NOTE, Header, Noise
 from hpcbench.trace.sealed import seal, trace_path

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.reduce.clocks import ClockHistory, GlobalStamps, RankClocks
-from hpcbench.reduce.derived import (
+from hpcbench.reduce.fold import (
     edges,
     folded_waits_ns,
     global_ns,

@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.sample_map import sample_map
-from hpcbench.reduce.spread import interval_share, late_share, launch_spread, range_of
-from hpcbench.reduce.totals import clock_bound_s, launch_spreads, sample_counts, start_ups
+from hpcbench.reduce.spread import (
+    clock_bound_s,
+    interval_share,
+    late_share,
+    launch_spread,
+    launch_spreads,
+    range_of,
+    sample_counts,
+    start_ups,
+)
+from hpcbench.reduce.stack import sample_map
 from hpcbench.trace.schema import Flag
 from results_factory import flagged, make_case, not_ok, ok
 

@@ -10,8 +10,7 @@ from hpcbench.kinds.collective.plan.workload import Collective, collective_of
 from hpcbench.kinds.kind import Deriver
 from hpcbench.operations.bandwidth import Bandwidth, busbw_factor
 from hpcbench.plan.case import Case
-from hpcbench.reduce.checks import Problem
-from hpcbench.reduce.peaks import bandwidth_problem
+from hpcbench.reduce.checks import Problem, bandwidth_problem
 from hpcbench.reduce.results import CaseResult
 
 

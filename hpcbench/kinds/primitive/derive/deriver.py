@@ -10,8 +10,7 @@ from hpcbench.kinds.primitive.derive.partners import PrimitiveRecord, compare
 from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.plan.case import Case
-from hpcbench.reduce.checks import Problem
-from hpcbench.reduce.peaks import MOST_OF_PEAK, bandwidth_problem
+from hpcbench.reduce.checks import MOST_OF_PEAK, Problem, bandwidth_problem
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_tflop_per_s
 
