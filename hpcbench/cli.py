@@ -17,17 +17,12 @@ import typer
 from hpcbench import __version__
 from hpcbench.flags import (
     MOST_RANKS,
-    ConfigArgument,
     ConfigFlags,
-    ConfigOption,
-    DryRunFlags,
     OutputOption,
-    ResumeFlags,
     RunFlags,
     SetOption,
     SweepFlags,
     grouped,
-    one_config,
     overrides_of,
 )
 from hpcbench.launch.ranks.launcher_variables import announced_rank
@@ -60,15 +55,13 @@ def _main(
 @grouped
 def run(
     source: ConfigFlags, output: OutputOption = None, *, sweep: SweepFlags, how: RunFlags,
-    dry_run: DryRunFlags, resuming: ResumeFlags,
 ) -> None:
     """Run the sweep on all ranks: mpirun -np 4 python -m hpcbench run."""
-    world_size, resume = dry_run.world_size, resuming.resume
-    if world_size is not None and not dry_run.dry:
+    if how.world_size is not None and not how.dry:
         raise typer.BadParameter("--world-size is for --dry-run; mpirun -np sets a run's ranks")
-    if resume is not None and (dry_run.dry or output):
+    if how.resume is not None and (how.dry or output):
         raise typer.BadParameter("--resume names the results folder; leave --dry-run and -o away")
-    if resuming.force and resume is None:
+    if how.force and how.resume is None:
         raise typer.BadParameter("--force is for --resume")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     from hpcbench.resume import RunRequest
@@ -78,10 +71,10 @@ def run(
     overrides = sweep.overrides(
         output__folder=str(output) if output else None, require=how.require or None,
         launch__inline=how.inline or None)
-    if dry_run.dry:
-        _dry_run(path, overrides, world_size or 4)
+    if how.dry:
+        _dry_run(path, overrides, how.world_size or 4)
     sys.stderr = sys.__stderr__
-    raise typer.Exit(run_command(RunRequest(path, overrides, resume, resuming.force)))
+    raise typer.Exit(run_command(RunRequest(path, overrides, how.resume, how.force)))
 
 
 def _dry_run(path: Path | None, overrides: list[tuple[str, object]], world_size: int) -> None:
@@ -132,7 +125,7 @@ def reduce(
     """Rebuild results.h5, the summaries and the plots from a folder's traces."""
     from hpcbench.reduce.reduce import exit_code, reduce_folder
     from hpcbench.report.console import print_results
-    from hpcbench.report.outputs import write_reports
+    from hpcbench.report.summary import write_reports
 
     results = reduce_folder(folder, allow_mixed=allow_mixed)
     write_reports(results, folder)
@@ -158,9 +151,7 @@ def plot(
     output: Annotated[
         Optional[Path], typer.Option("-o", "--output-dir", help="Default: plots/ beside the file.")
     ] = None,
-    image_format: Annotated[
-        str, typer.Option("--format", help="png, svg or pdf.")
-    ] = "png",
+    image_format: Annotated[str, typer.Option("--format", help="png, svg or pdf.")] = "png",
 ) -> None:
     """Plot latency, bandwidth and the rank x iteration map; needs no MPI, torch or GPU."""
     from hpcbench.report.plots import plot_file
@@ -170,9 +161,9 @@ def plot(
 
 
 @app.command()
+@grouped
 def validate(
-    config: ConfigArgument = None,
-    config_option: ConfigOption = None,
+    source: ConfigFlags,
     output: OutputOption = None,
     assignments: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -188,8 +179,8 @@ def validate(
 
     sys.stderr = sys.__stderr__
     overrides = overrides_of({"output.folder": str(output) if output else None}, assignments)
-    path = one_config(config, config_option)
-    raise typer.Exit(validate_command(ValidationRequest(path, overrides, as_json, timeout)))
+    request = ValidationRequest(source.path(), overrides, as_json, timeout)
+    raise typer.Exit(validate_command(request))
 
 
 @app.command(name="list")

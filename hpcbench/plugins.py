@@ -6,9 +6,11 @@ read where torch is not installed.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
-from types import MappingProxyType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -85,57 +87,14 @@ if TYPE_CHECKING:
     from hpcbench.views import chart as chart
     from hpcbench.views import table as table
 
-_WHERE: Mapping[str, str] = MappingProxyType({
-    "config.axes": "Axis",
-    "config.block": "Block",
-    "config.schema": "Config",
-    "kinds.collective.plan.workload": "Collective",
-    "kinds.collective.run.operation": "Operation reduce_op",
-    "kinds.kind": "Deriver KindSpec Planner Presenter Runner",
-    "kinds.primitive.plan.spec":
-        "ImplementationSpec PrimitiveSpec Problem Traffic Work not_divided on_every_rank",
-    "kinds.primitive.plan.workload": "Primitive",
-    "kinds.primitive.run.expected": "Expected joined product",
-    "kinds.primitive.run.implementations.base": "Implementation",
-    "kinds.primitive.run.inputs.base": "Inputs",
-    "kinds.primitive.run.inputs.dp_allreduce": "Gradients",
-    "kinds.primitive.run.inputs.ep_all_to_all": "Experts",
-    "kinds.primitive.run.inputs.tp_columnwise": "Columnwise",
-    "kinds.primitive.run.inputs.tp_mlp": "Mlp",
-    "kinds.primitive.run.inputs.tp_rowwise": "Rowwise",
-    "kinds.primitive.run.operands": "left_operand magnitude right_operand",
-    "kinds.training.plan.layout": "Buckets Groups Layout",
-    "kinds.training.plan.spec": "Degrees StrategySpec",
-    "kinds.training.plan.tensors": "Tensor",
-    "kinds.training.plan.traffic": "Calls calls",
-    "kinds.training.plan.workload": "Training",
-    "kinds.training.run.models.model": "Model",
-    "kinds.training.run.phases": "PhaseClock",
-    "kinds.training.run.strategies.base": "Batch Strategy",
-    "kinds.training.run.strategies.replica": "Replica",
-    "operations.call": "Call",
-    "operations.check": "Mismatch compare",
-    "operations.collectives": "CollectiveSpec",
-    "operations.data": "contributed moved poison reduced",
-    "operations.dtypes": "DTYPES",
-    "operations.operation": "AnyOperation",
-    "operations.place": "Place",
-    "plan.assemble": "Draft assemble",
-    "plan.case": "Case",
-    "plan.options": "Option Values",
-    "plan.points": "COMMON_AXES PlanRequest common_points listed_lengths",
-    "plan.support": "resolve_device unsupported",
-    "plan.workload": "Workload",
-    "reduce.results": "CaseResult",
-    "views": "chart table",
-})
-"""Module or package, below this one -> the names that it gives; of a package, its modules."""
 
-
+@cache
 def _modules() -> Mapping[str, str]:
-    """Return the module of each public name."""
-    return {name: f"hpcbench.{module}" for module, names in _WHERE.items()
-            for name in names.split()}
+    """Return the module of each public name, as the imports above give it to type checkers."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    return {alias.name: str(node.module) for node in typed.body
+            if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
 def __getattr__(name: str) -> Any:

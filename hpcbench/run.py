@@ -100,7 +100,7 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder) -> int:
     """Reduce, write results and reports, print the tables; return the exit code (rank 0)."""
     from hpcbench.reduce.reduce import exit_code, reduce_folder
     from hpcbench.report.console import print_results
-    from hpcbench.report.outputs import write_reports
+    from hpcbench.report.summary import write_reports
 
     config = attempt.config
     results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)

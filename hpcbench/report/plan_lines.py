@@ -14,7 +14,7 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.report.spans import span_line
 from hpcbench.report.table_lines import table_lines
 from hpcbench.units import format_bytes, format_seconds
-from hpcbench.views.any_kind import any_plan
+from hpcbench.views.columns import any_plan
 from hpcbench.views.timing import iterations_text, repeats_text
 from hpcbench.views.words import distinct, plural
 

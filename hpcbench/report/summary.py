@@ -1,7 +1,7 @@
-"""summary.json and summary.csv: the printed numbers for machines (fields: docs/method.md).
+"""The files beside results.h5: plots, and summary.json and summary.csv (docs/method.md).
 
-Both hold one row per planned case. Neither holds the environment, stacks or standard error of a
-run: those stay in results.h5.
+Both summaries hold one row per planned case. Neither holds the environment, stacks or standard
+error of a run: those stay in results.h5.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
+from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.trace.files import whole_file
 from hpcbench.views.timing import INTERVAL_TITLE, fold_of
@@ -44,6 +45,21 @@ COMMON_FIELDS = (
 """The first columns of summary.csv, and keys of each of summary.json's ``cases``; those of schema
 version 1 come first, and with them those of collectives. A list is a list in JSON, and text
 separated by spaces in CSV, with - for null; entries that are sentences, by semicolons."""
+
+
+def write_reports(results: Results, folder: Path, *, plots: bool = True) -> list[Path]:
+    """Write the summaries and, unless told not to, the plots; return the paths written.
+
+    The plots read their samples from ``folder/results.h5``; where no case is ok there are none.
+    Raises FileError if a file cannot be written.
+    """
+    written = write_summary(results, folder)
+    if plots:
+        from hpcbench.report.plots import plot_results
+
+        with open_results(folder) as file:
+            written += plot_results(results, file, folder / "plots")
+    return written
 
 
 def field_names() -> tuple[str, ...]:
