@@ -102,8 +102,7 @@ class Worker:
         ledger = Ledger()
         world = open_rehearsal(case.world_size, ledger)
         place = Place(0, case.world_size, world, torch.device("cpu"))
-        operation = self._runner(case).open(
-            case.workload, place, validate=False)  # nothing is exchanged
+        operation = self._runner(case).open(case.workload, place, validate=False)
         for _ in range(case.workload.rehearsal_calls()):
             operation.prepare()
             ledger.tally.clear()
@@ -131,7 +130,7 @@ class Worker:
         """Join the control group: gloo over all workers of this generation."""
         self._progress.mark(Phase.JOIN)
         self._membership = request
-        timeout = self._timeout()
+        timeout = timedelta(seconds=request.timeout_s)
         os.environ.update(
             MASTER_ADDR=request.address, MASTER_PORT=str(request.port), RANK=str(request.rank),
             WORLD_SIZE=str(request.world_size), LOCAL_RANK=str(request.local_rank))
@@ -144,13 +143,11 @@ class Worker:
         self._progress.mark(Phase.IDLE)
         return DoneAnswer()
 
+    @property
     def _member(self) -> JoinRequest:
-        """Return this worker's place in the process group of its generation."""
+        """This worker's place in the process group of its generation."""
         assert self._membership is not None
         return self._membership
-
-    def _timeout(self) -> timedelta:
-        return timedelta(seconds=self._member().timeout_s)
 
     def _run_case(self, request: CaseRequest) -> CaseAnswer:
         """Set the case up, measure it, and return what the supervisor records."""
@@ -160,7 +157,7 @@ class Worker:
         device = self._device(request.device)
         communicator_ns = self._open_group(case)
         runner = self._runner(case)
-        with runner.around(case.workload, device.torch_device, self._member().local_size):
+        with runner.around(case.workload, device.torch_device, self._member.local_size):
             operation = runner.open(case.workload, self._place(case, device),
                                     validate=case.validate)
             schedule = Schedule(case.warmup, case.batch, case.validate)
@@ -183,7 +180,7 @@ class Worker:
         return self._runners[case.kind]
 
     def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:
-        size, rank = case.group_size, self._member().rank
+        size, rank = case.group_size, self._member.rank
         return Place(rank % size, size, self._groups[_group_key(case)], device.torch_device,
                      first=rank // size * size)
 
@@ -192,13 +189,13 @@ class Worker:
 
         Returns how long it took in ns, NO_COMMUNICATOR if it was open already.
         """
-        member = self._member()
+        member = self._member
         if (key := _group_key(case)) in self._groups:
             return NO_COMMUNICATOR
         self._control(case.backend).barrier()
         began_ns = time.perf_counter_ns()
         self._groups[key] = open_groups(
-            case.backend, self._timeout(),
+            case.backend, timedelta(seconds=member.timeout_s),
             Division(member.world_size, case.workload.groups, member.rank),
             self._mpi and self._mpi.tested)
         return time.perf_counter_ns() - began_ns
@@ -234,11 +231,11 @@ class Worker:
         rule = StopRule(min_n=case.min_iterations, max_n=case.iterations,
                         target=request.precision, budget_s=request.budget_s)
         return EnoughSamples(rule, fold, control, self._progress, time.perf_counter_ns,
-                             decides=self._member().rank == 0)
+                             decides=self._member.rank == 0)
 
     def _device(self, name: str) -> CpuDevice | CudaDevice:
         if name not in self._devices:
-            self._devices[name] = open_device(name, self._member().gpu)
+            self._devices[name] = open_device(name, self._member.gpu)
         return self._devices[name]
 
     def leave(self) -> None:
@@ -259,10 +256,10 @@ class Worker:
 def _stray(case: Case, place: Place) -> AnyOperation:
     """Return a collective that is not the planned one, of the first kind that offers one."""
     offered = (spec.runner().stray(case.workload, place) for spec in kinds().values())
-    found = next((operation for operation in offered if operation is not None), None)
-    if found is None:
-        raise CaseError("no kind of case that is installed offers another collective")
-    return found
+    for found in offered:
+        if found is not None:
+            return found
+    raise CaseError("no kind of case that is installed offers another collective")
 
 
 def _undraggable(seconds: float) -> None:

@@ -63,8 +63,7 @@ def _open(backend: str, timeout: timedelta, ranks: Sequence[int]) -> Any:
 
 def _open_mpi(timeout: timedelta | None, ranks: Sequence[int], comm: Any) -> Any:
     """Return the group of these ranks on their own communicator."""
-    from hpcbench.backends.mpi_backend import register_mpi
-    from hpcbench.backends.mpi_group import NAME
+    from hpcbench.backends.mpi_group import NAME, register_mpi
 
     register_mpi()
     return dist.new_group(list(ranks), backend=NAME, timeout=timeout, pg_options=comm,

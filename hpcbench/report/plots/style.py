@@ -22,7 +22,7 @@ from hpcbench.trace.files import whole_file
 from hpcbench.units import to_gb_per_s, to_ms, to_us
 from hpcbench.views.cell_text import cell_text, format_number
 from hpcbench.views.chart import Chart
-from hpcbench.views.table import Show
+from hpcbench.views.table import Range, Show
 
 Number = TypeVar("Number", float, npt.NDArray[np.float64])
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -42,6 +42,11 @@ UNITS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
 def in_unit(value: Number, show: Show) -> Number:
     """Return the number that stands at an axis, or all of an array."""
     return UNITS[show](value) if show in UNITS else value
+
+
+def ends_in_unit(span: Range, show: Show) -> tuple[float, float]:
+    """Return the least and the greatest value of a range as they stand at an axis."""
+    return in_unit(span.least, show), in_unit(span.greatest, show)
 
 
 def new_figure(chart: Chart, height: float = SIZE_INCHES[1]) -> Figure:
