@@ -44,9 +44,8 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
+    version: Annotated[bool, typer.Option(
+        "--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     pass
 
@@ -91,12 +90,10 @@ def _dry_run(path: Path | None, overrides: list[tuple[str, object]], world_size:
 def plan(
     source: ConfigFlags,
     world_size: Annotated[int, typer.Option(min=1, max=MOST_RANKS, help="Ranks to plan for.")] = 4,
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Ask this machine, in a separate process, what it has.")
-    ] = False,
-    dry: Annotated[
-        bool, typer.Option("--dry-run", help="Then do what run --dry-run does, which needs torch.")
-    ] = False,
+    probe: Annotated[bool, typer.Option(
+        "--probe", help="Ask this machine, in a separate process, what it has.")] = False,
+    dry: Annotated[bool, typer.Option(
+        "--dry-run", help="Then do what run --dry-run does, which needs torch.")] = False,
     *, sweep: SweepFlags,
 ) -> None:
     """Print cases, order, skips and a time estimate; needs no MPI, torch or GPU."""
@@ -118,9 +115,8 @@ def plan(
 @app.command()
 def reduce(
     folder: Annotated[Path, typer.Argument(help="A results folder, finished or not.")],
-    allow_mixed: Annotated[
-        bool, typer.Option("--allow-mixed", help="Accept ranks with different versions.")
-    ] = False,
+    allow_mixed: Annotated[bool, typer.Option(
+        "--allow-mixed", help="Accept ranks with different versions.")] = False,
 ) -> None:
     """Rebuild results.h5, the summaries and the plots from a folder's traces."""
     from hpcbench.reduce.reduce import exit_code, reduce_folder
@@ -148,9 +144,8 @@ def show(
 @app.command()
 def plot(
     path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
-    output: Annotated[
-        Optional[Path], typer.Option("-o", "--output-dir", help="Default: plots/ beside the file.")
-    ] = None,
+    output: Annotated[Optional[Path], typer.Option(
+        "-o", "--output-dir", help="Default: plots/ beside the file.")] = None,
     image_format: Annotated[str, typer.Option("--format", help="png, svg or pdf.")] = "png",
 ) -> None:
     """Plot latency, bandwidth and the rank x iteration map; needs no MPI, torch or GPU."""
@@ -167,9 +162,8 @@ def validate(
     output: OutputOption = None,
     assignments: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    timeout: Annotated[
-        float, typer.Option(min=1, max=3600, help="Seconds in which each rank has to answer.")
-    ] = 60.0,
+    timeout: Annotated[float, typer.Option(
+        min=1, max=3600, help="Seconds in which each rank has to answer.")] = 60.0,
 ) -> None:
     """Check machine and launch before a run: mpirun -np 4 python -m hpcbench validate.
 
@@ -185,9 +179,8 @@ def validate(
 
 @app.command(name="list")
 def list_(
-    probe: Annotated[
-        bool, typer.Option("--probe/--no-probe", help="Ask this machine which backends it has.")
-    ] = True,
+    probe: Annotated[bool, typer.Option(
+        "--probe/--no-probe", help="Ask this machine which backends it has.")] = True,
 ) -> None:
     """List what can be measured: collectives, primitives, models, strategies; and backends here."""
     from hpcbench.report.listing import print_listing
@@ -199,12 +192,10 @@ def list_(
 def gen_data(
     path: Annotated[Path, typer.Argument(help="The file to write, such as corpus.bin.")],
     tokens: Annotated[int, typer.Option(min=1, max=2**40, help="How many.")],
-    vocab: Annotated[
-        Optional[int], typer.Option(min=1, max=2**31, help="Tokens are below it.")
-    ] = None,
-    model: Annotated[
-        Optional[str], typer.Option(help="Instead: the model whose vocabulary it is.")
-    ] = None,
+    vocab: Annotated[Optional[int], typer.Option(
+        min=1, max=2**31, help="Tokens are below it.")] = None,
+    model: Annotated[Optional[str], typer.Option(
+        help="Instead: the model whose vocabulary it is.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the random tokens.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
 ) -> None:

@@ -31,9 +31,7 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.report.dry_run_lines import Trial, print_trials
 
 
-def dry_run(
-    config: Path | None, overrides: list[tuple[str, object]], world_size: int,
-) -> ExitCode:
+def dry_run(config: Path | None, overrides: list[tuple[str, object]], world_size: int) -> ExitCode:
     """Try every case of the sweep for ``world_size`` ranks, print what came of it.
 
     Returns FINDINGS if torch refused a case. Raises ConfigError and LaunchError.

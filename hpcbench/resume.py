@@ -98,9 +98,7 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
     return PlannedRun(plan, replace(history, changes=tuple(changes)), folder)
 
 
-def with_software(
-    planned: PlannedRun, versions: Mapping[str, str], *, force: bool
-) -> History:
+def with_software(planned: PlannedRun, versions: Mapping[str, str], *, force: bool) -> History:
     """Return the history with what has changed since. Raises UsageError unless that is forced."""
     from hpcbench.reduce.history import versions_before
 

@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from hpcbench.backends.control import GlooControl, MpiControl
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.failures import classify, one_line
-from hpcbench.backends.groups import Division, device_memory, open_groups
+from hpcbench.backends.groups import open_groups
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.errors import CaseError
@@ -71,7 +72,6 @@ class Worker:
         self._groups: dict[tuple[str, int, str], Any] = {}
         self._slack_ns = 0
         self._devices: dict[str, CpuDevice | CudaDevice] = {}
-        self._runners: dict[str, Runner] = {}
 
     def answer(self, request: Request) -> Answer:
         """Carry out one request; an exception becomes an answer that says what and where."""
@@ -102,7 +102,7 @@ class Worker:
         ledger = Ledger()
         world = open_rehearsal(case.world_size, ledger)
         place = Place(0, case.world_size, world, torch.device("cpu"))
-        operation = self._runner(case).open(case.workload, place, validate=False)
+        operation = _runner(case.kind).open(case.workload, place, validate=False)
         for _ in range(case.workload.rehearsal_calls()):
             operation.prepare()
             ledger.tally.clear()
@@ -156,7 +156,7 @@ class Worker:
         self._progress.mark(Phase.SETUP)
         device = self._device(request.device)
         communicator_ns = self._open_group(case)
-        runner = self._runner(case)
+        runner = _runner(case.kind)
         with runner.around(case.workload, device.torch_device, self._member.local_size):
             operation = runner.open(case.workload, self._place(case, device),
                                     validate=case.validate)
@@ -165,19 +165,14 @@ class Worker:
                                self._surroundings(request, operation))
         self._progress.mark(Phase.IDLE)
         end_ns = time.perf_counter_ns()
-        memory = device_memory(case.backend, operation.place.group, device.torch_device.type)
+        memory = (operation.place.group.staging.how(device.torch_device.type)
+                  if case.backend == "mpi" else None)  # other libraries do not tell
         reported, (n_wrong, wrong) = _close(operation), _wrong_elements(case, measured.wrong)
         phases = reported.pop("phases", None) or {"names": [], "ns": []}
         return CaseAnswer(
             begin_ns, end_ns, str(device.torch_device), measured.stop_reason, communicator_ns,
             n_wrong, wrong, dict(zip(phases["names"], phases["ns"], strict=True)),
             {"device_memory": memory, **reported})
-
-    def _runner(self, case: Case) -> Runner:
-        """Return the runner of the case's kind."""
-        if case.kind not in self._runners:
-            self._runners[case.kind] = spec_of(case.kind).runner()
-        return self._runners[case.kind]
 
     def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:
         size, rank = case.group_size, self._member.rank
@@ -195,9 +190,8 @@ class Worker:
         self._control(case.backend).barrier()
         began_ns = time.perf_counter_ns()
         self._groups[key] = open_groups(
-            case.backend, timedelta(seconds=member.timeout_s),
-            Division(member.world_size, case.workload.groups, member.rank),
-            self._mpi and self._mpi.tested)
+            case.backend, timedelta(seconds=member.timeout_s), member.world_size,
+            case.workload.groups, member.rank, self._mpi and self._mpi.tested)
         return time.perf_counter_ns() - began_ns
 
     def _control(self, backend: str) -> Control:
@@ -253,6 +247,11 @@ class Worker:
         self._groups.clear()
 
 
+@cache
+def _runner(kind: str) -> Runner:
+    return spec_of(kind).runner()
+
+
 def _stray(case: Case, place: Place) -> AnyOperation:
     """Return a collective that is not the planned one, of the first kind that offers one."""
     offered = (spec.runner().stray(case.workload, place) for spec in kinds().values())
@@ -295,5 +294,4 @@ def _wrong_elements(case: Case, wrong: list[object]) -> tuple[int, str]:
     if not case.validate:
         return -1, ""
     mismatches = [item for item in wrong if isinstance(item, Wrong)]
-    return (sum(item.n_wrong for item in mismatches),
-            mismatches[0].words if mismatches else "")
+    return (sum(item.n_wrong for item in mismatches), mismatches[0].words if mismatches else "")

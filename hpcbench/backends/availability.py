@@ -28,7 +28,8 @@ def unavailable(backend: str, device: str, ranks: Sequence[RankFacts]) -> str | 
 
     The first rank that cannot is named when the ranks differ.
     """
-    reasons = [_unavailable_on(backend, device, rank) for rank in ranks]
+    reasons = [_not_built(backend, rank.facts) or _no_device(backend, device, rank.facts)
+               for rank in ranks]
     if device == "cuda" and not any(reasons):
         reasons = _no_usable_gpu(ranks)
     return first_reason(ranks, reasons)
@@ -36,12 +37,11 @@ def unavailable(backend: str, device: str, ranks: Sequence[RankFacts]) -> str | 
 
 def first_reason(ranks: Sequence[RankFacts], reasons: Sequence[str | None]) -> str | None:
     """Return the first rank's reason, with the rank's name unless all ranks have the same."""
-    bad = [(rank, reason) for rank, reason in zip(ranks, reasons, strict=True) if reason]
-    if not bad:
-        return None
-    rank, reason = bad[0]
-    everywhere = len(bad) == len(ranks) and len(set(reasons)) == 1
-    return reason if everywhere else f"rank {rank.rank} on {rank.hostname}: {reason}"
+    for rank, reason in zip(ranks, reasons, strict=True):
+        if reason:
+            everywhere = len(set(reasons)) == 1
+            return reason if everywhere else f"rank {rank.rank} on {rank.hostname}: {reason}"
+    return None
 
 
 def resolve_device(backend: str, device: str, ranks: Sequence[RankFacts]) -> str:
@@ -51,30 +51,18 @@ def resolve_device(backend: str, device: str, ranks: Sequence[RankFacts]) -> str
     return "cpu" if unavailable(backend, "cuda", ranks) else "cuda"
 
 
-def _unavailable_on(backend: str, device: str, rank: RankFacts) -> str | None:
-    return _not_built(backend, rank.facts) or _no_device(backend, device, rank)
-
-
 def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
     name = backend.partition("/")[0]
     if name == "nccl" and not facts["cuda"]["available"]:
         return f"nccl needs a GPU: {facts['cuda']['reason']}"
+    if name in ("ucc", "mpi") and facts[name]["reason"]:
+        return f"{name}: {facts[name]['reason']}"
     if name == "ucc":
-        return _no_ucc(backend, facts["ucc"])
-    if name == "mpi":
-        return facts["mpi"]["reason"] and f"mpi: {facts['mpi']['reason']}"
-    if facts["built"].get(name):
-        return None
-    return f"{name}: torch {facts['versions']['torch']} was built without it"
-
-
-def _no_ucc(backend: str, ucc: Mapping[str, Any]) -> str | None:
-    """Return why neither torch nor the plug-in gives ``ucc`` or ``ucc/tl/LAYER``, or None."""
-    layer = backend.rpartition("/")[2]
-    if ucc["reason"]:
-        return f"ucc: {ucc['reason']}"
-    if layer != backend and ucc["layers"] is not None and layer not in ucc["layers"]:
-        return f"{backend}: this UCC has no layer {layer}, only {', '.join(ucc['layers'])}"
+        layer, layers = backend.rpartition("/")[2], facts["ucc"]["layers"]
+        if layer != backend and layers is not None and layer not in layers:
+            return f"{backend}: this UCC has no layer {layer}, only {', '.join(layers)}"
+    elif name != "mpi" and not facts["built"].get(name):
+        return f"{name}: torch {facts['versions']['torch']} was built without it"
     return None
 
 
@@ -121,16 +109,15 @@ def _lacking_among_ranks(case: Case, call: Call, device: str) -> str | None:
     return None
 
 
-def _no_device(backend: str, device: str, rank: RankFacts) -> str | None:
+def _no_device(backend: str, device: str, facts: Mapping[str, Any]) -> str | None:
     if device == "cpu":
         return None
     if device == "mps":
         return "no backend of torch.distributed runs on mps"
-    cuda = rank.facts["cuda"]
-    if not cuda["available"]:
-        return f"no cuda device: {cuda['reason']}"
-    if backend.partition("/")[0] == "ucc" and rank.facts["ucc"]["without_cuda"]:
-        return f"{backend} on cuda: {rank.facts['ucc']['without_cuda']}"
+    if not facts["cuda"]["available"]:
+        return f"no cuda device: {facts['cuda']['reason']}"
+    if backend.partition("/")[0] == "ucc" and facts["ucc"]["without_cuda"]:
+        return f"{backend} on cuda: {facts['ucc']['without_cuda']}"
     return None
 
 
@@ -182,10 +169,6 @@ def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:
 
 def _no_usable_gpu(ranks: Sequence[RankFacts]) -> list[str | None]:
     """Return by rank why it has no GPU of its own that torch can use."""
-    reasons: list[str | None] = []
-    for rank, index in zip(ranks, gpu_indices(ranks), strict=True):
-        cuda = rank.facts["cuda"]
-        reasons.append(
-            cuda["no_code"][index] if index is not None else
-            f"all of the {len(cuda['names'])} GPU(s) it sees are other ranks': one rank a GPU")
-    return reasons
+    return [rank.facts["cuda"]["no_code"][index] if index is not None else
+            f"all of the {len(rank.facts['cuda']['names'])} GPU(s) it sees are other ranks': "
+            "one rank a GPU" for rank, index in zip(ranks, gpu_indices(ranks), strict=True)]

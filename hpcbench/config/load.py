@@ -11,10 +11,10 @@ import yaml
 from pydantic import ValidationError
 
 from hpcbench.config.dialects.ddlb import DdlbFile, is_ddlb, translated
-from hpcbench.config.names import shortened
 from hpcbench.config.problems import problems
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError, FileError
+from hpcbench.units import shortened
 
 PACKAGED = Path(__file__).with_name("default.json")
 AnyFile = TypeVar("AnyFile", Config, DdlbFile)
@@ -70,9 +70,7 @@ def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Confi
     return _checked(Config, raw, source, overridden)
 
 
-def _checked(
-    root: type[AnyFile], raw: Any, source: str, overridden: Sequence[str] = (),
-) -> AnyFile:
+def _checked(root: type[AnyFile], raw: Any, source: str, overridden: Sequence[str] = ()) -> AnyFile:
     try:
         _refuse_bomb(raw)
         text = json.dumps(raw, default=str)

@@ -44,13 +44,11 @@ class Hardware(Section):
     num_devices: Annotated[int, Field(ge=1)] | None = key(None, "Devices per node.")
     memory_per_device_gb: Positive | None = key(
         None, "GB (1e9 B) of memory a rank may use; larger cases are skipped.")
-    interconnect: Text | None = key(
-        None, "Its name, for the report: nvlink, pcie, infiniband, ...")
+    interconnect: Text | None = key(None, "Its name, for the report: nvlink, pcie, infiniband, ...")
     network_bandwidth_gbps: Positive | None = key(
         None, "Gbit/s of a node's network in one direction, as adapters are rated.")
     peak_flops: dict[Dtype, Positive] = key({}, "dtype -> peak FLOP/s of one device.")
-    link_peaks: dict[str, Positive] = key(
-        {}, "Link name -> peak GB/s (1e9 B/s) in one direction.")
+    link_peaks: dict[str, Positive] = key({}, "Link name -> peak GB/s (1e9 B/s) in one direction.")
     price_per_device_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = key(
         None, "Price of one device for one hour, in any currency.")
 

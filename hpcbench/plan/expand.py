@@ -70,8 +70,7 @@ def _chosen_blocks(config: Config) -> list[tuple[str, Block]]:
     """Return (title, block) of the blocks to run; a block without a name gets its number."""
     titled = [(block.name or f"{block.kind}-{number}", block)
               for number, block in enumerate(config.benchmarks, start=1)]
-    chosen = [(title, block) for title, block in titled
-              if config.benchmark in (None, block.kind)]
+    chosen = [(title, block) for title, block in titled if config.benchmark in (None, block.kind)]
     if not chosen:
         kinds = sorted({block.kind for block in config.benchmarks})
         raise ConfigError(f"benchmark: {unknown_name(config.benchmark, kinds)}")

@@ -10,14 +10,7 @@ from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary import MOST_DRIFT
 from hpcbench.reduce.canary_runs import Canary, CanaryRun
-from hpcbench.reduce.results import (
-    FOLDS,
-    CaseResult,
-    CaseSamples,
-    Results,
-    RunInfo,
-    SampleSource,
-)
+from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, RunInfo, SampleSource
 from hpcbench.reduce.sample_map import SampleMap, sample_map
 from hpcbench.views.chart import (
     Axis,
@@ -64,7 +57,8 @@ def charts_of(results: Results, source: SampleSource) -> Iterator[Chart]:
 
 def _with_timing(chart: Chart, results: Results) -> Chart:
     """Return the chart with a note that says how its cases were timed."""
-    items = [item for item in results.cases if item.case.case_id in chart.case_ids]
+    shown = set(chart.case_ids)
+    items = [item for item in results.cases if item.case.case_id in shown]
     return replace(chart, notes=(*chart.notes, timing_text(results, items)))
 
 

@@ -15,7 +15,6 @@ from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report import results_lines as lines
 from hpcbench.report.plan_lines import case_tables, plan_header, skip_lines
-from hpcbench.report.spans import items_by_kind
 from hpcbench.report.table_lines import table_lines
 from hpcbench.report.terminal import print_lines
 from hpcbench.views.columns import any_results
@@ -47,13 +46,13 @@ def _tables(results: Results) -> Iterator[Table]:
         title = f"block {block}"
         tables = presenters[kind].tables(title, items, results.derived.get(kind, {}))
         yield from any_results(title, items) if tables is None else tables
-    for kind, items in items_by_kind(results.cases).items():
+    for kind, items in lines.items_by_kind(results.cases).items():
         yield from presenters[kind].overviews(items, results.derived.get(kind, {}))
 
 
 def _problem_lines(results: Results) -> Iterator[Text]:
     """Yield what is wrong with kinds of plug-ins."""
-    for kind in items_by_kind(results.cases):
+    for kind in lines.items_by_kind(results.cases):
         if problem := presenter_of(kind).problem:
             yield Text(f"kind {kind}: {problem}", style="yellow")
     for kind, reason in results.missing_kinds.items():

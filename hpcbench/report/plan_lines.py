@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
 from hpcbench.config.names import PASSED_ENV
-from hpcbench.kinds.registry import presenter_of
+from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
-from hpcbench.report.spans import span_line
 from hpcbench.report.table_lines import table_lines
 from hpcbench.units import format_bytes, format_seconds
 from hpcbench.views.columns import any_plan
 from hpcbench.views.timing import iterations_text, repeats_text
-from hpcbench.views.words import distinct, plural
+from hpcbench.views.words import distinct, env_text, plural
 
 LISTED_CASES = 60
 STOPPING_LEVEL = 0.99
@@ -101,3 +100,28 @@ def skip_lines(plan: Plan) -> Iterator[Text]:
     for reason, cases in groups.items():
         yield Text(f"{len(cases):>6} x  {reason}")
         yield Text(f"           {span_line(cases)}", style="dim")
+
+
+def span_line(cases: Sequence[Case]) -> str:
+    """Return names, spans, backends, types, sizes, ranks and environment of some cases."""
+    shown = [(presenter_of(kind), [case.workload for case in cases if case.kind == kind])
+             for kind in in_order(case.kind for case in cases)]
+    ranks = {presenter.ranks_word for presenter, _ in shown}
+    word = ranks.pop() if len(ranks) == 1 else "ranks"
+    parts = [
+        distinct(case.workload.name for case in cases),
+        *(part for presenter, works in shown for part in presenter.span_words(works)),
+        distinct(case.backend for case in cases),
+        distinct(presenter_of(case.kind).type_word(case.workload) for case in cases),
+        *(part for presenter, works in shown for part in presenter.size_words(works)),
+        f"{word}={distinct(sorted({case.world_size for case in cases}))}",
+        distinct(env_text(case) or None for case in cases),
+    ]
+    return " ".join(filter(None, parts))
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return each kind once: those that are installed in their order, then others."""
+    unique = list(dict.fromkeys(names))
+    return [*(name for name in kinds() if name in unique),
+            *(name for name in unique if name not in kinds())]

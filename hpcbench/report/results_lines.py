@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.text import Text
@@ -13,7 +13,7 @@ from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.canary_runs import CANARY_QUALITIES
 from hpcbench.reduce.results import FOLDS, QUALITIES, CaseResult, Results, Timing
 from hpcbench.reduce.totals import launch_spreads, sample_counts, start_ups
-from hpcbench.report.spans import items_by_kind, span_line
+from hpcbench.report.plan_lines import in_order, span_line
 from hpcbench.report.table_lines import STATUS_STYLES, table_lines
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds
@@ -226,3 +226,11 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
     yield Text(f"planned {len(results.plan.cases)} = {sums}", style="bold")
     files = [name for name in OUTPUTS if (folder / name).exists()]
     yield Text(f"in {folder}: {', '.join(files) if files else 'no files yet'}")
+
+
+def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
+    """Return the cases of each kind, in the order of `in_order`."""
+    of_kind: dict[str, list[CaseResult]] = defaultdict(list)
+    for item in items:
+        of_kind[item.case.kind].append(item)
+    return {kind: of_kind[kind] for kind in in_order(of_kind)}

@@ -16,7 +16,7 @@ from typing import Any
 
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
-from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
+from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.trace.files import whole_file
@@ -111,16 +111,11 @@ def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
     row |= {name: getattr(item.timing, name) if item.timing else None
             for name in (*TIMING_FIELDS, "pass_medians_s")}
     row |= {name: item.library[name] if item.library else None for name in LIBRARY_FIELDS}
-    row |= {"fold": fold_of(item) if stats else None, **_interval(stats)}
+    row["fold"] = fold_of(item) if stats else None
+    if stats and stats.ci_low_s is not None:
+        row |= {"ci_level": CI_LEVEL, **{name: getattr(stats, name) for name in INTERVAL_FIELDS}}
     row |= presenter_of(case.kind).row(item, record)
     return {name: row[name] for name in names}
-
-
-def _interval(stats: Statistics | None) -> dict[str, Any]:
-    """Return the ends of the interval, its level, and whether it can be relied on."""
-    if stats is None or stats.ci_low_s is None:
-        return dict.fromkeys((*INTERVAL_FIELDS, "ci_level"))
-    return {"ci_level": CI_LEVEL, **{name: getattr(stats, name) for name in INTERVAL_FIELDS}}
 
 
 def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, Any]:
