@@ -24,6 +24,9 @@ from hpcbench.views.timing import INTERVAL_TITLE, fold_of
 from hpcbench.views.words import device_memory_how, env_text
 
 SCHEMA_VERSION = 2
+CASE_FIELDS = ("case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
+               "iterations", "validate", "batch")
+OUTCOME_FIELDS = ("status", "reason", "blamed_rank", "n_wrong")
 STATISTIC_FIELDS = ("n", "min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
 INTERVAL_FIELDS = ("ci_low_s", "ci_high_s", "ci_reliable")
 TIMING_FIELDS = (
@@ -97,21 +100,16 @@ def case_rows(results: Results) -> list[dict[str, Any]]:
 
 
 def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
-    case, work, stats = item.case, item.case.workload, item.statistics
-    row = {**dict.fromkeys(names), **{name: getattr(case, name) for name in (
-        "case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
-        "iterations", "validate", "batch")}}
-    row |= {"dtype": work.dtype, "groups": work.groups}
-    row["min_iterations"] = case.iterations if case.is_fixed else case.min_iterations
+    case, stats = item.case, item.statistics
+    row: dict[str, Any] = dict.fromkeys(names)
+    for source, wanted in (
+            (case, CASE_FIELDS), (case.workload, ("dtype", "groups")), (item, OUTCOME_FIELDS),
+            (stats, STATISTIC_FIELDS), (item.timing, (*TIMING_FIELDS, "pass_medians_s"))):
+        row |= {name: getattr(source, name) for name in wanted} if source else {}
     row |= {"env": env_text(case), "device": item.device or case.device,
-            "device_memory": device_memory_how(item),
-            "status": item.status,
-            "reason": item.reason, "blamed_rank": item.blamed_rank, "n_wrong": item.n_wrong}
-    row |= {name: getattr(stats, name) if stats else None for name in STATISTIC_FIELDS}
-    row |= {name: getattr(item.timing, name) if item.timing else None
-            for name in (*TIMING_FIELDS, "pass_medians_s")}
-    row |= {name: item.library[name] if item.library else None for name in LIBRARY_FIELDS}
-    row["fold"] = fold_of(item) if stats else None
+            "device_memory": device_memory_how(item), "fold": fold_of(item) if stats else None,
+            "min_iterations": case.iterations if case.is_fixed else case.min_iterations}
+    row |= {name: item.library[name] for name in LIBRARY_FIELDS} if item.library else {}
     if stats and stats.ci_low_s is not None:
         row |= {"ci_level": CI_LEVEL, **{name: getattr(stats, name) for name in INTERVAL_FIELDS}}
     row |= presenter_of(case.kind).row(item, record)
