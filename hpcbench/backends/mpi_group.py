@@ -87,12 +87,11 @@ class MpiGroup(PythonGroup):
     def broadcast(self, tensors: Tensors, opts: Any) -> FinishedWork:
         """Give every rank the root's tensors."""
         for tensor in tensors:
-            if self._rank == opts.rootRank:
-                self.comm.Bcast(as_bytes(self.staging.taken(tensor)), opts.rootRank)
-                continue
-            whole = self.staging.room(tensor)
+            is_root = self._rank == opts.rootRank
+            whole = self.staging.taken(tensor) if is_root else self.staging.room(tensor)
             self.comm.Bcast(as_bytes(whole), opts.rootRank)
-            put_back(whole, tensor)
+            if not is_root:
+                put_back(whole, tensor)
         return FinishedWork(tensors)
 
     def _allgather_base(

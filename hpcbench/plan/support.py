@@ -32,8 +32,6 @@ class BackendTraits:
     even_only: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     min_world_size: int = 1
-    dtypes: tuple[str, ...] = DTYPES
-    ops: tuple[str, ...] = OPS
     not_in_place: frozenset[str] = frozenset()
 
 
@@ -113,7 +111,7 @@ def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
         yield f"{backend} has no {spec.name} on {device}"
     yield from (f"{backend} has no {called} on {device}, which {spec.name} calls"
                 for called in spec.calls if (called, device) in traits.excluded)
-    if call.dtype not in traits.dtypes or (call.op is not None and call.op not in traits.ops):
+    if call.dtype not in DTYPES or call.op not in (None, *OPS):
         yield f"{backend} has no {call.op or name} of {call.dtype}"
     if call.op == "avg" and call.dtype not in FLOATING_DTYPES:
         yield f"avg is defined for floating dtypes only, not for {call.dtype}"
