@@ -36,12 +36,10 @@ def _exit_code() -> int:
         print(f"hpcbench: {masked(str(error), os.environ)}", file=sys.stderr)
         return int(error.exit_code)
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            print(f"hpcbench: {str(error.filename)[:57]}...: {error.strerror}", file=sys.stderr)
-            return int(ExitCode.USAGE)
-        if error.errno not in _FULL:
+        if error.errno not in (*_FULL, errno.ENAMETOOLONG):
             return _internal_error()
-        print(f"hpcbench: cannot be written: {error.strerror}", file=sys.stderr)
+        what = "cannot be written" if error.errno in _FULL else f"{str(error.filename)[:57]}..."
+        print(f"hpcbench: {what}: {error.strerror}", file=sys.stderr)
         return int(ExitCode.USAGE)
     except Exception:
         return _internal_error()

@@ -17,17 +17,12 @@ import typer
 from hpcbench import __version__
 from hpcbench.flags import (
     MOST_RANKS,
-    ConfigArgument,
     ConfigFlags,
-    ConfigOption,
-    DryRunFlags,
     OutputOption,
-    ResumeFlags,
     RunFlags,
     SetOption,
     SweepFlags,
     grouped,
-    one_config,
     overrides_of,
 )
 from hpcbench.launch.ranks.launcher_variables import announced_rank
@@ -49,9 +44,8 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
+    version: Annotated[bool, typer.Option(
+        "--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     pass
 
@@ -60,15 +54,13 @@ def _main(
 @grouped
 def run(
     source: ConfigFlags, output: OutputOption = None, *, sweep: SweepFlags, how: RunFlags,
-    dry_run: DryRunFlags, resuming: ResumeFlags,
 ) -> None:
     """Run the sweep on all ranks: mpirun -np 4 python -m hpcbench run."""
-    world_size, resume = dry_run.world_size, resuming.resume
-    if world_size is not None and not dry_run.dry:
+    if how.world_size is not None and not how.dry:
         raise typer.BadParameter("--world-size is for --dry-run; mpirun -np sets a run's ranks")
-    if resume is not None and (dry_run.dry or output):
+    if how.resume is not None and (how.dry or output):
         raise typer.BadParameter("--resume names the results folder; leave --dry-run and -o away")
-    if resuming.force and resume is None:
+    if how.force and how.resume is None:
         raise typer.BadParameter("--force is for --resume")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     from hpcbench.resume import RunRequest
@@ -78,10 +70,10 @@ def run(
     overrides = sweep.overrides(
         output__folder=str(output) if output else None, require=how.require or None,
         launch__inline=how.inline or None)
-    if dry_run.dry:
-        _dry_run(path, overrides, world_size or 4)
+    if how.dry:
+        _dry_run(path, overrides, how.world_size or 4)
     sys.stderr = sys.__stderr__
-    raise typer.Exit(run_command(RunRequest(path, overrides, resume, resuming.force)))
+    raise typer.Exit(run_command(RunRequest(path, overrides, how.resume, how.force)))
 
 
 def _dry_run(path: Path | None, overrides: list[tuple[str, object]], world_size: int) -> None:
@@ -98,12 +90,10 @@ def _dry_run(path: Path | None, overrides: list[tuple[str, object]], world_size:
 def plan(
     source: ConfigFlags,
     world_size: Annotated[int, typer.Option(min=1, max=MOST_RANKS, help="Ranks to plan for.")] = 4,
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Ask this machine, in a separate process, what it has.")
-    ] = False,
-    dry: Annotated[
-        bool, typer.Option("--dry-run", help="Then do what run --dry-run does, which needs torch.")
-    ] = False,
+    probe: Annotated[bool, typer.Option(
+        "--probe", help="Ask this machine, in a separate process, what it has.")] = False,
+    dry: Annotated[bool, typer.Option(
+        "--dry-run", help="Then do what run --dry-run does, which needs torch.")] = False,
     *, sweep: SweepFlags,
 ) -> None:
     """Print cases, order, skips and a time estimate; needs no MPI, torch or GPU."""
@@ -125,14 +115,13 @@ def plan(
 @app.command()
 def reduce(
     folder: Annotated[Path, typer.Argument(help="A results folder, finished or not.")],
-    allow_mixed: Annotated[
-        bool, typer.Option("--allow-mixed", help="Accept ranks with different versions.")
-    ] = False,
+    allow_mixed: Annotated[bool, typer.Option(
+        "--allow-mixed", help="Accept ranks with different versions.")] = False,
 ) -> None:
     """Rebuild results.h5, the summaries and the plots from a folder's traces."""
     from hpcbench.reduce.reduce import exit_code, reduce_folder
     from hpcbench.report.console import print_results
-    from hpcbench.report.outputs import write_reports
+    from hpcbench.report.summary import write_reports
 
     results = reduce_folder(folder, allow_mixed=allow_mixed)
     write_reports(results, folder)
@@ -155,12 +144,9 @@ def show(
 @app.command()
 def plot(
     path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
-    output: Annotated[
-        Optional[Path], typer.Option("-o", "--output-dir", help="Default: plots/ beside the file.")
-    ] = None,
-    image_format: Annotated[
-        str, typer.Option("--format", help="png, svg or pdf.")
-    ] = "png",
+    output: Annotated[Optional[Path], typer.Option(
+        "-o", "--output-dir", help="Default: plots/ beside the file.")] = None,
+    image_format: Annotated[str, typer.Option("--format", help="png, svg or pdf.")] = "png",
 ) -> None:
     """Plot latency, bandwidth and the rank x iteration map; needs no MPI, torch or GPU."""
     from hpcbench.report.plots import plot_file
@@ -170,15 +156,14 @@ def plot(
 
 
 @app.command()
+@grouped
 def validate(
-    config: ConfigArgument = None,
-    config_option: ConfigOption = None,
+    source: ConfigFlags,
     output: OutputOption = None,
     assignments: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    timeout: Annotated[
-        float, typer.Option(min=1, max=3600, help="Seconds in which each rank has to answer.")
-    ] = 60.0,
+    timeout: Annotated[float, typer.Option(
+        min=1, max=3600, help="Seconds in which each rank has to answer.")] = 60.0,
 ) -> None:
     """Check machine and launch before a run: mpirun -np 4 python -m hpcbench validate.
 
@@ -188,15 +173,14 @@ def validate(
 
     sys.stderr = sys.__stderr__
     overrides = overrides_of({"output.folder": str(output) if output else None}, assignments)
-    path = one_config(config, config_option)
-    raise typer.Exit(validate_command(ValidationRequest(path, overrides, as_json, timeout)))
+    request = ValidationRequest(source.path(), overrides, as_json, timeout)
+    raise typer.Exit(validate_command(request))
 
 
 @app.command(name="list")
 def list_(
-    probe: Annotated[
-        bool, typer.Option("--probe/--no-probe", help="Ask this machine which backends it has.")
-    ] = True,
+    probe: Annotated[bool, typer.Option(
+        "--probe/--no-probe", help="Ask this machine which backends it has.")] = True,
 ) -> None:
     """List what can be measured: collectives, primitives, models, strategies; and backends here."""
     from hpcbench.report.listing import print_listing
@@ -208,12 +192,10 @@ def list_(
 def gen_data(
     path: Annotated[Path, typer.Argument(help="The file to write, such as corpus.bin.")],
     tokens: Annotated[int, typer.Option(min=1, max=2**40, help="How many.")],
-    vocab: Annotated[
-        Optional[int], typer.Option(min=1, max=2**31, help="Tokens are below it.")
-    ] = None,
-    model: Annotated[
-        Optional[str], typer.Option(help="Instead: the model whose vocabulary it is.")
-    ] = None,
+    vocab: Annotated[Optional[int], typer.Option(
+        min=1, max=2**31, help="Tokens are below it.")] = None,
+    model: Annotated[Optional[str], typer.Option(
+        help="Instead: the model whose vocabulary it is.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the random tokens.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,9 +31,7 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.report.dry_run_lines import Trial, print_trials
 
 
-def dry_run(
-    config: Path | None, overrides: list[tuple[str, object]], world_size: int,
-) -> ExitCode:
+def dry_run(config: Path | None, overrides: list[tuple[str, object]], world_size: int) -> ExitCode:
     """Try every case of the sweep for ``world_size`` ranks, print what came of it.
 
     Returns FINDINGS if torch refused a case. Raises ConfigError and LaunchError.
@@ -49,7 +48,7 @@ def trials(plan: Plan, launch: Launch) -> Iterator[Trial]:
     with WorkerPool(env, SharedProgress.create(1), kinds=plan.kinds,
                     memory_limit_bytes=memory_limit_bytes(launch),
                     ready_timeout_s=launch.init_timeout_s) as pool, \
-            _Rehearsal(lambda: pool.start_worker(())) as rehearsal:
+            closing(_Rehearsal(lambda: pool.start_worker(()))) as rehearsal:
         for case in plan.cases:
             yield _not_tried(case) or rehearsal.trial(case)
 
@@ -65,28 +64,20 @@ def _not_tried(case: Case) -> Trial | None:
     rehearsed = work.rehearsed()
     if missing := [*filter(None, tool_facts(set(rehearsed.needs()) - {COMPILER}).values())]:
         return Trial(case, "not tried", missing[0])
-    available = psutil.virtual_memory().available
-    needed = case.host_needs("cpu")
-    if needed > available:
-        return Trial(case, "not tried", f"rank 0 needs {needed} bytes, {available} "
-                                        "are available here")
-    return None
+    needed, available = case.host_needs("cpu"), psutil.virtual_memory().available
+    return Trial(case, "not tried", f"rank 0 needs {needed} bytes, {available} "
+                                    "are available here") if needed > available else None
 
 
 class _Rehearsal:
-    """A context manager that has a worker try cases, and replaces it when it fails."""
+    """Has a worker try cases, and replaces it when it fails."""
 
     def __init__(self, start_worker: Callable[[], WorkerHandle]) -> None:
         self._start_worker = start_worker
         self._worker: WorkerHandle | None = None
 
-    def __enter__(self) -> _Rehearsal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._dismiss()
-
-    def _dismiss(self) -> None:
+    def close(self) -> None:
+        """End the worker."""
         if self._worker is not None:
             self._worker.kill()
         self._worker = None
@@ -102,5 +93,5 @@ class _Rehearsal:
             return Trial(case, "accepted", "", calls)
         reason = (answer.cause if isinstance(answer, FailureAnswer)
                   else worker.how_it_ended() if in_time else f"no end in {case.timeout_s:g} s")
-        self._dismiss()
+        self.close()
         return Trial(case, "refused", reason)

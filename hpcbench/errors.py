@@ -1,15 +1,4 @@
-"""The exception tree, and the exit code each branch ends a command with.
-
-HpcbenchError                 4  internal error
-  UsageError                  2  the user can fix it: bad usage, config, launch or file
-    ConfigError               2  config.json, YAML or a command-line override
-    LaunchError               2  the way the job was started
-    FileError                 2  a folder or file that cannot be used as asked
-      TraceError              2  a trace, journal or results file that is not what it should be
-  RankLostError               3  another rank's supervisor does not answer; the job is ended
-  CaseError                   -  one case cannot go on; ends the case, never the command
-    PluginError               -  a plug-in cannot be imported; costs its cases only
-"""
+"""The exceptions that are raised on purpose, and the exit code that each ends a command with."""
 
 from __future__ import annotations
 
@@ -61,8 +50,8 @@ class RankLostError(HpcbenchError):
 
 
 class CaseError(HpcbenchError):
-    """One case cannot go on on this rank; the message is its cause."""
+    """One case cannot go on on this rank; ends the case, never the command."""
 
 
 class PluginError(CaseError):
-    """A plug-in that cannot be imported; the message says what is wrong with it."""
+    """A plug-in that cannot be used; costs its cases only. The message says what is wrong."""

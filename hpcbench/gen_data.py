@@ -45,12 +45,9 @@ def generate(
 def _vocabulary(vocab: int | None, model: str | None) -> int:
     if (vocab is None) == (model is None):
         raise UsageError("give --vocab or --model: one of them says which tokens there are")
-    if model is None:
-        assert vocab is not None  # noqa: S101
-        return vocab
-    if model not in MODELS:
+    if model is not None and model not in MODELS:
         raise UsageError(f"--model: {unknown_name(model, MODELS)}")
-    return MODELS[model].vocab
+    return vocab or MODELS[str(model)].vocab
 
 
 def _write(path: Path, count: int, vocab: int, dtype: str, seed: int) -> None:

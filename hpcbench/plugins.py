@@ -6,146 +6,95 @@ read where torch is not installed.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
-from types import MappingProxyType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hpcbench.config.axes import Axis as Axis
-    from hpcbench.config.block import Block as Block
-    from hpcbench.config.schema import Config as Config
-    from hpcbench.kinds.collective.plan.workload import Collective as Collective
-    from hpcbench.kinds.collective.run.operation import Operation as Operation
-    from hpcbench.kinds.collective.run.operation import reduce_op as reduce_op
-    from hpcbench.kinds.kind import Deriver as Deriver
-    from hpcbench.kinds.kind import KindSpec as KindSpec
-    from hpcbench.kinds.kind import Planner as Planner
-    from hpcbench.kinds.kind import Presenter as Presenter
-    from hpcbench.kinds.kind import Runner as Runner
-    from hpcbench.kinds.primitive.plan.spec import ImplementationSpec as ImplementationSpec
-    from hpcbench.kinds.primitive.plan.spec import PrimitiveSpec as PrimitiveSpec
-    from hpcbench.kinds.primitive.plan.spec import Problem as Problem
-    from hpcbench.kinds.primitive.plan.spec import Traffic as Traffic
-    from hpcbench.kinds.primitive.plan.spec import Work as Work
-    from hpcbench.kinds.primitive.plan.spec import not_divided as not_divided
-    from hpcbench.kinds.primitive.plan.spec import on_every_rank as on_every_rank
-    from hpcbench.kinds.primitive.plan.workload import Primitive as Primitive
-    from hpcbench.kinds.primitive.run.expected import Expected as Expected
-    from hpcbench.kinds.primitive.run.expected import joined as joined
-    from hpcbench.kinds.primitive.run.expected import product as product
-    from hpcbench.kinds.primitive.run.implementations.base import Implementation as Implementation
-    from hpcbench.kinds.primitive.run.inputs.base import Inputs as Inputs
-    from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients as Gradients
-    from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts as Experts
-    from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as Columnwise
-    from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as Mlp
-    from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as Rowwise
-    from hpcbench.kinds.primitive.run.operands import left_operand as left_operand
-    from hpcbench.kinds.primitive.run.operands import magnitude as magnitude
-    from hpcbench.kinds.primitive.run.operands import right_operand as right_operand
-    from hpcbench.kinds.training.plan.layout import Buckets as Buckets
-    from hpcbench.kinds.training.plan.layout import Groups as Groups
-    from hpcbench.kinds.training.plan.layout import Layout as Layout
-    from hpcbench.kinds.training.plan.spec import Degrees as Degrees
-    from hpcbench.kinds.training.plan.spec import StrategySpec as StrategySpec
-    from hpcbench.kinds.training.plan.tensors import Tensor as Tensor
-    from hpcbench.kinds.training.plan.traffic import Calls as Calls
-    from hpcbench.kinds.training.plan.traffic import calls as calls
-    from hpcbench.kinds.training.plan.workload import Training as Training
-    from hpcbench.kinds.training.run.models.model import Model as Model
-    from hpcbench.kinds.training.run.phases import PhaseClock as PhaseClock
-    from hpcbench.kinds.training.run.strategies.base import Batch as Batch
-    from hpcbench.kinds.training.run.strategies.base import Strategy as Strategy
-    from hpcbench.kinds.training.run.strategies.replica import Replica as Replica
-    from hpcbench.operations.call import Call as Call
-    from hpcbench.operations.check import Mismatch as Mismatch
-    from hpcbench.operations.check import compare as compare
-    from hpcbench.operations.collectives import CollectiveSpec as CollectiveSpec
-    from hpcbench.operations.data import contributed as contributed
-    from hpcbench.operations.data import moved as moved
-    from hpcbench.operations.data import poison as poison
-    from hpcbench.operations.data import reduced as reduced
-    from hpcbench.operations.dtypes import DTYPES as DTYPES
-    from hpcbench.operations.operation import AnyOperation as AnyOperation
-    from hpcbench.operations.place import Place as Place
-    from hpcbench.plan.assemble import Draft as Draft
-    from hpcbench.plan.assemble import assemble as assemble
-    from hpcbench.plan.case import Case as Case
-    from hpcbench.plan.options import Option as Option
-    from hpcbench.plan.options import Values as Values
-    from hpcbench.plan.points import COMMON_AXES as COMMON_AXES
-    from hpcbench.plan.points import PlanRequest as PlanRequest
-    from hpcbench.plan.points import common_points as common_points
-    from hpcbench.plan.points import listed_lengths as listed_lengths
-    from hpcbench.plan.support import resolve_device as resolve_device
-    from hpcbench.plan.support import unsupported as unsupported
-    from hpcbench.plan.workload import Workload as Workload
-    from hpcbench.reduce.results import CaseResult as CaseResult
-    from hpcbench.views import chart as chart
-    from hpcbench.views import table as table
+    from hpcbench.config.axes import Axis
+    from hpcbench.config.block import Block
+    from hpcbench.config.schema import Config
+    from hpcbench.kinds.collective.plan.workload import Collective
+    from hpcbench.kinds.collective.run.operation import Operation, reduce_op
+    from hpcbench.kinds.kind import Deriver, KindSpec, Planner, Presenter, Runner
+    from hpcbench.kinds.primitive.plan.spec import (
+        ImplementationSpec,
+        PrimitiveSpec,
+        Problem,
+        Traffic,
+        Work,
+        not_divided,
+        on_every_rank,
+    )
+    from hpcbench.kinds.primitive.plan.workload import Primitive
+    from hpcbench.kinds.primitive.run.expected import Expected, joined, product
+    from hpcbench.kinds.primitive.run.implementations.base import Implementation
+    from hpcbench.kinds.primitive.run.inputs.base import Inputs
+    from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients
+    from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts
+    from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise
+    from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp
+    from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise
+    from hpcbench.kinds.primitive.run.operands import left_operand, magnitude, right_operand
+    from hpcbench.kinds.training.plan.layout import Buckets, Groups, Layout
+    from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
+    from hpcbench.kinds.training.plan.tensors import Tensor
+    from hpcbench.kinds.training.plan.traffic import Calls, calls
+    from hpcbench.kinds.training.plan.workload import Training
+    from hpcbench.kinds.training.run.models.model import Model
+    from hpcbench.kinds.training.run.phases import PhaseClock
+    from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
+    from hpcbench.kinds.training.run.strategies.replica import Replica
+    from hpcbench.operations.call import Call
+    from hpcbench.operations.check import Mismatch, compare
+    from hpcbench.operations.collectives import CollectiveSpec
+    from hpcbench.operations.data import contributed, moved, poison, reduced
+    from hpcbench.operations.dtypes import DTYPES
+    from hpcbench.operations.operation import AnyOperation
+    from hpcbench.operations.place import Place
+    from hpcbench.plan.assemble import Draft, assemble
+    from hpcbench.plan.case import Case
+    from hpcbench.plan.options import Option, Values
+    from hpcbench.plan.points import COMMON_AXES, PlanRequest, common_points, listed_lengths
+    from hpcbench.plan.support import resolve_device, unsupported
+    from hpcbench.plan.workload import Workload
+    from hpcbench.reduce.results import CaseResult
+    from hpcbench.views import chart, table
 
-_WHERE: Mapping[str, str] = MappingProxyType({
-    "config.axes": "Axis",
-    "config.block": "Block",
-    "config.schema": "Config",
-    "kinds.collective.plan.workload": "Collective",
-    "kinds.collective.run.operation": "Operation reduce_op",
-    "kinds.kind": "Deriver KindSpec Planner Presenter Runner",
-    "kinds.primitive.plan.spec":
-        "ImplementationSpec PrimitiveSpec Problem Traffic Work not_divided on_every_rank",
-    "kinds.primitive.plan.workload": "Primitive",
-    "kinds.primitive.run.expected": "Expected joined product",
-    "kinds.primitive.run.implementations.base": "Implementation",
-    "kinds.primitive.run.inputs.base": "Inputs",
-    "kinds.primitive.run.inputs.dp_allreduce": "Gradients",
-    "kinds.primitive.run.inputs.ep_all_to_all": "Experts",
-    "kinds.primitive.run.inputs.tp_columnwise": "Columnwise",
-    "kinds.primitive.run.inputs.tp_mlp": "Mlp",
-    "kinds.primitive.run.inputs.tp_rowwise": "Rowwise",
-    "kinds.primitive.run.operands": "left_operand magnitude right_operand",
-    "kinds.training.plan.layout": "Buckets Groups Layout",
-    "kinds.training.plan.spec": "Degrees StrategySpec",
-    "kinds.training.plan.tensors": "Tensor",
-    "kinds.training.plan.traffic": "Calls calls",
-    "kinds.training.plan.workload": "Training",
-    "kinds.training.run.models.model": "Model",
-    "kinds.training.run.phases": "PhaseClock",
-    "kinds.training.run.strategies.base": "Batch Strategy",
-    "kinds.training.run.strategies.replica": "Replica",
-    "operations.call": "Call",
-    "operations.check": "Mismatch compare",
-    "operations.collectives": "CollectiveSpec",
-    "operations.data": "contributed moved poison reduced",
-    "operations.dtypes": "DTYPES",
-    "operations.operation": "AnyOperation",
-    "operations.place": "Place",
-    "plan.assemble": "Draft assemble",
-    "plan.case": "Case",
-    "plan.options": "Option Values",
-    "plan.points": "COMMON_AXES PlanRequest common_points listed_lengths",
-    "plan.support": "resolve_device unsupported",
-    "plan.workload": "Workload",
-    "reduce.results": "CaseResult",
-    "views": "chart table",
-})
-"""Module or package, below this one -> the names that it gives; of a package, its modules."""
+__all__ = (
+    "AnyOperation", "Axis", "Batch", "Block", "Buckets", "COMMON_AXES", "Call", "Calls", "Case",
+    "CaseResult", "Collective", "CollectiveSpec", "Columnwise", "Config", "DTYPES", "Degrees",
+    "Deriver", "Draft", "Expected", "Experts", "Gradients", "Groups", "Implementation",
+    "ImplementationSpec", "Inputs", "KindSpec", "Layout", "Mismatch", "Mlp", "Model",
+    "Operation", "Option", "PhaseClock", "Place", "PlanRequest", "Planner", "Presenter",
+    "Primitive", "PrimitiveSpec", "Problem", "Replica", "Rowwise", "Runner", "Strategy",
+    "StrategySpec", "Tensor", "Traffic", "Training", "Values", "Work", "Workload", "assemble",
+    "calls", "chart", "common_points", "compare", "contributed", "joined", "left_operand",
+    "listed_lengths", "magnitude", "moved", "not_divided", "on_every_rank", "poison", "product",
+    "reduce_op", "reduced", "resolve_device", "right_operand", "table", "unsupported",
+)
 
 
+@cache
 def _modules() -> Mapping[str, str]:
-    """Return the module of each public name."""
-    return {name: f"hpcbench.{module}" for module, names in _WHERE.items()
-            for name in names.split()}
+    """Return the module of each public name, as the imports above give it to type checkers."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    return {alias.name: str(node.module) for node in typed.body
+            if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, and nothing else. Raises AttributeError."""
-    if name not in (modules := _modules()):
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    package = import_module(modules[name])
-    return getattr(package, name, None) or import_module(f"{modules[name]}.{name}")
+    module = _modules()[name]
+    return getattr(import_module(module), name, None) or import_module(f"{module}.{name}")
 
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return sorted(_modules())
+    return sorted(__all__)

@@ -39,14 +39,13 @@ def plan_run(request: RunRequest, world_size: int) -> PlannedRun:
     """Return what this job does, on rank 0. Raises UsageError if it cannot go on where it is to."""
     from hpcbench.reduce.history import is_fresh
 
-    if request.folder == LATEST:
-        return _latest(request, world_size)
-    if request.folder is not None:
-        request = replace(request, folder=request.folder.resolve())
-    if request.folder is None or is_fresh(request.folder):
-        plan = make_plan(_config(request), world_size)
-        return PlannedRun(plan, History(), request.folder)
-    return _going_on(request, request.folder, world_size)
+    folder = request.folder
+    if folder == LATEST:
+        latest = _latest_folder(request)
+        folder = latest if latest.is_dir() else None
+    if folder is None or is_fresh(folder := folder.resolve()):
+        return PlannedRun(make_plan(_config(request), world_size), History(), folder)
+    return _going_on(request, folder, world_size)
 
 
 def earlier_run(request: RunRequest) -> tuple[str, str] | None:
@@ -74,13 +73,6 @@ def _latest_folder(request: RunRequest) -> Path:
     return Path(_config(request).output.folder).absolute() / LATEST
 
 
-def _latest(request: RunRequest, world_size: int) -> PlannedRun:
-    latest = _latest_folder(request)
-    if not latest.is_dir():
-        return PlannedRun(make_plan(_config(request), world_size), History(), None)
-    return plan_run(replace(request, folder=latest.resolve()), world_size)
-
-
 def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
     from hpcbench.reduce.history import read_history, read_plan
 
@@ -106,9 +98,7 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
     return PlannedRun(plan, replace(history, changes=tuple(changes)), folder)
 
 
-def with_software(
-    planned: PlannedRun, versions: Mapping[str, str], *, force: bool
-) -> History:
+def with_software(planned: PlannedRun, versions: Mapping[str, str], *, force: bool) -> History:
     """Return the history with what has changed since. Raises UsageError unless that is forced."""
     from hpcbench.reduce.history import versions_before
 

@@ -46,7 +46,9 @@ def run(session: Session, request: RunRequest, stop: StopRequests) -> ExitCode:
     with _can_be_repeated(folders.folder):
         on_all(comm, "sealing the trace",
                lambda: seal_traces(folders.own, comm.rank, measured=not is_done))
-        _collect(comm, folders)
+        for problem in collect_traces(comm, folders):
+            _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then run: "
+                      f"hpcbench reduce {folders.folder.path}")
         code = on_root(comm, lambda: _reduce_and_report(attempt, folders.folder), IDLE_PAUSE_S)
     comm.barrier(IDLE_PAUSE_S)
     return ExitCode(code)
@@ -67,8 +69,7 @@ def _probe(
     session: Session, planned: PlannedRun, network: Network, pool: WorkerPool, *, force: bool,
 ) -> Attempt:
     """Find out what every rank's machine can run of the plan."""
-    ranks = probe_ranks(session, planned.plan, pool,
-                        allow_mixed=planned.config.launch.allow_mixed)
+    ranks = probe_ranks(session, planned.plan, pool, allow_mixed=planned.config.launch.allow_mixed)
     history = from_root(session.comm, HISTORY, lambda: with_software(
         planned, versions(session.topology, ranks[0].facts), force=force))
     return Attempt(session, replace(planned, history=history), Machine(network, ranks),
@@ -90,17 +91,11 @@ def _progress(attempt: Attempt, folders: RankFolders) -> Iterator[CaseReport]:
         yield progress.case_done
 
 
-def _collect(comm: Communicator, folders: RankFolders) -> None:
-    for problem in collect_traces(comm, folders):
-        _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then run: "
-                  f"hpcbench reduce {folders.folder.path}")
-
-
 def _reduce_and_report(attempt: Attempt, folder: RunFolder) -> int:
     """Reduce, write results and reports, print the tables; return the exit code (rank 0)."""
     from hpcbench.reduce.reduce import exit_code, reduce_folder
     from hpcbench.report.console import print_results
-    from hpcbench.report.outputs import write_reports
+    from hpcbench.report.summary import write_reports
 
     config = attempt.config
     results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
@@ -136,8 +131,7 @@ def run_command(request: RunRequest) -> int:
         return _end_alone(comm, str(error), ExitCode.USAGE)
     except Exception:
         print_traceback(os.environ)
-        return _end_alone(
-            comm, "internal error, please report the lines above", ExitCode.INTERNAL)
+        return _end_alone(comm, "internal error, please report the lines above", ExitCode.INTERNAL)
 
 
 def _end_alone(comm: Communicator | None, message: str, code: ExitCode) -> int:

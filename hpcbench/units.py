@@ -22,15 +22,16 @@ def parse_bytes(text: str | int) -> int:
         return text
     match = _SIZE.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2].lower() not in _BINARY:
-        raise ValueError(f"{_shown(text)} is not a size; write 8, \"64KiB\", \"1MiB\" or \"2GiB\"")
+        raise ValueError(f'{shortened(repr(text))} is not a size; write 8, "64KiB", "1MiB" or '
+                         '"2GiB"')
     number = float(match[1]) * _BINARY[match[2].lower()]
     if number != int(number):
-        raise ValueError(f"{_shown(text)} is not a whole number of bytes")
+        raise ValueError(f"{shortened(repr(text))} is not a whole number of bytes")
     return int(number)
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
+def shortened(text: str) -> str:
+    """Return at most 60 characters of a text."""
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from hpcbench.backends.control import GlooControl, MpiControl
 from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.failures import classify, one_line
-from hpcbench.backends.groups import Division, device_memory, open_groups
+from hpcbench.backends.groups import open_groups
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.errors import CaseError
@@ -70,7 +71,6 @@ class Worker:
         self._groups: dict[tuple[str, int, str], Any] = {}
         self._slack_ns = 0
         self._devices: dict[str, CpuDevice | CudaDevice] = {}
-        self._runners: dict[str, Runner] = {}
 
     def answer(self, request: Request) -> Answer:
         """Carry out one request; an exception becomes an answer that says what and where."""
@@ -101,8 +101,7 @@ class Worker:
         ledger = Ledger()
         world = open_rehearsal(case.world_size, ledger)
         place = Place(0, case.world_size, world, torch.device("cpu"))
-        operation = self._runner(case).open(
-            case.workload, place, validate=False)  # nothing is exchanged
+        operation = _runner(case.kind).open(case.workload, place, validate=False)
         for _ in range(case.workload.rehearsal_calls()):
             operation.prepare()
             ledger.tally.clear()
@@ -130,7 +129,7 @@ class Worker:
         """Join the control group: gloo over all workers of this generation."""
         self._progress.mark(Phase.JOIN)
         self._membership = request
-        timeout = self._timeout()
+        timeout = timedelta(seconds=request.timeout_s)
         os.environ.update(
             MASTER_ADDR=request.address, MASTER_PORT=str(request.port), RANK=str(request.rank),
             WORLD_SIZE=str(request.world_size), LOCAL_RANK=str(request.local_rank))
@@ -143,13 +142,11 @@ class Worker:
         self._progress.mark(Phase.IDLE)
         return DoneAnswer()
 
+    @property
     def _member(self) -> JoinRequest:
-        """Return this worker's place in the process group of its generation."""
+        """This worker's place in the process group of its generation."""
         assert self._membership is not None
         return self._membership
-
-    def _timeout(self) -> timedelta:
-        return timedelta(seconds=self._member().timeout_s)
 
     def _run_case(self, request: CaseRequest) -> CaseAnswer:
         """Set the case up, measure it, and return what the supervisor records."""
@@ -158,8 +155,8 @@ class Worker:
         self._progress.mark(Phase.SETUP)
         device = self._device(request.device)
         communicator_ns = self._open_group(case)
-        runner = self._runner(case)
-        with runner.around(case.workload, device.torch_device, self._member().local_size):
+        runner = _runner(case.kind)
+        with runner.around(case.workload, device.torch_device, self._member.local_size):
             operation = runner.open(case.workload, self._place(case, device),
                                     validate=case.validate)
             schedule = Schedule(case.warmup, case.batch, case.validate)
@@ -167,7 +164,8 @@ class Worker:
                                self._surroundings(request, operation))
         self._progress.mark(Phase.IDLE)
         end_ns = time.perf_counter_ns()
-        memory = device_memory(case.backend, operation.place.group, device.torch_device.type)
+        memory = (operation.place.group.staging.how(device.torch_device.type)
+                  if case.backend == "mpi" else None)  # other libraries do not tell
         reported, (n_wrong, wrong) = _close(operation), _wrong_elements(case, measured.wrong)
         phases = reported.pop("phases", None) or {"names": [], "ns": []}
         return CaseAnswer(
@@ -175,14 +173,8 @@ class Worker:
             n_wrong, wrong, dict(zip(phases["names"], phases["ns"], strict=True)),
             {"device_memory": memory, **reported})
 
-    def _runner(self, case: Case) -> Runner:
-        """Return the runner of the case's kind."""
-        if case.kind not in self._runners:
-            self._runners[case.kind] = spec_of(case.kind).runner()
-        return self._runners[case.kind]
-
     def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:
-        size, rank = case.group_size, self._member().rank
+        size, rank = case.group_size, self._member.rank
         return Place(rank % size, size, self._groups[_group_key(case)], device.torch_device,
                      first=rank // size * size)
 
@@ -191,15 +183,14 @@ class Worker:
 
         Returns how long it took in ns, NO_COMMUNICATOR if it was open already.
         """
-        member = self._member()
+        member = self._member
         if (key := _group_key(case)) in self._groups:
             return NO_COMMUNICATOR
         self._control(case.backend).barrier()
         began_ns = time.perf_counter_ns()
         self._groups[key] = open_groups(
-            case.backend, self._timeout(),
-            Division(member.world_size, case.workload.groups, member.rank),
-            self._mpi and self._mpi.tested)
+            case.backend, timedelta(seconds=member.timeout_s), member.world_size,
+            case.workload.groups, member.rank, self._mpi and self._mpi.tested)
         return time.perf_counter_ns() - began_ns
 
     def _control(self, backend: str) -> Control:
@@ -233,11 +224,11 @@ class Worker:
         rule = StopRule(min_n=case.min_iterations, max_n=case.iterations,
                         target=request.precision, budget_s=request.budget_s)
         return EnoughSamples(rule, fold, control, self._progress, time.perf_counter_ns,
-                             decides=self._member().rank == 0)
+                             decides=self._member.rank == 0)
 
     def _device(self, name: str) -> CpuDevice | CudaDevice:
         if name not in self._devices:
-            self._devices[name] = open_device(name, self._member().gpu)
+            self._devices[name] = open_device(name, self._member.gpu)
         return self._devices[name]
 
     def leave(self) -> None:
@@ -255,13 +246,18 @@ class Worker:
         self._groups.clear()
 
 
+@cache
+def _runner(kind: str) -> Runner:
+    return spec_of(kind).runner()
+
+
 def _stray(case: Case, place: Place) -> AnyOperation:
     """Return a collective that is not the planned one, of the first kind that offers one."""
     offered = (spec.runner().stray(case.workload, place) for spec in kinds().values())
-    found = next((operation for operation in offered if operation is not None), None)
-    if found is None:
-        raise CaseError("no kind of case that is installed offers another collective")
-    return found
+    for found in offered:
+        if found is not None:
+            return found
+    raise CaseError("no kind of case that is installed offers another collective")
 
 
 def _undraggable(seconds: float) -> None:
@@ -297,5 +293,4 @@ def _wrong_elements(case: Case, wrong: list[object]) -> tuple[int, str]:
     if not case.validate:
         return -1, ""
     mismatches = [item for item in wrong if isinstance(item, Wrong)]
-    return (sum(item.n_wrong for item in mismatches),
-            mismatches[0].words if mismatches else "")
+    return (sum(item.n_wrong for item in mismatches), mismatches[0].words if mismatches else "")

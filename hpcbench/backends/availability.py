@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.backends.gpu_places import gpu_places, visible_gpus
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case
 
@@ -29,7 +28,8 @@ def unavailable(backend: str, device: str, ranks: Sequence[RankFacts]) -> str | 
 
     The first rank that cannot is named when the ranks differ.
     """
-    reasons = [_unavailable_on(backend, device, rank) for rank in ranks]
+    reasons = [_not_built(backend, rank.facts) or _no_device(backend, device, rank.facts)
+               for rank in ranks]
     if device == "cuda" and not any(reasons):
         reasons = _no_usable_gpu(ranks)
     return first_reason(ranks, reasons)
@@ -37,12 +37,11 @@ def unavailable(backend: str, device: str, ranks: Sequence[RankFacts]) -> str | 
 
 def first_reason(ranks: Sequence[RankFacts], reasons: Sequence[str | None]) -> str | None:
     """Return the first rank's reason, with the rank's name unless all ranks have the same."""
-    bad = [(rank, reason) for rank, reason in zip(ranks, reasons, strict=True) if reason]
-    if not bad:
-        return None
-    rank, reason = bad[0]
-    everywhere = len(bad) == len(ranks) and len(set(reasons)) == 1
-    return reason if everywhere else f"rank {rank.rank} on {rank.hostname}: {reason}"
+    for rank, reason in zip(ranks, reasons, strict=True):
+        if reason:
+            everywhere = len(set(reasons)) == 1
+            return reason if everywhere else f"rank {rank.rank} on {rank.hostname}: {reason}"
+    return None
 
 
 def resolve_device(backend: str, device: str, ranks: Sequence[RankFacts]) -> str:
@@ -52,30 +51,18 @@ def resolve_device(backend: str, device: str, ranks: Sequence[RankFacts]) -> str
     return "cpu" if unavailable(backend, "cuda", ranks) else "cuda"
 
 
-def _unavailable_on(backend: str, device: str, rank: RankFacts) -> str | None:
-    return _not_built(backend, rank.facts) or _no_device(backend, device, rank)
-
-
 def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
     name = backend.partition("/")[0]
     if name == "nccl" and not facts["cuda"]["available"]:
         return f"nccl needs a GPU: {facts['cuda']['reason']}"
+    if name in ("ucc", "mpi") and facts[name]["reason"]:
+        return f"{name}: {facts[name]['reason']}"
     if name == "ucc":
-        return _no_ucc(backend, facts["ucc"])
-    if name == "mpi":
-        return facts["mpi"]["reason"] and f"mpi: {facts['mpi']['reason']}"
-    if facts["built"].get(name):
-        return None
-    return f"{name}: torch {facts['versions']['torch']} was built without it"
-
-
-def _no_ucc(backend: str, ucc: Mapping[str, Any]) -> str | None:
-    """Return why neither torch nor the plug-in gives ``ucc`` or ``ucc/tl/LAYER``, or None."""
-    layer = backend.rpartition("/")[2]
-    if ucc["reason"]:
-        return f"ucc: {ucc['reason']}"
-    if layer != backend and ucc["layers"] is not None and layer not in ucc["layers"]:
-        return f"{backend}: this UCC has no layer {layer}, only {', '.join(ucc['layers'])}"
+        layer, layers = backend.rpartition("/")[2], facts["ucc"]["layers"]
+        if layer != backend and layers is not None and layer not in layers:
+            return f"{backend}: this UCC has no layer {layer}, only {', '.join(layers)}"
+    elif name != "mpi" and not facts["built"].get(name):
+        return f"{name}: torch {facts['versions']['torch']} was built without it"
     return None
 
 
@@ -122,16 +109,15 @@ def _lacking_among_ranks(case: Case, call: Call, device: str) -> str | None:
     return None
 
 
-def _no_device(backend: str, device: str, rank: RankFacts) -> str | None:
+def _no_device(backend: str, device: str, facts: Mapping[str, Any]) -> str | None:
     if device == "cpu":
         return None
     if device == "mps":
         return "no backend of torch.distributed runs on mps"
-    cuda = rank.facts["cuda"]
-    if not cuda["available"]:
-        return f"no cuda device: {cuda['reason']}"
-    if backend.partition("/")[0] == "ucc" and rank.facts["ucc"]["without_cuda"]:
-        return f"{backend} on cuda: {rank.facts['ucc']['without_cuda']}"
+    if not facts["cuda"]["available"]:
+        return f"no cuda device: {facts['cuda']['reason']}"
+    if backend.partition("/")[0] == "ucc" and facts["ucc"]["without_cuda"]:
+        return f"{backend} on cuda: {facts['ucc']['without_cuda']}"
     return None
 
 
@@ -145,6 +131,33 @@ def gpu_indices(ranks: Sequence[RankFacts]) -> list[int | None]:
         for rank in ranks])
 
 
+def visible_gpus(uuids: Sequence[str], visible_devices: str | None) -> tuple[str, ...]:
+    """Return a name for each GPU a rank sees that is the same in all processes of its node.
+
+    That is the UUID; where a driver gives none, the entry of CUDA_VISIBLE_DEVICES, else the number.
+    """
+    listed = [entry.strip() for entry in (visible_devices or "").split(",") if entry.strip()]
+    listed = listed if len(listed) == len(uuids) else [str(i) for i in range(len(uuids))]
+    return tuple(uuid or f"GPU {entry}" for uuid, entry in zip(uuids, listed, strict=True))
+
+
+def gpu_places(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
+    """Return by rank the place of its GPU among those it sees, None if lower ranks have them all.
+
+    ``seen`` holds by rank the host and `visible_gpus`. Each rank takes the first one that is free.
+    So ranks that see all GPUs of a node take one after another. A rank that is shown some of
+    its own (``srun --gpus-per-task``) takes the first of them. A rank's place does not depend on
+    the ranks above it.
+    """
+    taken: set[tuple[str, str]] = set()
+    places: list[int | None] = []
+    for host, gpus in seen:
+        free = [place for place, gpu in enumerate(gpus) if (host, gpu) not in taken]
+        places.append(free[0] if free else None)
+        taken.update((host, gpus[place]) for place in free[:1])
+    return places
+
+
 def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:
     """Return index, uuid, name and `backends.gpus.gpu_details` of the GPU a rank takes, or None."""
     if index is None:
@@ -156,10 +169,6 @@ def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:
 
 def _no_usable_gpu(ranks: Sequence[RankFacts]) -> list[str | None]:
     """Return by rank why it has no GPU of its own that torch can use."""
-    reasons: list[str | None] = []
-    for rank, index in zip(ranks, gpu_indices(ranks), strict=True):
-        cuda = rank.facts["cuda"]
-        reasons.append(
-            cuda["no_code"][index] if index is not None else
-            f"all of the {len(cuda['names'])} GPU(s) it sees are other ranks': one rank a GPU")
-    return reasons
+    return [rank.facts["cuda"]["no_code"][index] if index is not None else
+            f"all of the {len(rank.facts['cuda']['names'])} GPU(s) it sees are other ranks': "
+            "one rank a GPU" for rank, index in zip(ranks, gpu_indices(ranks), strict=True)]

@@ -63,14 +63,10 @@ def _cuda() -> dict[str, Any]:
         "uuids": uuids,
         "memory_bytes": [device.total_memory for device in devices],
         "details": details,
-        "no_code": [_no_code(device) for device in devices],
+        "no_code": [no_code_reason((device.major, device.minor), torch.cuda.get_arch_list(),
+                                   torch.__version__) for device in devices],
         "visible": visible,
     }
-
-
-def _no_code(device: Any) -> str | None:
-    return no_code_reason((device.major, device.minor), torch.cuda.get_arch_list(),
-                          torch.__version__)
 
 
 def _gloo_lacks() -> dict[str, str | None]:
@@ -98,20 +94,15 @@ def _refusal(call: Callable[[], object]) -> str | None:
     return None
 
 
-def _nvidia_driver() -> str | None:
-    """Return the driver's version as NVML tells it, None where there is no driver or no NVML."""
-    with opened_nvml() as nvml:
-        return str(nvml.nvmlSystemGetDriverVersion()) if nvml else None
-
-
 def _versions() -> dict[str, str]:
     versions = {"torch": torch.__version__, "numpy": importlib.metadata.version("numpy")}
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
     if torch.version.hip:
         versions["hip"] = torch.version.hip
-    if driver := _nvidia_driver():
-        versions["nvidia_driver"] = driver
+    with opened_nvml() as nvml:
+        if nvml:
+            versions["nvidia_driver"] = str(nvml.nvmlSystemGetDriverVersion())
     if dist.is_nccl_available() and torch.cuda.is_available():
         versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
     return versions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _THROTTLE_REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software thermal",
@@ -43,59 +43,41 @@ def gpu_details(nvml: Any, uuids: Sequence[str]) -> list[dict[str, Any] | None]:
 
 
 def _detail(nvml: Any, uuid: str) -> dict[str, Any] | None:
-    gpu = _query(nvml, lambda: nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}"))
+    """Ask for each value by itself: what this GPU, driver or pynvml cannot tell is None."""
+    def tell(what: str, *arguments: Any, read: Callable[[Any], Any] = _same) -> Any:
+        try:
+            return read(getattr(nvml, f"nvmlDeviceGet{what}")(*arguments))
+        except (nvml.NVMLError, AttributeError):
+            return None
+
+    gpu = tell("HandleByUUID", f"GPU-{uuid.removeprefix('GPU-')}")
     if gpu is None or not uuid:
         return None
-    queries: Mapping[str, Callable[[], Any]] = {
-        "pci": lambda: _text(nvml.nvmlDeviceGetPciInfo(gpu).busId),
-        "numa_node": lambda: nvml.nvmlDeviceGetNumaNodeId(gpu),
-        "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
-        "persistence": lambda: bool(nvml.nvmlDeviceGetPersistenceMode(gpu)),
-        "compute_mode": lambda: nvml.nvmlDeviceGetComputeMode(gpu),
-        "ecc": lambda: bool(nvml.nvmlDeviceGetEccMode(gpu)[0]),
-        "mig": lambda: bool(nvml.nvmlDeviceGetMigMode(gpu)[0]),
-    }
+    clocks = {"sm": nvml.NVML_CLOCK_SM, "memory": nvml.NVML_CLOCK_MEM}
+    links = [tell("NvLinkState", gpu, link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
+    known_links = [up for up in links if up is not None]
     return {
-        **{name: _query(nvml, query) for name, query in queries.items()},
-        "max_mhz": {
-            "sm": _query(nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM)),
-            "memory": _query(
-                nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM))},
-        "pcie": {
-            "generation": _query(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu)),
-            "width": _query(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu))},
-        "nvlinks": _nvlinks(nvml, gpu),
-        "now": _now(nvml, gpu),
+        "pci": tell("PciInfo", gpu, read=lambda info: _text(info.busId)),
+        "numa_node": tell("NumaNodeId", gpu),
+        "power_limit_w": tell("EnforcedPowerLimit", gpu, read=lambda milliwatts: milliwatts / 1000),
+        "persistence": tell("PersistenceMode", gpu, read=bool),
+        "compute_mode": tell("ComputeMode", gpu),
+        "ecc": tell("EccMode", gpu, read=lambda modes: bool(modes[0])),
+        "mig": tell("MigMode", gpu, read=lambda modes: bool(modes[0])),
+        "max_mhz": {name: tell("MaxClockInfo", gpu, clock) for name, clock in clocks.items()},
+        "pcie": {"generation": tell("MaxPcieLinkGeneration", gpu),
+                 "width": tell("MaxPcieLinkWidth", gpu)},
+        "nvlinks": sum(map(bool, known_links)) if known_links else None,
+        "now": {
+            **{f"{name}_mhz": tell("ClockInfo", gpu, clock) for name, clock in clocks.items()},
+            "celsius": tell("Temperature", gpu, nvml.NVML_TEMPERATURE_GPU),
+            "throttled_by": tell("CurrentClocksThrottleReasons", gpu, read=lambda reasons: [
+                word for bit, word in _THROTTLE_REASONS.items() if reasons & bit])},
     }
 
 
-def _now(nvml: Any, gpu: Any) -> dict[str, Any]:
-    reasons = _query(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
-    return {
-        "sm_mhz": _query(nvml, lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
-        "memory_mhz": _query(nvml, lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM)),
-        "celsius": _query(
-            nvml, lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
-        "throttled_by": None if reasons is None else [
-            word for bit, word in _THROTTLE_REASONS.items() if reasons & bit],
-    }
-
-
-def _nvlinks(nvml: Any, gpu: Any) -> int | None:
-    """Return how many NVLinks are up, None where the GPU has none or does not say."""
-    def state(link: int) -> Any:
-        return _query(nvml, lambda: nvml.nvmlDeviceGetNvLinkState(gpu, link))
-
-    known = [up for up in map(state, range(nvml.NVML_NVLINK_MAX_LINKS)) if up is not None]
-    return sum(map(bool, known)) if known else None
-
-
-def _query(nvml: Any, query: Callable[[], Any]) -> Any:
-    """Return the answer, None where this GPU, driver or pynvml cannot give it."""
-    try:
-        return query()
-    except (nvml.NVMLError, AttributeError):
-        return None
+def _same(value: Any) -> Any:
+    return value
 
 
 def _text(value: str | bytes) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,28 +14,23 @@ from hpcbench.backends.rehearsal import open_silent
 from hpcbench.errors import CaseError
 
 
-@dataclass(frozen=True, slots=True)
-class Division:
-    """A world divided into ``groups`` equal groups of consecutive ranks, as ``rank`` sees it."""
+def open_groups(
+    backend: str, timeout: timedelta, world_size: int, groups: int, rank: int, mpi_comm: Any,
+) -> Any:
+    """Return the own group on ``backend`` (``ucc/tl/ucp`` is backend ucc) of this ``rank``.
 
-    world_size: int
-    groups: int
-    rank: int
-
-
-def open_groups(backend: str, timeout: timedelta, division: Division, mpi_comm: Any) -> Any:
-    """Return the rank's own group on ``backend`` (``ucc/tl/ucp`` is backend ucc).
-
-    All workers call this. ``mpi_comm`` is their communicator, which backend mpi works on. Raises
-    CaseError if the backend must be loaded and cannot be; the probe had found that it can.
+    The world is divided into ``groups`` equal groups of consecutive ranks; all workers call this.
+    ``mpi_comm`` is their communicator, which backend mpi works on. Raises CaseError if the backend
+    must be loaded and cannot be; the probe had found that it can.
     """
-    size = division.world_size // division.groups
-    own = division.rank // size
-    if backend == "mpi":
-        return _open_mpi(timeout, range(own * size, (own + 1) * size), mpi_comm.Split(own))
-    opened = [_open(backend, timeout, range(first, first + size))
-              for first in range(0, division.world_size, size)]
-    return opened[own]
+    name, size = backend.partition("/")[0], world_size // groups
+    own, lines = rank // size, [list(range(first, first + size))
+                                for first in range(0, world_size, size)]
+    if name == "mpi":
+        return _open_mpi(timeout, lines[own], mpi_comm.Split(own))
+    if name == "ucc" and (reason := ucc.load()):
+        raise CaseError(f"ucc: {reason}")
+    return [dist.new_group(ranks, backend=name, timeout=timeout) for ranks in lines][own]
 
 
 def open_lines(group: Any, lines: Sequence[Sequence[int]], own: int) -> Any:
@@ -54,26 +48,10 @@ def open_lines(group: Any, lines: Sequence[Sequence[int]], own: int) -> Any:
     return [dist.new_group(list(ranks), backend=backend) for ranks in lines][mine]
 
 
-def _open(backend: str, timeout: timedelta, ranks: Sequence[int]) -> Any:
-    name = backend.partition("/")[0]
-    if name == "ucc" and (reason := ucc.load()):
-        raise CaseError(f"ucc: {reason}")
-    return dist.new_group(list(ranks), backend=name, timeout=timeout)
-
-
 def _open_mpi(timeout: timedelta | None, ranks: Sequence[int], comm: Any) -> Any:
     """Return the group of these ranks on their own communicator."""
-    from hpcbench.backends.mpi_backend import register_mpi
-    from hpcbench.backends.mpi_group import NAME
+    from hpcbench.backends.mpi_group import NAME, register_mpi
 
     register_mpi()
     return dist.new_group(list(ranks), backend=NAME, timeout=timeout, pg_options=comm,
                           use_local_synchronization=True)
-
-
-def device_memory(backend: str, group: Any, device: str) -> Mapping[str, str] | None:
-    """Return how data on ``device`` reach the library below, None where that does not tell.
-
-    Backend mpi: {"how": ``direct``, or ``staged`` through host memory, "reason": why}.
-    """
-    return group.staging.how(device) if backend == "mpi" else None

@@ -10,12 +10,12 @@ import re
 import sys
 from collections.abc import Sequence
 
-_LAST_CUDA = {
-    (5, 0): "12.6", (6, 0): "12.6", (7, 0): "12.6",
-}
+_LAST_CUDA = {(5, 0): "12.6", (6, 0): "12.6", (7, 0): "12.6"}
 """Compute capability -> CUDA of the newest wheels of torch that have code for it, for those that
 later wheels lack. github.com/pytorch/pytorch/issues/172352: since torch 2.11 the wheels for CUDA
 12.8 begin with 7.5, CUDA 13 cannot do less; those for 12.6 have 5.0, 6.0 and 7.0."""
+
+_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)(a?)f?")
 
 
 def without_code(capability: tuple[int, int], architectures: Sequence[str]) -> bool:
@@ -24,17 +24,12 @@ def without_code(capability: tuple[int, int], architectures: Sequence[str]) -> b
     CUDA's rules: code for ``sm_80`` runs on all 8.x with x of 0 or more, PTX of ``compute_80`` is
     compiled for anything newer when it is loaded; ``sm_90a`` runs on 9.0 only.
     """
-    return not any(_runs(capability, name) for name in architectures)
-
-
-def _runs(capability: tuple[int, int], name: str) -> bool:
-    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)(a?)f?", name)
-    if not match:
-        return False
-    kind, built = match[1], (int(match[2]), int(match[3]))
-    if match[4]:
-        return built == capability
-    return built <= capability and (kind == "compute" or built[0] == capability[0])
+    for match in filter(None, map(_ARCHITECTURE.fullmatch, architectures)):
+        kind, built = match[1], (int(match[2]), int(match[3]))
+        same_series = kind == "compute" or built[0] == capability[0]
+        if built == capability if match[4] else built <= capability and same_series:
+            return False
+    return True
 
 
 def no_code_reason(

@@ -1,4 +1,8 @@
-"""Tensors as MPI sees them, and messages under way that torch waits for.
+"""Tensors as MPI sees them, the memory it works on, and messages under way.
+
+MPI is given addresses. One that is not CUDA-aware would follow the address of GPU memory and
+crash. So a CUDA tensor is then staged: copied to pinned host memory, and the result copied back
+before the call returns. Staging CPU tensors, too, gives the same results: so it is tested.
 
 Data that is only moved goes as bytes, so every dtype moves. Reductions need an MPI datatype:
 Open MPI 5 and MPICH 5 have one for fp16, neither has one for bf16 (`backends.mpi_facts` asks).
@@ -6,7 +10,8 @@ Open MPI 5 and MPICH 5 have one for fp16, neither has one for bf16 (`backends.mp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate
 from typing import Any
@@ -15,6 +20,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
+from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.backends.python_group import FinishedWork
 
 _OPS = (
@@ -48,18 +54,11 @@ class MpiRequest(FinishedWork):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Return when the data has left, or has arrived."""
-        status = MPI.Status()
-        self._request.Wait(status)
-        self._finish(status)
-        return True
+        return self._is_ended_by(self._request.Wait)
 
     def is_completed(self) -> bool:
         """Return whether it is complete, and let MPI make progress."""
-        status = MPI.Status()
-        if not self._request.Test(status):
-            return False
-        self._finish(status)
-        return True
+        return self._is_ended_by(self._request.Test)
 
     def get_future(self) -> Any:
         """Wait, then return a completed future."""
@@ -72,19 +71,25 @@ class MpiRequest(FinishedWork):
 
     source_rank = _source_rank
 
-    def _finish(self, status: Any) -> None:
+    def _is_ended_by(self, call: Callable[[Any], bool]) -> bool:
+        """Return whether a call of MPI finds the message sent or there; then take what it brings.
+        """
+        status = MPI.Status()
+        if not call(status):
+            return False
         if (source := status.Get_source()) >= 0:
             self._source = source
         if self._copy_to is not None:
             self._copy_to.detach().copy_(self._kept)
             self._copy_to = None
+        return True
 
 
 class Message(list[Any]):
     """What mpi4py takes: memory and its layout; keeps the tensor alive, as an address does not.
 
     An address and not the tensor, which mpi4py would take by its ``__cuda_array_interface__``,
-    because that has no bf16. Only a CUDA-aware MPI may get one of GPU memory (`mpi_staging`).
+    because that has no bf16. Only a CUDA-aware MPI may get one of GPU memory (`Staging`).
     """
 
     def __init__(self, tensor: torch.Tensor, *layout: Any) -> None:
@@ -120,14 +125,90 @@ def mpi_op(op: Any, dtype: torch.dtype) -> Any:
     """Return MPI's operation; avg is a sum, to be divided by the caller. Raises ValueError."""
     if op == dist.ReduceOp.AVG and not dtype.is_floating_point:
         raise ValueError(f"avg is defined for floating dtypes only, not for {dtype}")
-    for ours, theirs in _OPS:
-        if op == ours:
-            return _of_booleans(theirs) if dtype == torch.bool else theirs
-    raise ValueError(f"MPI has no reduction {op}")
+    theirs = next((theirs for ours, theirs in _OPS if op == ours), None)
+    if theirs is None:
+        raise ValueError(f"MPI has no reduction {op}")
+    if dtype == torch.bool:  # so that 0 and 1 give 0 or 1: or for a sum, and for a product
+        return MPI.MAX if theirs == MPI.SUM else MPI.MIN if theirs == MPI.PROD else theirs
+    return theirs
 
 
-def _of_booleans(op: Any) -> Any:
-    """Return the operation on 0 and 1 whose result is 0 or 1: or for a sum, and for a product."""
-    if op == MPI.SUM:
-        return MPI.MAX
-    return MPI.MIN if op == MPI.PROD else op
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Whether CUDA tensors are staged, why, and whether CPU tensors are (for tests)."""
+
+    cuda: bool
+    reason: str
+    cpu: bool = False
+
+    def how(self, device: str) -> Mapping[str, str]:
+        """Return {"how": ``direct`` or ``staged``, "reason": ...} for a kind of device."""
+        if device == "cpu" and not self.cpu:
+            return {"how": "direct", "reason": "the tensors are in host memory"}
+        staged = self.cuda if device == "cuda" else self.cpu
+        return {"how": "staged" if staged else "direct", "reason": self.reason}
+
+    def taken(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what MPI reads: the tensor if it is contiguous and not staged, else a copy."""
+        if self._staged(tensor):
+            return self._host(tensor.shape, tensor).copy_(tensor.detach())
+        return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+    def room(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what MPI fills: the tensor if it can be, else uninitialised memory of its shape.
+
+        `put_back` gives the tensor its result.
+        """
+        if self._staged(tensor):
+            return self._host(tensor.shape, tensor)
+        if tensor.is_contiguous():
+            return tensor
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+    def room_for(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return one uninitialised tensor with room for all parts; `deal` hands them out."""
+        count, first = sum(part.numel() for part in parts), parts[0]
+        if self._staged(first):
+            return self._host((count,), first)
+        return torch.empty(count, dtype=first.dtype, device=first.device)
+
+    def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return all parts behind one another, as MPI reads them."""
+        return self.taken(torch.cat([part.detach().reshape(-1) for part in parts]))
+
+    def _staged(self, tensor: torch.Tensor) -> bool:
+        return self.cuda if tensor.is_cuda else self.cpu
+
+    def _host(self, shape: Iterable[int], like: torch.Tensor) -> torch.Tensor:
+        # torch keeps pinned memory for the next call, so only the first one pays for it
+        return torch.empty(tuple(shape), dtype=like.dtype, pin_memory=like.is_cuda)
+
+
+def staging_of(mpi: Any) -> Staging:
+    """Return what ``mpi`` (mpi4py.MPI) needs: CUDA tensors are staged unless it takes them."""
+    awareness = cuda_awareness(mpi)
+    return Staging(cuda=not awareness["aware"], reason=awareness["reason"])
+
+
+def put_back(result: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Give ``tensor`` the values of what MPI worked on in its place, if anything."""
+    if result is not tensor:
+        tensor.detach().copy_(result)
+
+
+def deal(whole: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
+    """Copy each part out of the one tensor, which crosses to their device once."""
+    pieces = whole.to(parts[0].device).split([part.numel() for part in parts])
+    for part, piece in zip(parts, pieces, strict=True):
+        part.detach().copy_(piece.view(part.shape))
+
+
+def parted(whole: torch.Tensor, parts: Sequence[torch.Tensor]) -> Message:
+    """Return the message that is divided as ``parts`` are."""
+    return as_parts(whole, (part.nbytes for part in parts))
+
+
+def overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Return whether two contiguous tensors share memory, which MPI forbids."""
+    one, other = first.data_ptr(), second.data_ptr()
+    return bool(one < other + second.nbytes and other < one + first.nbytes)

@@ -2,7 +2,7 @@
 
 torch reserves the name ``mpi`` for the backend it can be built with; this one is ``mpi4py`` in
 torch and ``mpi`` in configs. MPI is given the tensors' own memory, that of CUDA tensors too if it
-is CUDA-aware; else they are staged through the host (`mpi_staging`). CUDA tensors were never run.
+is CUDA-aware; else they are staged through the host. CUDA tensors were never run.
 
 Every collective **blocks**, also under ``async_op=True``: MPI's blocking calls are what is
 measured, and the work they return is complete. Only send and receive return before they are done.
@@ -26,13 +26,18 @@ from mpi4py import MPI
 from hpcbench.backends.mpi_buffers import (
     Message,
     MpiRequest,
+    Staging,
     as_bytes,
     as_elements,
     as_parts,
+    deal,
     mpi_op,
+    overlap,
+    parted,
+    put_back,
+    staging_of,
 )
-from hpcbench.backends.mpi_staging import Staging, deal, overlap, parted, put_back
-from hpcbench.backends.python_group import FinishedWork, PythonGroup, Tensors
+from hpcbench.backends.python_group import FinishedWork, PythonGroup, Tensors, register
 
 NAME = "mpi4py"
 
@@ -61,8 +66,7 @@ class MpiGroup(PythonGroup):
         for tensor in tensors:
             whole = self.staging.taken(tensor)
             self.comm.Allreduce(MPI.IN_PLACE, as_elements(whole), mpi_op(op, tensor.dtype))
-            self._average(whole, op)
-            put_back(whole, tensor)
+            self._give(whole, tensor, op)
         return FinishedWork(tensors)
 
     allreduce_coalesced = allreduce
@@ -77,19 +81,17 @@ class MpiGroup(PythonGroup):
                 self.comm.Reduce(message, None, mpi_op(op, tensor.dtype), root)
                 continue
             self.comm.Reduce(MPI.IN_PLACE, message, mpi_op(op, tensor.dtype), root)
-            self._average(whole, op)
-            put_back(whole, tensor)
+            self._give(whole, tensor, op)
         return FinishedWork(tensors)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> FinishedWork:
         """Give every rank the root's tensors."""
         for tensor in tensors:
-            if self._rank == opts.rootRank:
-                self.comm.Bcast(as_bytes(self.staging.taken(tensor)), opts.rootRank)
-                continue
-            whole = self.staging.room(tensor)
+            is_root = self._rank == opts.rootRank
+            whole = self.staging.taken(tensor) if is_root else self.staging.room(tensor)
             self.comm.Bcast(as_bytes(whole), opts.rootRank)
-            put_back(whole, tensor)
+            if not is_root:
+                put_back(whole, tensor)
         return FinishedWork(tensors)
 
     def _allgather_base(
@@ -138,8 +140,7 @@ class MpiGroup(PythonGroup):
         kept = torch.empty_like(own) if overlap(own, whole) else own
         self.comm.Reduce_scatter_block(
             as_elements(whole), as_elements(kept), mpi_op(op, output.dtype))
-        self._average(kept, op)
-        put_back(kept, output)
+        self._give(kept, output, op)
         return FinishedWork([output])
 
     def reduce_scatter(
@@ -152,8 +153,7 @@ class MpiGroup(PythonGroup):
             self.comm.Reduce_scatter(
                 as_elements(self.staging.joined(parts)), as_elements(own),
                 [part.numel() for part in parts], mpi_op(op, output.dtype))
-            self._average(own, op)
-            put_back(own, output)
+            self._give(own, output, op)
         return FinishedWork(outputs)
 
     def reduce_scatter_tensor_coalesced(
@@ -229,9 +229,11 @@ class MpiGroup(PythonGroup):
         """Start to receive one tensor from whoever sends it."""
         return self.recv(tensors, MPI.ANY_SOURCE, tag)
 
-    def _average(self, total: torch.Tensor, op: Any) -> None:
+    def _give(self, reduced: torch.Tensor, tensor: torch.Tensor, op: Any) -> None:
+        """Give ``tensor`` the result of a reduction; MPI has none that divides."""
         if op == dist.ReduceOp.AVG:
-            total.detach().div_(self._size)
+            reduced.detach().div_(self._size)
+        put_back(reduced, tensor)
 
     def _split(self, tensor: torch.Tensor, rows: Sequence[int]) -> Message:
         """Return the message of parts of ``rows`` rows each, as many for each rank if not given."""
@@ -239,3 +241,31 @@ class MpiGroup(PythonGroup):
         row_bytes = tensor.nbytes // length if length else 0
         chosen = rows or [length // self._size] * self._size
         return as_parts(tensor, (row_bytes * count for count in chosen))
+
+
+def register_mpi() -> None:
+    """Make ``mpi4py`` known to torch.distributed; again does nothing.
+
+    ``dist.new_group(backend="mpi4py", pg_options=comm)`` and ``init_process_group`` take the
+    communicator of exactly the group's ranks, in the same order, as ``pg_options``; the caller
+    keeps it and frees it. Without one the default group's is divided if it is an mpi4py group
+    itself, and MPI.COMM_WORLD taken for the first group of all.
+    """
+    register(NAME, _open)
+
+
+def _open(options: Any, comm: Any) -> MpiGroup:
+    """Return the group that torch asks for. Raises ValueError if ``comm`` is not its size."""
+    rank, size = options.group_rank, options.group_size
+    owned = comm is None
+    if owned:
+        default = dist.group.WORLD if dist.is_initialized() else None
+        if default is not None and not isinstance(default, MpiGroup):
+            raise ValueError("mpi4py needs the communicator of the group's ranks as pg_options")
+        world = MPI.COMM_WORLD if default is None else default.comm
+        ranks, chosen = list(options.global_ranks_in_group), world.Get_group()
+        comm = world.Create_group(chosen.Incl(ranks) if ranks else chosen)
+    if (comm.Get_rank(), comm.Get_size()) != (rank, size):
+        raise ValueError(f"the communicator is rank {comm.Get_rank()} of {comm.Get_size()}, the "
+                         f"group is rank {rank} of {size}")
+    return MpiGroup(comm, staging_of(MPI), owned=owned)

@@ -56,23 +56,23 @@ class RehearsalGroup(PythonGroup):
     @kept
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Done:
         """Count an all_reduce of each tensor."""
-        return self._each("all_reduce", tensors, tensors)
+        return self._done("all_reduce", tensors, tensors)
 
     @kept
     def reduce(self, tensors: Tensors, opts: Any = None) -> Done:
         """Count a reduce of each tensor."""
-        return self._each("reduce", tensors, tensors)
+        return self._done("reduce", tensors, tensors)
 
     @kept
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Done:
         """Count a broadcast of each tensor."""
-        return self._each("broadcast", tensors, tensors)
+        return self._done("broadcast", tensors, tensors)
 
     @kept
     def _allgather_base(self, output: torch.Tensor, part: torch.Tensor, opts: Any = None) -> Done:
         """Count an all_gather into one tensor."""
         _repeat(part, output)
-        return self._each("all_gather", [output], [output])
+        return self._done("all_gather", [output], [output])
 
     @kept
     def allgather_into_tensor_coalesced(
@@ -81,7 +81,7 @@ class RehearsalGroup(PythonGroup):
         """Count an all_gather into each tensor."""
         for output, part in zip(outputs, inputs, strict=True):
             _repeat(part, output)
-        return self._each("all_gather", outputs, outputs)
+        return self._done("all_gather", outputs, outputs)
 
     @kept
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Done:
@@ -90,7 +90,7 @@ class RehearsalGroup(PythonGroup):
             for part in parts:
                 if part.shape == own.shape:
                     part.copy_(own)
-        return self._lists("all_gather", outputs, [part for parts in outputs for part in parts])
+        return self._done("all_gather", outputs, [part for parts in outputs for part in parts])
 
     @kept
     def _reduce_scatter_base(
@@ -98,7 +98,7 @@ class RehearsalGroup(PythonGroup):
     ) -> Done:
         """Count a reduce_scatter of one tensor."""
         self._own_part(output, source)
-        return self._each("reduce_scatter", [source], [output])
+        return self._done("reduce_scatter", [source], [output])
 
     @kept
     def reduce_scatter_tensor_coalesced(
@@ -107,16 +107,14 @@ class RehearsalGroup(PythonGroup):
         """Count a reduce_scatter of each tensor."""
         for output, source in zip(outputs, inputs, strict=True):
             self._own_part(output, source)
-        return self._each("reduce_scatter", inputs, outputs)
+        return self._done("reduce_scatter", inputs, outputs)
 
     @kept
-    def reduce_scatter(
-        self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None,
-    ) -> Done:
+    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Done:
         """Count a reduce_scatter of each list of tensors."""
         for output, parts in zip(outputs, inputs, strict=True):
             output.detach().copy_(parts[self._rank])
-        return self._lists("reduce_scatter", inputs, outputs)
+        return self._done("reduce_scatter", inputs, outputs)
 
     @kept
     def alltoall_base(
@@ -126,27 +124,27 @@ class RehearsalGroup(PythonGroup):
         """Count an all_to_all of one tensor."""
         shared = min(output.shape[0], source.shape[0])
         output.detach().zero_()[:shared].copy_(source[:shared])
-        return self._each("all_to_all", [source], [output])
+        return self._done("all_to_all", [source], [output])
 
     @kept
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Done:
         """Count an all_to_all of a list of tensors."""
-        return self._lists("all_to_all", [inputs], outputs)
+        return self._done("all_to_all", [inputs], outputs)
 
     @kept
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Done:
         """Count a gather of each list of tensors."""
-        return self._lists("gather", outputs, [part for parts in outputs for part in parts])
+        return self._done("gather", outputs, [part for parts in outputs for part in parts])
 
     @kept
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Done:
         """Count a scatter of each list of tensors."""
-        return self._lists("scatter", inputs, outputs)
+        return self._done("scatter", inputs, outputs)
 
     @kept
     def barrier(self, opts: Any = None) -> Done:
         """Count a barrier."""
-        return self._each("barrier", [torch.empty(0)], [])
+        return self._done("barrier", [torch.empty(0)], [])
 
     @kept
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> Done:
@@ -161,12 +159,13 @@ class RehearsalGroup(PythonGroup):
             self.ledger.fill(tensor.detach())
         return Done(tensors, self.ledger)
 
-    def _each(self, collective: str, sized: Tensors, outputs: Tensors) -> Done:
-        self.ledger.count(collective, [tensor.nbytes for tensor in sized])
-        return Done(outputs)
-
-    def _lists(self, collective: str, sized: Sequence[Tensors], outputs: Tensors) -> Done:
-        self.ledger.count(collective, [sum(part.nbytes for part in parts) for parts in sized])
+    def _done(
+        self, collective: str, sized: Sequence[torch.Tensor | Tensors], outputs: Tensors,
+    ) -> Done:
+        """Count a call of the size of each tensor, or of each list of tensors."""
+        self.ledger.count(collective, [
+            one.nbytes if isinstance(one, torch.Tensor) else sum(part.nbytes for part in one)
+            for one in sized])
         return Done(outputs)
 
     def _own_part(self, output: torch.Tensor, source: torch.Tensor) -> None:

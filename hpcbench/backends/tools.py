@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hpcbench.backends.availability import RankFacts, first_reason
@@ -56,15 +56,11 @@ def untooled(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
     if work.only_on() and device not in work.only_on():
         return f"{work.implementer} runs on {' or '.join(work.only_on())} only, not on {device}"
     for need in work.needs():
-        reasons = [_reason(rank.facts["tools"], need, device) for rank in ranks]
+        found = [rank.facts["tools"][need] for rank in ranks]
+        reasons = [each[device] for each in found] if need == COMPILER else found
         if reason := first_reason(ranks, reasons):
             return f"{work.implementer}: {reason}"
     return None
-
-
-def _reason(tools: Mapping[str, Any], need: str, device: str) -> str | None:
-    reason: str | None = tools[need][device] if need == COMPILER else tools[need]
-    return reason
 
 
 def _no_runner(kind: str) -> str | None:

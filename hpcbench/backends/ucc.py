@@ -11,11 +11,8 @@ import ctypes
 import importlib
 import importlib.metadata
 import importlib.util
-import json
+import multiprocessing
 import os
-import select
-import signal
-import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,9 +22,11 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.measure.libraries import loaded_libraries, mapped_files
+from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
 
 _PLUGIN = "torch_ucc"
 _PROBE_TIMEOUT_S = 30.0
+_FORK = multiprocessing.get_context("fork")
 _ONLY_THE_DEFAULT = ("UCC_CLS", "UCC_CL_BASIC_TLS", "UCC_TLS")
 # torch asserts that it knows a backend; ProcessGroupUCC::reduce looks ops up with map::at
 _REFUSALS = (RuntimeError, ValueError, AssertionError, IndexError)
@@ -70,79 +69,63 @@ def ucc_facts() -> dict[str, Any]:
 
 
 def _in_a_child(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what ``ask`` returns in a fork of this process, or how the fork ended."""
-    readable, writable = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _answer_and_exit(ask, writable)
-    os.close(writable)
-    text, in_time = _read_until_closed(readable)
-    os.close(readable)
-    if not in_time:
-        os.kill(pid, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if text.endswith(b"\n"):
-        answer: dict[str, Any] = json.loads(text)
-        return answer
-    if not in_time:
-        ended = f"gave no answer in {_PROBE_TIMEOUT_S:g} s"
-    else:
-        ended = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return {"reason": f"a group of one rank could not be tried: the process {ended}"}
+    """Return what ``ask`` returns in a fork of this process, or how the fork ended.
 
+    A fork of multiprocessing ends without running what libraries do at exit.
+    """
+    answers, writable = _FORK.Pipe(duplex=False)
 
-def _answer_and_exit(ask: Callable[[], dict[str, Any]], fd: int) -> None:
-    """Write the answer and end without running what libraries do at exit; never returns."""
-    code = 1
+    def answer_with_defaults() -> None:
+        for name in _ONLY_THE_DEFAULT:
+            os.environ.pop(name, None)
+        writable.send(ask())
+
+    child = _FORK.Process(target=answer_with_defaults)
+    child.start()
+    writable.close()
+    in_time = answers.poll(_PROBE_TIMEOUT_S)
     try:
-        os.write(fd, json.dumps(ask()).encode() + b"\n")
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def _read_until_closed(fd: int) -> tuple[bytes, bool]:
-    """Return what was written, and whether it came in time."""
-    text = b""
-    while select.select([fd], [], [], _PROBE_TIMEOUT_S)[0]:
-        if not (piece := os.read(fd, 65536)):
-            return text, True
-        text += piece
-        if text.endswith(b"\n"):
-            return text, True
-    return text, False
+        answer: dict[str, Any] | None = answers.recv() if in_time else None
+    except EOFError:
+        answer = None
+    if not in_time:
+        child.kill()
+    child.join()
+    if answer is not None:
+        return answer
+    code = child.exitcode or 0
+    ended = (f"gave no answer in {_PROBE_TIMEOUT_S:g} s" if not in_time else
+             f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}")
+    return {"reason": f"a group of one rank could not be tried: the process {ended}"}
 
 
 def _try_everything() -> dict[str, Any]:
     """Open a group of this one rank on the host and call each collective once."""
-    for name in _ONLY_THE_DEFAULT:
-        os.environ.pop(name, None)
     if reason := load():
         return {"reason": reason}
     facts: dict[str, Any] = {
         "layers": _layers(), "versions": _versions(), "libraries": loaded_libraries()}
-    try:
-        dist.init_process_group("ucc", store=dist.HashStore(), rank=0, world_size=1)
-        dist.all_reduce(torch.ones(1))
-    except _REFUSALS as error:
-        return {**facts, "reason": f"a group of one rank does not work: {_line(error)}"}
+    if error := _refusal_of_one_rank("cpu"):
+        return {**facts, "reason": f"a group of one rank does not work: {error}"}
     return {**facts, "reason": None, "lacks": refused(one_rank_calls())}
 
 
 def _try_cuda() -> dict[str, Any]:
     """Reduce a tensor of this one rank on the first GPU."""
-    for name in _ONLY_THE_DEFAULT:
-        os.environ.pop(name, None)
     load()
+    return {"reason": _refusal_of_one_rank("cuda")}
+
+
+def _refusal_of_one_rank(device: str) -> str | None:
+    """Open a group of this one rank and reduce a tensor; return why that fails, or None."""
     try:
         dist.init_process_group("ucc", store=dist.HashStore(), rank=0, world_size=1)
-        dist.all_reduce(torch.ones(1, device="cuda"))
-        torch.cuda.synchronize()
+        dist.all_reduce(torch.ones(1, device=device))
+        if device == "cuda":
+            torch.cuda.synchronize()
     except _REFUSALS as error:
-        return {"reason": _line(error)}
-    return {"reason": None}
+        return _line(error)
+    return None
 
 
 def one_rank_calls() -> dict[str, Callable[[], object]]:
@@ -152,11 +135,9 @@ def one_rank_calls() -> dict[str, Callable[[], object]]:
     without it is none. Nor is send_recv: torch refuses to send to oneself.
     """
     one, two = torch.ones(1), torch.empty(1)
-    reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-    all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     return {
-        "all_gather": lambda: all_gather(two, one),
-        "reduce_scatter": lambda: reduce_scatter(two, one),
+        "all_gather": lambda: all_gather_tensor(two, one),
+        "reduce_scatter": lambda: reduce_scatter_tensor(two, one),
         "all_to_all": lambda: dist.all_to_all_single(two, one),
         "uneven all_to_all": lambda: dist.all_to_all_single(two, one, [1], [1]),
         "broadcast": lambda: dist.broadcast(one, 0),

@@ -76,6 +76,13 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
+def values_of(where: str, value: Any) -> tuple[Any, ...]:
+    """Return a list's items, or the one value. Raises ValueError for an empty list."""
+    if items := as_tuple(value):
+        return items
+    raise ValueError(f"{where}: the list is empty; give at least one value")
+
+
 Axis = Annotated[tuple[T, ...], Field(min_length=1), OneOrMany()]
 """One value or a non-empty list; a list of several is an axis of the sweep."""
 
@@ -113,14 +120,11 @@ Iterations = Annotated[int | str, _number_or("auto", "number of iterations", MAX
 def _check_sizes(value: Any) -> tuple[int, ...]:
     if isinstance(value, (list, tuple)) and not value:
         raise ValueError("the list is empty; give at least one size")
-    sizes = [size for item in as_tuple(value) for size in _one_size(item)]
+    sizes = [size for item in as_tuple(value) for size in (
+        _size_range(item) if isinstance(item, Mapping) else [_size(item)])]
     if len(sizes) > MAX_SIZES:
         raise ValueError(f"{len(sizes):,} sizes are more than {MAX_SIZES:,}")
     return tuple(sizes)
-
-
-def _one_size(item: Any) -> list[int]:
-    return _size_range(item) if isinstance(item, Mapping) else [_size(item)]
 
 
 def _size(item: Any) -> int:
@@ -186,7 +190,7 @@ Sizes = Annotated[tuple[int, ...], Checked(_check_sizes, _sizes_schema)]
 def _check_environment(value: Any) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, Mapping):
         raise ValueError(f'{quote(value)} is not a mapping; write {{"NCCL_ALGO": ["Ring"]}}')
-    return {_variable(name): tuple(_text(name, item) for item in _values(name, values))
+    return {_variable(name): tuple(_text(name, item) for item in values_of(name, values))
             for name, values in value.items()}
 
 
@@ -196,12 +200,6 @@ def _variable(name: str) -> str:
     if _RESERVED.fullmatch(name):
         raise ValueError(f"{name} belongs to the launcher and cannot be set for a worker")
     return name
-
-
-def _values(name: str, values: Any) -> tuple[Any, ...]:
-    if isinstance(values, (list, tuple)) and not values:
-        raise ValueError(f"{name}: the list is empty; give at least one value")
-    return as_tuple(values)
 
 
 def _text(name: str, value: Any) -> str:

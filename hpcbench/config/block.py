@@ -21,6 +21,7 @@ from hpcbench.config.section import (
     Timeout,
     Wakeup,
     Warmup,
+    key,
 )
 
 Extent = Annotated[int, Field(ge=1, le=2**31)]
@@ -30,24 +31,21 @@ class Block(Section):
     """What every sweep has: where it runs, and how its cases are measured."""
 
     kind: Kind = Field(description="collective (or comm), primitive, or training (or train).")
-    name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = Field(
-        default=None, description="Title of the block's table; default: kind and number.")
-    backend: Axis[Backend] = Field(default=("gloo",), description="Who does it.")
-    device: Axis[Device] = Field(
-        default=("auto",), description="Where the buffers are; auto: cpu for gloo, cuda for nccl.")
-    env: Environment = Field(default={}, description="Environment variables of the workers.")
-    world_size: Axis[WorldSize] = Field(
-        default=("all",), description="Run on the first k ranks of the job; all: on every rank.")
-    dtype: Axis[Dtype] = Field(default=("fp32",), description="Element type.")
-    mode: Axis[Mode] | None = Field(default=None, description="Instead of measure.mode.")
-    warmup: Axis[Warmup] | None = Field(default=None, description="Instead of measure.warmup.")
-    iterations: Axis[Iterations] | None = Field(
-        default=None, description="Instead of measure.iterations.")
-    check: Axis[bool] | None = Field(
-        default=None, alias="validate", description="Instead of measure.validate.")
-    wakeup_s: Axis[Wakeup] | None = Field(default=None, description="Instead of launch.wakeup_s.")
-    timeout_s: Timeout | None = Field(
-        default=None, description="Instead of launch.timeout_s; a limit, so no list.")
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
+        None, "Title of the block's table; default: kind and number.")
+    backend: Axis[Backend] = key(("gloo",), "Who does it.")
+    device: Axis[Device] = key(
+        ("auto",), "Where the buffers are; auto: cpu for gloo, cuda for nccl.")
+    env: Environment = key({}, "Environment variables of the workers.")
+    world_size: Axis[WorldSize] = key(
+        ("all",), "Run on the first k ranks of the job; all: on every rank.")
+    dtype: Axis[Dtype] = key(("fp32",), "Element type.")
+    mode: Axis[Mode] | None = key(None, "Instead of measure.mode.")
+    warmup: Axis[Warmup] | None = key(None, "Instead of measure.warmup.")
+    iterations: Axis[Iterations] | None = key(None, "Instead of measure.iterations.")
+    check: Axis[bool] | None = key(None, "Instead of measure.validate.", alias="validate")
+    wakeup_s: Axis[Wakeup] | None = key(None, "Instead of launch.wakeup_s.")
+    timeout_s: Timeout | None = key(None, "Instead of launch.timeout_s; a limit, so no list.")
 
 
 class UnusableBlock(Block):

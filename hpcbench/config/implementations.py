@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from hpcbench.config.axes import Checked, JsonSchema, as_tuple
+from hpcbench.config.axes import Checked, JsonSchema, as_tuple, values_of
 from hpcbench.config.names import quote
 
 OptionAxes = dict[str, tuple[str | int | bool, ...]]
@@ -38,8 +38,7 @@ def _name(value: Any, what: str) -> str:
 
 
 def _sets(name: str, options: Any) -> tuple[OptionAxes, ...]:
-    sets = tuple(options) if isinstance(options, (list, tuple)) else (
-        {} if options is None else options,)
+    sets = as_tuple({} if options is None else options)
     if not sets:
         raise ValueError(f"{name}: the list is empty; give at least one mapping of options")
     return tuple(_axes(name, one) for one in sets)
@@ -53,9 +52,7 @@ def _axes(name: str, options: Any) -> OptionAxes:
 
 
 def _values(where: str, values: Any) -> tuple[str | int | bool, ...]:
-    items = as_tuple(values)
-    if not items:
-        raise ValueError(f"{where}: the list is empty; give at least one value")
+    items = values_of(where, values)
     for value in items:
         if type(value) not in (str, int, bool):
             raise ValueError(f"{where}: {quote(value)} is not text, a whole number, true or false")

@@ -11,10 +11,10 @@ import yaml
 from pydantic import ValidationError
 
 from hpcbench.config.dialects.ddlb import DdlbFile, is_ddlb, translated
-from hpcbench.config.names import shortened
 from hpcbench.config.problems import problems
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError, FileError
+from hpcbench.units import shortened
 
 PACKAGED = Path(__file__).with_name("default.json")
 AnyFile = TypeVar("AnyFile", Config, DdlbFile)
@@ -57,7 +57,9 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     Raises ConfigError that lists every problem, FileError if the file cannot be read.
     """
     file = find_config(path)
-    raw = _without_dialect(read_config(file), str(file))
+    raw = read_config(file)
+    if is_ddlb(raw):
+        raw = translated(_checked(DdlbFile, raw, str(file)))
     for key, value in overrides:
         _override(raw, key, value)
     return check_config(raw, str(file), [key for key, _ in overrides])
@@ -68,14 +70,7 @@ def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Confi
     return _checked(Config, raw, source, overridden)
 
 
-def _without_dialect(raw: dict[str, Any], source: str) -> dict[str, Any]:
-    """Return the raw mapping of a file, translated if it is another tool's."""
-    return translated(_checked(DdlbFile, raw, source)) if is_ddlb(raw) else raw
-
-
-def _checked(
-    root: type[AnyFile], raw: Any, source: str, overridden: Sequence[str] = (),
-) -> AnyFile:
+def _checked(root: type[AnyFile], raw: Any, source: str, overridden: Sequence[str] = ()) -> AnyFile:
     try:
         _refuse_bomb(raw)
         text = json.dumps(raw, default=str)
@@ -84,9 +79,8 @@ def _checked(
     try:
         return root.model_validate_json(text)
     except ValidationError as error:
-        lines = [_line(source, overridden, key, message)
-                 for key, message in problems(error, raw, root)]
-        raise ConfigError("\n".join(lines)) from None
+        raise ConfigError("\n".join(_line(source, overridden, key, message) for key, message
+                                    in problems(error, raw, root))) from None
 
 
 def _refuse_bomb(raw: Any) -> None:
@@ -186,32 +180,21 @@ def _override(raw: dict[str, Any], key: str, value: object) -> None:
     *parents, last = key.split(".")
     target: Any = raw
     for depth, part in enumerate(parents):
-        target = _enter(target, part, ".".join(parents[:depth]))
-    _put(target, last, value, ".".join(parents))
+        place = _place(target, part, ".".join(parents[:depth]))
+        target = target.setdefault(part, {}) if isinstance(target, dict) else target[place]
+    target[_place(target, last, ".".join(parents))] = value
     blocks = raw.get("benchmarks")
     if key in _OF_EVERY_CASE and isinstance(blocks, list):
         for block in (item for item in blocks if isinstance(item, dict)):
             block.pop(_OF_EVERY_CASE[key], None)
 
 
-def _enter(target: Any, part: str, where: str) -> Any:
-    if isinstance(target, list):
-        return target[_position(target, part, where)]
-    if not isinstance(target, dict):
+def _place(target: Any, part: str, where: str) -> Any:
+    """Return the key in a mapping, or the position in a list, that part of a key path names."""
+    if isinstance(target, dict):
+        return part
+    if not isinstance(target, list):
         raise ConfigError(f"command line: {where}: has no keys, so {part} cannot be set")
-    return target.setdefault(part, {})
-
-
-def _put(target: Any, part: str, value: object, where: str) -> None:
-    if isinstance(target, list):
-        target[_position(target, part, where)] = value
-    elif isinstance(target, dict):
-        target[part] = value
-    else:
-        raise ConfigError(f"command line: {where}: has no keys, so {part} cannot be set")
-
-
-def _position(target: list[Any], part: str, where: str) -> int:
     if not part.isdecimal() or int(part) >= len(target):
         raise ConfigError(f'command line: {where}: "{part}" is no position in it; '
                           f"it has {len(target)}, counted from 0")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from hpcbench.operations.sizes import DTYPE_BYTES as DTYPE_BYTES
+from hpcbench.units import shortened
 
 BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi")
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -58,8 +59,3 @@ def unknown_name(name: object, allowed: Iterable[str], aliases: Iterable[str] = 
 def quote(value: object) -> str:
     """Return a value as it would be written in JSON, shortened."""
     return shortened(json.dumps(value, default=str))
-
-
-def shortened(text: str) -> str:
-    """Return at most 60 characters of a text."""
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -8,17 +8,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from hpcbench.config.blocks import block_classes
 from hpcbench.config.dialects.ddlb import DdlbBenchmark, DdlbFile
 from hpcbench.config.fault import Fault
 from hpcbench.config.names import nearest, quote
-from hpcbench.config.schema import (
-    Config,
-    Hardware,
-    Launch,
-    Measure,
-    Output,
-)
+from hpcbench.config.schema import Config, Hardware, Launch, Measure, Output, block_classes
 
 Location = tuple[int | str, ...]
 
@@ -46,9 +39,10 @@ def problems(
     """Return (key path, message) of every problem pydantic found in a raw mapping of a ``root``."""
     details = error.errors(include_url=False)
     unknown = {item["loc"][1] for item in details if _is_unknown_kind(item)}
-    return [(key_path(_in_file(item["loc"]), raw), _message(item, root))
-            for item in details if not _is_consequence(item) and (
-                _is_unknown_kind(item) or _block(item["loc"]) not in unknown)]
+    # that a list is too short follows from what is reported for its items
+    told = [item for item in details if not (item["type"] == "too_short" and item["input"]) and (
+        _is_unknown_kind(item) or _block(item["loc"]) not in unknown)]
+    return [(key_path(_in_file(item["loc"]), raw), _message(item, root)) for item in told]
 
 
 def _is_unknown_kind(item: ErrorDetails) -> bool:
@@ -79,11 +73,6 @@ def key_path(location: Iterable[int | str], raw: Any) -> str:
             path += f"[{part}]"
             raw = raw[part] if part < len(raw) else None
     return path
-
-
-def _is_consequence(item: ErrorDetails) -> bool:
-    """Return whether this only follows from an error reported for the list's items."""
-    return item["type"] == "too_short" and bool(item["input"])
 
 
 def _message(item: ErrorDetails, root: type[BaseModel]) -> str:
@@ -125,7 +114,7 @@ def _unknown_key(location: Location, root: type[BaseModel]) -> str:
     kinds = [kind for kind, model in block_classes().items() if key in keys_of(model)]
     if kinds:
         sections.append("benchmarks" if _block(location) is None else
-                     f"blocks of kind {' or '.join(kinds)}")
+                        f"blocks of kind {' or '.join(kinds)}")
     hint = _guess(key, allowed) or (f" it belongs to {' or '.join(sections)};" if sections else "")
     return f"unknown key;{hint} allowed: {', '.join(allowed)}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -36,3 +36,8 @@ class Section(BaseModel):
     """Base of all sections: frozen, no unknown keys, no silent conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def key(default: Any, description: str, **more: Any) -> Any:
+    """Return the field of a key that may be left out; ``more`` is what pydantic's Field takes."""
+    return Field(default=default, description=description, **more)

@@ -9,8 +9,7 @@ from typing import Annotated
 
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
-from hpcbench.config.schema import Config
-from hpcbench.config.stored import stored_config
+from hpcbench.config.schema import Config, stored_config
 from hpcbench.launch.machine import Machine
 from hpcbench.launch.probe import Resolution
 from hpcbench.launch.ranks.communicator import Communicator

@@ -22,8 +22,7 @@ from hpcbench.measure.environment import described_hardware, machine
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import SINGLE_CALLS
 from hpcbench.measure.progress import SharedProgress
-from hpcbench.plan.canary import planned_canary
-from hpcbench.plan.case import Case, Plan
+from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.trace.schema import Header
 
 _GROUP_TIMEOUT_MARGIN_S = 300.0

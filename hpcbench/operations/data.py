@@ -12,6 +12,8 @@ does for its avg.
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 
 PERIOD = 8191
@@ -43,11 +45,11 @@ def reduced(
     world_size: int, op: str, start: int, count: int, dtype: torch.dtype, first: int = 0,
 ) -> torch.Tensor:
     """Return elements ``start .. start + count`` of the reduction over all ranks of a group."""
-    table = _contribution(first, world_size, op, dtype)
-    for rank in range(first + 1, first + world_size):
-        table = _combine(table, _contribution(rank, world_size, op, dtype), op)
+    combine = {"prod": torch.mul, "min": torch.minimum, "max": torch.maximum}.get(op, torch.add)
+    table = reduce(combine, (_contribution(rank, world_size, op, dtype)
+                             for rank in range(first, first + world_size)))
     if op == "avg":
-        return _tile(table.to(torch.float64) / world_size, start, count, dtype)
+        table = table.to(torch.float64) / world_size
     return _tile(table, start, count, dtype)
 
 
@@ -81,16 +83,6 @@ def _summand(hashed: torch.Tensor, rank: int, world_size: int, limit: int) -> to
         return hashed % (largest + 1)
     stride = -(-2 * world_size // limit)
     return ((torch.arange(PERIOD) + rank) % stride == 0).to(torch.int64)
-
-
-def _combine(left: torch.Tensor, right: torch.Tensor, op: str) -> torch.Tensor:
-    if op == "prod":
-        return left * right
-    if op == "min":
-        return torch.minimum(left, right)
-    if op == "max":
-        return torch.maximum(left, right)
-    return left + right
 
 
 def _tile(table: torch.Tensor, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:

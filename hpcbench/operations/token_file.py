@@ -144,9 +144,9 @@ def _beside(path: Path) -> TokenLayout:
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise FileError(f"{path}: dtype {json.dumps(dtype)} is not known; allowed: "
                         f"{', '.join(DTYPES)}")
-    numbers = {name: keys.get(name) for name in ("tokens", "vocab")}
-    for name, value in numbers.items():
+    count, vocab = keys.get("tokens"), keys.get("vocab")
+    for name, value in (("tokens", count), ("vocab", vocab)):
         if value is not None and (type(value) is not int or value < 1):
             raise FileError(f"{path}: {name} must be a whole number from 1, not "
                             f"{json.dumps(value)}")
-    return TokenLayout(dtype, numbers["tokens"], numbers["vocab"])
+    return TokenLayout(dtype, count, vocab)

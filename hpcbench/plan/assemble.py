@@ -31,9 +31,7 @@ class Draft:
     host_bytes: int = 0
 
 
-def assemble(
-    title: str, block: Block, job: PlanRequest, point: Point, draft: Draft,
-) -> Case:
+def assemble(title: str, block: Block, job: PlanRequest, point: Point, draft: Draft) -> Case:
     """Return the case of a point."""
     config = job.config
     env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
@@ -68,9 +66,7 @@ def calls_of_sample(point: Point, config: Config) -> int:
     return config.measure.batch if point.mode == "pipelined" else 1
 
 
-def too_large(
-    memory_bytes: int, host_bytes: int, device: str, hardware: Hardware,
-) -> str | None:
+def too_large(memory_bytes: int, host_bytes: int, device: str, hardware: Hardware) -> str | None:
     """Return why the buffers do not fit the declared device, or None.
 
     On a CPU the device's memory is the host's; otherwise what is declared is not the host's.
@@ -86,10 +82,8 @@ def too_large(
 def _contradiction(point: Point) -> str | None:
     """Return why the point's environment selects something else than its backend, or None."""
     selected = dict(BACKEND_TRAITS[point.backend].env)
-    for name, value in point.env:
-        if selected.get(name, value) != value:
-            return f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
-    return None
+    return next((f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
+                 for name, value in point.env if selected.get(name, value) != value), None)
 
 
 def _identity(

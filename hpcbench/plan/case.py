@@ -14,7 +14,7 @@ from hpcbench.plan.workload import UnknownWorkload, Workload
 STATUSES = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 """Every planned case ends in exactly one of these."""
 CANARY_ID = "canary"
-"""The id of the case that shows drift of the machine; it is no case of the plan."""
+"""The id of the small case that is measured again and again, to see the machine drift."""
 DEFAULT_MODE = "isolated"
 """The timing mode that labels do not name."""
 
@@ -128,11 +128,19 @@ def case_to_json(case: Case) -> dict[str, Any]:
 def case_from_json(data: Mapping[str, Any]) -> Case:
     """Rebuild one `Case`. Of a kind that is not installed its workload stays as it is stored."""
     env = tuple((str(key), str(value)) for key, value in data["env"])
-    work = _workload_from_json(data["kind"], data["workload"])
+    spec, work = kinds().get(data["kind"]), data["workload"]
+    work = (spec.planner().workload_from_json(work) if spec else
+            UnknownWorkload(work, data["kind"]))
     return Case(**{**data, "env": env, "needs": tuple(data["needs"]), "workload": work})
 
 
-def _workload_from_json(kind: str, data: Mapping[str, Any]) -> Workload:
-    """Return a stored workload; the planner of a plug-in keeps what it cannot rebuild."""
-    spec = kinds().get(kind)
-    return UnknownWorkload(data, kind) if spec is None else spec.planner().workload_from_json(data)
+def planned_canary(world_size: int, timeout_s: float = 0.0, wakeup_s: float = 0.0) -> Case | None:
+    """Return the canary of the first kind that offers one, None if none does.
+
+    It is no case of the plan: it has a fixed count of its own, takes part in no pass and in no
+    total, and is recorded as notes. Kinds of plug-ins are asked last, so installing one changes
+    nothing.
+    """
+    specs = sorted(kinds().values(), key=lambda spec: spec.is_plugin)
+    offered = (spec.planner().canary(world_size, timeout_s, wakeup_s) for spec in specs)
+    return next(filter(None, offered), None)

@@ -50,12 +50,8 @@ def _distinct(every: Sequence[Case], planners: Mapping[str, Planner]) -> list[Ca
     cases_by_id: dict[str, list[Case]] = defaultdict(list)
     for case in every:
         cases_by_id[case.case_id].append(case)
-    return [_merged(same, planners[same[0].kind]) for same in cases_by_id.values()]
-
-
-def _merged(same: Sequence[Case], planner: Planner) -> Case:
-    work = planner.merged([case.workload for case in same])
-    return replace(same[0], workload=work)
+    return [replace(same[0], workload=planners[same[0].kind].merged(
+        [case.workload for case in same])) for same in cases_by_id.values()]
 
 
 def _with_budget(cases: Sequence[Case], config: Config) -> list[Case]:
@@ -74,8 +70,7 @@ def _chosen_blocks(config: Config) -> list[tuple[str, Block]]:
     """Return (title, block) of the blocks to run; a block without a name gets its number."""
     titled = [(block.name or f"{block.kind}-{number}", block)
               for number, block in enumerate(config.benchmarks, start=1)]
-    chosen = [(title, block) for title, block in titled
-              if config.benchmark in (None, block.kind)]
+    chosen = [(title, block) for title, block in titled if config.benchmark in (None, block.kind)]
     if not chosen:
         kinds = sorted({block.kind for block in config.benchmarks})
         raise ConfigError(f"benchmark: {unknown_name(config.benchmark, kinds)}")

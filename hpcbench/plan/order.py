@@ -46,11 +46,8 @@ def turns(launches: int, passes: int) -> list[Turn]:
 def generations(cases: Iterable[Case]) -> list[Generation]:
     """Return the runnable cases, in order, cut where they cannot share workers."""
     runnable = (case for case in cases if case.skip is None)
-    return [Generation(*key, cases=tuple(group)) for key, group in groupby(runnable, _workers)]
-
-
-def _workers(case: Case) -> tuple[Environment, int, bool]:
-    return case.env, case.world_size, case.backend in INLINE_BACKENDS
+    return [Generation(*key, cases=tuple(group)) for key, group in groupby(runnable, lambda case: (
+        case.env, case.world_size, case.backend in INLINE_BACKENDS))]
 
 
 def shuffled(cases: Sequence[Case], order: str, seed: int, pass_number: int) -> list[Case]:

@@ -104,7 +104,9 @@ def measurements(
 
 def refuse_huge(blocks: Sequence[tuple[Planner, Block]], config: Config) -> None:
     """Raise ConfigError if the blocks have more than MAX_POINTS points together."""
-    lengths = [_lengths(planner, block, config) for planner, block in blocks]
+    lengths = [{**planner.lengths(block, config),
+                **{f"env.{name}": len(values) for name, values in block.env.items()}}
+               for planner, block in blocks]
     total = sum(math.prod(axes.values()) for axes in lengths)
     if total <= MAX_POINTS:
         return
@@ -112,11 +114,6 @@ def refuse_huge(blocks: Sequence[tuple[Planner, Block]], config: Config) -> None
     axes = " x ".join(f"{name} {length}" for name, length in largest.items() if length > 1)
     raise ConfigError(f"benchmarks: the sweep has {total:,} points, more than {MAX_POINTS:,}; "
                       f"shorten an axis of the largest block: {axes}")
-
-
-def _lengths(planner: Planner, block: Block, config: Config) -> dict[str, int]:
-    variables = {f"env.{name}": len(values) for name, values in block.env.items()}
-    return {**planner.lengths(block, config), **variables}
 
 
 def listed_lengths(block: Block, names: Sequence[str]) -> dict[str, int]:

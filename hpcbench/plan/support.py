@@ -7,13 +7,13 @@ only the machine can tell (is nccl there?) is in ``needs``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from hpcbench.config.names import DTYPES, FLOATING_DTYPES, OPS
 from hpcbench.operations.call import Call
-from hpcbench.operations.collectives import CollectiveSpec, collective_spec
+from hpcbench.operations.collectives import collective_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,6 @@ class BackendTraits:
     even_only: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     min_world_size: int = 1
-    dtypes: tuple[str, ...] = DTYPES
-    ops: tuple[str, ...] = OPS
     not_in_place: frozenset[str] = frozenset()
 
 
@@ -88,8 +86,8 @@ def unfit_world(backend: str, ranks: int, job_size: int) -> str | None:
     """Return why a case cannot run on so many ranks of a job of ``job_size``, or None."""
     if ranks > job_size:
         return f"world_size {ranks} is more than the job's {job_size} ranks"
-    return f"{backend} makes no group of {ranks} rank" if ranks < BACKEND_TRAITS[
-        backend].min_world_size else None
+    too_few = ranks < BACKEND_TRAITS[backend].min_world_size
+    return f"{backend} makes no group of {ranks} rank" if too_few else None
 
 
 def unsupported(backend: str, device: str, calls: Iterable[Call]) -> str | None:
@@ -97,43 +95,32 @@ def unsupported(backend: str, device: str, calls: Iterable[Call]) -> str | None:
     traits = BACKEND_TRAITS[backend]
     if device not in traits.devices:
         return f"{backend} does not run on {device}, only on {' or '.join(traits.devices)}"
-    reasons = (_unsupported_call(backend, device, call) for call in calls)
-    return next((reason for reason in reasons if reason), None)
+    return next((reason for call in calls for reason in _unsupported(backend, device, call)), None)
 
 
-def _unsupported_call(backend: str, device: str, call: Call) -> str | None:
-    traits, spec = BACKEND_TRAITS[backend], collective_spec(call.collective)
-    forms, name = spec.in_place, call.collective
-    if reason := _absent(backend, device, spec):
-        return reason
-    if call.dtype not in traits.dtypes or (call.op is not None and call.op not in traits.ops):
-        return f"{backend} has no {call.op or name} of {call.dtype}"
-    if call.op == "avg" and call.dtype not in FLOATING_DTYPES:
-        return f"avg is defined for floating dtypes only, not for {call.dtype}"
-    if call.in_place is not None and forms is not None and call.in_place not in forms:
-        return f"{name} has no {'in-place' if call.in_place else 'out-of-place'} form"
-    if call.in_place and name in traits.not_in_place:
-        return f"{backend} has no in-place {name}"
-    return None if call.split == "even" else _uneven(backend, call)
-
-
-def _absent(backend: str, device: str, spec: CollectiveSpec) -> str | None:
-    """Return why the backend has no such collective, or None.
+def _unsupported(backend: str, device: str, call: Call) -> Iterator[str]:
+    """Yield why the backend cannot make a call, the most general reason first.
 
     A plug-in's collective is there on the backends that it names and that have what it calls.
     """
+    traits, spec, name = BACKEND_TRAITS[backend], collective_spec(call.collective), call.collective
     if spec.problem:
-        return spec.problem
-    excluded = BACKEND_TRAITS[backend].excluded
-    if (spec.name, device) in excluded or (
+        yield spec.problem
+    if (spec.name, device) in traits.excluded or (
             spec.backends and backend.partition("/")[0] not in spec.backends):
-        return f"{backend} has no {spec.name} on {device}"
-    return next((f"{backend} has no {name} on {device}, which {spec.name} calls"
-                 for name in spec.calls if (name, device) in excluded), None)
-
-
-def _uneven(backend: str, call: Call) -> str | None:
-    """Return why the parts cannot differ in size, or None."""
-    if reason := dict(BACKEND_TRAITS[backend].even_only).get(call.collective):
-        return f"{backend} has no uneven {call.collective}: {reason}"
-    return f"uneven {call.collective} has no in-place form" if call.in_place else None
+        yield f"{backend} has no {spec.name} on {device}"
+    yield from (f"{backend} has no {called} on {device}, which {spec.name} calls"
+                for called in spec.calls if (called, device) in traits.excluded)
+    if call.dtype not in DTYPES or call.op not in (None, *OPS):
+        yield f"{backend} has no {call.op or name} of {call.dtype}"
+    if call.op == "avg" and call.dtype not in FLOATING_DTYPES:
+        yield f"avg is defined for floating dtypes only, not for {call.dtype}"
+    if spec.in_place is not None and call.in_place not in (None, *spec.in_place):
+        yield f"{name} has no {'in-place' if call.in_place else 'out-of-place'} form"
+    if call.in_place and name in traits.not_in_place:
+        yield f"{backend} has no in-place {name}"
+    if call.split != "even":
+        if reason := dict(traits.even_only).get(name):
+            yield f"{backend} has no uneven {name}: {reason}"
+        if call.in_place:
+            yield f"uneven {name} has no in-place form"

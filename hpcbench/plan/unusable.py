@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -77,31 +78,27 @@ class GuardedPlanner(Planner):
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Workload:
         """Rebuild a workload; if the plug-in fails, keep what was stored."""
-        try:
+        with contextlib.suppress(Exception):
             return self._planner.workload_from_json(data)
-        except Exception:
-            return UnknownWorkload(data, self._kind)
+        return UnknownWorkload(data, self._kind)
 
     def merged(self, same: Sequence[Workload]) -> Workload:
         """Return the one workload that stands for several; the first if the plug-in fails."""
-        try:
+        with contextlib.suppress(Exception):
             return self._planner.merged(same)
-        except Exception:
-            return same[0]
+        return same[0]
 
     def advice(self, work: Workload, available_bytes: int) -> str:
         """Return what would fit; nothing if the plug-in fails."""
-        try:
+        with contextlib.suppress(Exception):
             return self._planner.advice(work, available_bytes)
-        except Exception:
-            return ""
+        return ""
 
     def canary(self, world_size: int, timeout_s: float, wakeup_s: float) -> Case | None:
         """Return the plug-in's canary; none if the plug-in fails."""
-        try:
+        with contextlib.suppress(Exception):
             return self._planner.canary(world_size, timeout_s, wakeup_s)
-        except Exception:
-            return None
+        return None
 
     def _checked(self, case: object) -> Case:
         if isinstance(case, Case) and case.kind == self._kind:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbench.plan.canary import planned_canary
-from hpcbench.plan.case import CANARY_ID
+from hpcbench.plan.case import CANARY_ID, planned_canary
 from hpcbench.reduce.results import Finding
 from hpcbench.reduce.timing import summarise
 from hpcbench.trace.container import expected_content

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from hpcbench.kinds.registry import kinds, presenter_of
-from hpcbench.reduce.results import CaseResult, Results, RunInfo, SampleSource
-from hpcbench.report.canary_chart import FEWEST_RUNS, canary_chart
-from hpcbench.report.rank_iteration import heat_map_case, rank_iteration
-from hpcbench.views.chart import Chart
-from hpcbench.views.timing import timing_text
-from hpcbench.views.words import plural
+from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.canary import MOST_DRIFT, Canary, CanaryRun
+from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, RunInfo, SampleSource
+from hpcbench.reduce.stack import SampleMap, sample_map
+from hpcbench.views.chart import (
+    Axis,
+    Chart,
+    HeatMap,
+    HeatMapCase,
+    Line,
+    LineChart,
+    Panel,
+    Point,
+    Scale,
+    is_wide,
+)
+from hpcbench.views.table import Range, Show
+from hpcbench.views.timing import INTERVAL_TITLE, repeats_text, timing_text
+from hpcbench.views.words import device_type, env_text, from_to_text, plural
+
+WIDE = 8
+"""Times of which the longest is this many times the shortest are on a log scale."""
+MOST_COLUMNS = 1000
+"""More samples than this share columns: a picture has about as many pixels."""
+FEWEST_RUNS = 3
+"""Fewer runs of the canary are described in one line; a chart of them would show no course."""
+MARGIN = 0.01
+CANARY_FOLD = "local_max"
+"""The canary's times are folded by it, whatever the modes of the sweep."""
 
 
 def charts_of(results: Results, source: SampleSource) -> Iterator[Chart]:
@@ -19,19 +43,15 @@ def charts_of(results: Results, source: SampleSource) -> Iterator[Chart]:
     telling = most_telling(results.cases)
     if telling is None:
         return
-    for chart in _charts_of_kinds(results):
-        yield _with_timing(chart, results)
+    for kind in kinds():
+        items = [item for item in results.cases if item.case.kind == kind]
+        for chart in presenter_of(kind).charts(items, results.derived.get(kind, {})):
+            yield _with_timing(chart, results)
     samples = source.samples(telling.case.case_id)
     if samples is not None and samples.start_ns.size:
         yield _with_timing(rank_iteration(telling, samples), results)
     if results.canary and len(results.canary.runs) >= FEWEST_RUNS:
         yield canary_chart(results.canary, results.plan)
-
-
-def _charts_of_kinds(results: Results) -> Iterator[Chart]:
-    for kind in kinds():
-        items = [item for item in results.cases if item.case.kind == kind]
-        yield from presenter_of(kind).charts(items, results.derived.get(kind, {}))
 
 
 def _with_timing(chart: Chart, results: Results) -> Chart:
@@ -52,7 +72,7 @@ def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
         ranked.index(kind) if kind in ranked else len(ranked)))
     of_kind = [item for item in measured if item.case.kind == first]
     return max(of_kind, default=None, key=lambda item: (
-        heat_map_case(item.case).order, item.case.batch == 1, -item.case.index))
+        _heat_map_case(item.case).order, item.case.batch == 1, -item.case.index))
 
 
 def origin_text(run: RunInfo) -> str:
@@ -61,3 +81,94 @@ def origin_text(run: RunInfo) -> str:
     when = run.started_at or "start time unknown"
     return (f"{run.name}, run {run.run_id}, {when}; "
             f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}; {versions}")
+
+
+def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:
+    """Return how long each rank was in the call, for one case with at least one sample."""
+    case, grid = item.case, sample_map(samples, MOST_COLUMNS)
+    called = _heat_map_case(case)
+    words = (case.backend, device_type(item), plural(case.world_size, "rank"), *called.words,
+             env_text(case))
+    limits = Range(grid.least_s, grid.greatest_s)
+    wide = is_wide([limits], WIDE)
+    singles = " or a single checked call" if grid.has_single else ""
+    return HeatMap(
+        title=f"{called.heading}: time in the call, by rank and iteration",
+        subtitle=", ".join(filter(None, words)), file_stem="rank_iteration",
+        notes=(_map_caption(case.batch, called.note, grid),), case_ids=(case.case_id,),
+        x=Axis("iteration, in the order they ran"), y=Axis("rank"), rows=grid.ranks,
+        values=grid.time_s, n_columns=grid.n_samples, step=grid.step,
+        colour=Axis("time in the call", Show.US, "us, log scale" if wide else "us",
+                    Scale.LOG if wide else Scale.LINEAR),
+        limits=limits, outside=(grid.below, grid.above), spans=grid.untimed,
+        span_title=f"warm-up{singles}, not in the statistics",
+        breaks=tuple(end + 1 for end in grid.pass_ends))
+
+
+def _heat_map_case(case: Case) -> HeatMapCase:
+    """Return how the case's kind describes it, or a description that fits any case."""
+    work = case.workload
+    return presenter_of(case.kind).heat_map_case(case) or HeatMapCase(
+        work.name, (work.dtype,), order=(case.world_size,))
+
+
+def _map_caption(calls: int, note: str, grid: SampleMap) -> str:
+    several = f" of a sample of {calls} calls" if calls > 1 else ""
+    parts = [f"Each cell: end - start{several} on that rank's own clock.", note]
+    if grid.pass_ends:
+        parts.append("Dashed line: the next pass begins; other cases ran between.")
+    if grid.step > 1:
+        parts.append(f"Each column: the longest of {grid.step} samples.")
+    return " ".join(filter(None, parts))
+
+
+def canary_chart(canary: Canary, plan: Plan) -> LineChart:
+    """Return the canary's times against the time since its first run, of FEWEST_RUNS at least."""
+    launches: dict[int, list[CanaryRun]] = defaultdict(list)
+    for run in canary.runs:
+        launches[run.launch].append(run)
+    limits = _canary_limits(canary)
+    scale = Scale.LOG if is_wide([limits], WIDE) else Scale.LINEAR
+    lines = tuple(Line(f"launch {launch + 1}", tuple(
+        (run.since_start_s, _canary_point(run)) for run in runs))
+        for launch, runs in launches.items())
+    return LineChart(
+        title="Canary: how the machine changed during the run", subtitle=canary.label,
+        file_stem="canary", case_ids=(),
+        notes=(_canary_caption(canary),
+               f"Fold {CANARY_FOLD}: {FOLDS[CANARY_FOLD]}; {repeats_text(plan)}."),
+        x=Axis("time since the first run of the canary", unit="s"),
+        panels=(Panel(Axis("median", Show.US, "us", scale, limits), lines,
+                      reference=_around(canary, MOST_DRIFT)),))
+
+
+def _around(canary: Canary, share: float) -> Range:
+    """Return the first run's median, and what is such a share less and more."""
+    first = canary.runs[0].median_s
+    return Range(first * (1 - share), first * (1 + share), first)
+
+
+def _canary_point(run: CanaryRun) -> Point:
+    if run.ci_low_s is None or run.ci_high_s is None:
+        return Point(run.median_s)
+    return Point(run.median_s, Range(run.ci_low_s, run.ci_high_s))
+
+
+def _canary_limits(canary: Canary) -> Range:
+    """Return limits in which all runs and twice the band of MOST_DRIFT are seen."""
+    seen = _around(canary, 2 * MOST_DRIFT)
+    low = min(seen.least, *(run.ci_low_s or run.median_s for run in canary.runs))
+    high = max(seen.greatest, *(run.ci_high_s or run.median_s for run in canary.runs))
+    return Range(low / (1 + MARGIN), high * (1 + MARGIN))
+
+
+def _canary_caption(canary: Canary) -> str:
+    n = from_to_text(run.n for run in canary.runs)
+    text = (f"Point: median of n = {n} samples of one of {plural(len(canary.runs), 'run')}. "
+            f"Bar: {INTERVAL_TITLE}, none where n < 6. "
+            f"Grey: within {MOST_DRIFT:.0%} of the first run.")
+    text += f" {canary.n_not_ok} more runs were not ok." if canary.n_not_ok else ""
+    if canary.drift is not None:
+        text += f" Drift from the first run to the last: {canary.drift:+.1%}"
+        text += f" ({', '.join(canary.quality)})." if canary.quality else "."
+    return text

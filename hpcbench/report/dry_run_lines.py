@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+from rich.text import Text
 
 from hpcbench.kinds.kind import CountedCall
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Case, Plan
-from hpcbench.report.terminal import open_console
+from hpcbench.report.terminal import print_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +30,22 @@ class Trial:
 
 def print_trials(plan: Plan, trials: Iterable[Trial]) -> int:
     """Print each trial as it comes, then the counts; return how many were refused."""
-    screen = open_console()
-
-    def say(line: str) -> None:
-        screen.print(line, markup=False, soft_wrap=True)
-
-    say(f"dry run of {plan.name} as rank 0 of {plan.world_size}: no communication, "
-        "buffers on the host, nothing is measured and nothing is written")
     counts: Counter[str] = Counter()
+    print_lines(map(Text, _lines(plan, trials, counts)))
+    return counts["refused"]
+
+
+def _lines(plan: Plan, trials: Iterable[Trial], counts: Counter[str]) -> Iterator[str]:
+    """Yield a line and more for each trial, which is counted, and the counts."""
+    yield (f"dry run of {plan.name} as rank 0 of {plan.world_size}: no communication, "
+           "buffers on the host, nothing is measured and nothing is written")
     for trial in trials:
         counts[trial.outcome] += 1
-        reason = f"  {trial.reason}" if trial.reason else ""
-        say(f"{trial.outcome:<9} {trial.case.label}{reason}")
+        yield f"{trial.outcome:<9} {trial.case.label}  {trial.reason}".rstrip()
         if trial.outcome in ("accepted", "not tried"):
             calls = trial.calls if trial.outcome == "accepted" else None
             for line in presenter_of(trial.case.kind).dry_run_lines(trial.case.workload, calls):
-                say(f"{'':<10}{line}")
+                yield f"{'':<10}{line}"
     totals = ", ".join(f"{counts[name]} {name}"
                        for name in ("accepted", "refused", "skipped", "not tried"))
-    say(f"dry run, not a measurement: {len(plan.cases)} cases = {totals}")
-    return counts["refused"]
+    yield f"dry run, not a measurement: {len(plan.cases)} cases = {totals}"

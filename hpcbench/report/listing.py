@@ -12,7 +12,7 @@ from hpcbench.config.names import BACKENDS, DTYPE_BYTES, OPS, ORDERS, SPLITS
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.operations.collectives import collectives
 from hpcbench.report.table_lines import listing_lines
-from hpcbench.report.terminal import open_console
+from hpcbench.report.terminal import print_lines
 from hpcbench.views.table import Line
 from hpcbench.views.timing import MODES, USUAL_FOLDS
 
@@ -21,22 +21,16 @@ NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
 
 def print_listing(*, probe: bool) -> None:
     """Print what there is; with ``probe`` ask this machine, in a process of its own."""
-    machine = _probe() if probe else None
-    console = open_console()
-    for line in _lines(machine):
-        console.print(line, soft_wrap=True)
+    machine: Mapping[str, Any] | None = None
+    if probe and importlib.util.find_spec("torch"):
+        from hpcbench.launch.probe import probe_here
 
-
-def _probe() -> Mapping[str, Any] | None:
-    """Return what this machine has, or None where torch is not installed."""
-    if importlib.util.find_spec("torch") is None:
-        return None
-    from hpcbench.launch.probe import probe_here
-
-    return probe_here()
+        machine = probe_here()
+    print_lines(_lines(machine))
 
 
 def _lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
+    """Yield what there is; ``machine`` is None where it was not asked, or has no torch."""
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
     for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
                          ("splits", SPLITS), ("orders", ORDERS)):
@@ -51,34 +45,28 @@ def _lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
         yield from [Text()] if items else []
     yield Text("timing modes", style="bold")
     for name, meaning in MODES.items():
-        yield Text(f"  {name:<15}{meaning}; fold {USUAL_FOLDS[name]}")
+        yield _line(name, f"{meaning}; fold {USUAL_FOLDS[name]}")
     yield Text()
     yield Text("backends", style="bold")
     for name in BACKENDS:
-        yield _backend_line(name, machine)
-    yield from _machine_lines(machine)
+        yield _available(name, machine["backends"]) if machine else _line(name, "not probed")
+    if machine:
+        yield Text()
+        yield Text("devices", style="bold")
+        yield from (_available(name, machine["devices"]) for name in machine["devices"])
+        yield Text()
+        yield Text("versions", style="bold")
+        yield from (_line(name, version) for name, version in machine["versions"].items())
+    elif not importlib.util.find_spec("torch"):
+        yield Text(f"  {NO_TORCH}", style="yellow")
 
 
-def _backend_line(name: str, machine: Mapping[str, Any] | None) -> Text:
-    reason = machine["backends"][name] if machine else None
-    if reason:
-        return Text(f"  {name:<15}not available: {reason}", style="yellow")
-    if machine is None:
-        return Text(f"  {name:<15}not probed")
-    return Text(f"  {name:<15}available", style="green")
+def _line(name: str, text: str, style: str = "") -> Text:
+    return Text(f"  {name:<15}{text}", style=style)
 
 
-def _machine_lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
-    if machine is None:
-        if importlib.util.find_spec("torch") is None:
-            yield Text(f"  {NO_TORCH}", style="yellow")
-        return
-    yield Text()
-    yield Text("devices", style="bold")
-    for name, reason in machine["devices"].items():
-        yield Text(f"  {name:<15}{f'not available: {reason}' if reason else 'available'}",
-                   style="yellow" if reason else "green")
-    yield Text()
-    yield Text("versions", style="bold")
-    for name, version in machine["versions"].items():
-        yield Text(f"  {name:<15}{version}")
+def _available(name: str, reasons: Mapping[str, str | None]) -> Text:
+    """Return whether this machine has something, and why not."""
+    reason = reasons[name]
+    return (_line(name, f"not available: {reason}", "yellow") if reason else
+            _line(name, "available", "green"))

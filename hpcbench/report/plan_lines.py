@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
 from hpcbench.config.names import PASSED_ENV
-from hpcbench.kinds.registry import presenter_of
+from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
-from hpcbench.report.spans import span_line
 from hpcbench.report.table_lines import table_lines
 from hpcbench.units import format_bytes, format_seconds
-from hpcbench.views.any_kind import any_plan
+from hpcbench.views.columns import any_plan
 from hpcbench.views.timing import iterations_text, repeats_text
-from hpcbench.views.words import distinct, plural
+from hpcbench.views.words import distinct, env_text, plural
 
 LISTED_CASES = 60
 STOPPING_LEVEL = 0.99
@@ -26,18 +25,21 @@ HEADER_COLUMNS = 110
 
 def plan_header(plan: Plan) -> Iterator[Text]:
     """Yield the plan's name, its totals, how it measures, its order and its cost."""
-    skipped = sum(case.skip is not None for case in plan.cases)
+    runs = [case for case in plan.cases if case.skip is None]
     yield Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} "
                f"for {plural(plan.world_size, 'rank')}, plan {plan.plan_hash}", style="bold")
-    needs = distinct(sorted({need for case in plan.cases if not case.skip for need in case.needs}))
-    open_cases = sum(bool(case.needs) and case.skip is None for case in plan.cases)
+    needs = distinct(sorted({need for case in runs for need in case.needs}))
+    open_cases = sum(bool(case.needs) for case in runs)
     later = f" ({open_cases} of them need {needs}: known when it runs, or with --probe)"
-    yield Text(f"{len(plan.cases) - skipped} to run{later if open_cases else ''}, "
-               f"{skipped} skipped, {plural(plan.duplicates, 'duplicate')} dropped")
-    yield from (Text(line) for line in _measure_lines(plan))
-    yield Text(_order_line(plan))
-    yield Text(_estimate_line(plan))
-    yield from (Text(line, style="yellow") for line in _late_lines(plan))
+    yield Text(f"{len(runs)} to run{later if open_cases else ''}, {len(plan.cases) - len(runs)} "
+               f"skipped, {plural(plan.duplicates, 'duplicate')} dropped")
+    yield from map(Text, _measure_lines(plan, runs))
+    yield Text(_estimate_line(plan, runs))
+    if late := [case for case in runs if case.estimate_s > case.timeout_s]:
+        worst = max(late, key=lambda case: case.estimate_s / case.timeout_s)
+        yield Text(f"note: {plural(len(late), 'case')} may end as timeout: estimated "
+                   f"{format_seconds(worst.estimate_s)} of timeout_s {worst.timeout_s:g} with its "
+                   f"checks: {worst.label}", style="yellow")
     yield from (Text(f"note: {note}", style="yellow") for note in plan.config.get("notes", ()))
     patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
     inherited = f"workers inherit only variables that match: {' '.join(patterns)}"
@@ -45,35 +47,25 @@ def plan_header(plan: Plan) -> Iterator[Text]:
         yield Text(line, style="dim")
 
 
-def _measure_lines(plan: Plan) -> Iterator[str]:
-    """Yield the modes, and how many samples the cases of a pass take and until when."""
-    runs = [case for case in plan.cases if case.skip is None]
-    modes = Counter(case.mode for case in runs)
-    if modes:
+def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
+    """Yield the modes, how many samples the cases of a pass take and until when, and the order."""
+    measure = plan.config.get("measure", {})
+    if modes := Counter(case.mode for case in runs):
         yield "modes: " + ", ".join(f"{count} {mode}" for mode, count in modes.items())
-    fixed = [case for case in runs if case.is_fixed]
-    if fixed:
+    if fixed := [case for case in runs if case.is_fixed]:
         yield f"samples of a pass: {plural(len(fixed), 'case')} exactly {iterations_text(fixed)}"
-    auto = [case for case in runs if not case.is_fixed]
-    if auto:
-        measure = plan.config.get("measure", {})
+    if auto := [case for case in runs if not case.is_fixed]:
         yield f"samples of a pass: {plural(len(auto), 'case')} auto, {iterations_text(auto)}"
         if measure:
             yield (f"  until the median's {STOPPING_LEVEL:.0%} interval is within "
                    f"+-{measure['precision'] * 100:g}%, or a case has used its share of "
                    f"{measure['budget_s']:g} s")
+    among = (f"shuffled among them in every pass (seed {measure['seed']})"
+             if measure.get("order") == "shuffled" else "by # among them")
+    yield f"order: cases that can share workers (environment, ranks) stand together, {among}"
 
 
-def _order_line(plan: Plan) -> str:
-    measure = plan.config.get("measure", {})
-    text = "order: cases that can share workers (environment, ranks) stand together"
-    if measure.get("order") == "shuffled":
-        return f"{text}, shuffled among them in every pass (seed {measure['seed']})"
-    return f"{text}, by # among them"
-
-
-def _estimate_line(plan: Plan) -> str:
-    runs = [case for case in plan.cases if case.skip is None]
+def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     repeats = plan.passes * plan.launches
     total = sum(case.estimate_s for case in runs) * repeats
     depends = sum(case.estimate_s for case in runs if case.needs) * repeats
@@ -82,16 +74,6 @@ def _estimate_line(plan: Plan) -> str:
     text += f", {format_seconds(depends)} of it only where the needs are met" if depends else ""
     return (f"{text}; largest case {format_bytes(memory)} of buffers per rank "
             "(from assumed latencies and rates, not measured here)")
-
-
-def _late_lines(plan: Plan) -> Iterator[str]:
-    """Yield the case that is furthest over its time limit by its own estimate, if any is."""
-    late = [case for case in plan.cases if not case.skip and case.estimate_s > case.timeout_s]
-    if late:
-        worst = max(late, key=lambda case: case.estimate_s / case.timeout_s)
-        yield (f"note: {plural(len(late), 'case')} may end as timeout: estimated "
-               f"{format_seconds(worst.estimate_s)} of timeout_s {worst.timeout_s:g} with its "
-               f"checks: {worst.label}")
 
 
 def case_tables(plan: Plan) -> Iterator[Text]:
@@ -118,3 +100,28 @@ def skip_lines(plan: Plan) -> Iterator[Text]:
     for reason, cases in groups.items():
         yield Text(f"{len(cases):>6} x  {reason}")
         yield Text(f"           {span_line(cases)}", style="dim")
+
+
+def span_line(cases: Sequence[Case]) -> str:
+    """Return names, spans, backends, types, sizes, ranks and environment of some cases."""
+    shown = [(presenter_of(kind), [case.workload for case in cases if case.kind == kind])
+             for kind in in_order(case.kind for case in cases)]
+    ranks = {presenter.ranks_word for presenter, _ in shown}
+    word = ranks.pop() if len(ranks) == 1 else "ranks"
+    parts = [
+        distinct(case.workload.name for case in cases),
+        *(part for presenter, works in shown for part in presenter.span_words(works)),
+        distinct(case.backend for case in cases),
+        distinct(presenter_of(case.kind).type_word(case.workload) for case in cases),
+        *(part for presenter, works in shown for part in presenter.size_words(works)),
+        f"{word}={distinct(sorted({case.world_size for case in cases}))}",
+        distinct(env_text(case) or None for case in cases),
+    ]
+    return " ".join(filter(None, parts))
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return each kind once: those that are installed in their order, then others."""
+    unique = list(dict.fromkeys(names))
+    return [*(name for name in kinds() if name in unique),
+            *(name for name in unique if name not in kinds())]

@@ -6,7 +6,6 @@ It draws only when a case ends: supervisors must not wake while something is tim
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TextIO
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -51,10 +50,7 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the bar."""
         if self._bar:
             self._bar.stop()
@@ -69,7 +65,10 @@ class Progress:
         ``pass_index`` count from 0.
         """
         self._done += 1
-        self._account(case, status, seconds)
+        self._left_s = max(0.0, self._left_s - case.estimate_s)
+        if status != "skipped":
+            self._measured_s += case.estimate_s
+            self._spent_s += seconds
         place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
         line = (f"{place} {status:<7} {case.label}  {self._which(launch, pass_index)}"
                 f"{format_seconds(seconds)}  {reason}").rstrip()
@@ -96,10 +95,3 @@ class Progress:
         if not self._measured_s or not self._left_s:
             return ""
         return f"about {format_seconds(self._left_s * self._spent_s / self._measured_s)} left"
-
-    def _account(self, case: Case, status: str, seconds: float) -> None:
-        self._left_s = max(0.0, self._left_s - case.estimate_s)
-        if status != "skipped":
-            self._measured_s += case.estimate_s
-            self._spent_s += seconds
-

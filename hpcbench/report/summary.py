@@ -1,7 +1,7 @@
-"""summary.json and summary.csv: the printed numbers for machines (fields: docs/method.md).
+"""The files beside results.h5: plots, and summary.json and summary.csv (docs/method.md).
 
-Both hold one row per planned case. Neither holds the environment, stacks or standard error of a
-run: those stay in results.h5.
+Both summaries hold one row per planned case. Neither holds the environment, stacks or standard
+error of a run: those stay in results.h5.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from typing import Any
 
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
-from hpcbench.reduce.results import FOLDS, CaseResult, Results, Statistics
+from hpcbench.reduce.results import FOLDS, CaseResult, Results
+from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.trace.files import whole_file
 from hpcbench.views.timing import INTERVAL_TITLE, fold_of
 from hpcbench.views.words import device_memory_how, env_text
 
 SCHEMA_VERSION = 2
+CASE_FIELDS = ("case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
+               "iterations", "validate", "batch")
+OUTCOME_FIELDS = ("status", "reason", "blamed_rank", "n_wrong")
 STATISTIC_FIELDS = ("n", "min_s", "p5_s", "p25_s", "median_s", "p75_s", "p95_s", "p99_s", "max_s")
 INTERVAL_FIELDS = ("ci_low_s", "ci_high_s", "ci_reliable")
 TIMING_FIELDS = (
@@ -44,6 +48,21 @@ COMMON_FIELDS = (
 """The first columns of summary.csv, and keys of each of summary.json's ``cases``; those of schema
 version 1 come first, and with them those of collectives. A list is a list in JSON, and text
 separated by spaces in CSV, with - for null; entries that are sentences, by semicolons."""
+
+
+def write_reports(results: Results, folder: Path, *, plots: bool = True) -> list[Path]:
+    """Write the summaries and, unless told not to, the plots; return the paths written.
+
+    The plots read their samples from ``folder/results.h5``; where no case is ok there are none.
+    Raises FileError if a file cannot be written.
+    """
+    written = write_summary(results, folder)
+    if plots:
+        from hpcbench.report.plots import plot_results
+
+        with open_results(folder) as file:
+            written += plot_results(results, file, folder / "plots")
+    return written
 
 
 def field_names() -> tuple[str, ...]:
@@ -81,30 +100,20 @@ def case_rows(results: Results) -> list[dict[str, Any]]:
 
 
 def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
-    case, work, stats = item.case, item.case.workload, item.statistics
-    row = {**dict.fromkeys(names), **{name: getattr(case, name) for name in (
-        "case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
-        "iterations", "validate", "batch")}}
-    row |= {"dtype": work.dtype, "groups": work.groups}
-    row["min_iterations"] = case.iterations if case.is_fixed else case.min_iterations
+    case, stats = item.case, item.statistics
+    row: dict[str, Any] = dict.fromkeys(names)
+    for source, wanted in (
+            (case, CASE_FIELDS), (case.workload, ("dtype", "groups")), (item, OUTCOME_FIELDS),
+            (stats, STATISTIC_FIELDS), (item.timing, (*TIMING_FIELDS, "pass_medians_s"))):
+        row |= {name: getattr(source, name) for name in wanted} if source else {}
     row |= {"env": env_text(case), "device": item.device or case.device,
-            "device_memory": device_memory_how(item),
-            "status": item.status,
-            "reason": item.reason, "blamed_rank": item.blamed_rank, "n_wrong": item.n_wrong}
-    row |= {name: getattr(stats, name) if stats else None for name in STATISTIC_FIELDS}
-    row |= {name: getattr(item.timing, name) if item.timing else None
-            for name in (*TIMING_FIELDS, "pass_medians_s")}
-    row |= {name: item.library[name] if item.library else None for name in LIBRARY_FIELDS}
-    row |= {"fold": fold_of(item) if stats else None, **_interval(stats)}
+            "device_memory": device_memory_how(item), "fold": fold_of(item) if stats else None,
+            "min_iterations": case.iterations if case.is_fixed else case.min_iterations}
+    row |= {name: item.library[name] for name in LIBRARY_FIELDS} if item.library else {}
+    if stats and stats.ci_low_s is not None:
+        row |= {"ci_level": CI_LEVEL, **{name: getattr(stats, name) for name in INTERVAL_FIELDS}}
     row |= presenter_of(case.kind).row(item, record)
     return {name: row[name] for name in names}
-
-
-def _interval(stats: Statistics | None) -> dict[str, Any]:
-    """Return the ends of the interval, its level, and whether it can be relied on."""
-    if stats is None or stats.ci_low_s is None:
-        return dict.fromkeys((*INTERVAL_FIELDS, "ci_level"))
-    return {"ci_level": CI_LEVEL, **{name: getattr(stats, name) for name in INTERVAL_FIELDS}}
 
 
 def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 
 from rich.text import Text
@@ -24,20 +25,16 @@ def table_lines(table: Table) -> Iterator[Text]:
     table = table.without_empty()
     titles = [[column.title for column in table.columns],
               [_unit(column) for column in table.columns]]
-    cells = _texts(table)
-    widths = _widths([*titles, *cells])
-    lines = iter(cells)
+    lines = _aligned(table.columns, [*titles, *_texts(table)])
     yield Text()
     yield Text(table.title, style="bold")
     yield from map(tone_line, table.lead)
-    for title in filter(any, titles):
-        yield Text(_aligned(table.columns, widths, title), style="dim")
+    yield from (Text(line, style="dim") for line in islice(lines, len(titles)) if line)
     for group in table.groups:
         if group.title:
             yield Text(group.title, style="cyan")
         for row in group.rows:
-            yield Text(_aligned(table.columns, widths, next(lines)),
-                       style=STATUS_STYLES[row.status])
+            yield Text(next(lines), style=STATUS_STYLES[row.status])
     for note in table.notes:
         yield Text(f"{GAP}{note.text}", style=TONE_STYLES[note.tone])
 
@@ -48,8 +45,7 @@ def listing_lines(item: Line | Table) -> Iterator[Text]:
         yield tone_line(item)
         return
     lines = [[column.title for column in item.columns], *_texts(item)]
-    widths = _widths(lines)
-    yield from (Text(f"{GAP}{_aligned(item.columns, widths, line)}") for line in lines)
+    yield from (Text(f"{GAP}{line}") for line in _aligned(item.columns, lines))
 
 
 def tone_line(line: Line) -> Text:
@@ -62,16 +58,14 @@ def _texts(table: Table) -> list[list[str]]:
     return [list(map(cell_text, row.cells, shows)) for row in table.rows]
 
 
-def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-
-
 def _unit(column: Column) -> str:
     return f"({column.unit})" if column.unit and "%" not in column.unit else column.unit
 
 
-def _aligned(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
-    """Return one line: text to the left, numbers to the right."""
-    padded = (cell.ljust(width) if column.show is Show.TEXT else cell.rjust(width)
-              for column, width, cell in zip(columns, widths, cells, strict=True))
-    return GAP.join(padded).rstrip()
+def _aligned(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield each line with its cells below those of the others: text left, numbers right."""
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for cells in lines:
+        padded = (cell.ljust(width) if column.show is Show.TEXT else cell.rjust(width)
+                  for column, width, cell in zip(columns, widths, cells, strict=True))
+        yield GAP.join(padded).rstrip()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
+from rich.text import Text
 
 
 def open_console(stream: TextIO | None = None) -> Console:
@@ -16,6 +17,13 @@ def open_console(stream: TextIO | None = None) -> Console:
     plain = _is_launchers_own_terminal(os.environ)
     return Console(file=stream or sys.stdout, highlight=False,
                    force_terminal=False if plain else None)
+
+
+def print_lines(lines: Iterable[Text]) -> None:
+    """Print each line as it comes; a narrow terminal wraps it, and nothing is cut."""
+    console = open_console()
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 def _is_launchers_own_terminal(environ: Mapping[str, str]) -> bool:

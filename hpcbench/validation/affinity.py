@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu
-from hpcbench.backends.gpu_places import visible_gpus
+from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu, visible_gpus
 from hpcbench.units import rank_list
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
 from hpcbench.validation.rank_report import JobReport, RankReport, by_value

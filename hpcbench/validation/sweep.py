@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from hpcbench.config.stored import stored_config
+from hpcbench.config.schema import stored_config
 from hpcbench.launch.probe import resolve
 from hpcbench.plan.case import Plan
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn

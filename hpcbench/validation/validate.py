@@ -16,8 +16,7 @@ from typing import Any
 
 from hpcbench.backends.tools import wanted_tools
 from hpcbench.config.load import load_config
-from hpcbench.config.schema import Config
-from hpcbench.config.stored import stored_config
+from hpcbench.config.schema import Config, stored_config
 from hpcbench.errors import ExitCode, LaunchError, RankLostError
 from hpcbench.launch.ranks.agreement import AgreedError, on_root
 from hpcbench.launch.ranks.bounded_communicator import BoundedCommunicator

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
-from hpcbench.units import format_seconds, size_text
+from hpcbench.units import format_seconds, size_text, to_gb_per_s, to_ms, to_tflop_per_s, to_us
 from hpcbench.views.table import Cell, Range, Show
 
 MISSING = "-"
@@ -19,24 +20,17 @@ def format_number(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def _scaled(factor: float) -> Callable[[float], str]:
-    return lambda value: format_number(value * factor)
-
-
-def _divided(divisor: float) -> Callable[[float], str]:
-    return lambda value: format_number(value / divisor)
-
-
+NUMBERS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
+    Show.US: to_us, Show.MS: to_ms, Show.GB_PER_S: to_gb_per_s, Show.TFLOP_PER_S: to_tflop_per_s,
+    Show.GFLOP: lambda flops: flops / 1e9, Show.MB: lambda size: size / 1e6,
+    Show.MIB: lambda size: size / 2**20, Show.SIGNIFICANT_PERCENT: lambda share: share * 100,
+})
+"""What makes the number, or the array, that people read of values; others are read as they are."""
 _TEXTS: Mapping[Show, Callable[[float], str]] = MappingProxyType({
-    Show.TEXT: str, Show.COUNT: str, Show.NUMBER: format_number,
-    Show.SIZE: lambda value: size_text(int(value)),
-    Show.US: _scaled(1e6), Show.MS: _scaled(1e3),
-    Show.DURATION: format_seconds,
-    Show.GB_PER_S: _divided(1e9), Show.TFLOP_PER_S: _divided(1e12), Show.GFLOP: _divided(1e9),
-    Show.MB: _divided(1e6), Show.MIB: _divided(2**20),
+    Show.TEXT: str, Show.COUNT: str, Show.NUMBER: format_number, Show.DURATION: format_seconds,
+    Show.SIZE: lambda value: size_text(int(value)), Show.RATIO: lambda value: f"{value:.2f}",
     Show.PERCENT: lambda value: f"{100 * value:.1f}",
     Show.WHOLE_PERCENT: lambda value: str(round(100 * value)),
-    Show.SIGNIFICANT_PERCENT: _scaled(100), Show.RATIO: lambda value: f"{value:.2f}",
 })
 
 
@@ -50,7 +44,7 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
         return MISSING
     if isinstance(cell, str):
         return cell
-    text = _TEXTS[show]
+    text = _TEXTS.get(show) or (lambda value: format_number(NUMBERS[show](value)))
     if not isinstance(cell, Range):
         return text(cell)
     least, greatest = text(cell.least), text(cell.greatest)

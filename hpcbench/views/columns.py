@@ -1,15 +1,16 @@
-"""Columns that tables of all kinds of cases have, and their cells."""
+"""Columns that tables of all kinds of cases have, their cells, and tables of only these."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.spread import interval_share, range_of
-from hpcbench.views.table import Cell, Column, Range, Show
-from hpcbench.views.timing import batch_text, samples_text
+from hpcbench.views.table import Cell, Column, Group, Range, Row, Show, Table
+from hpcbench.views.timing import batch_text, flag_text, samples_text
+from hpcbench.views.words import backend_text, device_type
 
 if TYPE_CHECKING:
     from hpcbench.statistics.overlap import OverPasses
@@ -27,6 +28,8 @@ N = Column("n", "n", Show.COUNT, "", "timed samples")
 STATUS = Column("status", "status")
 FLAGS = Column("flags", "flags", optional=True)
 UNRELIABLE = "?"
+_CASE = (Column("case", "case"), Column("backend", "backend"), Column("device", "device"),
+         Column("ranks", "ranks", Show.COUNT))
 
 
 def cost_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
@@ -76,3 +79,27 @@ def pass_range(item: CaseResult) -> Range | None:
     """Return the least and the greatest median of a pass; None without several passes."""
     ends = range_of(item.timing.pass_medians_s) if item.timing else None
     return Range(*ends) if ends else None
+
+
+def any_plan(title: str, cases: Sequence[Case]) -> Table:
+    """Return a row for each case, of any kind."""
+    rows = (Row((case.index, *_case_cells(case, case.device), *cost_cells([case])),
+                case_id=case.case_id) for case in cases)
+    return Table(title, (Column("index", "#", Show.COUNT), *_CASE, *COST),
+                 (Group("", tuple(rows)),))
+
+
+def any_results(title: str, items: Sequence[CaseResult]) -> Iterator[Table]:
+    """Yield a table with a row for each case, of any kind, that ran; nothing if none ran."""
+    rows = tuple(
+        Row((*_case_cells(item.case, device_type(item)), median_cell(item.statistics),
+             interval_cell(item.statistics), n_cell(item.statistics), item.status,
+             flag_text(item)), item.status, item.case.case_id)
+        for item in items if item.status in TABLED)
+    if rows:
+        yield Table(title, (*_CASE, TIME, INTERVAL, N, STATUS, FLAGS), (Group("", rows),))
+
+
+def _case_cells(case: Case, device: str) -> tuple[Cell, ...]:
+    words = case.workload.words(case.world_size)
+    return " ".join(words), backend_text(case), device, case.world_size

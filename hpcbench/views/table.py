@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 Tone = str
@@ -133,10 +133,7 @@ class Table:
         kept = [at for at, column in enumerate(self.columns)
                 if not column.optional or not rows
                 or any(row.cells[at] not in (None, "") for row in rows)]
-        if len(kept) == len(self.columns):
-            return self
         groups = tuple(Group(group.title, tuple(
-            Row(tuple(row.cells[at] for at in kept), row.status, row.case_id)
-            for row in group.rows)) for group in self.groups)
-        return Table(self.title, tuple(self.columns[at] for at in kept), groups, self.lead,
-                     self.notes)
+            replace(row, cells=tuple(row.cells[at] for at in kept)) for row in group.rows))
+            for group in self.groups)
+        return replace(self, columns=tuple(self.columns[at] for at in kept), groups=groups)

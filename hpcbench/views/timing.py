@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.results import FOLDS, CaseResult, Results, Timing
+from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.reduce.spread import clock_bound_s, late_share
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.units import format_seconds
@@ -47,27 +47,16 @@ def mode_text(item: CaseResult) -> str:
     return mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
 
 
-def modes_text(items: Iterable[CaseResult]) -> str:
-    """Return each mode with its fold in words, once."""
-    pairs = dict.fromkeys(mode_and_fold(item) for item in items)
-    return "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in pairs)
-
-
 def flag_text(item: CaseResult) -> str:
     """Return the case's flags with their figures: ``late 23%, fragile 98.10 us, trend``."""
     if item.timing is None or item.statistics is None:
         return ""
+    unflagged_s = item.timing.unflagged_median_s  # None where all samples are flagged
     figures = {
         "late_starts": f" {late_share(item) or 0:.0%}",
-        "fragile": _unflagged(item.timing)}
+        "fragile": "" if unflagged_s is None else f" {cell_text(unflagged_s, Show.US)} us"}
     return ", ".join(FLAGS[word] + figures.get(word, "")
                      for word in item.timing.quality if word in FLAGS)
-
-
-def _unflagged(timing: Timing) -> str:
-    """Return the median without flagged samples; nothing where all samples are flagged."""
-    median_s = timing.unflagged_median_s
-    return "" if median_s is None else f" {cell_text(median_s, Show.US)} us"
 
 
 def clock_text(results: Results, items: Iterable[CaseResult]) -> str:
@@ -109,4 +98,6 @@ def repeats_text(plan: Plan) -> str:
 
 def timing_text(results: Results, items: Sequence[CaseResult]) -> str:
     """Return how the cases of a chart were timed: mode, fold, clock, repeats."""
-    return f"Mode {modes_text(items)}; {clock_text(results, items)}; {repeats_text(results.plan)}."
+    pairs = dict.fromkeys(mode_and_fold(item) for item in items)
+    modes = "; ".join(f"{mode}, fold {fold} ({FOLDS[fold]})" for mode, fold in pairs)
+    return f"Mode {modes}; {clock_text(results, items)}; {repeats_text(results.plan)}."

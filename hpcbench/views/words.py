@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hpcbench.plan.case import Case
-from hpcbench.plan.options import Option
+from hpcbench.plan.options import Option, Values
 from hpcbench.reduce.results import CaseResult
-from hpcbench.views.table import Range
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.table import Line, Range, Show
 
 
 def plural(count: int, noun: str) -> str:
@@ -30,20 +31,34 @@ def span(numbers: Iterable[int]) -> int | Range:
 
 def span_text(numbers: Iterable[int]) -> str:
     """Return ``64``, or ``64..8192``: the least and the most of at least one number."""
-    ordered = sorted(set(numbers))
-    return str(ordered[0]) if len(ordered) == 1 else f"{ordered[0]}..{ordered[-1]}"
+    return cell_text(span(numbers), Show.COUNT)
 
 
 def from_to_text(numbers: Iterable[int]) -> str:
     """Return ``20``, or ``5 to 20``: the least and the most of at least one number."""
-    ordered = sorted(set(numbers))
-    return str(ordered[0]) if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
+    return span_text(numbers).replace("..", " to ")
 
 
 def options_text(options: Sequence[tuple[str, Option]]) -> str:
     """Return ``chunks=4 weight=sharded``, or nothing."""
-    return " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}"
-                    for name, value in options)
+    return " ".join(f"{name}={_plain(value)}" for name, value in options)
+
+
+def option_lines(options: Mapping[str, Values]) -> Iterator[Line]:
+    """Yield a line of `hpcbench list` for each option: what it may be, and its default."""
+    for name, values in options.items():
+        allowed = (", ".join(map(_plain, values.allowed)) if values.allowed else
+                   f"a number from {values.least}")
+        yield listed_more(f"option {name}", f"{allowed}; default {_plain(values.default)}")
+
+
+def listed_more(title: str, text: str) -> Line:
+    """Return a line of `hpcbench list` below the one that it says more of."""
+    return Line(f"{'':<22}{title}: {text}", "quiet")
+
+
+def _plain(value: Option) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def env_text(case: Case) -> str:

@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from hpcbench.backends.groups import Division, open_groups
-from hpcbench.backends.mpi_group import MpiGroup
-from hpcbench.backends.mpi_staging import Staging
+from hpcbench.backends.groups import open_groups
+from hpcbench.backends.mpi_buffers import Staging
+from hpcbench.backends.mpi_group import MpiGroup, register_mpi
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
@@ -128,7 +128,7 @@ def collectives() -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=RANK, world_size=SIZE)
     group = open_groups(
-        "mpi", timedelta(seconds=30), Division(WORLD.size, 1, WORLD.rank), WORLD.Dup())
+        "mpi", timedelta(seconds=30), WORLD.size, 1, WORLD.rank, WORLD.Dup())
     everything(group, None)
     if SIZE == 2:
         everything(staged_group(), group)
@@ -172,8 +172,6 @@ def training() -> None:
     """DDP, FSDP2, tensor and pipeline parallel steps have one process's loss and gradients."""
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
-
-    from hpcbench.backends.mpi_backend import register_mpi
 
     register_mpi()
     dist.init_process_group("mpi4py", store=dist.HashStore(), rank=RANK, world_size=SIZE)

@@ -100,8 +100,8 @@ TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults", *(
     f"hpcbench.operations.{name}" for name in
     ("check", "data", "dtypes", "operation", "place", "torch_calls")), *(
     f"hpcbench.backends.{name}" for name in
-    ("control", "devices", "facts", "failures", "groups", "ledger", "mpi_backend", "mpi_buffers",
-     "mpi_group", "mpi_staging", "python_group", "rehearsal", "ucc")))
+    ("control", "devices", "facts", "failures", "groups", "ledger", "mpi_buffers",
+     "mpi_group", "python_group", "rehearsal", "ucc")))
 MPI = ("hpcbench.backends.mpi_*",)
 PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.registry",
              f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan", "hpcbench.plan.*",

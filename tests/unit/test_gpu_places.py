@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbench.backends.gpu_places import gpu_places, visible_gpus
+from hpcbench.backends.availability import gpu_places, visible_gpus
 from hpcbench.backends.kernels import no_code_reason, without_code
 
 ALL = ("u0", "u1", "u2", "u3")

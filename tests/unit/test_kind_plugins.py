@@ -18,7 +18,7 @@ from hpcbench.backends.availability import RankFacts
 from hpcbench.backends.tools import tool_facts, untooled, wanted_tools
 from hpcbench.kinds.kind import KindSpec
 from hpcbench.kinds.registry import kinds, planner_of
-from hpcbench.plan.canary import planned_canary
+from hpcbench.plan.case import planned_canary
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results_file import open_results
 from hpcbench.report.console import print_results
@@ -144,7 +144,7 @@ def test_a_canary_of_a_plugin_is_asked_for_last(monkeypatch: pytest.MonkeyPatch)
     asked = []
     monkeypatch.setattr(KindSpec, "planner", lambda self, made=KindSpec.planner: (
         asked.append(self.name), made(self))[1])
-    monkeypatch.setattr("hpcbench.plan.canary.kinds",
+    monkeypatch.setattr("hpcbench.plan.case.kinds",
                         lambda: MappingProxyType({"early": spec, **kinds()}))
     assert ours is not None and planned_canary(2) == ours
     assert "early" not in asked

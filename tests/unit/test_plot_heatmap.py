@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from figure_texts import figure_of, texts_of
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
-from hpcbench.report.charts import most_telling
-from hpcbench.report.rank_iteration import rank_iteration
+from hpcbench.report.charts import most_telling, rank_iteration
 from hpcbench.trace.schema import Flag
 from results_factory import all_ok, make_case, make_results, make_samples, ok, shaped, sweep
 

@@ -14,9 +14,8 @@ from matplotlib.image import imread
 from figure_texts import charts_of_kind, figure_of, first_figure, texts_of
 from hpcbench.kinds.primitive.present.charts import BOUND, MOST_ROWS, TOGETHER
 from hpcbench.reduce.results import CaseResult
-from hpcbench.report.charts import most_telling
+from hpcbench.report.charts import most_telling, rank_iteration
 from hpcbench.report.plots import plot_results
-from hpcbench.report.rank_iteration import rank_iteration
 from hpcbench.views.chart import BarChart
 from results_factory import (
     MemorySamples,

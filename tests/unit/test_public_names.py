@@ -24,7 +24,7 @@ def typed_names() -> dict[str, str]:
     """Return what type checkers see: the module of each name."""
     tree = ast.parse(Path(plugins.__file__).read_text(encoding="utf-8"))
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
-    return {str(alias.asname): str(node.module) for node in block.body
+    return {alias.name: str(node.module) for node in block.body
             if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 

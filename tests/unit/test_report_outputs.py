@@ -14,8 +14,8 @@ from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.report.console import print_results
 from hpcbench.report.listing import print_listing
-from hpcbench.report.outputs import write_reports
 from hpcbench.report.plots import plot_file
+from hpcbench.report.summary import write_reports
 from hpcbench.views.timing import MODES, USUAL_FOLDS
 from results_factory import (
     MemorySamples,

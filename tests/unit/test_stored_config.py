@@ -9,8 +9,7 @@ import pytest
 
 from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
-from hpcbench.config.schema import Launch, Measure
-from hpcbench.config.stored import stored_config
+from hpcbench.config.schema import Launch, Measure, stored_config
 from hpcbench.reduce.results_file import open_results
 
 DATA = Path(__file__).parents[1] / "data"

@@ -15,7 +15,7 @@ from pydantic import Field
 from hpcbench.config.axes import Axis, named
 from hpcbench.config.block import Extent
 from hpcbench.config.implementations import Implementations, OptionAxes
-from hpcbench.config.section import Dtype, Section, Text, Warmup
+from hpcbench.config.section import Dtype, Section, Text, Warmup, key
 
 Clock = Annotated[str, named(("cpu_clock", "cuda_event"))]
 Calls = Annotated[int, Field(ge=1, le=100_000)]
@@ -28,15 +28,14 @@ class DdlbBenchmark(Section):
     m: Axis[Extent] = Field(description="Rows of A: a number or a list.")
     n: Axis[Extent] = Field(description="Columns of W: a number or a list.")
     k: Axis[Extent] = Field(description="Inner extent: a number or a list.")
-    dtype: Dtype = Field(default="fp16", description="Element type.")
-    check: bool = Field(default=True, alias="validate", description="Check the results.")
-    num_iterations: Calls = Field(default=50, description="Timed calls.")
-    num_warmups: Warmup = Field(default=5, description="Calls before them.")
-    output_csv: str | None = Field(default=None, description="Accepted, with a note.")
-    time_measurement_backend: Clock | None = Field(
-        default=None, description="Accepted, with a note.")
-    barrier_at_each_iteration: bool = Field(
-        default=True, description="Start each call after a barrier, or all of them back to back.")
+    dtype: Dtype = key("fp16", "Element type.")
+    check: bool = key(True, "Check the results.", alias="validate")
+    num_iterations: Calls = key(50, "Timed calls.")
+    num_warmups: Warmup = key(5, "Calls before them.")
+    output_csv: str | None = key(None, "Accepted, with a note.")
+    time_measurement_backend: Clock | None = key(None, "Accepted, with a note.")
+    barrier_at_each_iteration: bool = key(
+        True, "Start each call after a barrier, or all of them back to back.")
     implementations: Implementations = Field(description="Mapping of names to lists of options.")
 
 

@@ -17,18 +17,20 @@ from hpcbench.report.plots.bars import draw_bars
 from hpcbench.report.plots.dots import draw_dots
 from hpcbench.report.plots.heat_map import draw_heat_map
 from hpcbench.report.plots.lines import draw_lines
-from hpcbench.report.plots.style import save
+from hpcbench.report.plots.style import footer, save
 from hpcbench.views.chart import BarChart, Chart, DotChart, HeatMap, LineChart
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
-DRAWERS: Mapping[type[Chart], Callable[[Any, str], Figure]] = MappingProxyType({
+DRAWERS: Mapping[type[Chart], Callable[[Any], Figure]] = MappingProxyType({
     LineChart: draw_lines, DotChart: draw_dots, BarChart: draw_bars, HeatMap: draw_heat_map})
-"""Kind of chart -> what draws one, and below it the run that it is of."""
+"""Kind of chart -> what draws one."""
 
 
 def draw(chart: Chart, origin: str) -> Figure:
-    """Return the figure of a chart; ``origin`` says which run it is of."""
-    return DRAWERS[type(chart)](chart, origin)
+    """Return the figure of a chart; ``origin``, below it, says which run it is of."""
+    figure = DRAWERS[type(chart)](chart)
+    footer(figure, chart, origin)
+    return figure
 
 
 def plot_file(path: Path, output: Path | None, image_format: str) -> list[Path]:

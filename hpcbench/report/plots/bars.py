@@ -18,7 +18,7 @@ from hpcbench.report.plots.style import (
     LIGHT_GREY,
     SMALL,
     dress,
-    footer,
+    ends_in_unit,
     in_unit,
     new_figure,
 )
@@ -38,7 +38,7 @@ THIN, THICK = 1.2, 2
 DASHES = (0, (2, 1))
 
 
-def draw_bars(chart: BarChart, origin: str) -> Figure:
+def draw_bars(chart: BarChart) -> Figure:
     """Return the figure of a bar chart."""
     slots = sum(map(_slots, chart.sections))
     inside = ROW_INCHES * (slots + 0.6)
@@ -59,8 +59,9 @@ def draw_bars(chart: BarChart, origin: str) -> Figure:
     for end, column in zip(ends, chart.columns, strict=True):
         figure.text(end, 1 - (ABOVE_INCHES - 0.09) / height, _heading(column), fontsize=SMALL,
                     color=GREY, ha="right", va="bottom")
-    _legend(figure, chart, 1 - 0.72 / height)
-    footer(figure, chart, origin)
+    if handles := list(_handles(chart)):
+        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.013, 1 - 0.72 / height),
+                      ncols=len(handles), fontsize=SMALL + 1, frameon=False)
     return figure
 
 
@@ -122,9 +123,9 @@ def _draw_bar(axes: Axes, bar: Bar, at: int, show: Show) -> None:
                   color=look.colour, alpha=look.opacity)
         end += in_unit(length, show)
     if bar.whisker:
-        low, high = in_unit(bar.whisker.least, show), in_unit(bar.whisker.greatest, show)
-        axes.hlines(at, low, high, color=INK, linewidth=THIN)
-        axes.vlines([low, high], at - 0.16, at + 0.16, color=INK, linewidth=THIN)
+        ends = ends_in_unit(bar.whisker, show)
+        axes.hlines(at, *ends, color=INK, linewidth=THIN)
+        axes.vlines(ends, at - 0.16, at + 0.16, color=INK, linewidth=THIN)
     if bar.limit is not None:
         axes.vlines(in_unit(bar.limit, show), at - 0.4, at + 0.46, color=INK, linewidth=THIN,
                     linestyles=DASHES)
@@ -137,15 +138,8 @@ def _of_line(look: Look) -> dict[str, Any]:
             "linestyle": ":" if look.dotted else "-", "solid_capstyle": "butt"}
 
 
-def _legend(figure: Figure, chart: BarChart, height: float) -> None:
-    """Name looks in their order; nothing where there is nothing to name."""
-    handles = list(_handles(chart))
-    if handles:
-        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.013, height),
-                      ncols=len(handles), fontsize=SMALL + 1, frameon=False)
-
-
 def _handles(chart: BarChart) -> Iterator[Artist]:
+    """Yield what stands for each look in the legend."""
     of_lines = {look for section in chart.sections for _, look in section.lines}
     for look in chart.legend:
         if look in of_lines:

@@ -11,7 +11,7 @@ from hpcbench.report.plots.style import (
     GREY,
     SMALL,
     dress,
-    footer,
+    ends_in_unit,
     in_unit,
     new_figure,
     plain_formatter,
@@ -25,7 +25,7 @@ PLUS_MINUS = "+-"
 """How the unit of a column begins whose values say how exact those before them are."""
 
 
-def draw_dots(chart: DotChart, origin: str) -> Figure:
+def draw_dots(chart: DotChart) -> Figure:
     """Return the figure of a dot chart."""
     figure = new_figure(chart)
     height = min(0.61, max(0.35, 0.1 + 0.07 * len(chart.rows)))
@@ -44,9 +44,10 @@ def draw_dots(chart: DotChart, origin: str) -> Figure:
     axes.grid(False, axis="y")
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.set_ylim(-0.7, len(rows) - 0.3)
-    axes.text(1.02, 1.01, ", ".join(_titles(chart)), transform=axes.transAxes, fontsize=SMALL,
+    titles = [column.title for at, column in enumerate(chart.columns)
+              if not column.optional or any(row.cells[at] is not None for row in rows)]
+    axes.text(1.02, 1.01, ", ".join(titles), transform=axes.transAxes, fontsize=SMALL,
               color=GREY, va="bottom")
-    footer(figure, chart, origin)
     return figure
 
 
@@ -55,8 +56,7 @@ def _draw_row(axes: Axes, row: Dot, at: int, show: Show) -> None:
     point = row.point
     for span, opacity, width in ((point.band, 0.35, 9.0), (point.interval, 1.0, 2.5)):
         if span:
-            axes.hlines(at, in_unit(span.least, show), in_unit(span.greatest, show),
-                        color=COLOUR, alpha=opacity, linewidth=width)
+            axes.hlines(at, *ends_in_unit(span, show), color=COLOUR, alpha=opacity, linewidth=width)
     axes.plot(in_unit(point.value, show), at, marker="o", markersize=6, color=COLOUR)
 
 
@@ -70,10 +70,3 @@ def _words(chart: DotChart, row: Dot) -> Iterator[str]:
             yield f" {PLUS_MINUS}{text}{column.unit.removeprefix(PLUS_MINUS)}"
         else:
             yield f"{', ' if at else ''}{text} {column.unit}"
-
-
-def _titles(chart: DotChart) -> Iterator[str]:
-    """Yield the titles of the columns that stand for something."""
-    for at, column in enumerate(chart.columns):
-        if not column.optional or any(row.cells[at] is not None for row in chart.rows):
-            yield column.title

@@ -13,7 +13,7 @@ from hpcbench.report.plots.style import (
     SMALL,
     TEXT,
     dress,
-    footer,
+    ends_in_unit,
     in_unit,
     new_figure,
     plain,
@@ -25,7 +25,7 @@ MOST_NAMES = 16
 """Rows that can be named at an axis."""
 
 
-def draw_heat_map(chart: HeatMap, origin: str) -> Figure:
+def draw_heat_map(chart: HeatMap) -> Figure:
     """Return the figure of a heat map, which has at least one column."""
     figure = new_figure(chart)
     axes = figure.add_axes((0.075, 0.22, 0.8, 0.6))
@@ -33,15 +33,13 @@ def draw_heat_map(chart: HeatMap, origin: str) -> Figure:
     _mark_spans(axes, chart)
     for column in chart.breaks:
         axes.axvline(column - 0.5, color="white", linewidth=2, linestyle="--")
-    footer(figure, chart, origin)
     return figure
 
 
 def _draw_values(figure: Figure, axes: Axes, chart: HeatMap) -> None:
-    show, rows = chart.colour.show, len(chart.rows)
-    values, limits = in_unit(chart.values, show), chart.limits
-    low, high = in_unit(limits.least, show), in_unit(limits.greatest, show)
-    norm = LogNorm(low, high) if chart.colour.scale is Scale.LOG else Normalize(low, high)
+    values, rows = in_unit(chart.values, chart.colour.show), len(chart.rows)
+    scale = LogNorm if chart.colour.scale is Scale.LOG else Normalize
+    norm = scale(*ends_in_unit(chart.limits, chart.colour.show))
     image = axes.imshow(
         values, aspect="auto", cmap="viridis", interpolation="nearest", norm=norm,
         extent=(-0.5, values.shape[1] * chart.step - 0.5, rows - 0.5, -0.5))

@@ -11,7 +11,7 @@ from hpcbench.report.plots.style import (
     SMALL,
     TEXT,
     dress,
-    footer,
+    ends_in_unit,
     in_unit,
     log2_axis,
     new_figure,
@@ -27,13 +27,12 @@ GAP = 0.105
 """Between panels, in shares of the figure's width: the second one's numbers and label."""
 
 
-def draw_lines(chart: LineChart, origin: str) -> Figure:
+def draw_lines(chart: LineChart) -> Figure:
     """Return the figure of a line chart."""
     figure = new_figure(chart)
     for box, panel in zip(_boxes(len(chart.panels)), chart.panels, strict=True):
         _draw_panel(figure.add_axes(box), panel, chart.x)
     _legend(figure)
-    footer(figure, chart, origin)
     return figure
 
 
@@ -48,17 +47,17 @@ def _boxes(panels: int) -> list[Box]:
 def _draw_panel(axes: Axes, panel: Panel, x: Axis) -> None:
     show = panel.y.show
     if panel.reference:
-        low, middle, high = _in_unit(panel.reference, show)
-        axes.axhspan(low, high, color=GREY, alpha=0.15, linewidth=0)
-        axes.axhline(middle, color=GREY, linewidth=1, linestyle="--")
+        middle = panel.reference.middle
+        axes.axhspan(*ends_in_unit(panel.reference, show), color=GREY, alpha=0.15, linewidth=0)
+        axes.axhline(in_unit(panel.reference.least if middle is None else middle, show),
+                     color=GREY, linewidth=1, linestyle="--")
     for index, line in enumerate(panel.lines):
         if line.points:
             _draw_line(axes, line, show, index)
     dress(axes, x_label=x.label, y_label=panel.y.label)
     axes.set_title(panel.title, fontsize=TEXT, loc="left")
     if panel.y.limits:
-        low, _, high = _in_unit(panel.y.limits, show)
-        axes.set_ylim(low, high)
+        axes.set_ylim(*ends_in_unit(panel.y.limits, show))
     places = sorted({place for line in panel.lines for place, _ in line.points})
     if places:
         _scale(axes, x, panel.y, places)
@@ -67,12 +66,6 @@ def _draw_panel(axes: Axes, panel: Panel, x: Axis) -> None:
     axes.set_yticks([])
     axes.text(0.5, 0.5, panel.empty, transform=axes.transAxes, ha="center", va="center",
               fontsize=TEXT, color=GREY)
-
-
-def _in_unit(limits: Range, show: Show) -> tuple[float, float, float]:
-    """Return the least, the middle and the greatest as they stand at an axis."""
-    least, greatest = in_unit(limits.least, show), in_unit(limits.greatest, show)
-    return least, least if limits.middle is None else in_unit(limits.middle, show), greatest
 
 
 def _draw_line(axes: Axes, line: Line, show: Show, index: int) -> None:
@@ -95,8 +88,7 @@ def _draw_line(axes: Axes, line: Line, show: Show, index: int) -> None:
 
 def _ends(point: Point, span: Range | None, show: Show) -> tuple[float, float]:
     """Return the ends of a range; the value twice where there is none."""
-    ends = (span.least, span.greatest) if span else (point.value, point.value)
-    return in_unit(ends[0], show), in_unit(ends[1], show)
+    return ends_in_unit(span or Range(point.value, point.value), show)
 
 
 def _scale(axes: Axes, x: Axis, y: Axis, places: list[float]) -> None:

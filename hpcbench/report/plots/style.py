@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,10 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from hpcbench.trace.files import whole_file
-from hpcbench.units import to_gb_per_s, to_ms, to_us
-from hpcbench.views.cell_text import cell_text, format_number
+from hpcbench.views.cell_text import NUMBERS, cell_text, format_number
 from hpcbench.views.chart import Chart
-from hpcbench.views.table import Show
+from hpcbench.views.table import Range, Show
 
 Number = TypeVar("Number", float, npt.NDArray[np.float64])
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -34,14 +32,16 @@ NOTE_CHARACTERS, ORIGIN_CHARACTERS = 195, 185
 """What fits into a line of the footer: fewer where many are digits, which are wide."""
 MOST_TICKS = 8
 DPI = 120
-UNITS: Mapping[Show, Callable[[Any], Any]] = MappingProxyType({
-    Show.US: to_us, Show.MS: to_ms, Show.GB_PER_S: to_gb_per_s})
-"""What makes the number that stands at an axis of a value; others stand there as they are."""
 
 
 def in_unit(value: Number, show: Show) -> Number:
     """Return the number that stands at an axis, or all of an array."""
-    return UNITS[show](value) if show in UNITS else value
+    return NUMBERS[show](value) if show in NUMBERS else value
+
+
+def ends_in_unit(span: Range, show: Show) -> tuple[float, float]:
+    """Return the least and the greatest value of a range as they stand at an axis."""
+    return in_unit(span.least, show), in_unit(span.greatest, show)
 
 
 def new_figure(chart: Chart, height: float = SIZE_INCHES[1]) -> Figure:

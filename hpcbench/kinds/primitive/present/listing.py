@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec
 from hpcbench.views.cell_text import MISSING
-from hpcbench.views.listing import listed_more, option_lines
 from hpcbench.views.table import Column, Group, Line, Row, Table
+from hpcbench.views.words import listed_more, option_lines
 
 
 def listing() -> Iterator[Line | Table]:

@@ -15,8 +15,8 @@ from hpcbench.kinds.training.plan.names import (
 from hpcbench.kinds.training.plan.registry import registry
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_parameters
 from hpcbench.operations.models import MODELS
-from hpcbench.views.listing import option_lines
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
+from hpcbench.views.words import option_lines
 
 _COLUMNS = (Column("model", "model"), Column("family", "built as"), *(
     Column(title, title, Show.COUNT) for title in (
