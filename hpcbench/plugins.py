@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from hpcbench.kinds.primitive.run.expected import joined as joined
     from hpcbench.kinds.primitive.run.expected import product as product
     from hpcbench.kinds.primitive.run.implementations.base import Implementation as Implementation
-    from hpcbench.kinds.primitive.run.inputs.base import Inputs as Inputs
-    from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients as Gradients
-    from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts as Experts
-    from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as Columnwise
-    from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as Mlp
-    from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as Rowwise
+    from hpcbench.kinds.primitive.run.inputs import Columnwise as Columnwise
+    from hpcbench.kinds.primitive.run.inputs import Experts as Experts
+    from hpcbench.kinds.primitive.run.inputs import Gradients as Gradients
+    from hpcbench.kinds.primitive.run.inputs import Inputs as Inputs
+    from hpcbench.kinds.primitive.run.inputs import Mlp as Mlp
+    from hpcbench.kinds.primitive.run.inputs import Rowwise as Rowwise
     from hpcbench.kinds.primitive.run.operands import left_operand as left_operand
     from hpcbench.kinds.primitive.run.operands import magnitude as magnitude
     from hpcbench.kinds.primitive.run.operands import right_operand as right_operand
@@ -97,12 +97,7 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "kinds.primitive.plan.workload": "Primitive",
     "kinds.primitive.run.expected": "Expected joined product",
     "kinds.primitive.run.implementations.base": "Implementation",
-    "kinds.primitive.run.inputs.base": "Inputs",
-    "kinds.primitive.run.inputs.dp_allreduce": "Gradients",
-    "kinds.primitive.run.inputs.ep_all_to_all": "Experts",
-    "kinds.primitive.run.inputs.tp_columnwise": "Columnwise",
-    "kinds.primitive.run.inputs.tp_mlp": "Mlp",
-    "kinds.primitive.run.inputs.tp_rowwise": "Rowwise",
+    "kinds.primitive.run.inputs": "Columnwise Experts Gradients Inputs Mlp Rowwise",
     "kinds.primitive.run.operands": "left_operand magnitude right_operand",
     "kinds.training.plan.layout": "Buckets Groups Layout",
     "kinds.training.plan.spec": "Degrees StrategySpec",

@@ -24,21 +24,26 @@ the terms of the bound, none of them negative, are in fp32, and it is widened by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from types import MappingProxyType
 
 import torch
 
-from hpcbench.kinds.primitive.run.operands import (
-    DTYPES,
-    accumulated_roundoff,
-    unit_roundoff,
-)
+from hpcbench.kinds.primitive.run.operands import accumulated_roundoff, unit_roundoff
 from hpcbench.operations.check import Mismatch
+from hpcbench.operations.dtypes import DTYPES
 
 LAMBDA = 8.0
 _FP32_STEPS = 16  # roundings of an element of the bound beside those of its sums
 _PIECE = 2**18  # elements compared at a time
+Activation = Callable[[torch.Tensor], torch.Tensor]
+IN_PLACE: Mapping[str, Activation] = MappingProxyType(
+    {"relu": torch.relu_, "gelu": torch.ops.aten.gelu_})
+"""gelu is the exact one, x (1 + erf(x / sqrt 2)) / 2: torch.nn.functional.gelu's default."""
+_GELU_SLOPE = 1.129  # the largest slope of gelu: Phi(sqrt 2) + sqrt 2 phi(sqrt 2) = 1.12890
+_ERF_ROUNDINGS = 4  # at most 1 ulp of erf, its argument's rounding, 1 + erf, and two products
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,9 @@ def product(
     the left operands may already be off.
     """
     if exact:
-        return Expected(_summed(left.double() @ right.double() for left, right in parts))
+        # adding in place holds one more at a time
+        return Expected(reduce(torch.Tensor.add_, (
+            left.double() @ right.double() for left, right in parts)))
     inner = parts[0][0].shape[-1]
     value, absolute = _sums(parts)
     spread, passed = _norms(parts, errors or [None] * len(parts))
@@ -118,12 +125,24 @@ def _norms(
     return spread, passed.sqrt()
 
 
-def _summed(parts: Iterator[torch.Tensor]) -> torch.Tensor:
-    """Return the sum of at least one tensor, holding one more at a time; it takes the first."""
-    total = next(parts)
-    for part in parts:
-        total += part
-    return total
+def activated(before: Expected, name: str, dtype: str) -> Expected:
+    """Return the activation of a result in fp64, and how far one in the dtype may be off.
+
+    relu is exact, and brings no two numbers further apart. gelu brings them 1.129 times as far
+    apart at most. It is computed in fp32 (fp64 for fp64), where 1 + erf is off by a few units
+    however small it is: 4 u |x|. Its result is rounded to the dtype: u |gelu|, or, where that is
+    too small for a normal number, half the smallest number.
+    """
+    x, off = before.value, before.bound
+    if name == "relu":
+        return Expected(x.relu(), off)
+    value = torch.nn.functional.gelu(x)
+    if off is None:
+        off = torch.zeros_like(x, dtype=torch.float32)
+    passed = _GELU_SLOPE * off + _ERF_ROUNDINGS * accumulated_roundoff(dtype) * (x.abs() + off)
+    rounding = unit_roundoff(dtype) * (
+        value.abs() + passed + torch.finfo(DTYPES[dtype]).smallest_normal)
+    return Expected(value, (passed + rounding).float())
 
 
 def compare(got: torch.Tensor, expected: Expected) -> Mismatch | None:
@@ -134,8 +153,8 @@ def compare(got: torch.Tensor, expected: Expected) -> Mismatch | None:
     if got.shape != expected.value.shape:
         return Mismatch(got.numel(), expected.value.numel(), 0, f"shape {tuple(got.shape)}",
                         f"shape {tuple(expected.value.shape)}")
-    ours, theirs = got.reshape(-1), expected.value.reshape(-1)
-    bounds = None if expected.bound is None else expected.bound.reshape(-1)
+    flat = expected.flat()
+    ours, theirs, bounds = got.reshape(-1), flat.value, flat.bound
     n_wrong, first = 0, -1
     for start in range(0, len(ours), _PIECE):
         piece = slice(start, start + _PIECE)

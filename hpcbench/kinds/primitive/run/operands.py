@@ -19,10 +19,9 @@ import math
 import torch
 
 from hpcbench.kinds.primitive.plan.demands import SIGNIFICAND_BITS
+from hpcbench.operations.dtypes import DTYPES
 
 _MAGNITUDES = (8, 4, 2, 1)
-DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16,
-          "bf16": torch.bfloat16}
 
 
 def magnitude(dtype: str, *inner: int) -> int:

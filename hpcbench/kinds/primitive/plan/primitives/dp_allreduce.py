@@ -40,6 +40,6 @@ def unfit(problem: Problem) -> str | None:
 SPEC = PrimitiveSpec(
     name="dp_allreduce", meaning="weight gradients of several layers + all-reduce: G = sum D^T X",
     orders=("AR_after",), work=work, unsharded=on_every_rank(_flops), unfit=unfit,
-    inputs="hpcbench.kinds.primitive.run.inputs.dp_allreduce:Gradients",
+    inputs="hpcbench.kinds.primitive.run.inputs:Gradients",
     options={"layers": Values(4)},
     layers=("attention_qkv", "attention_out", "mlp_up", "mlp_down"))

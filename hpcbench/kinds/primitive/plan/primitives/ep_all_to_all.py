@@ -62,5 +62,5 @@ SPEC = PrimitiveSpec(
     name="ep_all_to_all", meaning="tokens to experts, product, and back: y = x W_e",
     orders=("dispatch_combine",), work=work,
     unsharded=on_every_rank(lambda problem: problem.product_flops), unfit=unfit,
-    inputs="hpcbench.kinds.primitive.run.inputs.ep_all_to_all:Experts",
+    inputs="hpcbench.kinds.primitive.run.inputs:Experts",
     options={"split": Values("even", SPLITS)}, layers=("mlp_up",))

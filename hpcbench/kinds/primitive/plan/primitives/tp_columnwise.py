@@ -46,7 +46,7 @@ SPEC = PrimitiveSpec(
     name="tp_columnwise", meaning="all-gather + matrix product: C = A W, rows of A on the ranks",
     orders=("AG_before", "AG_after"), work=work,
     unsharded=on_every_rank(lambda problem: problem.product_flops), unfit=unfit,
-    inputs="hpcbench.kinds.primitive.run.inputs.tp_columnwise:Columnwise",
+    inputs="hpcbench.kinds.primitive.run.inputs:Columnwise",
     options={"weight": Values("sharded", ("sharded", "replicated"))},
     layers=("attention_qkv", "mlp_up"), divides_layer=True,
     decided={"AG_after": {"weight": "replicated"}})

@@ -41,6 +41,6 @@ SPEC = PrimitiveSpec(
     name="tp_mlp", meaning="column-wise product, activation, row-wise product: Y = act(X W1) W2",
     orders=("sequence_parallel", "AR_after"), work=work,
     unsharded=on_every_rank(lambda problem: 2 * problem.product_flops), unfit=unfit,
-    inputs="hpcbench.kinds.primitive.run.inputs.tp_mlp:Mlp",
+    inputs="hpcbench.kinds.primitive.run.inputs:Mlp",
     options={"activation": Values("relu", ("relu", "gelu"))}, layers=("mlp",),
     divides_layer=True)

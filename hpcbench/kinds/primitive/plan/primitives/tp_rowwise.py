@@ -38,5 +38,5 @@ SPEC = PrimitiveSpec(
     name="tp_rowwise", meaning="matrix product + reduction: C = A W, columns of A on the ranks",
     orders=("RS_after", "AR_after"), work=work,
     unsharded=on_every_rank(lambda problem: problem.product_flops), unfit=unfit,
-    inputs="hpcbench.kinds.primitive.run.inputs.tp_rowwise:Rowwise",
+    inputs="hpcbench.kinds.primitive.run.inputs:Rowwise",
     layers=("attention_out", "mlp_down"), divides_layer=True)

@@ -18,17 +18,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
-from hpcbench.kinds.primitive.run.implementations.blocks import (
-    add_others,
-    multiply_blocks,
-    multiply_others,
-)
 from hpcbench.kinds.primitive.run.implementations.messages import Exchange, by_messages, finish
-from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients as GradientsInputs
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
-from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as MlpInputs
-from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as RowwiseInputs
 from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
 
 
@@ -49,10 +41,10 @@ class Chunked(Implementation[AnyInputs]):
         return chunks.unsqueeze(1).expand(-1, self.ranks, *chunks.shape[1:])
 
 
-class Columnwise(Chunked[ColumnwiseInputs]):
+class Columnwise(Chunked[given.Columnwise]):
     """A chunk of A is gathered while another is multiplied, or one of C while another is made."""
 
-    def __init__(self, inputs: ColumnwiseInputs) -> None:
+    def __init__(self, inputs: given.Columnwise) -> None:
         super().__init__(inputs)
         columns, rows = inputs.weight.shape[1], inputs.rows.shape[0] // self.chunks
         self._rows = inputs.rows.view(self.chunks, rows, -1)
@@ -88,7 +80,7 @@ class Columnwise(Chunked[ColumnwiseInputs]):
                  out=self.output.chunk(self.ranks)[self.rank])
         for started, gathered, placed in zip(arriving, self._gathered, self._placed, strict=True):
             finish(started)
-            multiply_others(gathered, self.inputs.weight, placed, self.rank)
+            _multiply_others(gathered, self.inputs.weight, placed, self.rank)
         finish(leaving)
 
     def _gather(self) -> tuple[list[Sequence[Any]], Sequence[Any]]:
@@ -114,14 +106,14 @@ class Columnwise(Chunked[ColumnwiseInputs]):
         finish(leaving)
 
 
-class Rowwise(Chunked[RowwiseInputs]):
+class Rowwise(Chunked[given.Rowwise]):
     """A chunk of C, as many rows of every rank's part, is reduced while the next is multiplied.
 
     By messages the sum is formed where it belongs, and the own rows are multiplied last, under
     the last chunk's.
     """
 
-    def __init__(self, inputs: RowwiseInputs) -> None:
+    def __init__(self, inputs: given.Rowwise) -> None:
         super().__init__(inputs)
         m, n, ranks = inputs.spec.m, inputs.spec.n, self.ranks
         self.output = self.empty(m // ranks if inputs.scatter else m, n)
@@ -146,20 +138,20 @@ class Rowwise(Chunked[RowwiseInputs]):
         leaving: list[Any] = []
         arriving = self._exchange.receive()
         for chunk, partial in enumerate(self._partial):
-            multiply_others(self._columns[chunk], self.inputs.weight, partial, self.rank)
+            _multiply_others(self._columns[chunk], self.inputs.weight, partial, self.rank)
             leaving.extend(self._exchange.send(chunk))
         torch.mm(self.inputs.columns.chunk(self.ranks)[self.rank], self.inputs.weight,
                  out=self.output)
         for placed, started, arrived in zip(self._placed, arriving, self._arrived, strict=True):
             finish(started)
-            add_others(arrived, placed, self.rank)
+            _add_others(arrived, placed, self.rank)
         finish(leaving)
 
     def _scatter(self) -> None:
         leaving: list[Any] = []
         for columns, partial, placed in zip(self._columns, self._partial, self._placed,
                                             strict=True):
-            multiply_blocks(columns, self.inputs.weight, partial)
+            _multiply_blocks(columns, self.inputs.weight, partial)
             leaving.append(reduce_scatter_tensor(placed, partial.flatten(0, 1), group=self.group,
                                                  async_op=True))
         finish(leaving)
@@ -173,14 +165,14 @@ class Rowwise(Chunked[RowwiseInputs]):
         finish(leaving)
 
 
-class Mlp(Chunked[MlpInputs]):
+class Mlp(Chunked[given.Mlp]):
     """A chunk is gathered, and another one reduced, while one goes through both products.
 
     By messages the own tokens are the first in the first product, while the first chunk comes. They
     are the last in the second product, while the last chunk's sums come.
     """
 
-    def __init__(self, inputs: MlpInputs) -> None:
+    def __init__(self, inputs: given.Mlp) -> None:
         super().__init__(inputs)
         m, k, rows = inputs.spec.m, inputs.spec.k, inputs.tokens.shape[0] // self.chunks
         self.output = self.empty(*inputs.tokens.shape)
@@ -213,14 +205,14 @@ class Mlp(Chunked[MlpInputs]):
         hidden = self._hidden.view(self.ranks, -1, self._hidden.shape[1])
         for chunk, started in enumerate(arriving):
             finish(started)
-            multiply_others(self._gathered[chunk], self.inputs.up, hidden, self.rank)
+            _multiply_others(self._gathered[chunk], self.inputs.up, hidden, self.rank)
             self.inputs.activate(self._hidden)
-            multiply_others(hidden, self.inputs.down, self._partial[chunk], self.rank)
+            _multiply_others(hidden, self.inputs.down, self._partial[chunk], self.rank)
             leaving.extend(self._sums_exchange.send(chunk))
         torch.mm(self._own_hidden, self.inputs.down, out=self.output)
         for placed, started, arrived in zip(self._placed, sums, self._arrived, strict=True):
             finish(started)
-            add_others(arrived, placed, self.rank)
+            _add_others(arrived, placed, self.rank)
         finish(leaving)
 
     def _gather_and_scatter(self) -> None:
@@ -255,10 +247,10 @@ class Mlp(Chunked[MlpInputs]):
         self.inputs.activate(hidden)
 
 
-class Gradients(Chunked[GradientsInputs]):
+class Gradients(Chunked[given.Gradients]):
     """A chunk is a bucket of layers, reduced while the next layers' gradients are made."""
 
-    def __init__(self, inputs: GradientsInputs) -> None:
+    def __init__(self, inputs: given.Gradients) -> None:
         super().__init__(inputs)
         self.output = self.empty(inputs.layers, inputs.spec.n, inputs.spec.k)
         self._buckets = self.output.chunk(self.chunks)
@@ -272,3 +264,35 @@ class Gradients(Chunked[GradientsInputs]):
                 torch.mm(transposed, self.inputs.tokens, out=weight)
             leaving.append(dist.all_reduce(bucket, group=self.group, async_op=True))
         finish(leaving)
+
+
+def _multiply_blocks(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
+    """Set ``out[b]`` to ``left[b] @ right``: (blocks, rows, k) by (k, n) to (blocks, rows, n).
+
+    Blocks that lie one behind the other are one matrix. Others go to a batched product, which
+    takes strided memory: one kernel on a GPU, one product a block on a CPU.
+    """
+    if left.is_contiguous() and out.is_contiguous():
+        torch.mm(left.flatten(0, 1), right, out=out.flatten(0, 1))
+    else:
+        torch.bmm(left, right.expand(left.shape[0], -1, -1), out=out)
+
+
+def _multiply_others(
+    left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, own: int,
+) -> None:
+    """Do as `_multiply_blocks`, for all blocks but ``own``: those before it, and those after it."""
+    for others in _others(own):
+        if len(left[others]):
+            _multiply_blocks(left[others], right, out[others])
+
+
+def _add_others(blocks: torch.Tensor, total: torch.Tensor, own: int) -> None:
+    """Add all blocks but ``own`` to ``total``: (blocks, rows, n) to (rows, n)."""
+    for others in _others(own):
+        for block in blocks[others]:
+            total.add_(block)
+
+
+def _others(own: int) -> tuple[slice, slice]:
+    return slice(own), slice(own + 1, None)

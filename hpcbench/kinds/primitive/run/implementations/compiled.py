@@ -14,14 +14,8 @@ from typing import Any
 
 import torch
 
-from hpcbench.kinds.primitive.run.activations import Activation
-from hpcbench.kinds.primitive.run.implementations.base import AnyInputs
-from hpcbench.kinds.primitive.run.implementations.returned import Returning
-from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients as GradientsInputs
-from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts as ExpertsInputs
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
-from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as MlpInputs
-from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as RowwiseInputs
+from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returning
 
 Formula = tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor]]
 """What is compiled, and its operands."""
@@ -54,7 +48,7 @@ class Compiled(Returning[AnyInputs]):
         self.output = self._compiled(*self._operands)
 
 
-class Columnwise(Compiled[ColumnwiseInputs]):
+class Columnwise(Compiled[given.Columnwise]):
     """All-gather before the product, or after it."""
 
     def formula(self) -> Formula:
@@ -71,7 +65,7 @@ class Columnwise(Compiled[ColumnwiseInputs]):
         return chosen, (inputs.rows, inputs.weight)
 
 
-class Rowwise(Compiled[RowwiseInputs]):
+class Rowwise(Compiled[given.Rowwise]):
     """The product, and its reduce-scatter or all-reduce."""
 
     def formula(self) -> Formula:
@@ -86,13 +80,13 @@ class Rowwise(Compiled[RowwiseInputs]):
         return multiply_and_combine, (inputs.columns, inputs.weight)
 
 
-class Mlp(Compiled[MlpInputs]):
+class Mlp(Compiled[given.Mlp]):
     """All-gather, both products, reduce-scatter; or both products, and the all-reduce."""
 
     def formula(self) -> Formula:
         """Return it in the order of the case."""
         calls, inputs = self.calls, self.inputs
-        activate: Activation = inputs.activate
+        activate = inputs.activate
 
         def scattered(tokens: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
             return calls.scattered(activate(calls.gathered(tokens) @ up) @ down)
@@ -104,7 +98,7 @@ class Mlp(Compiled[MlpInputs]):
         return chosen, (inputs.tokens, inputs.up, inputs.down)
 
 
-class Gradients(Compiled[GradientsInputs]):
+class Gradients(Compiled[given.Gradients]):
     """The gradients of every layer, each reduced as soon as it is there."""
 
     def formula(self) -> Formula:
@@ -118,7 +112,7 @@ class Gradients(Compiled[GradientsInputs]):
         return reduced, (self.inputs.gradients, self.inputs.tokens)
 
 
-class Experts(Compiled[ExpertsInputs]):
+class Experts(Compiled[given.Experts]):
     """An all_to_all of tokens, the product, and an all_to_all of results."""
 
     def formula(self) -> Formula:

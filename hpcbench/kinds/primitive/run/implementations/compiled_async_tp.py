@@ -13,12 +13,10 @@ from typing import Any
 import torch
 
 from hpcbench.errors import CaseError
+from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations import compiled
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs
 from hpcbench.kinds.primitive.run.implementations.symm_mem import enable
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
-from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as MlpInputs
-from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as RowwiseInputs
 
 
 class Pipelined(compiled.Compiled[AnyInputs]):
@@ -46,13 +44,13 @@ class Pipelined(compiled.Compiled[AnyInputs]):
                            if "_c10d_functional" in str(node.target)]
 
 
-class Columnwise(Pipelined[ColumnwiseInputs], compiled.Columnwise):
+class Columnwise(Pipelined[given.Columnwise], compiled.Columnwise):
     """All-gather and product."""
 
 
-class Rowwise(Pipelined[RowwiseInputs], compiled.Rowwise):
+class Rowwise(Pipelined[given.Rowwise], compiled.Rowwise):
     """Product and reduce-scatter."""
 
 
-class Mlp(Pipelined[MlpInputs], compiled.Mlp):
+class Mlp(Pipelined[given.Mlp], compiled.Mlp):
     """Both, around the activation."""

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
 from hpcbench.kinds.primitive.run.implementations.messages import (
     finish,
@@ -21,9 +22,6 @@ from hpcbench.kinds.primitive.run.implementations.messages import (
     sending,
     start,
 )
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
-from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as MlpInputs
-from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as RowwiseInputs
 
 
 class _Ring(Implementation[AnyInputs]):
@@ -44,10 +42,10 @@ class _Ring(Implementation[AnyInputs]):
                 sending(place, (self.rank + 1) % self.ranks, sent)]
 
 
-class Columnwise(_Ring[ColumnwiseInputs]):
+class Columnwise(_Ring[given.Columnwise]):
     """Blocks of A are passed on, and multiplied as they pass; or those of C, as they are made."""
 
-    def __init__(self, inputs: ColumnwiseInputs) -> None:
+    def __init__(self, inputs: given.Columnwise) -> None:
         super().__init__(inputs)
         rows, columns = inputs.rows.shape[0], inputs.weight.shape[1]
         self.output = self.empty(inputs.spec.m, columns)
@@ -93,14 +91,14 @@ class Columnwise(_Ring[ColumnwiseInputs]):
             finish(travelling)
 
 
-class Rowwise(_Ring[RowwiseInputs]):
+class Rowwise(_Ring[given.Rowwise]):
     """The sum of a block of C travels round, and each rank adds its product when it comes.
 
     A block starts behind its owner and ends with it; while the sum of one travels, the product
     of the next is formed.
     """
 
-    def __init__(self, inputs: RowwiseInputs) -> None:
+    def __init__(self, inputs: given.Rowwise) -> None:
         super().__init__(inputs)
         rows, n = inputs.spec.m // self.ranks, inputs.spec.n
         self.output = self.empty(rows, n)
@@ -122,14 +120,14 @@ class Rowwise(_Ring[RowwiseInputs]):
             travelling = start(self._hops[step] if step < self.ranks - 1 else ())
 
 
-class Mlp(_Ring[MlpInputs]):
+class Mlp(_Ring[given.Mlp]):
     """Tokens travel round as in Columnwise, sums of results one step behind as in Rowwise.
 
     The own block is the first that is there and the last whose sum comes: its first product is
     formed while the tokens make their first hop, its second while the sums make their last.
     """
 
-    def __init__(self, inputs: MlpInputs) -> None:
+    def __init__(self, inputs: given.Mlp) -> None:
         super().__init__(inputs)
         rows, k = inputs.tokens.shape
         last = self.ranks - 1

@@ -10,23 +10,23 @@ from __future__ import annotations
 import torch
 
 from hpcbench.errors import CaseError
+from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import Implementation
 from hpcbench.kinds.primitive.run.implementations.triton_kernel import (
     Layout,
     multiply,
     raise_flag,
 )
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
 from hpcbench.operations.torch_calls import all_gather_tensor
 
 RESERVED = 32
 """Multiprocessors left to communication: NCCL's largest number of blocks (NCCL_MAX_CTAS)."""
 
 
-class Columnwise(Implementation[ColumnwiseInputs]):
+class Columnwise(Implementation[given.Columnwise]):
     """All-gather in chunks, under the product of those that are there."""
 
-    def __init__(self, inputs: ColumnwiseInputs) -> None:
+    def __init__(self, inputs: given.Columnwise) -> None:
         """Compile both kernels, by one untimed call. Raises CaseError if the GPU is too small."""
         super().__init__(inputs)
         chunks, device = int(inputs.spec.option("chunks")), inputs.place.device
