@@ -35,10 +35,6 @@ class Fsdp(Replica):
 
         return build(self.draft(), self.place.device, self.fill, as_it_is, shard)
 
-    def wrap(self, model: Model) -> nn.Module:
-        """Return the model, which was sharded when it was built."""
-        return model
-
     def open_mesh(self) -> DeviceMesh:
         """Return all ranks of the group under test, in a row."""
         return row_of(self.place, "shard")

@@ -21,18 +21,17 @@ from hpcbench.kinds.training.run.strategies.base import Strategy
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica, whole
-from hpcbench.kinds.training.run.strategies.single import Single
 from hpcbench.operations.place import Place
 
 
 def low_rank(spec: Training, place: Place) -> Strategy:
     """Return the strategy for the way that weights and adapters are spread."""
-    kinds: dict[str, type[LowRank]] = {"single": Alone, "data": Copies, "fsdp": Shards}
+    kinds: dict[str, type[LowRank]] = {"single": LowRank, "data": Copies, "fsdp": Shards}
     return kinds[str(spec.option("over"))](spec, place)
 
 
 class LowRank(Replica):
-    """What all of them have in common: gradients and optimizer are those of the adapters."""
+    """One rank has them: gradients and optimizer are those of the adapters."""
 
     def draft(self) -> Model:
         """Return the model with adapters, without memory."""
@@ -66,10 +65,6 @@ class LowRank(Replica):
         held = super().held()
         return replace(held, parameters=held.parameters + sum(
             map(local_bytes, scales_of(self.plain))))
-
-
-class Alone(LowRank, Single):
-    """One rank has the model and its adapters."""
 
 
 class Copies(LowRank, Data):

@@ -5,6 +5,7 @@ torch.distributed.pipelining. Each stage may be divided further (`tensor`, `shar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,19 +20,19 @@ from hpcbench.kinds.training.plan.lookup import layout_of
 from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
-from hpcbench.kinds.training.run.memory import Held, held, local
+from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, fill_part
 from hpcbench.kinds.training.run.models.transformer import TIED
 from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.precision import INITIAL_SCALE, AgreedScaler, Autocast, is_mixed
+from hpcbench.kinds.training.run.precision import AgreedScaler, Autocast, is_mixed
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
 from hpcbench.kinds.training.run.strategies.mesh import grid_of
 from hpcbench.kinds.training.run.strategies.parts import build, grouped_optimizer, settle
 from hpcbench.kinds.training.run.strategies.replica import whole
 from hpcbench.kinds.training.run.strategies.sharding import Sharder
 from hpcbench.kinds.training.run.strategies.stages import Stages, Whole
-from hpcbench.kinds.training.run.strategies.tensor import Divider
+from hpcbench.kinds.training.run.strategies.tensor import Divider, Tensor
 from hpcbench.operations.dtypes import DTYPES
 from hpcbench.operations.place import Place
 
@@ -51,8 +52,8 @@ class Pipeline(Strategy):
         self.holds_loss = self._stages.last in self._own
         self._parameters = [parameter for model in self._own.values()
                             for parameter in model.parameters()]
-        self._optimizer = grouped_optimizer(spec.optimizer, self._parameters)
-        self._scaler = AgreedScaler(spec.dtype, place.device, place.group)
+        self.optimizer = grouped_optimizer(spec.optimizer, self._parameters)
+        self.scaler = AgreedScaler(spec.dtype, place.device, place.group)
         self._mean_loss = make_loss(spec)
         self._schedule = self._open_schedule()
 
@@ -127,7 +128,7 @@ class Pipeline(Strategy):
     def _loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return a micro-batch's part of the mean loss, scaled."""
         parts = self._stages.microbatches * self.spec.accumulation
-        return self._scaler.scale(self._mean_loss(logits, targets) / parts)
+        return self.scaler.scale(self._mean_loss(logits, targets) / parts)
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """See `Strategy`."""
@@ -144,7 +145,7 @@ class Pipeline(Strategy):
         self._add_tied()
         phases.end("forward_backward")
         total = sum(losses, torch.zeros((), device=self.place.device))
-        return total / self._scaler.get_scale()
+        return total / self.scaler.get_scale()
 
     def _add_tied(self) -> None:
         """Add the gradients of the first and the last stage's copies of a tied weight.
@@ -171,43 +172,31 @@ class Pipeline(Strategy):
             work.wait()
         return received
 
-    def update(self, phases: PhaseClock) -> None:
-        """Let the optimizer step, and clear the gradients."""
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-        self.discard()
-        phases.end("optimizer")
-
-    def discard(self) -> None:
-        """Clear the gradients without a step."""
-        self._optimizer.zero_grad(set_to_none=True)
-
     def full_gradients(self) -> dict[str, torch.Tensor]:
-        """Return every gradient whole, fp32 on the CPU, without the scale of the loss."""
-        scale = self._scaler.get_scale()
+        """See `Strategy`."""
+        scale = self.scaler.get_scale()
         gradients = self._gathered(lambda parameter: whole(parameter.grad))
         return {name: gradient / scale for name, gradient in gradients.items()}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
-        """Return every weight whole, fp32 on the CPU."""
+        """See `Strategy`."""
         return self._gathered(whole)
 
     def _gathered(self, pick: Whole) -> dict[str, torch.Tensor]:
         return self._stages.gather(self._own, pick, self._group, self.place.device)
 
-    def buffers(self) -> dict[str, torch.Tensor]:
-        """Return the buffers of this rank's stages on the CPU, by the name in the plain model."""
-        return {name: buffer.to("cpu", copy=True) for model in self._own.values()
-                for name, buffer in model.named_buffers()}
-
-    def held(self) -> Held:
-        """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
-        return held(self._parameters, self._optimizer)
-
-    def updates_skipped(self) -> bool:
-        """Return whether fp16 gradients overflowed: the scale is then lowered, else it grows."""
-        return bool(self._scaler.is_enabled() and self._scaler.get_scale() < INITIAL_SCALE)
+    def modules(self) -> Iterable[nn.Module]:
+        """Return the stages of this rank."""
+        return self._own.values()
 
     def close(self) -> None:
         """Close the groups of the grid. All ranks call it."""
         self._grid.close()
+
+
+def hybrid(spec: Training, place: Place) -> Strategy:
+    """Return the strategy for replicas (copies or shards) x stages x tensor parts.
+
+    Each passes over the degrees that are 1.
+    """
+    return (Pipeline if spec.pp > 1 else Tensor)(spec, place)

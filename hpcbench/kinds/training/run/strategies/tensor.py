@@ -134,10 +134,6 @@ class Tensor(Replica):
         return build(self.draft(), self.place.device, self.fill, self._divider.divide,
                      self._sharder.shard)
 
-    def wrap(self, model: Model) -> nn.Module:
-        """Return the model, which was divided when it was built."""
-        return model
-
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimizer of this rank's parts."""
         return grouped_optimizer(self.spec.optimizer, self.plain.parameters())
