@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from statistics import median
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from hpcbench.kinds.training.plan.shares import EVERY, divide, even_shares
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.model import Model
+from hpcbench.kinds.training.run.phases import phase_clock
 from hpcbench.operations.place import Place
 from hpcbench.operations.torch_calls import all_gather_tensor
 
@@ -23,32 +23,21 @@ class OwnWork:
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self._on_gpu = device.type == "cuda"
-        self._since, self._until = self._mark(), self._mark()
+        self._clock = phase_clock(device)
+        self._since = self._until = self._clock.now()
         for parameter in next(model.parts()).module.parameters():
             parameter.register_post_accumulate_grad_hook(self._ready)
 
     def begin(self) -> None:
         """Begin a step's forward pass."""
-        self._since = self._mark()
+        self._since = self._clock.now()
 
     def _ready(self, _parameter: torch.Tensor) -> None:
-        self._until = self._mark()
+        self._until = self._clock.now()
 
     def seconds(self) -> float:
         """Return the time of the last step; on a GPU its own, waiting until it is known."""
-        if not self._on_gpu:
-            return float(self._until - self._since)
-        self._until.synchronize()
-        return float(self._since.elapsed_time(self._until)) / 1e3  # ms
-
-    def _mark(self) -> Any:
-        """Return now: seconds, or an event of the current stream."""
-        if not self._on_gpu:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+        return self._clock.between_ns(self._since, self._until) / 1e9
 
 
 class Balancer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -122,7 +121,7 @@ def _comparisons(
     work: Training, strategy: Strategy, reference: Reference,
 ) -> Iterator[tuple[str, list[_Comparison]]]:
     device = strategy.place.device
-    phases = phase_clock(device, time.perf_counter_ns)
+    phases = phase_clock(device)
     loader = Loader(work, device)
     frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
     got: dict[str, torch.Tensor] = {}

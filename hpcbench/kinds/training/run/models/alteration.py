@@ -7,6 +7,7 @@ attribute of the block would hold the block itself, whose memory would outlive i
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -27,6 +28,9 @@ _PRODUCTS = {
 weights in 4 bits, where bitsandbytes was imported."""
 BACKEND = "inductor"
 """Of torch.compile."""
+SETTLING = 2
+"""Calls of a step until all is compiled: a second one may differ from the first in what there is
+to be accumulated."""
 Forward = Callable[..., Any]
 
 
@@ -58,6 +62,23 @@ def compiled(function: Forward) -> Forward:
     graph: Forward = torch.compile(
         function, fullgraph=True, dynamic=False, backend=BACKEND, options=options)
     return graph
+
+
+def forget() -> None:
+    """Drop what was compiled before, and the memory of the models that it was compiled for.
+
+    torch gives up on a function that was compiled for eight models, and runs it as it is.
+    """
+    torch.compiler.reset()
+    gc.collect()
+
+
+def graphs() -> int:
+    """Return how many graphs were compiled in this process: no step that is timed adds to them."""
+    # The compiler takes a second to import, so only a caller that needs it waits.
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
 
 
 def _kind(kind: type[nn.Module], rerun: Forward | None, compiles: bool) -> type[nn.Module]:

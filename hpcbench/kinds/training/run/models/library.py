@@ -16,8 +16,7 @@ import torch
 import transformers
 from torch import nn
 
-from hpcbench.kinds.training.run.models.model import Model, Part
-from hpcbench.kinds.training.run.models.weights import of_transformer
+from hpcbench.kinds.training.run.models.model import Model, Part, of_transformer
 from hpcbench.operations.models import ModelShape
 
 

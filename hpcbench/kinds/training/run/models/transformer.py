@@ -12,10 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpcbench.kinds.training.run.models.blocks import Block, make_norm
-from hpcbench.kinds.training.run.models.model import Model
-from hpcbench.kinds.training.run.models.rotary import Rotation
-from hpcbench.kinds.training.run.models.weights import of_transformer
+from hpcbench.kinds.training.run.models.blocks import Block, Rotation, make_norm
+from hpcbench.kinds.training.run.models.model import Model, of_transformer
 from hpcbench.operations.models import ModelShape
 
 TIED = ("head.logits.weight", "embedding.tokens.weight")

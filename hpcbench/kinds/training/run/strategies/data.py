@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
 
@@ -12,14 +12,16 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.tensors import Tensor
+from hpcbench.kinds.training.plan.traffic import buckets
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.balance import Balancer
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.strategies.arrivals import BucketWatch
 from hpcbench.kinds.training.run.strategies.base import Batch, Exchange
 from hpcbench.kinds.training.run.strategies.replica import Replica
 from hpcbench.operations.place import Place
+from hpcbench.trace.schema import ARRIVAL
 
 _EXCHANGES = {
     "none": Exchange(),
@@ -32,6 +34,8 @@ _OWN_BUFFERS = {next(name for name in ("forward_sync_buffers", "broadcast_buffer
 """Running statistics are each replica's own, as in other strategies. torch 2.13 has a new name."""
 _SETTLED = 2
 """Calls until DDP has ordered its buckets by the first backward (1), and PowerSGD may begin."""
+MOST = 32
+"""Of more buckets so many are watched, from the first to the last."""
 
 
 class Data(Replica):
@@ -104,3 +108,48 @@ class Data(Replica):
     def communicating(self, last: bool) -> AbstractContextManager[object]:
         """Return the context of a micro-batch: only the last one's gradients are exchanged."""
         return nullcontext() if last else self.ddp.no_sync()
+
+
+class BucketWatch:
+    """Calls a callback with the name of each bucket that has its last gradient on this rank.
+
+    Backward lasts as long on every rank, because all wait for the last. The times of a rank's own
+    gradients show whether it is late.
+
+    torch fills buckets in the order in which the first backward gave gradients. The callback is
+    not called before that order is known (`settle`).
+    """
+
+    on_bucket: Callable[[str], None]
+
+    def __init__(self, parameters: Iterable[nn.Parameter], bucket_mb: int) -> None:
+        """Watch the first backward."""
+        self._bucket_mb = bucket_mb
+        self._parameters = [one for one in parameters if one.requires_grad]
+        self._order: list[nn.Parameter] = []
+        self._handles = [one.register_post_accumulate_grad_hook(self._order.append)
+                         for one in self._parameters]
+
+    def settle(self) -> None:
+        """Watch buckets, now that the first backward has been."""
+        if not self._handles:
+            return
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        order = self._order[:len(self._parameters)]  # an accumulation begins again
+        given = [Tensor(str(at), tuple(one.shape)) for at, one in enumerate(order)]
+        contents = buckets(given[::-1], self._bucket_mb)
+        for number in _spread(len(contents)):
+            last = order[int(contents[number][-1].name)]
+            last.register_post_accumulate_grad_hook(self._callback(f"{ARRIVAL}{number + 1}"))
+
+    def _callback(self, name: str) -> Callable[[nn.Parameter], None]:
+        return lambda _: self.on_bucket(name)
+
+
+def _spread(count: int) -> list[int]:
+    """Return up to MOST of so many numbers from 0, the first and the last among them."""
+    if count <= MOST:
+        return list(range(count))
+    return [number * (count - 1) // (MOST - 1) for number in range(MOST)]

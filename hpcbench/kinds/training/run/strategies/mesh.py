@@ -7,12 +7,14 @@ or on groups that are closed, it would take the other's groups. So names have th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from hpcbench.backends.groups import open_lines
 from hpcbench.kinds.training.plan.workload import Training
@@ -74,3 +76,16 @@ def grid_of(spec: Training, place: Place) -> Grid:
 
 def _named(name: str, group: Any) -> str:
     return f"{name} of group {group.group_name}"
+
+
+def settle(parameters: Iterable[nn.Parameter]) -> None:
+    """Lay gradients out as their parameters are, once all of them are there.
+
+    The gradient of a norm's weight is a sum over ranks that each saw some of the tokens: left as
+    it is, the optimizer would add it up again in each of its operations. That of an embedding may
+    be whole where its weight is divided.
+    """
+    for parameter in parameters:
+        gradient = parameter.grad
+        if isinstance(parameter, DTensor) and gradient.placements != parameter.placements:
+            parameter.grad = gradient.redistribute(placements=parameter.placements)

@@ -1,11 +1,11 @@
 """Pipeline parallelism: each rank has some of the blocks, and micro-batches pass through them.
 
-torch.distributed.pipelining. Each stage may be divided further (`tensor`, `sharding`).
+torch.distributed.pipelining. Each stage may be divided further (`tensor`, `fsdp`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -16,25 +16,29 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
 from hpcbench.backends.rehearsal import NAME as REHEARSAL
-from hpcbench.kinds.training.plan.lookup import layout_of
+from hpcbench.kinds.training.plan.any_model import model_of
+from hpcbench.kinds.training.plan.lookup import layout_of, pipelining
 from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of
+from hpcbench.kinds.training.plan.schedules import stages_on
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
-from hpcbench.kinds.training.run.models.build import make_loss, make_model
+from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, fill_part
 from hpcbench.kinds.training.run.models.transformer import TIED
+from hpcbench.kinds.training.run.optimizers import grouped_optimizer
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.precision import AgreedScaler, Autocast, is_mixed
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
-from hpcbench.kinds.training.run.strategies.mesh import grid_of
-from hpcbench.kinds.training.run.strategies.parts import build, grouped_optimizer, settle
+from hpcbench.kinds.training.run.strategies.fsdp import Sharder
+from hpcbench.kinds.training.run.strategies.mesh import grid_of, settle
 from hpcbench.kinds.training.run.strategies.replica import whole
-from hpcbench.kinds.training.run.strategies.sharding import Sharder
-from hpcbench.kinds.training.run.strategies.stages import Stages, Whole
 from hpcbench.kinds.training.run.strategies.tensor import Divider, Tensor
 from hpcbench.operations.dtypes import DTYPES
+from hpcbench.operations.models import ModelShape
 from hpcbench.operations.place import Place
+
+Whole = Callable[[nn.Parameter], torch.Tensor]
 
 
 class Pipeline(Strategy):
@@ -192,6 +196,68 @@ class Pipeline(Strategy):
     def close(self) -> None:
         """Close the groups of the grid. All ranks call it."""
         self._grid.close()
+
+
+class Stages:
+    """Where the parts of a model are: ranks and stages are those of one pipeline, from 0."""
+
+    def __init__(self, work: Training) -> None:
+        pipelined = pipelining(work)
+        assert pipelined is not None  # noqa: S101  (the strategy is one with stages)
+        self.schedule, self.per_rank, self.microbatches = pipelined
+        self.count = work.pp * self.per_rank
+        self._work, self._shape = work, model_of(work)
+        self._on = [stages_on(self.schedule, work.pp, rank, self.per_rank)
+                    for rank in range(work.pp)]
+
+    @property
+    def last(self) -> int:
+        """Return the last stage."""
+        return self.count - 1
+
+    @property
+    def tied(self) -> bool:
+        """Return whether the first and the last stage have copies of one weight."""
+        return isinstance(self._shape, ModelShape) and self._shape.tied
+
+    def on(self, rank: int) -> tuple[int, ...]:
+        """Return the stages of a rank."""
+        return self._on[rank]
+
+    def rank_of(self, stage: int) -> int:
+        """Return the rank that a stage is on."""
+        return next(rank for rank, stages in enumerate(self._on) if stage in stages)
+
+    def blocks(self, stage: int) -> range:
+        """Return the blocks of a stage."""
+        each = self._shape.layers // self.count
+        return range(stage * each, (stage + 1) * each)
+
+    def gather(
+        self, own: Mapping[int, Model], whole: Whole, group: Any, device: torch.device,
+    ) -> dict[str, torch.Tensor]:
+        """Return something whole of every parameter of the model, fp32 on the CPU, by its name.
+
+        ``own`` are this rank's stages; ``group`` is the pipeline's, and all of it calls.
+        """
+        with torch.device("meta"):
+            model = make_model(self._work)
+        rank, values = dist.get_rank(group), {}
+        for name, parameter in model.named_parameters():
+            stage = self._stage_of(name)
+            owner = self.rank_of(stage)
+            value = (whole(own[stage].get_parameter(name)) if owner == rank else
+                     torch.empty(parameter.shape)).to(device, torch.float32)
+            dist.broadcast(value, dist.get_global_rank(group, owner), group=group)
+            values[name] = value.cpu()
+        return values
+
+    def _stage_of(self, name: str) -> int:
+        """Return the stage that has a parameter; a tied one is the first stage's."""
+        part, *rest = name.split(".")
+        if part == "blocks":
+            return int(rest[0]) // (self._shape.layers // self.count)
+        return self.last if part == "head" else 0
 
 
 def hybrid(spec: Training, place: Place) -> Strategy:

@@ -13,13 +13,12 @@ from torch.distributed.tensor import DTensor
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
-from hpcbench.kinds.training.run.models.build import make_loss, make_model
+from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, Part, fill_part
 from hpcbench.kinds.training.run.optimizers import make_optimizer
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.precision import autocast, loss_scaler
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
-from hpcbench.kinds.training.run.strategies.parts import as_it_is, build
 from hpcbench.operations.place import Place
 
 
@@ -39,7 +38,7 @@ class Replica(Strategy):
 
     def build(self) -> Model:
         """Return the model on the device, with the weights of the seed."""
-        return build(self.draft(), self.place.device, self.fill, as_it_is, as_it_is)
+        return build(self.draft(), self.place.device, self.fill)
 
     def modules(self) -> tuple[nn.Module]:
         """Return the whole model."""

@@ -29,15 +29,16 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 from hpcbench.kinds.training.plan.lookup import layout_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.blocks import Block
+from hpcbench.kinds.training.run.models.build import build
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.models.transformer import Embedding
+from hpcbench.kinds.training.run.optimizers import grouped_optimizer
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.precision import AgreedScaler
 from hpcbench.kinds.training.run.strategies.base import Batch
-from hpcbench.kinds.training.run.strategies.mesh import grid_of
-from hpcbench.kinds.training.run.strategies.parts import build, grouped_optimizer, settle
+from hpcbench.kinds.training.run.strategies.fsdp import Sharder
+from hpcbench.kinds.training.run.strategies.mesh import grid_of, settle
 from hpcbench.kinds.training.run.strategies.replica import Replica
-from hpcbench.kinds.training.run.strategies.sharding import Sharder
 
 Styles = dict[str, ParallelStyle]
 
