@@ -111,11 +111,11 @@ IMPLEMENTATIONS = (
         _runners("compiled", *EVERY), compiles=True),
     ImplementationSpec(
         "compiled_async_tp", "torch.compile, fusing as symm_mem does (async tensor parallelism)",
-        _runners("compiled_async_tp", *TENSOR_PARALLEL), calls=(), orders=_FUSED,
+        _runners("compiled", *TENSOR_PARALLEL), calls=(), orders=_FUSED,
         devices=("cuda",), modules=("triton",), compiles=True, absent=_NOT_FUSED, overlaps=True),
     ImplementationSpec(
         "triton", "a kernel that multiplies chunks of the all-gather as they arrive, on GPUs",
-        _runners("triton_gather", "tp_columnwise"), options={"chunks": Values(4)},
+        _runners("triton_kernel", "tp_columnwise"), options={"chunks": Values(4)},
         orders=frozenset({("tp_columnwise", "AG_before")}), devices=("cuda",),
         modules=("triton",), compiles=True, unfit=_unfit_for_triton, overlaps=True,
         absent={name: "only the all-gather before a product is written" for name in EVERY

@@ -35,37 +35,27 @@ class TrainingRunner(Runner):
     def around(self, work: Workload, device: torch.device, local_size: int) -> Iterator[None]:
         """Say of a training that runs out of memory what of it would have fitted."""
         assert isinstance(work, Training)
-        room = Room(device, local_size)
+        peak, (available, of) = Peak(device), _available(device, local_size)
         try:
             yield
         except Exception as error:
-            if out_of_memory(error):
-                raise room.shortage(work) from error
-            raise
+            if not out_of_memory(error):
+                raise
+            most = peak.read().get("peak")
+            used = f"{int(most) / 1e9:.3g}" if most is not None else "unknown"
+            raise OutOfMemory(f"peak {used} GB of {available / 1e9:.3g} GB ({of}); "
+                              f"{advice(work, available)}") from error
 
 
 class OutOfMemory(MemoryError):
     """A training did not fit; the message proposes settings that would."""
 
 
-class Room:
-    """The memory that a rank may use, looked at before a case begins."""
-
-    def __init__(self, device: torch.device, local_size: int) -> None:
-        """``local_size`` ranks share a node's memory, where nothing else limits them."""
-        self._peak = Peak(device)
-        self.available, self._of = _available(device, local_size)
-
-    def shortage(self, work: Training) -> OutOfMemory:
-        """Return the error of a training for which it was too little."""
-        peak = self._peak.read().get("peak")
-        used = f"{int(peak) / 1e9:.3g}" if peak is not None else "unknown"
-        return OutOfMemory(f"peak {used} GB of {self.available / 1e9:.3g} GB ({self._of}); "
-                           f"{advice(work, self.available)}")
-
-
 def _available(device: torch.device, local_size: int) -> tuple[int, str]:
-    """Return bytes that a rank can still take, and what they are of."""
+    """Return bytes that a rank can still take, and what they are of.
+
+    ``local_size`` ranks share a node's memory, where nothing else limits them.
+    """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device), "the GPU's"

@@ -40,6 +40,15 @@ class Chunked(Implementation[AnyInputs]):
         """Return chunks of which every rank gets the same as (chunks, ranks, ...)."""
         return chunks.unsqueeze(1).expand(-1, self.ranks, *chunks.shape[1:])
 
+    def add_arriving(
+        self, started: Sequence[Sequence[Any]], arrived: torch.Tensor, totals: torch.Tensor,
+    ) -> None:
+        """Add to the rank's own rows of each chunk those of the others, as they come."""
+        for works, blocks, total in zip(started, arrived, totals, strict=True):
+            finish(works)
+            for block in (*blocks[:self.rank], *blocks[self.rank + 1:]):
+                total.add_(block)
+
 
 class Columnwise(Chunked[given.Columnwise]):
     """A chunk of A is gathered while another is multiplied, or one of C while another is made."""
@@ -142,9 +151,7 @@ class Rowwise(Chunked[given.Rowwise]):
             leaving.extend(self._exchange.send(chunk))
         torch.mm(self.inputs.columns.chunk(self.ranks)[self.rank], self.inputs.weight,
                  out=self.output)
-        for placed, started, arrived in zip(self._placed, arriving, self._arrived, strict=True):
-            finish(started)
-            _add_others(arrived, placed, self.rank)
+        self.add_arriving(arriving, self._arrived, self._placed)
         finish(leaving)
 
     def _scatter(self) -> None:
@@ -210,9 +217,7 @@ class Mlp(Chunked[given.Mlp]):
             _multiply_others(hidden, self.inputs.down, self._partial[chunk], self.rank)
             leaving.extend(self._sums_exchange.send(chunk))
         torch.mm(self._own_hidden, self.inputs.down, out=self.output)
-        for placed, started, arrived in zip(self._placed, sums, self._arrived, strict=True):
-            finish(started)
-            _add_others(arrived, placed, self.rank)
+        self.add_arriving(sums, self._arrived, self._placed)
         finish(leaving)
 
     def _gather_and_scatter(self) -> None:
@@ -282,17 +287,6 @@ def _multiply_others(
     left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, own: int,
 ) -> None:
     """Do as `_multiply_blocks`, for all blocks but ``own``: those before it, and those after it."""
-    for others in _others(own):
+    for others in (slice(own), slice(own + 1, None)):
         if len(left[others]):
             _multiply_blocks(left[others], right, out[others])
-
-
-def _add_others(blocks: torch.Tensor, total: torch.Tensor, own: int) -> None:
-    """Add all blocks but ``own`` to ``total``: (blocks, rows, n) to (rows, n)."""
-    for others in _others(own):
-        for block in blocks[others]:
-            total.add_(block)
-
-
-def _others(own: int) -> tuple[slice, slice]:
-    return slice(own), slice(own + 1, None)

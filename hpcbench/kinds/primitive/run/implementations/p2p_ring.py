@@ -31,6 +31,11 @@ class _Ring(Implementation[AnyInputs]):
         """Return whose block is here after this many hops."""
         return (self.rank - hops) % self.ranks
 
+    def alternating(self, rows: int, columns: int) -> list[torch.Tensor]:
+        """Return a buffer for each hop: two that take turns."""
+        spare = [self.empty(rows, columns) for _ in range(min(2, self.ranks - 1))]
+        return [spare[hop % 2] for hop in range(self.ranks - 1)]
+
     def hop(self, sent: torch.Tensor, received: torch.Tensor) -> list[dist.P2POp]:
         """Return the two messages that bring the next block and pass this one on.
 
@@ -51,8 +56,7 @@ class Columnwise(_Ring[given.Columnwise]):
         self.output = self.empty(inputs.spec.m, columns)
         self._placed = self.output.view(self.ranks, rows, columns)
         if inputs.gather_first:
-            passing = [self.empty(rows, inputs.spec.k) for _ in range(min(2, self.ranks - 1))]
-            self._blocks = [inputs.rows, *(passing[hops % 2] for hops in range(self.ranks - 1))]
+            self._blocks = [inputs.rows, *self.alternating(rows, inputs.spec.k)]
             self._hops = [self.hop(*pair) for pair in zip(
                 self._blocks, self._blocks[1:], strict=False)]
         else:
@@ -104,8 +108,7 @@ class Rowwise(_Ring[given.Rowwise]):
         self.output = self.empty(rows, n)
         self._columns = [inputs.columns.chunk(self.ranks)[self.owner(step + 1)]
                          for step in range(self.ranks)]
-        spare = [self.empty(rows, n) for _ in range(min(2, self.ranks - 1))]
-        self._sums = [*(spare[step % 2] for step in range(self.ranks - 1)), self.output]
+        self._sums = [*self.alternating(rows, n), self.output]
         self._arrived = self.empty(rows, n)
         self._hops = [self.hop(total, self._arrived) for total in self._sums[:-1]]
 
@@ -130,14 +133,11 @@ class Mlp(_Ring[given.Mlp]):
     def __init__(self, inputs: given.Mlp) -> None:
         super().__init__(inputs)
         rows, k = inputs.tokens.shape
-        last = self.ranks - 1
         self.output = self.empty(rows, k)
         self._hidden = self.empty(rows, inputs.up.shape[1])
         self._own_hidden = self.empty(rows, inputs.up.shape[1])
-        passing = [self.empty(rows, k) for _ in range(min(2, last))]
-        spare = [self.empty(rows, k) for _ in range(min(2, last))]
-        self._tokens = [inputs.tokens, *(passing[step % 2] for step in range(last))]
-        self._sums = [spare[step % 2] for step in range(last)]
+        self._tokens = [inputs.tokens, *self.alternating(rows, k)]
+        self._sums = self.alternating(rows, k)
         self._arrived = self.empty(rows, k)
         self._hops = [list(self._hops_of_step(step)) for step in range(self.ranks + 1)]
 
