@@ -11,7 +11,7 @@ results may lie together, one product. `chunked_experts` has the all_to_all of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -48,6 +48,17 @@ class Chunked(Implementation[AnyInputs]):
             finish(works)
             for block in (*blocks[:self.rank], *blocks[self.rank + 1:]):
                 total.add_(block)
+
+    def reduce_each(
+        self, starts: Iterable[torch.Tensor], results: Iterable[torch.Tensor],
+        multiply: Callable[[torch.Tensor, torch.Tensor], object],
+    ) -> None:
+        """Multiply chunk by chunk; each result is reduced while the next one is made."""
+        leaving = []
+        for start, result in zip(starts, results, strict=True):
+            multiply(start, result)
+            leaving.append(dist.all_reduce(result, group=self.group, async_op=True))
+        finish(leaving)
 
 
 class Columnwise(Chunked[given.Columnwise]):
@@ -137,7 +148,7 @@ class Rowwise(Chunked[given.Rowwise]):
     def run(self) -> None:
         """Multiply, and reduce, in turn."""
         if not self.inputs.scatter:
-            self._reduce()
+            self.reduce_each(self.inputs.columns.chunk(self.chunks), self._placed, self._multiply)
         elif self.by_messages:
             self._send_and_add()
         else:
@@ -163,13 +174,8 @@ class Rowwise(Chunked[given.Rowwise]):
                                                  async_op=True))
         finish(leaving)
 
-    def _reduce(self) -> None:
-        leaving = []
-        for columns, placed in zip(self.inputs.columns.chunk(self.chunks), self._placed,
-                                   strict=True):
-            torch.mm(columns, self.inputs.weight, out=placed)
-            leaving.append(dist.all_reduce(placed, group=self.group, async_op=True))
-        finish(leaving)
+    def _multiply(self, columns: torch.Tensor, partial: torch.Tensor) -> None:
+        torch.mm(columns, self.inputs.weight, out=partial)
 
 
 class Mlp(Chunked[given.Mlp]):
@@ -199,7 +205,7 @@ class Mlp(Chunked[given.Mlp]):
     def run(self) -> None:
         """Gather where tokens are divided, multiply twice, and reduce, in turn."""
         if not self.inputs.sequence_parallel:
-            self._reduce()
+            self.reduce_each(self._tokens, self._placed, self._multiply)
         elif self.by_messages:
             self._exchange_and_add()
         else:
@@ -236,13 +242,6 @@ class Mlp(Chunked[given.Mlp]):
         return all_gather_tensor(self._gathered[chunk].flatten(0, 1), self._tokens[chunk],
                                  group=self.group, async_op=True)
 
-    def _reduce(self) -> None:
-        leaving = []
-        for tokens, placed in zip(self._tokens, self._placed, strict=True):
-            self._multiply(tokens, placed)
-            leaving.append(dist.all_reduce(placed, group=self.group, async_op=True))
-        finish(leaving)
-
     def _multiply(self, tokens: torch.Tensor, partial: torch.Tensor) -> None:
         self._enter(tokens, self._hidden)
         torch.mm(self._hidden, self.inputs.down, out=partial)
@@ -263,12 +262,11 @@ class Gradients(Chunked[given.Gradients]):
 
     def run(self) -> None:
         """Multiply, and reduce, bucket by bucket."""
-        leaving = []
-        for gradients, bucket in zip(self._gradients, self._buckets, strict=True):
-            for transposed, weight in zip(gradients, bucket, strict=True):
-                torch.mm(transposed, self.inputs.tokens, out=weight)
-            leaving.append(dist.all_reduce(bucket, group=self.group, async_op=True))
-        finish(leaving)
+        self.reduce_each(self._gradients, self._buckets, self._multiply)
+
+    def _multiply(self, gradients: torch.Tensor, bucket: torch.Tensor) -> None:
+        for transposed, weight in zip(gradients, bucket, strict=True):
+            torch.mm(transposed, self.inputs.tokens, out=weight)
 
 
 def _multiply_blocks(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:

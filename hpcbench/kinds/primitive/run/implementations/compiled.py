@@ -90,8 +90,7 @@ class Compiled(Returning[AnyInputs]):
 
 def _waited(result: Any) -> torch.Tensor:
     """Return what a collective brings, when it is there."""
-    tensor: torch.Tensor = _OPS.wait_tensor(result)
-    return tensor
+    return _OPS.wait_tensor(result)
 
 
 class Columnwise(Compiled[given.Columnwise]):

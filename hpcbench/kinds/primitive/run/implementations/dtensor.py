@@ -39,9 +39,8 @@ def _redistributed(tensor: Any, placement: Placement) -> Any:
 
 def _local(tensor: Any) -> torch.Tensor:
     """Return this rank's part of a tensor; complete, or ordered on the stream."""
-    local: Any = tensor.to_local()
-    waited: torch.Tensor = local.wait() if hasattr(local, "wait") else local
-    return waited
+    local = tensor.to_local()
+    return local.wait() if hasattr(local, "wait") else local
 
 
 class Columnwise(_OnMesh[given.Columnwise]):

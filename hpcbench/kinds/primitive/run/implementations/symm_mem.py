@@ -54,13 +54,11 @@ class Fused(Returning[AnyInputs]):
     def gathered_product(self, own: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Return the product of all ranks' rows with ``weight``."""
         _, products = self._gather(own, [weight], 0, self.group.group_name, return_A=False)
-        product: torch.Tensor = products[0]
-        return product
+        return products[0]
 
     def scattered_product(self, left: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Return this rank's rows of the sum of all ranks' products."""
-        rows: torch.Tensor = self._scatter(left, weight, "sum", 0, self.group.group_name)
-        return rows
+        return self._scatter(left, weight, "sum", 0, self.group.group_name)
 
 
 class Columnwise(Fused[given.Columnwise]):

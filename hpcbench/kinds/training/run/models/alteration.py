@@ -90,10 +90,9 @@ def _kind(kind: type[nn.Module], rerun: Forward | None, compiles: bool) -> type[
             return plain(self, *arguments, **named)
         return rerun(partial(plain, self), *arguments, **named)
 
-    subclass: Any = type(kind.__name__, (kind,), {})
-    subclass.forward = compiled(forward) if compiles else forward
-    altered: type[nn.Module] = subclass
-    return altered
+    altered: Any = type(kind.__name__, (kind,), {})
+    altered.forward = compiled(forward) if compiles else forward
+    return altered  # type: ignore[no-any-return]
 
 
 def _rerun(checkpointing: str) -> Forward:

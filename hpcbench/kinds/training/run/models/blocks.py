@@ -74,31 +74,24 @@ class Attention(nn.Module):  # type: ignore[misc]
 
 
 class Mlp(nn.Module):  # type: ignore[misc]
-    """Up, GELU, down. GPT-2 has the approximation by tanh, BERT the function itself."""
+    """Up, GELU, down. GPT-2 has the approximation by tanh, BERT the function itself.
+
+    With a ``gate``, SwiGLU: Shazeer, GLU Variants Improve Transformer, arXiv:2002.05202 (2020).
+    """
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.approximate = "tanh" if shape.family == "gpt" else "none"
+        self.gate = (nn.Linear(shape.hidden, shape.inner, bias=shape.biased) if shape.gated else
+                     None)
         self.up = nn.Linear(shape.hidden, shape.inner, bias=shape.biased)
         self.down = nn.Linear(shape.inner, shape.hidden, bias=shape.biased)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return (samples, tokens, hidden) of the same."""
+        if self.gate is not None:
+            return self.down(F.silu(self.gate(x)) * self.up(x))
         return self.down(F.gelu(self.up(x), approximate=self.approximate))
-
-
-class GatedMlp(nn.Module):  # type: ignore[misc]
-    """SwiGLU: Shazeer, GLU Variants Improve Transformer, arXiv:2002.05202 (2020)."""
-
-    def __init__(self, shape: ModelShape) -> None:
-        super().__init__()
-        self.gate = nn.Linear(shape.hidden, shape.inner, bias=shape.biased)
-        self.up = nn.Linear(shape.hidden, shape.inner, bias=shape.biased)
-        self.down = nn.Linear(shape.inner, shape.hidden, bias=shape.biased)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return (samples, tokens, hidden) of the same."""
-        return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
 def make_norm(shape: ModelShape) -> nn.Module:
@@ -119,7 +112,7 @@ class Block(nn.Module):  # type: ignore[misc]
         self.attention_norm = make_norm(shape)
         self.attention = Attention(shape)
         self.mlp_norm = make_norm(shape)
-        self.mlp = GatedMlp(shape) if shape.gated else Mlp(shape)
+        self.mlp = Mlp(shape)
 
     def forward(self, x: torch.Tensor, rotation: Rotation | None) -> torch.Tensor:
         """Return (samples, tokens, hidden) of the same."""

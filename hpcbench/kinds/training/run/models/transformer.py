@@ -97,8 +97,7 @@ class Transformer(Model):
     def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
         """Return the first value of a whole parameter, fp32 on the CPU."""
         name = plain_name(self.shape, name)
-        return of_transformer(name, extents, seed, self.shape.layers if (
-            _INTO_RESIDUAL.fullmatch(name)) else 0)
+        return of_transformer(name, extents, seed, self.shape.layers, _INTO_RESIDUAL)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits or hidden states of tokens or hidden states: see the class."""

@@ -47,7 +47,6 @@ class Fsdp(Replica):
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
         """Set whether gradients are scattered; parameters are gathered in every micro-batch."""
-        assert isinstance(self.model, FSDPModule)  # noqa: S101
         self.model.set_requires_gradient_sync(last)
         return nullcontext()
 

@@ -30,18 +30,18 @@ def row_of(place: Place, name: str) -> DeviceMesh:
 class Grid:
     """The ranks of a place by named dimensions, the outermost first: neighbours differ in the last.
 
-    A group is opened for each dimension but for one that has all ranks. Opening is collective over
-    all workers, of which the group under test has all.
+    ``groups`` are this rank's, by dimension. A group is opened for each dimension but for one that
+    has all ranks. Opening is collective over all workers, of which the group under test has all.
     """
 
     def __init__(self, place: Place, extents: Mapping[str, int]) -> None:
         layout = torch.tensor(list(place.numbers)).reshape(list(extents.values()))
         self._opened: list[Any] = []
-        self._groups = {name: self._line(place, layout.movedim(dim, -1))
+        self.groups = {name: self._line(place, layout.movedim(dim, -1))
                         for dim, name in enumerate(extents)}
-        self._names = {name: _named(name, group) for name, group in self._groups.items()}
+        self._names = {name: _named(name, group) for name, group in self.groups.items()}
         self.mesh = DeviceMesh.from_group(
-            list(self._groups.values()), place.device.type, mesh=layout,
+            list(self.groups.values()), place.device.type, mesh=layout,
             mesh_dim_names=tuple(self._names.values()))
 
     def _line(self, place: Place, layout: torch.Tensor) -> Any:
@@ -52,10 +52,6 @@ class Grid:
         group = open_lines(place.group, lines, place.number)
         self._opened.append(group)
         return group
-
-    def group(self, name: str) -> Any:
-        """Return this rank's group in a dimension. Raises KeyError."""
-        return self._groups[name]
 
     def row(self, name: str) -> DeviceMesh | None:
         """Return the mesh of one dimension, None if there is no such dimension."""

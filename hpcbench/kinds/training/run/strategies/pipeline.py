@@ -47,12 +47,12 @@ class Pipeline(Strategy):
     def __init__(self, spec: Training, place: Place) -> None:
         super().__init__(spec, place)
         self._grid = grid_of(spec, place)
-        self._group = self._grid.group("pp")
+        self._group = self._grid.groups["pp"]
         self._divider = Divider(self._grid.row("tp"), spec)
         self._sharder = Sharder(self._grid.row("dp"), spec)
         self._stages = Stages(spec)
         self._own = {stage: self._build(self._stages.blocks(stage))
-                     for stage in self._stages.on(dist.get_rank(self._group))}
+                     for stage in self._stages.by_rank[dist.get_rank(self._group)]}
         self.holds_loss = self._stages.last in self._own
         self._parameters = [parameter for model in self._own.values()
                             for parameter in model.parameters()]
@@ -199,39 +199,30 @@ class Pipeline(Strategy):
 
 
 class Stages:
-    """Where the parts of a model are: ranks and stages are those of one pipeline, from 0."""
+    """Where the parts of a model are: ranks and stages are those of one pipeline, from 0.
+
+    ``tied``: the first and the last stage have copies of one weight.
+    """
 
     def __init__(self, work: Training) -> None:
         pipelined = pipelining(work)
         assert pipelined is not None  # noqa: S101  (the strategy is one with stages)
-        self.schedule, self.per_rank, self.microbatches = pipelined
-        self.count = work.pp * self.per_rank
-        self._work, self._shape = work, model_of(work)
-        self._on = [stages_on(self.schedule, work.pp, rank, self.per_rank)
-                    for rank in range(work.pp)]
-
-    @property
-    def last(self) -> int:
-        """Return the last stage."""
-        return self.count - 1
-
-    @property
-    def tied(self) -> bool:
-        """Return whether the first and the last stage have copies of one weight."""
-        return isinstance(self._shape, ModelShape) and self._shape.tied
-
-    def on(self, rank: int) -> tuple[int, ...]:
-        """Return the stages of a rank."""
-        return self._on[rank]
+        self.schedule, per_rank, self.microbatches = pipelined
+        self.count = work.pp * per_rank
+        self.last = self.count - 1
+        self.by_rank = [stages_on(self.schedule, work.pp, rank, per_rank)
+                        for rank in range(work.pp)]
+        self._work, shape = work, model_of(work)
+        self.tied = isinstance(shape, ModelShape) and shape.tied
+        self._each = shape.layers // self.count
 
     def rank_of(self, stage: int) -> int:
         """Return the rank that a stage is on."""
-        return next(rank for rank, stages in enumerate(self._on) if stage in stages)
+        return next(rank for rank, stages in enumerate(self.by_rank) if stage in stages)
 
     def blocks(self, stage: int) -> range:
         """Return the blocks of a stage."""
-        each = self._shape.layers // self.count
-        return range(stage * each, (stage + 1) * each)
+        return range(stage * self._each, (stage + 1) * self._each)
 
     def gather(
         self, own: Mapping[int, Model], whole: Whole, group: Any, device: torch.device,
@@ -256,7 +247,7 @@ class Stages:
         """Return the stage that has a parameter; a tied one is the first stage's."""
         part, *rest = name.split(".")
         if part == "blocks":
-            return int(rest[0]) // (self._shape.layers // self.count)
+            return int(rest[0]) // self._each
         return self.last if part == "head" else 0
 
 

@@ -85,7 +85,7 @@ class Divider:
             output_layouts=Replicate(), desired_output_layouts=Shard(0)) for name in (
             "positions", "types")}
         return {"tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
-                "norm": _of_tokens(), **own}
+                "norm": SequenceParallel(use_local_output=True), **own}  # of some of the tokens
 
     def _block(self, block: Block) -> Styles:
         """Heads and columns. q, k and v share one gathered input, and add its gradients once."""
@@ -96,11 +96,11 @@ class Divider:
             others = (None,) if name == "attention" else ()
             styles[name] = PrepareModuleInput(
                 input_layouts=(outside, *others), desired_input_layouts=(Replicate(), *others))
-            present = (child for child in first if hasattr(getattr(block, name), child))
+            present = (child for child in first if getattr(getattr(block, name), child) is not None)
             styles |= {f"{name}.{child}": ColwiseParallel() for child in present}
             styles[f"{name}.{last}"] = RowwiseParallel(output_layouts=outside)
             if self._by_tokens:
-                styles[f"{name}_norm"] = _of_tokens()
+                styles[f"{name}_norm"] = SequenceParallel(use_local_output=True)
         return styles
 
     def _head(self, head: nn.Module) -> Styles:
@@ -116,12 +116,7 @@ class Divider:
                 input_layouts=outside, desired_input_layouts=Replicate(), use_local_output=True),
                 "logits": logits}
         logits.input_layouts = (outside,)
-        return {"norm": _of_tokens(), "logits": logits}
-
-
-def _of_tokens() -> ParallelStyle:
-    """Return the style of a norm over some of the tokens: its parameters are everywhere."""
-    return SequenceParallel(use_local_output=True)
+        return {"norm": SequenceParallel(use_local_output=True), "logits": logits}
 
 
 class Tensor(Replica):
