@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from hpcbench.kinds.primitive.plan.workload import Primitive as Primitive
     from hpcbench.kinds.primitive.run.expected import Expected as Expected
     from hpcbench.kinds.primitive.run.expected import joined as joined
+    from hpcbench.kinds.primitive.run.expected import left_operand as left_operand
+    from hpcbench.kinds.primitive.run.expected import magnitude as magnitude
     from hpcbench.kinds.primitive.run.expected import product as product
+    from hpcbench.kinds.primitive.run.expected import right_operand as right_operand
     from hpcbench.kinds.primitive.run.implementations.base import Implementation as Implementation
     from hpcbench.kinds.primitive.run.inputs import Columnwise as Columnwise
     from hpcbench.kinds.primitive.run.inputs import Experts as Experts
@@ -41,9 +44,6 @@ if TYPE_CHECKING:
     from hpcbench.kinds.primitive.run.inputs import Inputs as Inputs
     from hpcbench.kinds.primitive.run.inputs import Mlp as Mlp
     from hpcbench.kinds.primitive.run.inputs import Rowwise as Rowwise
-    from hpcbench.kinds.primitive.run.operands import left_operand as left_operand
-    from hpcbench.kinds.primitive.run.operands import magnitude as magnitude
-    from hpcbench.kinds.primitive.run.operands import right_operand as right_operand
     from hpcbench.kinds.training.plan.layout import Buckets as Buckets
     from hpcbench.kinds.training.plan.layout import Groups as Groups
     from hpcbench.kinds.training.plan.layout import Layout as Layout
@@ -95,10 +95,10 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "kinds.primitive.plan.spec":
         "ImplementationSpec PrimitiveSpec Problem Traffic Work not_divided on_every_rank",
     "kinds.primitive.plan.workload": "Primitive",
-    "kinds.primitive.run.expected": "Expected joined product",
+    "kinds.primitive.run.expected":
+        "Expected joined left_operand magnitude product right_operand",
     "kinds.primitive.run.implementations.base": "Implementation",
     "kinds.primitive.run.inputs": "Columnwise Experts Gradients Inputs Mlp Rowwise",
-    "kinds.primitive.run.operands": "left_operand magnitude right_operand",
     "kinds.training.plan.layout": "Buckets Groups Layout",
     "kinds.training.plan.spec": "Degrees StrategySpec",
     "kinds.training.plan.tensors": "Tensor",

@@ -22,6 +22,7 @@ MODULES: Mapping[str, str] = MappingProxyType({
     "hpcbench.workloads.collectives.data": "hpcbench.operations.data",
     "hpcbench.workloads.primitives": "hpcbench.kinds.primitive.run",
     "hpcbench.workloads.training": "hpcbench.kinds.training.run",
+    "hpcbench.workloads.primitives.operands": "hpcbench.kinds.primitive.run.expected",
     "hpcbench.workloads.primitives.inputs": "",
     **{f"hpcbench.workloads.primitives.inputs.{name}": "hpcbench.kinds.primitive.run.inputs"
        for name in ("base", "dp_allreduce", "ep_all_to_all", "tp_columnwise", "tp_mlp",

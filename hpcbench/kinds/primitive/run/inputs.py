@@ -17,9 +17,11 @@ from hpcbench.kinds.primitive.run.expected import (
     Expected,
     activated,
     joined,
+    left_operand,
+    magnitude,
     product,
+    right_operand,
 )
-from hpcbench.kinds.primitive.run.operands import left_operand, magnitude, right_operand
 from hpcbench.operations.dtypes import DTYPES
 from hpcbench.operations.place import Place
 

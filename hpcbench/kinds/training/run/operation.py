@@ -19,7 +19,7 @@ from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.memory import Peak
-from hpcbench.kinds.training.run.models.alteration import SETTLING, forget, graphs
+from hpcbench.kinds.training.run.models.build import SETTLING, forget, graphs
 from hpcbench.kinds.training.run.parity import Disparity, Parity, parity
 from hpcbench.kinds.training.run.phases import PHASES, phase_clock
 from hpcbench.kinds.training.run.strategies.base import Strategy

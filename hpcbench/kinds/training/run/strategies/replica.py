@@ -17,7 +17,7 @@ from hpcbench.kinds.training.run.models.build import build, make_loss, make_mode
 from hpcbench.kinds.training.run.models.model import Model, Part, fill_part
 from hpcbench.kinds.training.run.optimizers import make_optimizer
 from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.precision import autocast, loss_scaler
+from hpcbench.kinds.training.run.precision import INITIAL_SCALE, autocast
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
 from hpcbench.operations.place import Place
 
@@ -62,8 +62,12 @@ class Replica(Strategy):
         return make_optimizer(self.spec.optimizer, self.plain.parameters())
 
     def make_scaler(self) -> torch.amp.GradScaler:
-        """Return what scales the loss of fp16; gradients are the same on all ranks, or DTensors."""
-        return loss_scaler(self.spec.dtype, self.place.device)
+        """Return what keeps small fp16 gradients from vanishing; for other dtypes it does nothing.
+
+        Gradients are the same on all ranks, or DTensors.
+        """
+        return torch.amp.GradScaler(self.place.device.type, init_scale=INITIAL_SCALE,
+                                    enabled=self.spec.dtype == "fp16")
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
         """Return the context of a micro-batch: only the last one's gradients are exchanged."""

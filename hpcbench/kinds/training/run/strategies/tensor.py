@@ -85,12 +85,12 @@ class Divider:
             output_layouts=Replicate(), desired_output_layouts=Shard(0)) for name in (
             "positions", "types")}
         return {"tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
-                "norm": SequenceParallel(use_local_output=True), **own}  # of some of the tokens
+                "norm": SequenceParallel(use_local_output=True), **own}
 
     def _block(self, block: Block) -> Styles:
         """Heads and columns. q, k and v share one gathered input, and add its gradients once."""
         outside = Shard(1) if self._by_tokens else Replicate()
-        styles: Styles = {}
+        styles: Styles = {}  # norms of some of the tokens have their parameters everywhere
         for name, first, last in (("attention", ("q", "k", "v"), "o"),
                                   ("mlp", ("gate", "up"), "down")):
             others = (None,) if name == "attention" else ()
