@@ -43,13 +43,12 @@ from types import MappingProxyType
 import torch
 
 from hpcbench.kinds.primitive.plan.demands import SIGNIFICAND_BITS
-from hpcbench.operations.check import Mismatch
+from hpcbench.operations.check import Mismatch, mismatch
 from hpcbench.operations.dtypes import DTYPES
 
 _MAGNITUDES = (8, 4, 2, 1)
 LAMBDA = 8.0
 _FP32_STEPS = 16  # roundings of an element of the bound beside those of its sums
-_PIECE = 2**18  # elements compared at a time
 Activation = Callable[[torch.Tensor], torch.Tensor]
 IN_PLACE: Mapping[str, Activation] = MappingProxyType(
     {"relu": torch.relu_, "gelu": torch.ops.aten.gelu_})
@@ -220,16 +219,10 @@ def compare(got: torch.Tensor, expected: Expected) -> Mismatch | None:
     if got.shape != expected.value.shape:
         return Mismatch(got.numel(), expected.value.numel(), 0, f"shape {tuple(got.shape)}",
                         f"shape {tuple(expected.value.shape)}")
-    flat = expected.flat()
-    ours, theirs, bounds = got.reshape(-1), flat.value, flat.bound
-    n_wrong, first = 0, -1
-    for start in range(0, len(ours), _PIECE):
-        piece = slice(start, start + _PIECE)
-        off = (ours[piece].cpu().double() - theirs[piece]).abs()
-        wrong = torch.nonzero(~(off <= (0.0 if bounds is None else bounds[piece])))
-        if first < 0 and len(wrong):
-            first = start + int(wrong[0])
-        n_wrong += len(wrong)
-    if not n_wrong:
-        return None
-    return Mismatch(n_wrong, len(ours), first, str(ours[first].item()), str(theirs[first].item()))
+    ours, flat = got.reshape(-1), expected.flat()
+
+    def right(piece: slice) -> torch.Tensor:
+        off = (ours[piece].cpu().double() - flat.value[piece]).abs()
+        return off <= (0.0 if flat.bound is None else flat.bound[piece])
+
+    return mismatch(ours, flat.value, right)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
 from hpcbench.kinds.primitive.run import inputs as given
-from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
+from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returning
 from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor, renamed
 
 _all_gather = renamed(functional, "all_gather_single", "all_gather_tensor")
@@ -28,7 +28,7 @@ def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-class InTurn(Implementation[AnyInputs]):
+class InTurn(Returning[AnyInputs]):
     """The collectives of an implementation, made at set-up with the buffers that they fill."""
 
     def __init__(self, inputs: AnyInputs) -> None:
@@ -37,12 +37,11 @@ class InTurn(Implementation[AnyInputs]):
         self.is_alone = inputs.spec.implementation == "compute_only"
         if self.is_alone:
             self.part = "compute"
-        self.output = torch.empty(0, dtype=inputs.dtype, device=inputs.place.device)
 
     def restore(self) -> None:
-        """Wipe what torch returned: a later call can get the same memory."""
+        """Wipe what torch returned; buffers are wiped anyway."""
         if self._functional:
-            self.output.fill_(float("nan"))
+            super().restore()
 
     def gathering(self, rows: int, columns: int) -> Step:
         """Return what brings all ranks' rows together, in rank order."""
