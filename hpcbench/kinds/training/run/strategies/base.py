@@ -12,6 +12,7 @@ from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.memory import Held, held
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.precision import INITIAL_SCALE
+from hpcbench.kinds.training.run.strategies.mesh import Grid
 from hpcbench.operations.place import Place
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -48,6 +49,8 @@ class Strategy:
     settling = 0
     """How many calls of `forward_backward` pass before gradients are exchanged as ever after."""
     exchange = Exchange()
+    grid: Grid | None = None
+    """The ranks in groups that the strategy opened, if it did."""
 
     def __init__(self, spec: Training, place: Place) -> None:
         self.spec = spec
@@ -132,3 +135,5 @@ class Strategy:
 
     def close(self) -> None:
         """Close the groups that the strategy opened. All ranks call it."""
+        if self.grid is not None:
+            self.grid.close()

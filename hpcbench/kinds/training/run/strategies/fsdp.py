@@ -57,13 +57,9 @@ class Hsdp(Fsdp):
     def open_mesh(self) -> DeviceMesh:
         """Return the ranks as replicas x shards, on groups that are opened for it."""
         replicas = int(self.spec.option("replicas"))
-        self._grid = Grid(self.place, {
+        self.grid = Grid(self.place, {
             "replicate": replicas, "shard": self.place.world_size // replicas})
-        return self._grid.mesh
-
-    def close(self) -> None:
-        """Close the groups of the mesh. All ranks call it."""
-        self._grid.close()
+        return self.grid.mesh
 
 
 class Sharder:

@@ -46,10 +46,10 @@ class Pipeline(Strategy):
 
     def __init__(self, spec: Training, place: Place) -> None:
         super().__init__(spec, place)
-        self._grid = grid_of(spec, place)
-        self._group = self._grid.groups["pp"]
-        self._divider = Divider(self._grid.row("tp"), spec)
-        self._sharder = Sharder(self._grid.row("dp"), spec)
+        self.grid = grid = grid_of(spec, place)
+        self._group = grid.groups["pp"]
+        self._divider = Divider(grid.row("tp"), spec)
+        self._sharder = Sharder(grid.row("dp"), spec)
         self._stages = Stages(spec)
         self._own = {stage: self._build(self._stages.blocks(stage))
                      for stage in self._stages.by_rank[dist.get_rank(self._group)]}
@@ -192,10 +192,6 @@ class Pipeline(Strategy):
     def modules(self) -> Iterable[nn.Module]:
         """Return the stages of this rank."""
         return self._own.values()
-
-    def close(self) -> None:
-        """Close the groups of the grid. All ranks call it."""
-        self._grid.close()
 
 
 class Stages:

@@ -124,9 +124,9 @@ class Tensor(Replica):
 
     def build(self) -> Model:
         """Return this rank's part of the model."""
-        self._grid = grid_of(self.spec, self.place)
-        self._divider = Divider(self._grid.row("tp"), self.spec)
-        self._sharder = Sharder(self._grid.row("dp"), self.spec)
+        self.grid = grid = grid_of(self.spec, self.place)
+        self._divider = Divider(grid.row("tp"), self.spec)
+        self._sharder = Sharder(grid.row("dp"), self.spec)
         return build(self.draft(), self.place.device, self.fill, self._divider.divide,
                      self._sharder.shard)
 
@@ -153,7 +153,3 @@ class Tensor(Replica):
         """Return the context of a micro-batch: only the last one's gradients are exchanged."""
         self._sharder.synchronize(self.plain, last)
         return self._divider.loss()
-
-    def close(self) -> None:
-        """Close the groups of the grid. All ranks call it."""
-        self._grid.close()
