@@ -30,15 +30,23 @@ if TYPE_CHECKING:
         on_every_rank,
     )
     from hpcbench.kinds.primitive.plan.workload import Primitive
-    from hpcbench.kinds.primitive.run.expected import Expected, joined, product
+    from hpcbench.kinds.primitive.run.expected import (
+        Expected,
+        joined,
+        left_operand,
+        magnitude,
+        product,
+        right_operand,
+    )
     from hpcbench.kinds.primitive.run.implementations.base import Implementation
-    from hpcbench.kinds.primitive.run.inputs.base import Inputs
-    from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients
-    from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts
-    from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise
-    from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp
-    from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise
-    from hpcbench.kinds.primitive.run.operands import left_operand, magnitude, right_operand
+    from hpcbench.kinds.primitive.run.inputs import (
+        Columnwise,
+        Experts,
+        Gradients,
+        Inputs,
+        Mlp,
+        Rowwise,
+    )
     from hpcbench.kinds.training.plan.layout import Buckets, Groups, Layout
     from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
     from hpcbench.kinds.training.plan.tensors import Tensor

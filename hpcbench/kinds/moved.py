@@ -22,6 +22,11 @@ MODULES: Mapping[str, str] = MappingProxyType({
     "hpcbench.workloads.collectives.data": "hpcbench.operations.data",
     "hpcbench.workloads.primitives": "hpcbench.kinds.primitive.run",
     "hpcbench.workloads.training": "hpcbench.kinds.training.run",
+    "hpcbench.workloads.primitives.operands": "hpcbench.kinds.primitive.run.expected",
+    "hpcbench.workloads.primitives.inputs": "",
+    **{f"hpcbench.workloads.primitives.inputs.{name}": "hpcbench.kinds.primitive.run.inputs"
+       for name in ("base", "dp_allreduce", "ep_all_to_all", "tp_columnwise", "tp_mlp",
+                    "tp_rowwise")},
 })
 """Old module or package -> new one; empty for a package of packages. The longest name counts."""
 NAMES: Mapping[str, str] = MappingProxyType({

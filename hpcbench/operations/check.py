@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -28,15 +29,21 @@ class Mismatch:
 
 
 def compare(got: torch.Tensor, expected: torch.Tensor, *, ulps: int = 0) -> Mismatch | None:
-    """Return the mismatch, or None if every element is right; NaN is never right.
+    """Return the mismatch, or None if every element is right; NaN is never right."""
+    ours, theirs = got.reshape(-1), expected.reshape(-1)
+    return mismatch(ours, theirs, lambda piece: _right(ours[piece], theirs[piece], ulps))
+
+
+def mismatch(
+    ours: torch.Tensor, theirs: torch.Tensor, right: Callable[[slice], torch.Tensor],
+) -> Mismatch | None:
+    """Return the mismatch of flat tensors, or None; ``right`` tells which of some elements are.
 
     Compared piece by piece: a case needs no more memory for its check than for its buffers.
     """
-    ours, theirs = got.reshape(-1), expected.reshape(-1)
     n_wrong, first = 0, -1
     for start in range(0, len(ours), _PIECE):
-        end = start + _PIECE
-        wrong = torch.nonzero(~_right(ours[start:end], theirs[start:end], ulps))
+        wrong = torch.nonzero(~right(slice(start, start + _PIECE)))
         if first < 0 and len(wrong):
             first = start + int(wrong[0])
         n_wrong += len(wrong)

@@ -16,11 +16,13 @@ from hpcbench.kinds.primitive.plan.planner import make_workload
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import Problem, options_of
 from hpcbench.kinds.primitive.plan.workload import Primitive
-from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients
-from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise
-from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp
-from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise
+from hpcbench.kinds.primitive.run.inputs import (
+    Columnwise,
+    Experts,
+    Gradients,
+    Mlp,
+    Rowwise,
+)
 from hpcbench.operations.place import Place
 
 REGISTRY = load_registry()

@@ -26,7 +26,7 @@ from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import Model, mean_loss
 from hpcbench.kinds.training.run.parity import parity
 from hpcbench.kinds.training.run.strategies.low_rank import low_rank
-from hpcbench.kinds.training.run.strategies.single import Single
+from hpcbench.kinds.training.run.strategies.replica import Replica as Single
 from hpcbench.kinds.training.run.strategies.tensor import Tensor
 from hpcbench.operations.place import Place
 from workloads.training_cases import alone, training

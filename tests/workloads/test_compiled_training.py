@@ -17,10 +17,9 @@ import torch
 from hpcbench.kinds.training.plan.activations import Kept, block_bytes, recomputed_bytes
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.compilation import forget, graphs
 from hpcbench.kinds.training.run.data import Loader
-from hpcbench.kinds.training.run.models import alteration
-from hpcbench.kinds.training.run.models.build import make_loss, make_model
+from hpcbench.kinds.training.run.models import build
+from hpcbench.kinds.training.run.models.build import forget, graphs, make_loss, make_model
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.operations.place import Place
 from workloads.training_cases import SIZES, alone, training
@@ -39,7 +38,7 @@ def place() -> Iterator[Place]:
 
 @pytest.fixture
 def _uncoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alteration, "BACKEND", "aot_eager_decomp_partition")
+    monkeypatch.setattr(build, "BACKEND", "aot_eager_decomp_partition")
 
 
 def stepped(work: Training, place: Place) -> TrainingOperation:

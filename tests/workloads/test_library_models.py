@@ -22,7 +22,7 @@ from hpcbench.kinds.training.run.parity import parity
 from hpcbench.kinds.training.run.strategies.base import Strategy
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
-from hpcbench.kinds.training.run.strategies.single import Single
+from hpcbench.kinds.training.run.strategies.replica import Replica as Single
 from hpcbench.operations.models import MODELS, ModelShape
 from hpcbench.operations.place import Place
 from launcher import ROOT

@@ -22,12 +22,12 @@ from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.names import LIBRARIES
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.models.adapted import draft, fill, is_adapter
 from hpcbench.kinds.training.run.models.model import Model, Part, mean_loss
 from hpcbench.kinds.training.run.parity import _Comparison, parity
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.strategies.base import Batch
-from hpcbench.kinds.training.run.strategies.low_rank import Alone, low_rank
+from hpcbench.kinds.training.run.strategies.low_rank import LowRank as Alone
+from hpcbench.kinds.training.run.strategies.low_rank import draft, fill, is_adapter, low_rank
 from hpcbench.operations.place import Place
 from workloads.training_cases import SIZES, alone, saved_bytes, training
 

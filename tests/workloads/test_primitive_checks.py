@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.backends.devices import add_in_fp32
-from hpcbench.kinds.primitive.plan.demands import is_exact
+from hpcbench.kinds.primitive.plan.demands import SIGNIFICAND_BITS, is_exact
 from hpcbench.kinds.primitive.run.expected import Expected, compare
-from hpcbench.kinds.primitive.run.operands import DTYPES
 from hpcbench.kinds.primitive.run.operation import PrimitiveOperation
+from hpcbench.operations.dtypes import DTYPES
 from workloads.primitive_ranks import (
     ORDERS,
     REGISTRY,
@@ -28,7 +28,7 @@ from workloads.primitive_ranks import (
 )
 
 ALL = pytest.mark.parametrize(("primitive", "order"), ORDERS)
-DTYPE = pytest.mark.parametrize("dtype", DTYPES)
+DTYPE = pytest.mark.parametrize("dtype", SIGNIFICAND_BITS)
 TINY = [Shape(m * ranks, n * ranks, k * ranks, ranks) for ranks in (2, 4)
         for m, n, k in ((1, 2, 1), (1, 2, 2), (2, 2, 1), (2, 2, 2))]
 SHAPES = [*TINY, Shape(6, 4, 8, 2), Shape(4, 12, 8, 4), Shape(8, 8, 12, 4), Shape(33, 9, 3, 3),
@@ -96,7 +96,7 @@ def test_every_fault_in_an_exact_result_is_found(primitive: str, order: str, dty
         assert any(noticed), shape
 
 
-@given(case=st.sampled_from(ORDERS), dtype=st.sampled_from(sorted(DTYPES)),
+@given(case=st.sampled_from(ORDERS), dtype=st.sampled_from(sorted(SIGNIFICAND_BITS)),
        ranks=st.integers(1, 5), extents=st.tuples(*[st.integers(1, 9)] * 3), data=st.data())
 @settings(deadline=None, max_examples=150)
 def test_no_shape_hides_a_scaled_a_lost_or_a_changed_part(
@@ -123,7 +123,7 @@ def bounded_cases() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
     """Yield what has no exact result: long sums in short dtypes, and gelu in every dtype."""
     for (primitive, order), dtype in itertools.product(ORDERS, ("bf16", "fp16")):
         yield primitive, order, dtype, {}
-    for order, dtype in itertools.product(("sequence_parallel", "AR_after"), DTYPES):
+    for order, dtype in itertools.product(("sequence_parallel", "AR_after"), SIGNIFICAND_BITS):
         yield "tp_mlp", order, dtype, {"activation": "gelu"}
 
 

@@ -20,7 +20,7 @@ from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.replay import ReplayOperation, calls_of_step
-from hpcbench.kinds.training.run.strategies.arrivals import MOST, _spread
+from hpcbench.kinds.training.run.strategies.data import MOST, _spread
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 from workloads.training_cases import training

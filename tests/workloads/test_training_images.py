@@ -25,7 +25,7 @@ from hpcbench.kinds.training.run.parity_model import parity_training
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
-from hpcbench.kinds.training.run.strategies.single import Single
+from hpcbench.kinds.training.run.strategies.replica import Replica as Single
 from hpcbench.operations.place import Place
 from hpcbench.plan.expand import make_plan
 from workloads.test_training_predictions import rehearsed

@@ -20,7 +20,7 @@ from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
-from hpcbench.kinds.training.run.strategies.single import Single
+from hpcbench.kinds.training.run.strategies.replica import Replica as Single
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 from workloads.training_cases import alone, training

@@ -12,9 +12,9 @@ from hpcbench.kinds.training.plan.models import parameters
 from hpcbench.kinds.training.plan.names import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, embedding_tensors
-from hpcbench.kinds.training.run.models.alteration import alter
+from hpcbench.kinds.training.run.models.blocks import Rotation
+from hpcbench.kinds.training.run.models.build import alter
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
-from hpcbench.kinds.training.run.models.rotary import Rotation
 from hpcbench.kinds.training.run.models.transformer import TIED, Transformer, plain_name
 from hpcbench.operations.models import MODELS, ModelShape
 

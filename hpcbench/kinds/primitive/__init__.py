@@ -6,7 +6,7 @@ _ROOM = "hpcbench.kinds.primitive"
 SPEC = KindSpec(
     name="primitive", block=f"{_ROOM}.plan.block:PrimitiveBlock",
     planner_path=f"{_ROOM}.plan.planner:PrimitivePlanner",
-    runner_path=f"{_ROOM}.run.runner:PrimitiveRunner",
+    runner_path=f"{_ROOM}.run.operation:PrimitiveRunner",
     deriver_path=f"{_ROOM}.derive.deriver:PrimitiveDeriver",
     presenter_path=f"{_ROOM}.present.presenter:PrimitivePresenter",
     aliases=("primitives",), order=20)

@@ -1,6 +1,6 @@
 """Our implementations of the primitives: what each is, which primitives it has, and why not more.
 
-What runs is in `kinds.primitive.run.implementations`, one file an implementation.
+What runs is in `kinds.primitive.run.implementations`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ _CLASSES = MappingProxyType({
     "tp_columnwise": "Columnwise", "tp_rowwise": "Rowwise", "tp_mlp": "Mlp",
     "dp_allreduce": "Gradients", "ep_all_to_all": "Experts",
 })
+_RUN = "hpcbench.kinds.primitive.run.implementations"
 EVERY = tuple(_CLASSES)
 TENSOR_PARALLEL = ("tp_columnwise", "tp_rowwise", "tp_mlp")
 
 
 def _runners(module: str, *primitives: str) -> Mapping[str, str]:
-    return MappingProxyType({
-        name: f"hpcbench.kinds.primitive.run.implementations.{module}:{_CLASSES[name]}"
-        for name in primitives})
+    return MappingProxyType({name: f"{_RUN}.{module}:{_CLASSES[name]}" for name in primitives})
 
 
 def _whole_chunks(primitive: str, problem: Problem) -> str | None:
@@ -69,17 +68,18 @@ def _unfit_for_triton(primitive: str, problem: Problem) -> str | None:
 IMPLEMENTATIONS = (
     ImplementationSpec(
         "compute_only", "the product alone, on operands that are already in place",
-        _runners("compute_only", *EVERY), part="compute", calls=(),
+        {**_runners("in_turn", *TENSOR_PARALLEL, "dp_allreduce"),
+         "ep_all_to_all": f"{_RUN}.in_turn:ExpertsAlone"}, part="compute", calls=(),
         options={"size": Values("sharded", ("sharded", "unsharded"))}),
     ImplementationSpec(
         "comm_only", "the communication alone, of data that are already computed",
         _runners("comm_only", *EVERY), part="communicate"),
     ImplementationSpec(
         "torch", "torch.distributed's collectives and torch.matmul, one after the other",
-        _runners("torch_collectives", *EVERY)),
+        _runners("in_turn", *EVERY)),
     ImplementationSpec(
         "functional", "torch's functional collectives, which return tensors that wait when used",
-        _runners("functional", *EVERY)),
+        _runners("in_turn", *EVERY)),
     ImplementationSpec(
         "dtensor", "DTensor: placements are declared, torch chooses the collectives",
         _runners("dtensor", *TENSOR_PARALLEL, "dp_allreduce"),
@@ -105,17 +105,17 @@ IMPLEMENTATIONS = (
         absent=_NOT_FUSED, overlaps=True),
     ImplementationSpec(
         "symm_mem_fallback", "what torch does in their place without symmetric memory, unfused",
-        _runners("symm_mem_fallback", *TENSOR_PARALLEL), orders=_FUSED, absent=_NOT_FUSED),
+        _runners("symm_mem", *TENSOR_PARALLEL), orders=_FUSED, absent=_NOT_FUSED),
     ImplementationSpec(
         "compiled", "torch.compile of functional collectives and products",
         _runners("compiled", *EVERY), compiles=True),
     ImplementationSpec(
         "compiled_async_tp", "torch.compile, fusing as symm_mem does (async tensor parallelism)",
-        _runners("compiled_async_tp", *TENSOR_PARALLEL), calls=(), orders=_FUSED,
+        _runners("compiled", *TENSOR_PARALLEL), calls=(), orders=_FUSED,
         devices=("cuda",), modules=("triton",), compiles=True, absent=_NOT_FUSED, overlaps=True),
     ImplementationSpec(
         "triton", "a kernel that multiplies chunks of the all-gather as they arrive, on GPUs",
-        _runners("triton_gather", "tp_columnwise"), options={"chunks": Values(4)},
+        _runners("triton_kernel", "tp_columnwise"), options={"chunks": Values(4)},
         orders=frozenset({("tp_columnwise", "AG_before")}), devices=("cuda",),
         modules=("triton",), compiles=True, unfit=_unfit_for_triton, overlaps=True,
         absent={name: "only the all-gather before a product is written" for name in EVERY

@@ -1,4 +1,15 @@
-"""What a matrix product must be: one fp64 reference on the CPU, and how far a result may be off.
+"""Operands of matrix products, and what a product must be: one fp64 reference on the CPU.
+
+Operands are integers of a small range. The dtype holds every product and every partial sum exactly,
+in any order, if (inner extent) x (largest left) x (largest right) <= 2^(bits of its significand).
+Then a result is right or wrong, with no tolerance. Otherwise the operands are normally distributed
+and the error is bounded.
+
+No integer is 0. The left operand is positive, and so is the right one's first column: the first
+column of every partial sum is positive, so one that is lost, or a wrong factor, shows at any size.
+
+All ranks draw the same global matrices from the same seed and keep their parts, so that each can
+compute what it must end with.
 
 Exact operands leave no tolerance. For others the bound is derived, element by element, from that
 right operands are normally distributed, so that the K terms of a sum have random signs:
@@ -24,21 +35,81 @@ the terms of the bound, none of them negative, are in fp32, and it is widened by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from types import MappingProxyType
 
 import torch
 
-from hpcbench.kinds.primitive.run.operands import (
-    DTYPES,
-    accumulated_roundoff,
-    unit_roundoff,
-)
-from hpcbench.operations.check import Mismatch
+from hpcbench.kinds.primitive.plan.demands import SIGNIFICAND_BITS
+from hpcbench.operations.check import Mismatch, mismatch
+from hpcbench.operations.dtypes import DTYPES
 
+_MAGNITUDES = (8, 4, 2, 1)
 LAMBDA = 8.0
 _FP32_STEPS = 16  # roundings of an element of the bound beside those of its sums
-_PIECE = 2**18  # elements compared at a time
+Activation = Callable[[torch.Tensor], torch.Tensor]
+IN_PLACE: Mapping[str, Activation] = MappingProxyType(
+    {"relu": torch.relu_, "gelu": torch.ops.aten.gelu_})
+"""gelu is the exact one, x (1 + erf(x / sqrt 2)) / 2: torch.nn.functional.gelu's default."""
+_GELU_SLOPE = 1.129  # the largest slope of gelu: Phi(sqrt 2) + sqrt 2 phi(sqrt 2) = 1.12890
+_ERF_ROUNDINGS = 4  # at most 1 ulp of erf, its argument's rounding, 1 + erf, and two products
+
+
+def magnitude(dtype: str, *inner: int) -> int:
+    """Return the largest magnitude of integer operands with exact results; 0 if there is none.
+
+    ``inner`` are the extents that sums run over, on all ranks together: one for a product, two for
+    a product of a product. Let s be the right operands' magnitude and t the left one's. Then a
+    product's results are up to K t s, and its product with another operand is up to N K t s^2.
+    """
+    limit = 2 ** SIGNIFICAND_BITS[dtype]
+    return next((size for size in _MAGNITUDES
+                 if math.prod(inner) * _largest_left(size) * size ** len(inner) <= limit), 0)
+
+
+def left_operand(shape: tuple[int, ...], dtype: str, size: int, seed: int) -> torch.Tensor:
+    """Return a global operand on the CPU: integers from 1, of `magnitude` size; 0: normal numbers.
+
+    They go to 2 where size is 1, for a matrix of ones would hide an exchange of its parts.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if size == 0:
+        return torch.randn(shape, generator=generator).to(DTYPES[dtype])
+    drawn = torch.randint(1, _largest_left(size) + 1, shape, generator=generator, dtype=torch.int8)
+    return drawn.to(DTYPES[dtype])
+
+
+def right_operand(
+    shape: tuple[int, ...], dtype: str, size: int, seed: int, parts: int = 1,
+) -> torch.Tensor:
+    """Return a global operand on the CPU: integers from -size to size but 0, or normal numbers.
+
+    The first column of each of ``parts`` equal blocks of columns is positive (so blocks of one
+    column and size 1 are all alike).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if size == 0:
+        return torch.randn(shape, generator=generator).to(DTYPES[dtype])
+    drawn = torch.randint(1, 2 * size + 1, shape, generator=generator, dtype=torch.int8)
+    signed = drawn - size - (drawn <= size).to(torch.int8)
+    signed[..., ::shape[-1] // parts].abs_()
+    return signed.to(DTYPES[dtype])
+
+
+def _largest_left(size: int) -> int:
+    return max(size, 2)
+
+
+def unit_roundoff(dtype: str) -> float:
+    """Return half the distance from 1 to the next number of the dtype."""
+    return math.ldexp(1.0, -SIGNIFICAND_BITS[dtype])
+
+
+def accumulated_roundoff(dtype: str) -> float:
+    """Return the unit roundoff that torch computes in: fp32's for shorter dtypes."""
+    return unit_roundoff("fp64" if dtype == "fp64" else "fp32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +148,9 @@ def product(
     the left operands may already be off.
     """
     if exact:
-        return Expected(_summed(left.double() @ right.double() for left, right in parts))
+        # adding in place holds one more at a time
+        return Expected(reduce(torch.Tensor.add_, (
+            left.double() @ right.double() for left, right in parts)))
     inner = parts[0][0].shape[-1]
     value, absolute = _sums(parts)
     spread, passed = _norms(parts, errors or [None] * len(parts))
@@ -118,12 +191,24 @@ def _norms(
     return spread, passed.sqrt()
 
 
-def _summed(parts: Iterator[torch.Tensor]) -> torch.Tensor:
-    """Return the sum of at least one tensor, holding one more at a time; it takes the first."""
-    total = next(parts)
-    for part in parts:
-        total += part
-    return total
+def activated(before: Expected, name: str, dtype: str) -> Expected:
+    """Return the activation of a result in fp64, and how far one in the dtype may be off.
+
+    relu is exact, and brings no two numbers further apart. gelu brings them 1.129 times as far
+    apart at most. It is computed in fp32 (fp64 for fp64), where 1 + erf is off by a few units
+    however small it is: 4 u |x|. Its result is rounded to the dtype: u |gelu|, or, where that is
+    too small for a normal number, half the smallest number.
+    """
+    x, off = before.value, before.bound
+    if name == "relu":
+        return Expected(x.relu(), off)
+    value = torch.nn.functional.gelu(x)
+    if off is None:
+        off = torch.zeros_like(x, dtype=torch.float32)
+    passed = _GELU_SLOPE * off + _ERF_ROUNDINGS * accumulated_roundoff(dtype) * (x.abs() + off)
+    rounding = unit_roundoff(dtype) * (
+        value.abs() + passed + torch.finfo(DTYPES[dtype]).smallest_normal)
+    return Expected(value, (passed + rounding).float())
 
 
 def compare(got: torch.Tensor, expected: Expected) -> Mismatch | None:
@@ -134,16 +219,10 @@ def compare(got: torch.Tensor, expected: Expected) -> Mismatch | None:
     if got.shape != expected.value.shape:
         return Mismatch(got.numel(), expected.value.numel(), 0, f"shape {tuple(got.shape)}",
                         f"shape {tuple(expected.value.shape)}")
-    ours, theirs = got.reshape(-1), expected.value.reshape(-1)
-    bounds = None if expected.bound is None else expected.bound.reshape(-1)
-    n_wrong, first = 0, -1
-    for start in range(0, len(ours), _PIECE):
-        piece = slice(start, start + _PIECE)
-        off = (ours[piece].cpu().double() - theirs[piece]).abs()
-        wrong = torch.nonzero(~(off <= (0.0 if bounds is None else bounds[piece])))
-        if first < 0 and len(wrong):
-            first = start + int(wrong[0])
-        n_wrong += len(wrong)
-    if not n_wrong:
-        return None
-    return Mismatch(n_wrong, len(ours), first, str(ours[first].item()), str(theirs[first].item()))
+    ours, flat = got.reshape(-1), expected.flat()
+
+    def right(piece: slice) -> torch.Tensor:
+        off = (ours[piece].cpu().double() - flat.value[piece]).abs()
+        return off <= (0.0 if flat.bound is None else flat.bound[piece])
+
+    return mismatch(ours, flat.value, right)

@@ -1,4 +1,4 @@
-"""A primitive as the measuring loop sees it: prepare, run, check."""
+"""A primitive as the measuring loop sees it: prepare, run, check; and what opens it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 import torch
 
 from hpcbench.errors import CaseError
+from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.primitive.plan.registry import installed
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.expected import Expected, compare
 from hpcbench.kinds.primitive.run.implementations.base import Implementation
+from hpcbench.kinds.primitive.run.inputs import Inputs
 from hpcbench.operations.check import Mismatch
 from hpcbench.operations.place import Place
+from hpcbench.plan.workload import Workload
 
 
 class PrimitiveOperation:
@@ -27,9 +30,8 @@ class PrimitiveOperation:
             raise CaseError(f"{spec.implementation} of {spec.primitive} is not installed on this "
                             "rank; install the plug-in that offers it on every node")
         inputs_path, runner_path = classes
-        inputs = _named(inputs_path)(spec, place)
-        self._implementation: Implementation[Any] = _named(runner_path)(inputs)
-        self._inputs = inputs
+        self._inputs: Inputs = _named(inputs_path)(spec, place)
+        self._implementation: Implementation[Any] = _named(runner_path)(self._inputs)
         self._expected: Expected | None = None
 
     @property
@@ -58,6 +60,18 @@ class PrimitiveOperation:
         if self._expected is None:
             self._expected = self._inputs.expected(self._implementation.part)
         return compare(self.output, self._expected)
+
+
+class PrimitiveRunner(Runner):
+    """Opens primitives. Plug-ins are found when it is made: in the template, before workers are."""
+
+    def __init__(self) -> None:
+        installed()
+
+    def open(self, work: Workload, place: Place, *, validate: bool) -> PrimitiveOperation:
+        """Allocate the implementation's buffers and inputs on this rank."""
+        assert isinstance(work, Primitive)
+        return PrimitiveOperation(work, place)
 
 
 def _named(path: str) -> Any:

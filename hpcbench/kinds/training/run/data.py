@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,68 +21,44 @@ _MEAN, _DEVIATION = 127.5, 73.9
 Tokens = npt.NDArray[np.int64]
 
 
-class Source(Protocol):
-    """Where samples come from; each is known by its step and its index in the global batch."""
+class Random:
+    """Uniformly random tokens; each sample is known by its step and its index in the global batch.
 
-    n_samples: int | None
-    """How many there are before the first comes again, None if there is no end."""
+    ``n_samples``: how many there are before the first comes again, None if there is no end.
+    """
+
+    n_samples: int | None = None
+
+    def __init__(self, spec: Training) -> None:
+        self.spec = spec
 
     def sample(self, step: int, index: int) -> Tokens:
         """Return a sample: ``seq_length`` tokens and the one behind them."""
+        return _generator(step, index).integers(
+            0, self.spec.vocab, self.spec.seq_length + 1, dtype=np.int64)
 
-
-class Loader:
-    """Brings samples to the device. Every rank has one of its own, with all samples."""
-
-    def __init__(self, spec: Training, device: torch.device) -> None:
-        """Open the data. Raises FileError if a file cannot be, CaseError if it is too short."""
-        self._device = device
-        self._images = Images(spec) if spec.of_images else None
-        self.source: Source = Random(spec) if spec.data == SYNTHETIC else FromFile(spec)
-
-    def batch(self, step: int, first: int, count: int) -> Batch:
-        """Return ``count`` consecutive samples of the global batch of a step, on the device.
+    def batch(self, step: int, indices: range, device: torch.device) -> Batch:
+        """Return these samples of the global batch of a step, on the device.
 
         Each token is to be predicted from those before it. Models that see the tokens behind, too
         (BERT), are given the same: their work does not differ.
         """
-        if self._images:
-            return self._images.batch(step, range(first, first + count), self._device)
-        samples = np.stack([self.source.sample(step, index)
-                            for index in range(first, first + count)])
-        tokens = torch.from_numpy(samples).to(self._device)
+        samples = np.stack([self.sample(step, index) for index in indices])
+        tokens = torch.from_numpy(samples).to(device)
         return tokens[:, :-1], tokens[:, 1:]
 
 
-class Random:
-    """Uniformly random tokens."""
-
-    def __init__(self, spec: Training) -> None:
-        self._spec = spec
-        self.n_samples: int | None = None
-
-    def sample(self, step: int, index: int) -> Tokens:
-        """Return the tokens of one sample."""
-        return _generator(step, index).integers(
-            0, self._spec.vocab, self._spec.seq_length + 1, dtype=np.int64)
-
-
-class Images:
+class Images(Random):
     """Uniformly random bytes on the host, and random classes."""
-
-    def __init__(self, spec: Training) -> None:
-        self._spec = spec
 
     def batch(self, step: int, indices: range, device: torch.device) -> Batch:
         """Return these images of the global batch of a step and their classes, on the device."""
         draws = [_generator(step, index) for index in indices]
-        images = torch.from_numpy(np.stack([self._image(draw) for draw in draws])).to(device)
-        classes = np.array([draw.integers(0, self._spec.classes) for draw in draws])
+        extents = (COLOURS, self.spec.image_size, self.spec.image_size)
+        pixels = [draw.integers(0, 256, extents, dtype=np.uint8) for draw in draws]
+        images = torch.from_numpy(np.stack(pixels)).to(device)
+        classes = np.array([draw.integers(0, self.spec.classes) for draw in draws])
         return (images.float() - _MEAN) / _DEVIATION, torch.from_numpy(classes).to(device)
-
-    def _image(self, draw: np.random.Generator) -> npt.NDArray[Any]:
-        extents = (COLOURS, self._spec.image_size, self._spec.image_size)
-        return draw.integers(0, 256, extents, dtype=np.uint8)
 
 
 def _generator(step: int, index: int) -> np.random.Generator:
@@ -95,7 +70,7 @@ def _generator(step: int, index: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=SEED, counter=[0, 0, index, step]))
 
 
-class FromFile:
+class FromFile(Random):
     """Consecutive stretches of a file, from its beginning again when it has been read.
 
     Sample i of step s is stretch s x global batch + i. Neighbours share one token: the last to be
@@ -103,10 +78,9 @@ class FromFile:
     """
 
     def __init__(self, spec: Training) -> None:
+        super().__init__(spec)
         self._file = open_tokens(Path(spec.data), spec.vocab)
-        self._spec = spec
-        self._count = (len(self._file.tokens) - 1) // spec.seq_length
-        self.n_samples: int | None = self._count
+        self.n_samples = self._count = (len(self._file.tokens) - 1) // spec.seq_length
         if self._count < spec.global_batch:
             raise CaseError(
                 f"{spec.data}: has {len(self._file.tokens)} tokens, a step takes "
@@ -114,9 +88,23 @@ class FromFile:
                 f"{spec.global_batch * spec.seq_length + 1} tokens")
 
     def sample(self, step: int, index: int) -> Tokens:
-        """Return the tokens of one sample."""
-        spec = self._spec
+        """Return a sample: ``seq_length`` tokens and the one behind them."""
+        spec = self.spec
         first = (step * spec.global_batch + index) % self._count * spec.seq_length
         tokens = self._file.tokens[first:first + spec.seq_length + 1].astype(np.int64)
         check(self._file.path, tokens, first, spec.vocab)  # a declared vocabulary may be wrong
         return tokens
+
+
+class Loader:
+    """Brings samples to the device. Every rank has one of its own, with all samples."""
+
+    def __init__(self, spec: Training, device: torch.device) -> None:
+        """Open the data. Raises FileError if a file cannot be, CaseError if it is too short."""
+        self._device = device
+        kind = Images if spec.of_images else Random if spec.data == SYNTHETIC else FromFile
+        self.source: Random = kind(spec)
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Return ``count`` consecutive samples of the global batch of a step, on the device."""
+        return self.source.batch(step, range(first, first + count), self._device)

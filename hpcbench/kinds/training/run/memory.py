@@ -61,7 +61,9 @@ class Peak:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         else:
-            _give_back()
+            # freed pages go back to the system: using them again would not look like growth
+            with suppress(AttributeError, OSError):  # glibc has it
+                ctypes.CDLL(None).malloc_trim(0)
             self._before = process_bytes("VmRSS")
             self._known = _restart_peak()
 
@@ -74,12 +76,6 @@ class Peak:
         if not self._known or peak is None or self._before is None:
             return {}
         return {"peak": max(peak - self._before, 0), "peak_of": "process growth"}
-
-
-def _give_back() -> None:
-    """Give freed pages back to the system: using them again would not look like growth."""
-    with suppress(AttributeError, OSError):  # glibc has it
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _restart_peak() -> bool:

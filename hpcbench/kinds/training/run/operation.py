@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -18,9 +17,9 @@ from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.compilation import SETTLING, forget, graphs
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.memory import Peak
+from hpcbench.kinds.training.run.models.build import SETTLING, forget, graphs
 from hpcbench.kinds.training.run.parity import Disparity, Parity, parity
 from hpcbench.kinds.training.run.phases import PHASES, phase_clock
 from hpcbench.kinds.training.run.strategies.base import Strategy
@@ -51,7 +50,7 @@ class TrainingOperation:
         self._forget()
         self._peak = Peak(place.device)
         self._strategy: Strategy = make(spec, place)
-        self._phases = phase_clock(place.device, time.perf_counter_ns)
+        self._phases = phase_clock(place.device)
         self._rows: list[int] = []
         self._step = 0
         self._loss = torch.zeros(())
@@ -67,7 +66,7 @@ class TrainingOperation:
 
         What is to be compiled is compiled by then.
         """
-        phases = phase_clock(self.place.device, time.perf_counter_ns)
+        phases = phase_clock(self.place.device)
         for _ in range(max(self._strategy.settling, SETTLING if self._spec.compile else 0)):
             phases.begin()
             batch = self._loader.batch(0, *self._strategy.share)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
 
 
 class Recipe(NamedTuple):
@@ -27,3 +29,16 @@ def make_optimizer(name: str, parameters: Any) -> torch.optim.Optimizer:
     """Return an optimizer of these parameters."""
     recipe = RECIPES[name]
     return recipe.kind(parameters, **recipe.settings)
+
+
+def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return an optimizer whose groups hold parameters of one mesh each.
+
+    torch updates the parameters of a group together where it can. It cannot where some are DTensors
+    and some are not, or where their meshes differ.
+    """
+    groups: dict[object, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        groups.setdefault(mesh, []).append(parameter)
+    return make_optimizer(name, [{"params": group} for group in groups.values()])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -122,7 +121,7 @@ def _comparisons(
     work: Training, strategy: Strategy, reference: Reference,
 ) -> Iterator[tuple[str, list[_Comparison]]]:
     device = strategy.place.device
-    phases = phase_clock(device, time.perf_counter_ns)
+    phases = phase_clock(device)
     loader = Loader(work, device)
     frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
     got: dict[str, torch.Tensor] = {}
@@ -147,8 +146,9 @@ def _comparisons(
             weights, reference.weights, reference.updated(got)))
     if adapters_of(work):
         yield "norms of all gradients of adapters", [_norm_of_all(got)]
-        yield "adapters after a step", list(_changed(before, weights))
-        yield "frozen weights after a step", list(_unchanged(frozen, strategy.frozen()))
+        yield "adapters after a step", list(_kept(before, weights, same=False))
+        yield "frozen weights after a step", list(
+            _kept(frozen, strategy.frozen(), same=True))
 
 
 def _exchange(strategy: Strategy, call: int) -> Exchange:
@@ -177,7 +177,7 @@ def _gradients(
     for name, theirs in expected.items():
         share = whole * math.sqrt(theirs.numel() / count)
         norm = max(float(theirs.norm()), least * share)
-        yield compare(name, got.get(name), theirs, bound, norm)
+        yield _misfit(name, got, theirs) or compare(name, got[name], theirs, bound, norm)
     for name in got.keys() - expected.keys():
         yield _Comparison(name, math.inf, 1.0, "a gradient", "no such parameter")
 
@@ -190,17 +190,18 @@ def _statistics(
     They are mixed with those at the start; an error is relative to what came in since.
     """
     expected, start = reference.buffers[strategy.replica], reference.start
-    for name, got in strategy.buffers().items():
+    got = strategy.buffers()
+    for name in got:
         theirs = expected[name].to(torch.float64)
         kept = (1 - MOMENTUM) ** reference.parts if theirs.dim() else 0
         came = theirs - kept * start[name]
-        yield _equal(name, got, theirs, Bound(arithmetic_bound(work)), float(came.norm()))
+        yield _misfit(name, got, theirs) or _equal(
+            name, got[name], theirs, Bound(arithmetic_bound(work)), float(came.norm()))
 
 
-def _equal(name: str, got: torch.Tensor | None, expected: torch.Tensor, bound: Bound,
-           norm: float) -> _Comparison:
-    if got is None or got.shape != expected.shape:
-        return _missing(name, got, expected)
+def _equal(
+    name: str, got: torch.Tensor, expected: torch.Tensor, bound: Bound, norm: float,
+) -> _Comparison:
     ours = got.to(torch.float64)
     allowed = bound.relative * norm + bound.floor * math.sqrt(expected.numel())
     error = float((ours - expected).norm())
@@ -208,15 +209,14 @@ def _equal(name: str, got: torch.Tensor | None, expected: torch.Tensor, bound: B
                   f"norm {float(expected.norm()):.6g}, off by {allowed:.2g} at most")
 
 
-def _projected(name: str, got: torch.Tensor | None, expected: torch.Tensor, bound: Bound,
-               norm: float) -> _Comparison:
+def _projected(
+    name: str, got: torch.Tensor, expected: torch.Tensor, bound: Bound, norm: float,
+) -> _Comparison:
     """Compare a gradient p that may be a projection of g: then <p, g> = <p, p>, and p is not 0.
 
     PowerSGD's approximation in its first step is P P^T G, P orthonormal (Vogels et al.,
     arXiv:1905.13727, 2019, algorithm 1); what it does not compress is G itself.
     """
-    if got is None or got.shape != expected.shape:
-        return _missing(name, got, expected)
     ours = got.to(torch.float64)
     product, square = float((ours * expected).sum()), float((ours * ours).sum())
     error = abs(product - square) if square else math.inf
@@ -227,8 +227,8 @@ def _projected(name: str, got: torch.Tensor | None, expected: torch.Tensor, boun
 def _weights(got: Tensors, before: Tensors, expected: Tensors) -> Iterator[_Comparison]:
     """Compare every weight after the step: an optimizer's arithmetic is element by element."""
     for name, theirs in expected.items():
-        if name not in got or got[name].shape != theirs.shape:
-            yield _missing(name, got.get(name), theirs)
+        if misfit := _misfit(name, got, theirs):
+            yield misfit
             continue
         errors = (got[name].to(torch.float64) - theirs).abs()
         allowed = UPDATE_ROUNDINGS * UNIT["fp32"] * (
@@ -245,25 +245,22 @@ def _norm_of_all(gradients: Tensors) -> _Comparison:
     return _Comparison("norm", 0.0 if norm > 0 else math.inf, 1.0, f"{norm:.6g}", "more than 0")
 
 
-def _changed(before: Tensors, after: Tensors) -> Iterator[_Comparison]:
-    """See that each adapter is another one after a step."""
+def _kept(before: Tensors, after: Tensors, *, same: bool) -> Iterator[_Comparison]:
+    """See that weights are the same to the last bit after a step, or that each is another."""
+    words = ("others", "the same") if same else ("the same", "others")
     for name, weight in before.items():
-        same = name in after and torch.equal(weight, after[name])
-        yield _Comparison(name, math.inf if same else 0.0, 1.0, "the same", "others")
-
-
-def _unchanged(before: Tensors, after: Tensors) -> Iterator[_Comparison]:
-    """See that this rank's part of each frozen weight is the same to the last bit."""
-    for name, weight in before.items():
-        same = name in after and torch.equal(weight, after[name])
-        yield _Comparison(name, 0.0 if same else math.inf, 1.0, "others", "the same")
-    if not before:
+        is_kept = name in after and torch.equal(weight, after[name])
+        yield _Comparison(name, 0.0 if is_kept == same else math.inf, 1.0, *words)
+    if same and not before:
         yield _Comparison("weights", math.inf, 1.0, "none", "those of the model")
 
 
-def _missing(name: str, got: torch.Tensor | None, expected: torch.Tensor) -> _Comparison:
-    got_shape = "none" if got is None else f"shape {tuple(got.shape)}"
-    return _Comparison(name, math.inf, 1.0, got_shape, f"shape {tuple(expected.shape)}")
+def _misfit(name: str, got: Tensors, expected: torch.Tensor) -> _Comparison | None:
+    """Return what is told of a tensor that is not there, or of another shape; else None."""
+    if name in got and got[name].shape == expected.shape:
+        return None
+    shape = f"shape {tuple(got[name].shape)}" if name in got else "none"
+    return _Comparison(name, math.inf, 1.0, shape, f"shape {tuple(expected.shape)}")
 
 
 def _disparity(what: str, comparisons: list[_Comparison]) -> Disparity | None:

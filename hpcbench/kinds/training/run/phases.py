@@ -5,9 +5,12 @@ Also when something is there that is to be exchanged: moments within the phases.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from typing import Any
 
 import torch
+
+from hpcbench.trace.schema import ARRIVAL
 
 PHASES = ("data", "forward", "backward", "exchange", "forward_backward", "optimizer", "balance")
 """In the order of a step. A schedule that mixes forward and backward has ``forward_backward``.
@@ -19,29 +22,41 @@ PHASES = ("data", "forward", "backward", "exchange", "forward_backward", "optimi
 class PhaseClock:
     """Durations of the phases of each step, in ns; a phase may have several parts in one step."""
 
-    def __init__(self, now_ns: Callable[[], int]) -> None:
+    def __init__(self) -> None:
         self.steps: list[dict[str, int]] = []
-        self._now_ns = now_ns
-        self._begin_ns = self._since_ns = 0
+        self._begin: Any = None
+        self._since: Any = None
+        self._noted: list[tuple[dict[str, int], str, Any, Any]] = []
 
     def begin(self) -> None:
         """Begin a step."""
         self.steps.append({})
-        self._begin_ns = self._since_ns = self._now_ns()
+        self._begin = self._since = self.now()
 
     def end(self, phase: str) -> None:
         """End a part of a phase; the next one begins now."""
-        at_ns = self._now_ns()
-        step = self.steps[-1]
-        step[phase] = step.get(phase, 0) + at_ns - self._since_ns
-        self._since_ns = at_ns
+        at = self.now()
+        self._noted.append((self.steps[-1], phase, self._since, at))
+        self._since = at
 
     def arrive(self, what: str) -> None:
         """Note how long after the step's begin something is there; of several times the last."""
-        self.steps[-1][what] = self._now_ns() - self._begin_ns
+        self._noted.append((self.steps[-1], what, self._begin, self.now()))
 
     def settle(self) -> None:
-        """Fill in what was not yet known when it ended; the device has nothing left to do."""
+        """Fill in the phases since the last time; the device has nothing left to do."""
+        for step, name, since, at in self._noted:
+            earlier = 0 if name.startswith(ARRIVAL) else step.get(name, 0)
+            step[name] = earlier + self.between_ns(since, at)
+        self._noted.clear()
+
+    def now(self) -> Any:
+        """Return this moment, for `between_ns`."""
+        return time.perf_counter_ns()
+
+    def between_ns(self, since: Any, at: Any) -> int:
+        """Return the time between two moments, in ns."""
+        return int(at - since)
 
 
 class EventPhaseClock(PhaseClock):
@@ -51,53 +66,18 @@ class EventPhaseClock(PhaseClock):
     lengthen the step; events only mark when the stream got there. They are read between steps.
     """
 
-    def __init__(self, now_ns: Callable[[], int]) -> None:
-        super().__init__(now_ns)
-        self._marks: list[tuple[int, str, torch.cuda.Event]] = []
-        self._begins: dict[int, torch.cuda.Event] = {}
-        self._arrivals: dict[tuple[int, str], torch.cuda.Event] = {}
-
-    def begin(self) -> None:
-        """Begin a step."""
-        self.steps.append({})
-        self._begins[len(self.steps) - 1] = self._mark("")
-
-    def end(self, phase: str) -> None:
-        """End a part of a phase; the next one begins now."""
-        self._mark(phase)
-
-    def arrive(self, what: str) -> None:
-        """Note how long after the step's begin something is there; of several times the last."""
-        self._arrivals[len(self.steps) - 1, what] = _recorded()
-
-    def _mark(self, phase: str) -> torch.cuda.Event:
-        event = _recorded()
-        self._marks.append((len(self.steps) - 1, phase, event))
+    def now(self) -> torch.cuda.Event:
+        """Return an event of the current stream."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
         return event
 
-    def settle(self) -> None:
-        """Read the events of the steps since the last time."""
-        for (_, _, since), (index, phase, event) in zip(self._marks, self._marks[1:],
-                                                        strict=False):
-            if phase:
-                step = self.steps[index]
-                step[phase] = step.get(phase, 0) + _between_ns(since, event)
-        for (index, what), event in self._arrivals.items():
-            self.steps[index][what] = _between_ns(self._begins[index], event)
-        for read in (self._marks, self._begins, self._arrivals):
-            read.clear()
+    def between_ns(self, since: torch.cuda.Event, at: torch.cuda.Event) -> int:
+        """Return the time between two events, in ns, waiting until it is known."""
+        at.synchronize()
+        return int(since.elapsed_time(at) * 1e6)  # ms to ns
 
 
-def _recorded() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
-
-
-def _between_ns(since: torch.cuda.Event, event: torch.cuda.Event) -> int:
-    return int(since.elapsed_time(event) * 1e6)  # ms to ns
-
-
-def phase_clock(device: torch.device, now_ns: Callable[[], int]) -> PhaseClock:
+def phase_clock(device: torch.device) -> PhaseClock:
     """Return the clock for steps on a device."""
-    return EventPhaseClock(now_ns) if device.type == "cuda" else PhaseClock(now_ns)
+    return EventPhaseClock() if device.type == "cuda" else PhaseClock()

@@ -30,11 +30,6 @@ def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]
     return context
 
 
-def loss_scaler(dtype: str, device: torch.device) -> torch.amp.GradScaler:
-    """Return what keeps small fp16 gradients from vanishing; for other dtypes it does nothing."""
-    return torch.amp.GradScaler(device.type, init_scale=INITIAL_SCALE, enabled=dtype == "fp16")
-
-
 class Autocast(nn.Module):  # type: ignore[misc]
     """A module whose forward pass is in the arithmetic of a dtype."""
 

@@ -47,7 +47,7 @@ class Reference:
             self._losses += self._backward(
                 loader.batch(0, replica * spec.batch_size, spec.batch_size))
             self.buffers.append(self._buffers())
-        self.gradients = {name: _gradient(weight).to("cpu", copy=True)
+        self.gradients = {name: weight.grad.to("cpu", copy=True)
                           for name, weight in self._trained.items()}
         self.weights = {name: weight.detach().to("cpu", copy=True)
                         for name, weight in self._trained.items()}
@@ -59,8 +59,7 @@ class Reference:
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return what the model makes of inputs."""
-        logits: torch.Tensor = self._model(inputs)
-        return logits
+        return self._model(inputs)
 
     def loss(self, first: int, count: int) -> float:
         """Return the mean loss of consecutive samples of the global batch."""
@@ -129,15 +128,9 @@ class LowRankReference(Reference):
                  for name, (a, b) in self._targets.items()}
         weights = {name: weight + (added[name].t() if of_transposed(name) else added[name])
                    if name in added else weight for name, weight in self._frozen.items()}
-        logits: torch.Tensor = functional_call(self._model, weights, (inputs,))
-        return logits
+        return functional_call(self._model, weights, (inputs,))
 
 
 def reference_of(spec: Training, device: torch.device) -> Reference:
     """Return the reference of a training."""
     return (LowRankReference if adapters_of(spec) else Reference)(spec, device)
-
-
-def _gradient(weight: torch.Tensor) -> torch.Tensor:
-    assert weight.grad is not None  # noqa: S101  (every parameter has a part in the loss)
-    return weight.grad

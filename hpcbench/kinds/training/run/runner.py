@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections.abc import Iterator
 
+import psutil
 import torch
 
 from hpcbench.backends.failures import out_of_memory
 from hpcbench.kinds.kind import Runner
+from hpcbench.kinds.training.plan.fits import advice
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.run.memory import Peak, process_bytes
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.replay import ReplayOperation
-from hpcbench.kinds.training.run.shortage import Room
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
@@ -32,10 +35,32 @@ class TrainingRunner(Runner):
     def around(self, work: Workload, device: torch.device, local_size: int) -> Iterator[None]:
         """Say of a training that runs out of memory what of it would have fitted."""
         assert isinstance(work, Training)
-        room = Room(device, local_size)
+        peak, (available, of) = Peak(device), _available(device, local_size)
         try:
             yield
         except Exception as error:
-            if out_of_memory(error):
-                raise room.shortage(work) from error
-            raise
+            if not out_of_memory(error):
+                raise
+            most = peak.read().get("peak")
+            used = f"{int(most) / 1e9:.3g}" if most is not None else "unknown"
+            raise OutOfMemory(f"peak {used} GB of {available / 1e9:.3g} GB ({of}); "
+                              f"{advice(work, available)}") from error
+
+
+class OutOfMemory(MemoryError):
+    """A training did not fit; the message proposes settings that would."""
+
+
+def _available(device: torch.device, local_size: int) -> tuple[int, str]:
+    """Return bytes that a rank can still take, and what they are of.
+
+    ``local_size`` ranks share a node's memory, where nothing else limits them.
+    """
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device), "the GPU's"
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    data = process_bytes("VmData")
+    if limit != resource.RLIM_INFINITY and data is not None:
+        return max(limit - data, 0), "left of launch.memory_limit_gb"
+    return psutil.virtual_memory().available // local_size, "the node's, for each of its ranks"

@@ -1,1 +1,1 @@
-"""The ways to do a primitive: one file an implementation, none of which times or prints."""
+"""The ways to do a primitive: none of them times or prints."""

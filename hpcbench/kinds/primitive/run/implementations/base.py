@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from hpcbench.kinds.primitive.run.inputs.base import Inputs
+from hpcbench.kinds.primitive.run.inputs import Inputs
 
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 
@@ -44,3 +44,15 @@ class Implementation(Generic[AnyInputs]):
         buffer = torch.empty(shape, dtype=self.inputs.dtype, device=self.inputs.place.device)
         self.scratch.append(buffer)
         return buffer
+
+
+class Returning(Implementation[AnyInputs]):
+    """``run`` replaces ``output``, empty before the first one, by what torch has allocated."""
+
+    def __init__(self, inputs: AnyInputs) -> None:
+        super().__init__(inputs)
+        self.output = torch.empty(0, dtype=inputs.dtype, device=inputs.place.device)
+
+    def restore(self) -> None:
+        """Wipe what the last call returned: a later call can get the same memory."""
+        self.output.fill_(float("nan"))

@@ -7,18 +7,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.chunked_pipeline import Chunked
-from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts as ExpertsInputs
 
 
-class Experts(Chunked[ExpertsInputs]):
+class Experts(Chunked[given.Experts]):
     """Of the tokens for each expert one chunk is sent, and the results of another sent back.
 
     One all_to_all reads the parts for all ranks from one piece of memory. So a chunk's tokens are
     copied together, and its results to where they belong, during the other chunks' messages.
     """
 
-    def __init__(self, inputs: ExpertsInputs) -> None:
+    def __init__(self, inputs: given.Experts) -> None:
         super().__init__(inputs)
         k, n = inputs.spec.k, inputs.spec.n
         self.output = self.empty(inputs.tokens.shape[0], n)

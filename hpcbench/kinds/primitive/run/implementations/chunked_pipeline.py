@@ -11,24 +11,16 @@ results may lie together, one product. `chunked_experts` has the all_to_all of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
-from hpcbench.kinds.primitive.run.implementations.blocks import (
-    add_others,
-    multiply_blocks,
-    multiply_others,
-)
 from hpcbench.kinds.primitive.run.implementations.messages import Exchange, by_messages, finish
-from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients as GradientsInputs
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
-from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as MlpInputs
-from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as RowwiseInputs
 from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
 
 
@@ -48,11 +40,31 @@ class Chunked(Implementation[AnyInputs]):
         """Return chunks of which every rank gets the same as (chunks, ranks, ...)."""
         return chunks.unsqueeze(1).expand(-1, self.ranks, *chunks.shape[1:])
 
+    def add_arriving(
+        self, started: Sequence[Sequence[Any]], arrived: torch.Tensor, totals: torch.Tensor,
+    ) -> None:
+        """Add to the rank's own rows of each chunk those of the others, as they come."""
+        for works, blocks, total in zip(started, arrived, totals, strict=True):
+            finish(works)
+            for block in (*blocks[:self.rank], *blocks[self.rank + 1:]):
+                total.add_(block)
 
-class Columnwise(Chunked[ColumnwiseInputs]):
+    def reduce_each(
+        self, starts: Iterable[torch.Tensor], results: Iterable[torch.Tensor],
+        multiply: Callable[[torch.Tensor, torch.Tensor], object],
+    ) -> None:
+        """Multiply chunk by chunk; each result is reduced while the next one is made."""
+        leaving = []
+        for start, result in zip(starts, results, strict=True):
+            multiply(start, result)
+            leaving.append(dist.all_reduce(result, group=self.group, async_op=True))
+        finish(leaving)
+
+
+class Columnwise(Chunked[given.Columnwise]):
     """A chunk of A is gathered while another is multiplied, or one of C while another is made."""
 
-    def __init__(self, inputs: ColumnwiseInputs) -> None:
+    def __init__(self, inputs: given.Columnwise) -> None:
         super().__init__(inputs)
         columns, rows = inputs.weight.shape[1], inputs.rows.shape[0] // self.chunks
         self._rows = inputs.rows.view(self.chunks, rows, -1)
@@ -88,7 +100,7 @@ class Columnwise(Chunked[ColumnwiseInputs]):
                  out=self.output.chunk(self.ranks)[self.rank])
         for started, gathered, placed in zip(arriving, self._gathered, self._placed, strict=True):
             finish(started)
-            multiply_others(gathered, self.inputs.weight, placed, self.rank)
+            _multiply_others(gathered, self.inputs.weight, placed, self.rank)
         finish(leaving)
 
     def _gather(self) -> tuple[list[Sequence[Any]], Sequence[Any]]:
@@ -114,14 +126,14 @@ class Columnwise(Chunked[ColumnwiseInputs]):
         finish(leaving)
 
 
-class Rowwise(Chunked[RowwiseInputs]):
+class Rowwise(Chunked[given.Rowwise]):
     """A chunk of C, as many rows of every rank's part, is reduced while the next is multiplied.
 
     By messages the sum is formed where it belongs, and the own rows are multiplied last, under
     the last chunk's.
     """
 
-    def __init__(self, inputs: RowwiseInputs) -> None:
+    def __init__(self, inputs: given.Rowwise) -> None:
         super().__init__(inputs)
         m, n, ranks = inputs.spec.m, inputs.spec.n, self.ranks
         self.output = self.empty(m // ranks if inputs.scatter else m, n)
@@ -136,7 +148,7 @@ class Rowwise(Chunked[RowwiseInputs]):
     def run(self) -> None:
         """Multiply, and reduce, in turn."""
         if not self.inputs.scatter:
-            self._reduce()
+            self.reduce_each(self.inputs.columns.chunk(self.chunks), self._placed, self._multiply)
         elif self.by_messages:
             self._send_and_add()
         else:
@@ -146,41 +158,34 @@ class Rowwise(Chunked[RowwiseInputs]):
         leaving: list[Any] = []
         arriving = self._exchange.receive()
         for chunk, partial in enumerate(self._partial):
-            multiply_others(self._columns[chunk], self.inputs.weight, partial, self.rank)
+            _multiply_others(self._columns[chunk], self.inputs.weight, partial, self.rank)
             leaving.extend(self._exchange.send(chunk))
         torch.mm(self.inputs.columns.chunk(self.ranks)[self.rank], self.inputs.weight,
                  out=self.output)
-        for placed, started, arrived in zip(self._placed, arriving, self._arrived, strict=True):
-            finish(started)
-            add_others(arrived, placed, self.rank)
+        self.add_arriving(arriving, self._arrived, self._placed)
         finish(leaving)
 
     def _scatter(self) -> None:
         leaving: list[Any] = []
         for columns, partial, placed in zip(self._columns, self._partial, self._placed,
                                             strict=True):
-            multiply_blocks(columns, self.inputs.weight, partial)
+            _multiply_blocks(columns, self.inputs.weight, partial)
             leaving.append(reduce_scatter_tensor(placed, partial.flatten(0, 1), group=self.group,
                                                  async_op=True))
         finish(leaving)
 
-    def _reduce(self) -> None:
-        leaving = []
-        for columns, placed in zip(self.inputs.columns.chunk(self.chunks), self._placed,
-                                   strict=True):
-            torch.mm(columns, self.inputs.weight, out=placed)
-            leaving.append(dist.all_reduce(placed, group=self.group, async_op=True))
-        finish(leaving)
+    def _multiply(self, columns: torch.Tensor, partial: torch.Tensor) -> None:
+        torch.mm(columns, self.inputs.weight, out=partial)
 
 
-class Mlp(Chunked[MlpInputs]):
+class Mlp(Chunked[given.Mlp]):
     """A chunk is gathered, and another one reduced, while one goes through both products.
 
     By messages the own tokens are the first in the first product, while the first chunk comes. They
     are the last in the second product, while the last chunk's sums come.
     """
 
-    def __init__(self, inputs: MlpInputs) -> None:
+    def __init__(self, inputs: given.Mlp) -> None:
         super().__init__(inputs)
         m, k, rows = inputs.spec.m, inputs.spec.k, inputs.tokens.shape[0] // self.chunks
         self.output = self.empty(*inputs.tokens.shape)
@@ -200,7 +205,7 @@ class Mlp(Chunked[MlpInputs]):
     def run(self) -> None:
         """Gather where tokens are divided, multiply twice, and reduce, in turn."""
         if not self.inputs.sequence_parallel:
-            self._reduce()
+            self.reduce_each(self._tokens, self._placed, self._multiply)
         elif self.by_messages:
             self._exchange_and_add()
         else:
@@ -213,14 +218,12 @@ class Mlp(Chunked[MlpInputs]):
         hidden = self._hidden.view(self.ranks, -1, self._hidden.shape[1])
         for chunk, started in enumerate(arriving):
             finish(started)
-            multiply_others(self._gathered[chunk], self.inputs.up, hidden, self.rank)
+            _multiply_others(self._gathered[chunk], self.inputs.up, hidden, self.rank)
             self.inputs.activate(self._hidden)
-            multiply_others(hidden, self.inputs.down, self._partial[chunk], self.rank)
+            _multiply_others(hidden, self.inputs.down, self._partial[chunk], self.rank)
             leaving.extend(self._sums_exchange.send(chunk))
         torch.mm(self._own_hidden, self.inputs.down, out=self.output)
-        for placed, started, arrived in zip(self._placed, sums, self._arrived, strict=True):
-            finish(started)
-            add_others(arrived, placed, self.rank)
+        self.add_arriving(sums, self._arrived, self._placed)
         finish(leaving)
 
     def _gather_and_scatter(self) -> None:
@@ -239,13 +242,6 @@ class Mlp(Chunked[MlpInputs]):
         return all_gather_tensor(self._gathered[chunk].flatten(0, 1), self._tokens[chunk],
                                  group=self.group, async_op=True)
 
-    def _reduce(self) -> None:
-        leaving = []
-        for tokens, placed in zip(self._tokens, self._placed, strict=True):
-            self._multiply(tokens, placed)
-            leaving.append(dist.all_reduce(placed, group=self.group, async_op=True))
-        finish(leaving)
-
     def _multiply(self, tokens: torch.Tensor, partial: torch.Tensor) -> None:
         self._enter(tokens, self._hidden)
         torch.mm(self._hidden, self.inputs.down, out=partial)
@@ -255,10 +251,10 @@ class Mlp(Chunked[MlpInputs]):
         self.inputs.activate(hidden)
 
 
-class Gradients(Chunked[GradientsInputs]):
+class Gradients(Chunked[given.Gradients]):
     """A chunk is a bucket of layers, reduced while the next layers' gradients are made."""
 
-    def __init__(self, inputs: GradientsInputs) -> None:
+    def __init__(self, inputs: given.Gradients) -> None:
         super().__init__(inputs)
         self.output = self.empty(inputs.layers, inputs.spec.n, inputs.spec.k)
         self._buckets = self.output.chunk(self.chunks)
@@ -266,9 +262,29 @@ class Gradients(Chunked[GradientsInputs]):
 
     def run(self) -> None:
         """Multiply, and reduce, bucket by bucket."""
-        leaving = []
-        for gradients, bucket in zip(self._gradients, self._buckets, strict=True):
-            for transposed, weight in zip(gradients, bucket, strict=True):
-                torch.mm(transposed, self.inputs.tokens, out=weight)
-            leaving.append(dist.all_reduce(bucket, group=self.group, async_op=True))
-        finish(leaving)
+        self.reduce_each(self._gradients, self._buckets, self._multiply)
+
+    def _multiply(self, gradients: torch.Tensor, bucket: torch.Tensor) -> None:
+        for transposed, weight in zip(gradients, bucket, strict=True):
+            torch.mm(transposed, self.inputs.tokens, out=weight)
+
+
+def _multiply_blocks(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
+    """Set ``out[b]`` to ``left[b] @ right``: (blocks, rows, k) by (k, n) to (blocks, rows, n).
+
+    Blocks that lie one behind the other are one matrix. Others go to a batched product, which
+    takes strided memory: one kernel on a GPU, one product a block on a CPU.
+    """
+    if left.is_contiguous() and out.is_contiguous():
+        torch.mm(left.flatten(0, 1), right, out=out.flatten(0, 1))
+    else:
+        torch.bmm(left, right.expand(left.shape[0], -1, -1), out=out)
+
+
+def _multiply_others(
+    left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, own: int,
+) -> None:
+    """Do as `_multiply_blocks`, for all blocks but ``own``: those before it, and those after it."""
+    for others in (slice(own), slice(own + 1, None)):
+        if len(left[others]):
+            _multiply_blocks(left[others], right, out[others])

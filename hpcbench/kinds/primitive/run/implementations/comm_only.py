@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import torch
 import torch.distributed as dist
 
-from hpcbench.kinds.primitive.run.implementations.base import Implementation
-from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients as GradientsInputs
-from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts as ExpertsInputs
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
-from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as MlpInputs
-from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as RowwiseInputs
+from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
 from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
 
 
-class Columnwise(Implementation[ColumnwiseInputs]):
+class Columnwise(Implementation[given.Columnwise]):
     """The all-gather."""
 
     part = "communicate"
 
-    def __init__(self, inputs: ColumnwiseInputs) -> None:
+    def __init__(self, inputs: given.Columnwise) -> None:
         super().__init__(inputs)
         self._sent = inputs.sent
         self.output = self.empty(inputs.spec.m, self._sent.shape[1])
@@ -28,83 +25,70 @@ class Columnwise(Implementation[ColumnwiseInputs]):
         all_gather_tensor(self.output, self._sent, group=self.group)
 
 
-class Rowwise(Implementation[RowwiseInputs]):
-    """The reduce-scatter, or the all-reduce, which is in place."""
+class _Reducing(Implementation[AnyInputs]):
+    """The reduce-scatter of ``sent`` to ``reduced``, or the all-reduce, which is in place."""
 
     part = "communicate"
-
-    def __init__(self, inputs: RowwiseInputs) -> None:
-        super().__init__(inputs)
-        self._sent = inputs.sent
-        rows = inputs.spec.m // self.ranks if inputs.scatter else inputs.spec.m
-        self.output = self.empty(rows, inputs.spec.n)
+    reduced: torch.Tensor
+    sent: torch.Tensor
+    scatter = False
 
     def restore(self) -> None:
         """Put back what the all-reduce starts from."""
-        if not self.inputs.scatter:
-            self.output.copy_(self._sent)
+        if not self.scatter:
+            self.reduced.copy_(self.sent)
 
     def run(self) -> None:
         """Reduce."""
-        if self.inputs.scatter:
-            reduce_scatter_tensor(self.output, self._sent, group=self.group)
+        if self.scatter:
+            reduce_scatter_tensor(self.reduced, self.sent, group=self.group)
         else:
-            dist.all_reduce(self.output, group=self.group)
+            dist.all_reduce(self.reduced, group=self.group)
 
 
-class Mlp(Implementation[MlpInputs]):
+class Rowwise(_Reducing[given.Rowwise]):
+    """One reduction of partial sums."""
+
+    def __init__(self, inputs: given.Rowwise) -> None:
+        super().__init__(inputs)
+        self.sent, self.scatter = inputs.sent, inputs.scatter
+        rows = inputs.spec.m // self.ranks if inputs.scatter else inputs.spec.m
+        self.output = self.reduced = self.empty(rows, inputs.spec.n)
+
+
+class Mlp(_Reducing[given.Mlp]):
     """The all-gather of tokens and the reduce-scatter of results, or the all-reduce of these."""
 
-    part = "communicate"
-
-    def __init__(self, inputs: MlpInputs) -> None:
+    def __init__(self, inputs: given.Mlp) -> None:
         super().__init__(inputs)
+        self.sent, self.scatter = inputs.sent, inputs.sequence_parallel
         m = inputs.spec.m
-        gathered = m if inputs.sequence_parallel else 0
-        reduced = m // self.ranks if inputs.sequence_parallel else m
-        self._sent = inputs.sent
-        self.output = self.empty(gathered + reduced, inputs.spec.k)
-        self._gathered, self._reduced = self.output.split([gathered, reduced])
-
-    def restore(self) -> None:
-        """Put back what the all-reduce starts from."""
-        if not self.inputs.sequence_parallel:
-            self._reduced.copy_(self._sent)
+        parts = [m, m // self.ranks] if self.scatter else [0, m]
+        self.output = self.empty(sum(parts), inputs.spec.k)
+        self._gathered, self.reduced = self.output.split(parts)
 
     def run(self) -> None:
-        """Gather and reduce."""
-        if self.inputs.sequence_parallel:
+        """Gather where tokens are divided, and reduce."""
+        if self.scatter:
             all_gather_tensor(self._gathered, self.inputs.tokens, group=self.group)
-            reduce_scatter_tensor(self._reduced, self._sent, group=self.group)
-        else:
-            dist.all_reduce(self._reduced, group=self.group)
+        super().run()
 
 
-class Gradients(Implementation[GradientsInputs]):
+class Gradients(_Reducing[given.Gradients]):
     """One all-reduce of the gradients of all layers."""
 
-    part = "communicate"
-
-    def __init__(self, inputs: GradientsInputs) -> None:
+    def __init__(self, inputs: given.Gradients) -> None:
         super().__init__(inputs)
-        self._sent = inputs.sent
-        self.output = self.empty(*self._sent.shape)
-
-    def restore(self) -> None:
-        """Put back what the all-reduce starts from."""
-        self.output.copy_(self._sent)
-
-    def run(self) -> None:
-        """Reduce."""
-        dist.all_reduce(self.output, group=self.group)
+        self.sent = inputs.sent
+        self.output = self.reduced = self.empty(*self.sent.shape)
 
 
-class Experts(Implementation[ExpertsInputs]):
+class Experts(Implementation[given.Experts]):
     """The all_to_all of tokens and that of results."""
 
     part = "communicate"
 
-    def __init__(self, inputs: ExpertsInputs) -> None:
+    def __init__(self, inputs: given.Experts) -> None:
         super().__init__(inputs)
         k, n, own = inputs.spec.k, inputs.spec.n, len(inputs.tokens)
         self._sent = inputs.sent

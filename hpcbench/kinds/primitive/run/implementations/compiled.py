@@ -1,10 +1,16 @@
-"""Implementation ``compiled``: each primitive as one graph of torch.compile.
+"""Implementations ``compiled`` and ``compiled_async_tp``: a primitive as a graph of torch.compile.
 
 The graph is compiled when the case is set up: by one untimed call, which all ranks make, since it
 communicates. One thread compiles (torch would keep a pool of processes beside a worker that
 measures); generated code is kept where torch keeps it, TORCHINDUCTOR_CACHE_DIR. What was compiled
 for an earlier case is dropped first, so that no case depends on others or is compiled for several
 shapes at once; all later calls get the same tensors, which leaves no reason to compile again.
+
+``compiled_async_tp`` is with torch's pass for async tensor parallelism. The pass
+(torch._inductor.config._micro_pipeline_tp) replaces an all-gather and the product behind it, or a
+product and the reduce-scatter behind it, by the operators of ``symm_mem``. Where it finds nothing
+to replace torch says nothing; the case then fails, since its numbers would be those of
+``compiled``. On GPUs only; never run on one so far.
 """
 
 from __future__ import annotations
@@ -14,14 +20,10 @@ from typing import Any
 
 import torch
 
-from hpcbench.kinds.primitive.run.activations import Activation
-from hpcbench.kinds.primitive.run.implementations.base import AnyInputs
-from hpcbench.kinds.primitive.run.implementations.returned import Returning
-from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients as GradientsInputs
-from hpcbench.kinds.primitive.run.inputs.ep_all_to_all import Experts as ExpertsInputs
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
-from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as MlpInputs
-from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as RowwiseInputs
+from hpcbench.errors import CaseError
+from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returning
+from hpcbench.kinds.primitive.run.implementations.symm_mem import enable
 
 Formula = tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor]]
 """What is compiled, and its operands."""
@@ -30,143 +32,130 @@ _OPS: Any = torch.ops._c10d_functional
 
 
 class Compiled(Returning[AnyInputs]):
-    """What subclasses return as ``formula``, compiled with ``options``."""
+    """What subclasses return as ``formula``, compiled; and the collectives that torch can trace."""
 
     def __init__(self, inputs: AnyInputs) -> None:
+        """Compile. Raises CaseError if torch was to fuse a collective and leaves it as it is."""
         super().__init__(inputs)
-        self.calls = Calls(self.group, self.ranks)
+        self._group_name = self.group.group_name
+        self._left_over: list[str] = []
+        options: dict[str, Any] = {"compile_threads": 1}
+        if inputs.spec.implementation == "compiled_async_tp":
+            enable(self.group)
+            self._left_over = ["everything"]
+            # A graph with a pass that torch does not know is not taken from its cache of graphs,
+            # so the look is always taken.
+            options |= {"_micro_pipeline_tp": True, "post_grad_custom_post_pass": self._look}
         formula, self._operands = self.formula()
         torch.compiler.reset()
-        self._compiled = torch.compile(
-            formula, fullgraph=True, dynamic=False, options=self.options())
+        self._compiled = torch.compile(formula, fullgraph=True, dynamic=False, options=options)
         self.run()
+        if self._left_over:
+            raise CaseError("torch.compile did not fuse " + ", ".join(self._left_over))
+
+    def _look(self, graph: torch.fx.Graph) -> None:
+        """See what the pass has left."""
+        self._left_over = [str(node.target) for node in graph.nodes
+                           if "_c10d_functional" in str(node.target)]
 
     def formula(self) -> Formula:
-        """Return what to compile; it uses ``calls``."""
+        """Return what to compile."""
         raise NotImplementedError
-
-    def options(self) -> dict[str, Any]:
-        """Return options of torch._inductor.config for this graph."""
-        return {"compile_threads": 1}
 
     def run(self) -> None:
         """Call the compiled graph."""
         self.output = self._compiled(*self._operands)
 
-
-class Columnwise(Compiled[ColumnwiseInputs]):
-    """All-gather before the product, or after it."""
-
-    def formula(self) -> Formula:
-        """Return it in the order of the case."""
-        calls, inputs = self.calls, self.inputs
-
-        def gather_first(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            return calls.gathered(rows) @ weight
-
-        def multiply_first(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            return calls.gathered(rows @ weight)
-
-        chosen = gather_first if inputs.gather_first else multiply_first
-        return chosen, (inputs.rows, inputs.weight)
-
-
-class Rowwise(Compiled[RowwiseInputs]):
-    """The product, and its reduce-scatter or all-reduce."""
-
-    def formula(self) -> Formula:
-        """Return it in the order of the case."""
-        calls, inputs = self.calls, self.inputs
-
-        combined = calls.scattered if inputs.scatter else calls.reduced
-
-        def multiply_and_combine(columns: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            return combined(columns @ weight)
-
-        return multiply_and_combine, (inputs.columns, inputs.weight)
-
-
-class Mlp(Compiled[MlpInputs]):
-    """All-gather, both products, reduce-scatter; or both products, and the all-reduce."""
-
-    def formula(self) -> Formula:
-        """Return it in the order of the case."""
-        calls, inputs = self.calls, self.inputs
-        activate: Activation = inputs.activate
-
-        def scattered(tokens: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
-            return calls.scattered(activate(calls.gathered(tokens) @ up) @ down)
-
-        def reduced(tokens: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
-            return calls.reduced(activate(tokens @ up) @ down)
-
-        chosen = scattered if inputs.sequence_parallel else reduced
-        return chosen, (inputs.tokens, inputs.up, inputs.down)
-
-
-class Gradients(Compiled[GradientsInputs]):
-    """The gradients of every layer, each reduced as soon as it is there."""
-
-    def formula(self) -> Formula:
-        """Return the products and their reductions."""
-        calls = self.calls
-
-        def reduced(gradients: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-            begun = [calls.reduction(own.T @ tokens) for own in gradients.unbind()]
-            return torch.stack([_OPS.wait_tensor(weight) for weight in begun])
-
-        return reduced, (self.inputs.gradients, self.inputs.tokens)
-
-
-class Experts(Compiled[ExpertsInputs]):
-    """An all_to_all of tokens, the product, and an all_to_all of results."""
-
-    def formula(self) -> Formula:
-        """Return dispatch, product and combine."""
-        calls, inputs = self.calls, self.inputs
-        counts, received = inputs.counts, inputs.received
-
-        def combined(tokens: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            results = calls.exchanged(tokens, received, counts) @ weight
-            return calls.exchanged(results, counts, received)
-
-        return combined, (inputs.tokens, inputs.weight)
-
-
-class Calls:
-    """Functional collectives of one group, written so that torch.compile can trace them."""
-
-    def __init__(self, group: Any, ranks: int) -> None:
-        self._name = group.group_name
-        self._ranks = ranks
-
     def gathered(self, own: torch.Tensor) -> torch.Tensor:
         """Return the rows of all ranks."""
-        whole = _OPS.all_gather_into_tensor(own, self._ranks, self._name)
-        return _tensor(_OPS.wait_tensor(whole))
+        return _waited(_OPS.all_gather_into_tensor(own, self.ranks, self._group_name))
 
-    def scattered(self, partial: torch.Tensor) -> torch.Tensor:
-        """Return this rank's rows of the sum over all ranks."""
-        own = _OPS.reduce_scatter_tensor(partial, "sum", self._ranks, self._name)
-        return _tensor(_OPS.wait_tensor(own))
+    def reduced(self, partial: torch.Tensor, *, scatter: bool = False) -> torch.Tensor:
+        """Return the sum over all ranks, or this rank's rows of it."""
+        if scatter:
+            return _waited(_OPS.reduce_scatter_tensor(
+                partial, "sum", self.ranks, self._group_name))
+        return _waited(self.reduction(partial))
 
-    def reduction(self, partial: torch.Tensor) -> torch.Tensor:
+    def reduction(self, partial: torch.Tensor) -> Any:
         """Begin the sum over all ranks; the result must be waited for."""
-        return _tensor(_OPS.all_reduce(partial, "sum", self._name))
-
-    def reduced(self, partial: torch.Tensor) -> torch.Tensor:
-        """Return the sum over all ranks."""
-        return _tensor(_OPS.wait_tensor(self.reduction(partial)))
+        return _OPS.all_reduce(partial, "sum", self._group_name)
 
     def exchanged(
         self, rows: torch.Tensor, received: Sequence[int], sent: Sequence[int],
     ) -> torch.Tensor:
         """Return the rows that all ranks have for this one."""
-        arrived = _OPS.all_to_all_single(rows, received, sent, self._name)
-        return _tensor(_OPS.wait_tensor(arrived))
+        return _waited(_OPS.all_to_all_single(rows, received, sent, self._group_name))
 
 
-def _tensor(result: Any) -> torch.Tensor:
-    """Tell the type of what an operator of torch.ops returns."""
-    tensor: torch.Tensor = result
-    return tensor
+def _waited(result: Any) -> torch.Tensor:
+    """Return what a collective brings, when it is there."""
+    return _OPS.wait_tensor(result)
+
+
+class Columnwise(Compiled[given.Columnwise]):
+    """All-gather before the product, or after it."""
+
+    def formula(self) -> Formula:
+        """Return it in the order of the case."""
+        def gather_first(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return self.gathered(rows) @ weight
+
+        def multiply_first(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return self.gathered(rows @ weight)
+
+        chosen = gather_first if self.inputs.gather_first else multiply_first
+        return chosen, (self.inputs.rows, self.inputs.weight)
+
+
+class Rowwise(Compiled[given.Rowwise]):
+    """The product, and its reduce-scatter or all-reduce."""
+
+    def formula(self) -> Formula:
+        """Return it in the order of the case."""
+        scatter = self.inputs.scatter
+
+        def multiply_and_combine(columns: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return self.reduced(columns @ weight, scatter=scatter)
+
+        return multiply_and_combine, (self.inputs.columns, self.inputs.weight)
+
+
+class Mlp(Compiled[given.Mlp]):
+    """All-gather, both products, reduce-scatter; or both products, and the all-reduce."""
+
+    def formula(self) -> Formula:
+        """Return it in the order of the case."""
+        activate, divided = self.inputs.activate, self.inputs.sequence_parallel
+
+        def through(tokens: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+            whole = self.gathered(tokens) if divided else tokens
+            return self.reduced(activate(whole @ up) @ down, scatter=divided)
+
+        return through, (self.inputs.tokens, self.inputs.up, self.inputs.down)
+
+
+class Gradients(Compiled[given.Gradients]):
+    """The gradients of every layer, each reduced as soon as it is there."""
+
+    def formula(self) -> Formula:
+        """Return the products and their reductions."""
+        def reduced(gradients: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+            begun = [self.reduction(own.T @ tokens) for own in gradients.unbind()]
+            return torch.stack([_waited(weight) for weight in begun])
+
+        return reduced, (self.inputs.gradients, self.inputs.tokens)
+
+
+class Experts(Compiled[given.Experts]):
+    """An all_to_all of tokens, the product, and an all_to_all of results."""
+
+    def formula(self) -> Formula:
+        """Return dispatch, product and combine."""
+        counts, received = self.inputs.counts, self.inputs.received
+
+        def combined(tokens: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            results = self.exchanged(tokens, received, counts) @ weight
+            return self.exchanged(results, counts, received)
+
+        return combined, (self.inputs.tokens, self.inputs.weight)

@@ -13,12 +13,8 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
-from hpcbench.kinds.primitive.run.implementations.base import AnyInputs
-from hpcbench.kinds.primitive.run.implementations.returned import Returning
-from hpcbench.kinds.primitive.run.inputs.dp_allreduce import Gradients as GradientsInputs
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
-from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as MlpInputs
-from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as RowwiseInputs
+from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returning
 
 
 class _OnMesh(Returning[AnyInputs]):
@@ -43,15 +39,14 @@ def _redistributed(tensor: Any, placement: Placement) -> Any:
 
 def _local(tensor: Any) -> torch.Tensor:
     """Return this rank's part of a tensor; complete, or ordered on the stream."""
-    local: Any = tensor.to_local()
-    waited: torch.Tensor = local.wait() if hasattr(local, "wait") else local
-    return waited
+    local = tensor.to_local()
+    return local.wait() if hasattr(local, "wait") else local
 
 
-class Columnwise(_OnMesh[ColumnwiseInputs]):
+class Columnwise(_OnMesh[given.Columnwise]):
     """Rows of A become all of A before the product, or rows of C all of C after it."""
 
-    def __init__(self, inputs: ColumnwiseInputs) -> None:
+    def __init__(self, inputs: given.Columnwise) -> None:
         super().__init__(inputs)
         sharded = inputs.gather_first and inputs.spec.option("weight") == "sharded"
         self._rows = self.placed(inputs.rows, Shard(0))
@@ -65,10 +60,10 @@ class Columnwise(_OnMesh[ColumnwiseInputs]):
             self.output = _local(_redistributed(self._rows @ self._weight, Replicate()))
 
 
-class Rowwise(_OnMesh[RowwiseInputs]):
+class Rowwise(_OnMesh[given.Rowwise]):
     """A product of columns with rows is partial; it becomes rows of C, or all of C."""
 
-    def __init__(self, inputs: RowwiseInputs) -> None:
+    def __init__(self, inputs: given.Rowwise) -> None:
         super().__init__(inputs)
         self._columns = self.placed(inputs.columns, Shard(1))
         self._weight = self.placed(inputs.weight, Shard(0))
@@ -79,10 +74,10 @@ class Rowwise(_OnMesh[RowwiseInputs]):
         self.output = _local(_redistributed(self._columns @ self._weight, self._placement))
 
 
-class Mlp(_OnMesh[MlpInputs]):
+class Mlp(_OnMesh[given.Mlp]):
     """Tokens become whole, both products need nothing, the partial result is reduced."""
 
-    def __init__(self, inputs: MlpInputs) -> None:
+    def __init__(self, inputs: given.Mlp) -> None:
         super().__init__(inputs)
         self._placement: Placement = Shard(0) if inputs.sequence_parallel else Replicate()
         self._tokens = self.placed(inputs.tokens, self._placement)
@@ -96,10 +91,10 @@ class Mlp(_OnMesh[MlpInputs]):
         self.output = _local(_redistributed(partial, self._placement))
 
 
-class Gradients(_OnMesh[GradientsInputs]):
+class Gradients(_OnMesh[given.Gradients]):
     """Products over divided tokens are partial; those of all layers become whole at once."""
 
-    def __init__(self, inputs: GradientsInputs) -> None:
+    def __init__(self, inputs: given.Gradients) -> None:
         super().__init__(inputs)
         self._gradients = self.placed(inputs.gradients, Shard(1))
         self._tokens = self.placed(inputs.tokens, Shard(0)).expand(inputs.layers, -1, -1)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Implementation
 from hpcbench.kinds.primitive.run.implementations.messages import (
     finish,
@@ -21,9 +22,6 @@ from hpcbench.kinds.primitive.run.implementations.messages import (
     sending,
     start,
 )
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
-from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as MlpInputs
-from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as RowwiseInputs
 
 
 class _Ring(Implementation[AnyInputs]):
@@ -32,6 +30,11 @@ class _Ring(Implementation[AnyInputs]):
     def owner(self, hops: int) -> int:
         """Return whose block is here after this many hops."""
         return (self.rank - hops) % self.ranks
+
+    def alternating(self, rows: int, columns: int) -> list[torch.Tensor]:
+        """Return a buffer for each hop: two that take turns."""
+        spare = [self.empty(rows, columns) for _ in range(min(2, self.ranks - 1))]
+        return [spare[hop % 2] for hop in range(self.ranks - 1)]
 
     def hop(self, sent: torch.Tensor, received: torch.Tensor) -> list[dist.P2POp]:
         """Return the two messages that bring the next block and pass this one on.
@@ -44,17 +47,16 @@ class _Ring(Implementation[AnyInputs]):
                 sending(place, (self.rank + 1) % self.ranks, sent)]
 
 
-class Columnwise(_Ring[ColumnwiseInputs]):
+class Columnwise(_Ring[given.Columnwise]):
     """Blocks of A are passed on, and multiplied as they pass; or those of C, as they are made."""
 
-    def __init__(self, inputs: ColumnwiseInputs) -> None:
+    def __init__(self, inputs: given.Columnwise) -> None:
         super().__init__(inputs)
         rows, columns = inputs.rows.shape[0], inputs.weight.shape[1]
         self.output = self.empty(inputs.spec.m, columns)
         self._placed = self.output.view(self.ranks, rows, columns)
         if inputs.gather_first:
-            passing = [self.empty(rows, inputs.spec.k) for _ in range(min(2, self.ranks - 1))]
-            self._blocks = [inputs.rows, *(passing[hops % 2] for hops in range(self.ranks - 1))]
+            self._blocks = [inputs.rows, *self.alternating(rows, inputs.spec.k)]
             self._hops = [self.hop(*pair) for pair in zip(
                 self._blocks, self._blocks[1:], strict=False)]
         else:
@@ -93,21 +95,20 @@ class Columnwise(_Ring[ColumnwiseInputs]):
             finish(travelling)
 
 
-class Rowwise(_Ring[RowwiseInputs]):
+class Rowwise(_Ring[given.Rowwise]):
     """The sum of a block of C travels round, and each rank adds its product when it comes.
 
     A block starts behind its owner and ends with it; while the sum of one travels, the product
     of the next is formed.
     """
 
-    def __init__(self, inputs: RowwiseInputs) -> None:
+    def __init__(self, inputs: given.Rowwise) -> None:
         super().__init__(inputs)
         rows, n = inputs.spec.m // self.ranks, inputs.spec.n
         self.output = self.empty(rows, n)
         self._columns = [inputs.columns.chunk(self.ranks)[self.owner(step + 1)]
                          for step in range(self.ranks)]
-        spare = [self.empty(rows, n) for _ in range(min(2, self.ranks - 1))]
-        self._sums = [*(spare[step % 2] for step in range(self.ranks - 1)), self.output]
+        self._sums = [*self.alternating(rows, n), self.output]
         self._arrived = self.empty(rows, n)
         self._hops = [self.hop(total, self._arrived) for total in self._sums[:-1]]
 
@@ -122,24 +123,21 @@ class Rowwise(_Ring[RowwiseInputs]):
             travelling = start(self._hops[step] if step < self.ranks - 1 else ())
 
 
-class Mlp(_Ring[MlpInputs]):
+class Mlp(_Ring[given.Mlp]):
     """Tokens travel round as in Columnwise, sums of results one step behind as in Rowwise.
 
     The own block is the first that is there and the last whose sum comes: its first product is
     formed while the tokens make their first hop, its second while the sums make their last.
     """
 
-    def __init__(self, inputs: MlpInputs) -> None:
+    def __init__(self, inputs: given.Mlp) -> None:
         super().__init__(inputs)
         rows, k = inputs.tokens.shape
-        last = self.ranks - 1
         self.output = self.empty(rows, k)
         self._hidden = self.empty(rows, inputs.up.shape[1])
         self._own_hidden = self.empty(rows, inputs.up.shape[1])
-        passing = [self.empty(rows, k) for _ in range(min(2, last))]
-        spare = [self.empty(rows, k) for _ in range(min(2, last))]
-        self._tokens = [inputs.tokens, *(passing[step % 2] for step in range(last))]
-        self._sums = [spare[step % 2] for step in range(last)]
+        self._tokens = [inputs.tokens, *self.alternating(rows, k)]
+        self._sums = self.alternating(rows, k)
         self._arrived = self.empty(rows, k)
         self._hops = [list(self._hops_of_step(step)) for step in range(self.ranks + 1)]
 

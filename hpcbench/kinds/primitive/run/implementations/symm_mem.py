@@ -1,8 +1,12 @@
-"""Implementation ``symm_mem``: torch's fused operators over symmetric memory, on GPUs only.
+"""Implementations ``symm_mem``, torch's fused operators over symmetric memory, and its fallback.
 
 Ranks read each other's memory (NVLink, peer-to-peer): while one block is multiplied, the next is
 copied. torch.distributed._symmetric_memory holds the operators and the workspaces that they use;
-the backend's group only names the ranks. Never run on a GPU so far.
+the backend's group only names the ranks. On GPUs only; never run on one so far.
+
+``symm_mem_fallback`` is what torch has instead, without symmetric memory: collectives of the
+backend and products, one after the other. It is an implementation of its own so that no result of
+it can pass for one of ``symm_mem``.
 """
 
 from __future__ import annotations
@@ -13,11 +17,8 @@ from typing import Any
 import torch
 from torch.distributed import _symmetric_memory
 
-from hpcbench.kinds.primitive.run.implementations.base import AnyInputs
-from hpcbench.kinds.primitive.run.implementations.returned import Returning
-from hpcbench.kinds.primitive.run.inputs.tp_columnwise import Columnwise as ColumnwiseInputs
-from hpcbench.kinds.primitive.run.inputs.tp_mlp import Mlp as MlpInputs
-from hpcbench.kinds.primitive.run.inputs.tp_rowwise import Rowwise as RowwiseInputs
+from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returning
 
 _OPS: Any = torch.ops.symm_mem
 
@@ -33,52 +34,51 @@ def enable(group: Any) -> None:
 
 
 class Fused(Returning[AnyInputs]):
-    """What the fused operators have in common: the group's name, and a first call.
+    """The operators, fused or not, and a first call.
 
     The first call, untimed, has all ranks make their workspaces.
     """
 
     def __init__(self, inputs: AnyInputs) -> None:
         super().__init__(inputs)
-        self.prepare_group()
+        if inputs.spec.implementation == "symm_mem":
+            enable(self.group)
+            self._gather, self._scatter = (
+                _OPS.fused_all_gather_matmul, _OPS.fused_matmul_reduce_scatter)
+        else:
+            self._gather, self._scatter = (
+                _symmetric_memory._fused_all_gather_matmul_fallback,
+                _symmetric_memory._fused_matmul_reduce_scatter_fallback)
         self.run()
-
-    def prepare_group(self) -> None:
-        """Make symmetric memory usable in the group."""
-        enable(self.group)
 
     def gathered_product(self, own: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Return the product of all ranks' rows with ``weight``."""
-        _, products = _OPS.fused_all_gather_matmul(
-            own, [weight], 0, self.group.group_name, return_A=False)
-        product: torch.Tensor = products[0]
-        return product
+        _, products = self._gather(own, [weight], 0, self.group.group_name, return_A=False)
+        return products[0]
 
     def scattered_product(self, left: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Return this rank's rows of the sum of all ranks' products."""
-        rows: torch.Tensor = _OPS.fused_matmul_reduce_scatter(
-            left, weight, "sum", 0, self.group.group_name)
-        return rows
+        return self._scatter(left, weight, "sum", 0, self.group.group_name)
 
 
-class Columnwise(Fused[ColumnwiseInputs]):
-    """All-gather and product, fused."""
+class Columnwise(Fused[given.Columnwise]):
+    """All-gather and product."""
 
     def run(self) -> None:
         """Gather and multiply."""
         self.output = self.gathered_product(self.inputs.rows, self.inputs.weight)
 
 
-class Rowwise(Fused[RowwiseInputs]):
-    """Product and reduce-scatter, fused."""
+class Rowwise(Fused[given.Rowwise]):
+    """Product and reduce-scatter."""
 
     def run(self) -> None:
         """Multiply and reduce."""
         self.output = self.scattered_product(self.inputs.columns, self.inputs.weight)
 
 
-class Mlp(Fused[MlpInputs]):
-    """All-gather and product, fused; the activation; product and reduce-scatter, fused."""
+class Mlp(Fused[given.Mlp]):
+    """All-gather and product; the activation; product and reduce-scatter."""
 
     def run(self) -> None:
         """Gather, multiply, activate, multiply, reduce."""

@@ -1,4 +1,4 @@
-"""A matrix product in Triton that starts before all of its left operand is there.
+"""Implementation ``triton``: a product that starts before all of its left operand is there.
 
 Chunks of the operand's rows are gathered one after the other; behind each the same stream raises a
 flag. The product is one kernel on another stream: a tile waits for the flag of its chunk.
@@ -22,7 +22,14 @@ import torch
 import triton
 import triton.language as tl
 
+from hpcbench.errors import CaseError
+from hpcbench.kinds.primitive.run import inputs as given
+from hpcbench.kinds.primitive.run.implementations.base import Implementation
+from hpcbench.operations.torch_calls import all_gather_tensor
+
 _BLOCK = 128
+RESERVED = 32
+"""Multiprocessors left to communication: NCCL's largest number of blocks (NCCL_MAX_CTAS)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +105,43 @@ def multiply(
         gathered, weight, output, flags, layout.chunks, layout.ranks, layout.part, columns, inner,
         BLOCK_M=_BLOCK, BLOCK_N=_BLOCK, BLOCK_K=depth, num_warps=8, num_stages=3)
 
+
+class Columnwise(Implementation[given.Columnwise]):
+    """All-gather in chunks, under the product of those that are there.
+
+    All collectives are given to a stream of their own before the kernel is started. So a waiting
+    kernel never stands in front of what it waits for, whatever queues the GPU has. The kernel also
+    leaves them room: it takes all but `RESERVED` multiprocessors.
+    """
+
+    def __init__(self, inputs: given.Columnwise) -> None:
+        """Compile both kernels, by one untimed call. Raises CaseError if the GPU is too small."""
+        super().__init__(inputs)
+        chunks, device = int(inputs.spec.option("chunks")), inputs.place.device
+        count = torch.cuda.get_device_properties(device).multi_processor_count
+        if count <= RESERVED:
+            raise CaseError(f"the GPU has {count} multiprocessors; {RESERVED} are left to the "
+                            "communication, so more are needed")
+        self._programs = count - RESERVED
+        self._layout = Layout(chunks, self.ranks, inputs.spec.m // self.ranks // chunks)
+        self._gathered = self.empty(inputs.spec.m, inputs.spec.k)
+        self.output = self.empty(inputs.spec.m, inputs.weight.shape[1])
+        flags = torch.zeros(chunks, dtype=torch.int32, device=device)
+        self._flags = flags
+        self._steps = list(zip(self._gathered.chunk(chunks), inputs.rows.chunk(chunks),
+                               flags.split(1), strict=True))
+        self._stream = torch.cuda.Stream(device)
+        self.run()
+
+    def run(self) -> None:
+        """Give out all chunks' gathering, then the product that waits for them."""
+        current = torch.cuda.current_stream(self.inputs.place.device)
+        self._flags.zero_()
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            for gathered, own, flag in self._steps:
+                all_gather_tensor(gathered, own, group=self.group)
+                raise_flag(flag)
+        multiply(self._gathered, self.inputs.weight, self.output, self._flags, self._layout,
+                 self._programs)
+        current.wait_stream(self._stream)

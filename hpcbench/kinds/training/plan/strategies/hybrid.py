@@ -83,7 +83,7 @@ def _calls(work: Training) -> tuple[str, ...]:
 SPEC = StrategySpec(
     name="hybrid",
     meaning="replicas or shards x pipeline x tensor, by degrees; replicas are what is left",
-    runner="hpcbench.kinds.training.run.strategies.hybrid:hybrid", order=90,
+    runner="hpcbench.kinds.training.run.strategies.pipeline:hybrid", order=90,
     degrees=_degrees, unfit=_unfit, layout=_layout, calls=_calls, divides_model=True,
     options=MappingProxyType({
         "tp": Values(1), "pp": Values(1), **_DATA, **TENSOR_OPTIONS, **PIPELINE_OPTIONS}))

@@ -16,6 +16,6 @@ def _alone(ranks: int, options: Mapping[str, Option]) -> Degrees | str:
 
 SPEC = StrategySpec(
     name="single", meaning="one rank trains alone: what all others are compared with",
-    runner="hpcbench.kinds.training.run.strategies.single:Single", order=10,
+    runner="hpcbench.kinds.training.run.strategies.replica:Replica", order=10,
     degrees=_alone, calls=lambda _work: (), ranks=lambda _options: 1,
     alone_by=lambda _work: "single")

@@ -11,8 +11,38 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpcbench.kinds.training.run.models.rotary import Rotation
 from hpcbench.operations.models import ModelShape
+
+
+class Rotation:
+    """Rotary positions: cosines and sines of their angles, (positions, head_dim / 2) fp32.
+
+    Su et al., RoFormer, arXiv:2104.09864 (2021).
+
+    They are computed in each forward pass of a model and handed to its blocks: next to nothing
+    beside one block, and no buffer to be moved, cast or restored. It is no tuple, since FSDP casts
+    the tensors that it finds in the arguments of a block to the dtype of its weights.
+    """
+
+    def __init__(self, positions: int, head_dim: int, base: float, device: torch.device) -> None:
+        pairs = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device)
+        position = torch.arange(positions, dtype=torch.float32, device=device)
+        angles = position[:, None] * torch.pow(base, -pairs / head_dim)
+        self.cos = angles.cos()
+        self.sin = angles.sin()
+
+    def turn(self, heads: torch.Tensor) -> torch.Tensor:
+        """Return queries or keys (..., positions, head_dim) turned by their positions' angles.
+
+        Element i makes a pair with element i + head_dim / 2, as in the weights of Mistral and
+        Llama on Hugging Face. The arithmetic is at least fp32.
+        """
+        length = heads.shape[-2]
+        cos, sin = self.cos[:length], self.sin[:length]
+        wide = heads.to(torch.promote_types(heads.dtype, torch.float32))
+        left, right = wide.chunk(2, dim=-1)
+        turned = torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+        return turned.to(heads.dtype)
 
 
 class Attention(nn.Module):  # type: ignore[misc]
@@ -44,31 +74,24 @@ class Attention(nn.Module):  # type: ignore[misc]
 
 
 class Mlp(nn.Module):  # type: ignore[misc]
-    """Up, GELU, down. GPT-2 has the approximation by tanh, BERT the function itself."""
+    """Up, GELU, down. GPT-2 has the approximation by tanh, BERT the function itself.
+
+    With a ``gate``, SwiGLU: Shazeer, GLU Variants Improve Transformer, arXiv:2002.05202 (2020).
+    """
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.approximate = "tanh" if shape.family == "gpt" else "none"
+        self.gate = (nn.Linear(shape.hidden, shape.inner, bias=shape.biased) if shape.gated else
+                     None)
         self.up = nn.Linear(shape.hidden, shape.inner, bias=shape.biased)
         self.down = nn.Linear(shape.inner, shape.hidden, bias=shape.biased)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return (samples, tokens, hidden) of the same."""
+        if self.gate is not None:
+            return self.down(F.silu(self.gate(x)) * self.up(x))
         return self.down(F.gelu(self.up(x), approximate=self.approximate))
-
-
-class GatedMlp(nn.Module):  # type: ignore[misc]
-    """SwiGLU: Shazeer, GLU Variants Improve Transformer, arXiv:2002.05202 (2020)."""
-
-    def __init__(self, shape: ModelShape) -> None:
-        super().__init__()
-        self.gate = nn.Linear(shape.hidden, shape.inner, bias=shape.biased)
-        self.up = nn.Linear(shape.hidden, shape.inner, bias=shape.biased)
-        self.down = nn.Linear(shape.inner, shape.hidden, bias=shape.biased)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return (samples, tokens, hidden) of the same."""
-        return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
 def make_norm(shape: ModelShape) -> nn.Module:
@@ -89,7 +112,7 @@ class Block(nn.Module):  # type: ignore[misc]
         self.attention_norm = make_norm(shape)
         self.attention = Attention(shape)
         self.mlp_norm = make_norm(shape)
-        self.mlp = GatedMlp(shape) if shape.gated else Mlp(shape)
+        self.mlp = Mlp(shape)
 
     def forward(self, x: torch.Tensor, rotation: Rotation | None) -> torch.Tensor:
         """Return (samples, tokens, hidden) of the same."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,8 +17,7 @@ import torch
 import transformers
 from torch import nn
 
-from hpcbench.kinds.training.run.models.model import Model, Part
-from hpcbench.kinds.training.run.models.weights import of_transformer
+from hpcbench.kinds.training.run.models.model import Model, Part, of_transformer
 from hpcbench.operations.models import ModelShape
 
 
@@ -47,22 +47,14 @@ def _bert(shape: ModelShape) -> Any:
         attention_probs_dropout_prob=0.0, attn_implementation="sdpa")
 
 
-def _llama(shape: ModelShape) -> Any:
-    return transformers.LlamaConfig(**_rotary(shape))
-
-
-def _mistral(shape: ModelShape) -> Any:
-    return transformers.MistralConfig(sliding_window=None, **_rotary(shape))
-
-
-def _rotary(shape: ModelShape) -> dict[str, Any]:
-    return {
-        "vocab_size": shape.vocab, "max_position_embeddings": shape.seq_length,
-        "hidden_size": shape.hidden, "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
-        "intermediate_size": shape.inner, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
-        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rotary_base},
-        "bos_token_id": None, "eos_token_id": None, "attn_implementation": "sdpa"}
+def _rotary(shape: ModelShape, kind: type[Any], **more: Any) -> Any:
+    return kind(
+        vocab_size=shape.vocab, max_position_embeddings=shape.seq_length,
+        hidden_size=shape.hidden, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
+        intermediate_size=shape.inner, rms_norm_eps=1e-5, tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.rotary_base},
+        bos_token_id=None, eos_token_id=None, attn_implementation="sdpa", **more)
 
 
 _ROTARY_PARTS = (("model.embed_tokens",), "model.layers",
@@ -72,8 +64,11 @@ _RECIPES: Mapping[str, _Recipe] = MappingProxyType({
                    "transformer.h", ("transformer.ln_f", "lm_head")),
     "bert": _Recipe(transformers.BertForMaskedLM, _bert, ("bert.embeddings",),
                     "bert.encoder.layer", ("cls",)),
-    "mistral": _Recipe(transformers.MistralForCausalLM, _mistral, *_ROTARY_PARTS),
-    "llama": _Recipe(transformers.LlamaForCausalLM, _llama, *_ROTARY_PARTS),
+    "mistral": _Recipe(
+        transformers.MistralForCausalLM,
+        partial(_rotary, kind=transformers.MistralConfig, sliding_window=None), *_ROTARY_PARTS),
+    "llama": _Recipe(transformers.LlamaForCausalLM,
+                     partial(_rotary, kind=transformers.LlamaConfig), *_ROTARY_PARTS),
 })
 _NAME = "library"
 """What the names of all parameters begin with: that of the attribute below."""
@@ -103,8 +98,7 @@ class LibraryModel(Model):
 
     def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
         """Return the first value of a whole parameter, fp32 on the CPU."""
-        return of_transformer(name, extents, seed, self.shape.layers if (
-            _INTO_RESIDUAL.fullmatch(name)) else 0)
+        return of_transformer(name, extents, seed, self.shape.layers, _INTO_RESIDUAL)
 
     def complete(self, device: torch.device) -> None:
         """Tie what is tied, and make the tables of positions and angles."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+_DEVIATION = 0.02
+"""Of a transformer's weights at the start."""
 
 
 class Part(NamedTuple):
@@ -51,12 +57,16 @@ class Model(nn.Module):  # type: ignore[misc]
         """
 
 
-def init_weights(model: Model, seed: int) -> None:
-    """Set every parameter from the seed and its name, whatever stage of the model this is.
+def init_weights(model: Model, seed: int, part: Part | None = None) -> None:
+    """Set every parameter, or those of a part, from the seed and its name.
 
-    Values are drawn in fp32 on the CPU, one parameter at a time, and copied to where it is.
+    Values are drawn in fp32 on the CPU, one parameter at a time, and copied to where it is. What is
+    drawn does not depend on which stage of the model this is.
     """
-    _draw(model, model, "", seed)
+    prefix, module, _ = part or Part("", model, None)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(model.initial(prefix + name, parameter.shape, seed))
 
 
 def fill_part(model: Model, part: Part, device: torch.device, seed: int) -> None:
@@ -65,13 +75,7 @@ def fill_part(model: Model, part: Part, device: torch.device, seed: int) -> None
     for module in part.module.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.reset_running_stats()
-    _draw(model, part.module, part.prefix, seed)
-
-
-def _draw(model: Model, part: nn.Module, prefix: str, seed: int) -> None:
-    with torch.no_grad():
-        for name, parameter in part.named_parameters():
-            parameter.copy_(model.initial(prefix + name, parameter.shape, seed))
+    init_weights(model, seed, part)
 
 
 def mean_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -83,3 +87,25 @@ def mean_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(wide.flatten(0, -2), targets.flatten())
+
+
+def drawn(name: str, extents: tuple[int, ...], deviation: float, seed: int) -> torch.Tensor:
+    """Return normal numbers that depend on seed and name; weights of norms are about 1."""
+    mean = 1.0 if len(extents) == 1 and name.endswith(".weight") else 0.0
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+    return torch.empty(extents).normal_(mean, deviation, generator=generator)
+
+
+def of_transformer(
+    name: str, extents: tuple[int, ...], seed: int, layers: int, into_residual: re.Pattern[str],
+) -> torch.Tensor:
+    """Return the first value of a whole parameter of a transformer, fp32 on the CPU.
+
+    As GPT-2: normal of deviation 0.02, divided by the root of the number of additions to the
+    residual for those that add to it: two in each of the ``layers``. Other than
+    there biases and norms are random, too, about 0 and 1: a layout that adds a bias twice then has
+    another loss from the first step on.
+    """
+    additions = 2 * layers if into_residual.fullmatch(name) else 1
+    return drawn(name, extents, _DEVIATION / math.sqrt(additions), seed)

@@ -12,10 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpcbench.kinds.training.run.models.blocks import Block, make_norm
-from hpcbench.kinds.training.run.models.model import Model
-from hpcbench.kinds.training.run.models.rotary import Rotation
-from hpcbench.kinds.training.run.models.weights import of_transformer
+from hpcbench.kinds.training.run.models.blocks import Block, Rotation, make_norm
+from hpcbench.kinds.training.run.models.model import Model, of_transformer
 from hpcbench.operations.models import ModelShape
 
 TIED = ("head.logits.weight", "embedding.tokens.weight")
@@ -99,8 +97,7 @@ class Transformer(Model):
     def initial(self, name: str, extents: tuple[int, ...], seed: int) -> torch.Tensor:
         """Return the first value of a whole parameter, fp32 on the CPU."""
         name = plain_name(self.shape, name)
-        return of_transformer(name, extents, seed, self.shape.layers if (
-            _INTO_RESIDUAL.fullmatch(name)) else 0)
+        return of_transformer(name, extents, seed, self.shape.layers, _INTO_RESIDUAL)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits or hidden states of tokens or hidden states: see the class."""

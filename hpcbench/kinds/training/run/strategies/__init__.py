@@ -1,1 +1,1 @@
-"""How a model is trained on several ranks, with torch's own parallelism: one file a strategy."""
+"""How a model is trained on several ranks, with torch's own parallelism."""

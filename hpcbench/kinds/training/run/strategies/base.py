@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.memory import Held
+from hpcbench.kinds.training.run.memory import Held, held
 from hpcbench.kinds.training.run.phases import PhaseClock
+from hpcbench.kinds.training.run.precision import INITIAL_SCALE
+from hpcbench.kinds.training.run.strategies.mesh import Grid
 from hpcbench.operations.place import Place
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -35,17 +38,27 @@ class Strategy:
     """A model that is spread over the ranks of a group, its optimizer, and one step of both.
 
     The weights at the start are those of a single process with the same seed, on every layout.
+    Subclasses set ``optimizer`` and, where the loss of fp16 is scaled, ``scaler``.
     """
+
+    optimizer: torch.optim.Optimizer
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
 
     holds_loss = True
     """Whether this rank knows the loss: of a pipeline, only that with the last stage does."""
     settling = 0
     """How many calls of `forward_backward` pass before gradients are exchanged as ever after."""
     exchange = Exchange()
+    grid: Grid | None = None
+    """The ranks in groups that the strategy opened, if it did."""
 
     def __init__(self, spec: Training, place: Place) -> None:
         self.spec = spec
         self.place = place
+
+    def modules(self) -> Iterable[nn.Module]:
+        """Return this rank's parts of the model, with the names of the plain model."""
+        raise NotImplementedError
 
     @property
     def replica(self) -> int:
@@ -78,16 +91,20 @@ class Strategy:
 
     def update(self, phases: PhaseClock) -> None:
         """Let the optimizer step, and clear the gradients."""
-        raise NotImplementedError
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.discard()
+        phases.end("optimizer")
 
     def discard(self) -> None:
         """Clear the gradients without a step."""
-        raise NotImplementedError
+        self.optimizer.zero_grad(set_to_none=True)
 
     def full_gradients(self) -> dict[str, torch.Tensor]:
         """Return every gradient whole, fp32 on the CPU, by the name in the plain model.
 
-        All ranks call it; ranks that hold none of a parameter return it too.
+        The scale of the loss is taken off. All ranks call it; ranks that hold none of a parameter
+        return it too.
         """
         raise NotImplementedError
 
@@ -100,7 +117,8 @@ class Strategy:
 
         By the name in the plain model, on the CPU, as they are: those of the replica's own samples.
         """
-        raise NotImplementedError
+        return {name: buffer.to("cpu", copy=True) for module in self.modules()
+                for name, buffer in module.named_buffers()}
 
     def frozen(self) -> dict[str, torch.Tensor]:
         """Return a copy of what this rank holds of each weight that is not trained, by its name."""
@@ -108,11 +126,14 @@ class Strategy:
 
     def held(self) -> Held:
         """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
-        raise NotImplementedError
+        return held((parameter for module in self.modules() for parameter in module.parameters()),
+                    self.optimizer)
 
     def updates_skipped(self) -> bool:
-        """Return whether a step was none, because fp16 gradients overflowed."""
-        return False
+        """Return whether fp16 gradients overflowed: the scale is then lowered, else it grows."""
+        return bool(self.scaler.is_enabled() and self.scaler.get_scale() < INITIAL_SCALE)
 
     def close(self) -> None:
         """Close the groups that the strategy opened. All ranks call it."""
+        if self.grid is not None:
+            self.grid.close()

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
+from statistics import median
+from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.shares import EVERY, divide, even_shares, is_dynamic
+from hpcbench.kinds.training.plan.tensors import Tensor
+from hpcbench.kinds.training.plan.traffic import buckets
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.balance import Balancer
 from hpcbench.kinds.training.run.models.model import Model
-from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.strategies.arrivals import BucketWatch
+from hpcbench.kinds.training.run.phases import PhaseClock, phase_clock
 from hpcbench.kinds.training.run.strategies.base import Batch, Exchange
 from hpcbench.kinds.training.run.strategies.replica import Replica
 from hpcbench.operations.place import Place
+from hpcbench.operations.torch_calls import all_gather_tensor
+from hpcbench.trace.schema import ARRIVAL
 
 _EXCHANGES = {
     "none": Exchange(),
@@ -32,6 +36,8 @@ _OWN_BUFFERS = {next(name for name in ("forward_sync_buffers", "broadcast_buffer
 """Running statistics are each replica's own, as in other strategies. torch 2.13 has a new name."""
 _SETTLED = 2
 """Calls until DDP has ordered its buckets by the first backward (1), and PowerSGD may begin."""
+MOST = 32
+"""Of more buckets so many are watched, from the first to the last."""
 
 
 class Data(Replica):
@@ -104,3 +110,125 @@ class Data(Replica):
     def communicating(self, last: bool) -> AbstractContextManager[object]:
         """Return the context of a micro-batch: only the last one's gradients are exchanged."""
         return nullcontext() if last else self.ddp.no_sync()
+
+
+class BucketWatch:
+    """Calls a callback with the name of each bucket that has its last gradient on this rank.
+
+    Backward lasts as long on every rank, because all wait for the last. The times of a rank's own
+    gradients show whether it is late.
+
+    torch fills buckets in the order in which the first backward gave gradients. The callback is
+    not called before that order is known (`settle`).
+    """
+
+    on_bucket: Callable[[str], None]
+
+    def __init__(self, parameters: Iterable[nn.Parameter], bucket_mb: int) -> None:
+        """Watch the first backward."""
+        self._bucket_mb = bucket_mb
+        self._parameters = [one for one in parameters if one.requires_grad]
+        self._order: list[nn.Parameter] = []
+        self._handles = [one.register_post_accumulate_grad_hook(self._order.append)
+                         for one in self._parameters]
+
+    def settle(self) -> None:
+        """Watch buckets, now that the first backward has been."""
+        if not self._handles:
+            return
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        order = self._order[:len(self._parameters)]  # an accumulation begins again
+        given = [Tensor(str(at), tuple(one.shape)) for at, one in enumerate(order)]
+        contents = buckets(given[::-1], self._bucket_mb)
+        for number in _spread(len(contents)):
+            last = order[int(contents[number][-1].name)]
+            last.register_post_accumulate_grad_hook(self._callback(f"{ARRIVAL}{number + 1}"))
+
+    def _callback(self, name: str) -> Callable[[nn.Parameter], None]:
+        return lambda _: self.on_bucket(name)
+
+
+def _spread(count: int) -> list[int]:
+    """Return up to MOST of so many numbers from 0, the first and the last among them."""
+    if count <= MOST:
+        return list(range(count))
+    return [number * (count - 1) // (MOST - 1) for number in range(MOST)]
+
+
+class OwnWork:
+    """How long a rank's own forward and backward take, without its waiting for others' gradients.
+
+    Until the last of its own gradients is there: the embedding's, since backward ends where
+    forward begins. Gradients of the others are then still under way.
+    """
+
+    def __init__(self, model: Model, device: torch.device) -> None:
+        self._clock = phase_clock(device)
+        self._since = self._until = self._clock.now()
+        for parameter in next(model.parts()).module.parameters():
+            parameter.register_post_accumulate_grad_hook(self._ready)
+
+    def begin(self) -> None:
+        """Begin a step's forward pass."""
+        self._since = self._clock.now()
+
+    def _ready(self, _parameter: torch.Tensor) -> None:
+        self._until = self._clock.now()
+
+    def seconds(self) -> float:
+        """Return the time of the last step; on a GPU its own, waiting until it is known."""
+        return self._clock.between_ns(self._since, self._until) / 1e9
+
+
+class Balancer:
+    """Dynamic load balancing: the shares of all replicas, sized by their measured speed.
+
+    They are the same on every rank.
+
+    In every step each rank sends all others its time for one sample, so that all steps are alike.
+    That takes place under the next step, at whose end it is looked at: nobody waits for it. From
+    `EVERY` of them the samples are divided anew, by the medians.
+    """
+
+    def __init__(self, spec: Training, place: Place, model: Model) -> None:
+        self.shares = even_shares(spec)
+        self._spec = spec
+        self._place = place
+        self._work = OwnWork(model, place.device)
+        self._samples = 0
+        self._costs: list[list[float]] = []
+        self._own = torch.zeros(1, dtype=torch.float64, device=place.device)
+        self._all = torch.zeros(spec.dp, dtype=torch.float64, device=place.device)
+        self._under_way: Any = None
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Return which samples of the next global batch are this rank's: first and count."""
+        rank = self._place.rank
+        return sum(self.shares[:rank]), self.shares[rank]
+
+    def begin(self, samples: int) -> None:
+        """Begin the forward pass of so many samples."""
+        self._samples = samples
+        self._work.begin()
+
+    def exchange(self) -> None:
+        """Tell all ranks how long a sample took this one; divide anew if it is time."""
+        if self._under_way is not None:
+            self.finish()
+            self._costs.append(self._all.tolist())
+        if len(self._costs) == EVERY:
+            self.shares = divide(self._spec, [median(each) for each in zip(
+                *self._costs, strict=True)])
+            self._costs.clear()
+        self._own.fill_(self._work.seconds() / self._samples)
+        self._under_way = all_gather_tensor(
+            self._all, self._own, group=self._place.group, async_op=True)
+
+    def finish(self) -> None:
+        """Wait for what is under way."""
+        if self._under_way is not None:
+            self._under_way.wait()
+            self._under_way = None

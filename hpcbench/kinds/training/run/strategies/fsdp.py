@@ -1,4 +1,4 @@
-"""Fully sharded data parallelism (FSDP2): each rank keeps a part of every parameter."""
+"""Data parallelism by torch's ``fully_shard`` (FSDP2), and its sibling that keeps copies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from hpcbench.kinds.training.plan.lookup import layout_of
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.run.models.build import build
 from hpcbench.kinds.training.run.models.model import Model
-from hpcbench.kinds.training.run.precision import is_mixed
+from hpcbench.kinds.training.run.precision import autocast, is_mixed
 from hpcbench.kinds.training.run.strategies.mesh import Grid, row_of
-from hpcbench.kinds.training.run.strategies.parts import as_it_is, build
 from hpcbench.kinds.training.run.strategies.replica import Replica
 from hpcbench.operations.dtypes import DTYPES
 
@@ -27,17 +29,13 @@ class Fsdp(Replica):
 
     def build(self) -> Model:
         """Return the sharded model. There is never more of it whole on a rank than a block."""
-        mesh, policy = self.open_mesh(), self._policy()
+        mesh, policy = self.open_mesh(), _policy(self.spec)
 
         def shard(part: nn.Module) -> None:
             gives_up = None if isinstance(part, Model) else bool(self.spec.option("reshard"))
             fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=gives_up)
 
-        return build(self.draft(), self.place.device, self.fill, as_it_is, shard)
-
-    def wrap(self, model: Model) -> nn.Module:
-        """Return the model, which was sharded when it was built."""
-        return model
+        return build(self.draft(), self.place.device, self.fill, shard=shard)
 
     def open_mesh(self) -> DeviceMesh:
         """Return all ranks of the group under test, in a row."""
@@ -49,15 +47,8 @@ class Fsdp(Replica):
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
         """Set whether gradients are scattered; parameters are gathered in every micro-batch."""
-        assert isinstance(self.model, FSDPModule)  # noqa: S101
         self.model.set_requires_gradient_sync(last)
         return nullcontext()
-
-    def _policy(self) -> MixedPrecisionPolicy:
-        """Return in what parameters are gathered; gradients are reduced in fp32."""
-        if not is_mixed(self.spec.dtype):
-            return MixedPrecisionPolicy()
-        return MixedPrecisionPolicy(param_dtype=DTYPES[self.spec.dtype], reduce_dtype=torch.float32)
 
 
 class Hsdp(Fsdp):
@@ -66,10 +57,51 @@ class Hsdp(Fsdp):
     def open_mesh(self) -> DeviceMesh:
         """Return the ranks as replicas x shards, on groups that are opened for it."""
         replicas = int(self.spec.option("replicas"))
-        self._grid = Grid(self.place, {
+        self.grid = Grid(self.place, {
             "replicate": replicas, "shard": self.place.world_size // replicas})
-        return self._grid.mesh
+        return self.grid.mesh
 
-    def close(self) -> None:
-        """Close the groups of the mesh. All ranks call it."""
-        self._grid.close()
+
+class Sharder:
+    """How parts of a model are spread over the replicas among other dimensions, on a mesh of one.
+
+    Both forms are torch's: ``fully_shard``, and its sibling that keeps copies. DDP is not used
+    here, since it cannot exchange the gradients of parameters that are divided already, nor those
+    of backwards in two halves.
+    """
+
+    def __init__(self, mesh: DeviceMesh | None, spec: Training) -> None:
+        """``mesh`` None: there is one replica."""
+        self._mesh = mesh
+        self._spec = spec
+        self._groups = layout_of(spec).groups
+        self._policy = _policy(spec)
+
+    def shard(self, part: nn.Module) -> None:
+        """Spread a block, or a model whose blocks are."""
+        if self._mesh is None or self._groups is None:
+            return
+        if self._groups.shards > 1:
+            fully_shard(part, mesh=self._mesh, mp_policy=self._policy,
+                        reshard_after_forward=self._groups.reshard)
+        else:
+            # torch has no public name for it; other layouts need no torch that has it
+            from torch.distributed._composable.replicate_with_fsdp import replicate
+
+            replicate(part, mesh=self._mesh, mp_policy=self._policy)
+
+    def arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
+        """Return the context of a forward pass: what is spread is cast by its policy."""
+        return autocast(self._spec.dtype, device) if self._mesh is None else nullcontext()
+
+    def synchronize(self, model: nn.Module, last: bool) -> None:
+        """Set whether backward exchanges gradients: with the last micro-batch only."""
+        if isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(last)
+
+
+def _policy(spec: Training) -> MixedPrecisionPolicy:
+    """Return in what parameters are gathered; gradients are reduced in fp32."""
+    if not is_mixed(spec.dtype):
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(param_dtype=DTYPES[spec.dtype], reduce_dtype=torch.float32)

@@ -7,12 +7,14 @@ or on groups that are closed, it would take the other's groups. So names have th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from hpcbench.backends.groups import open_lines
 from hpcbench.kinds.training.plan.workload import Training
@@ -28,18 +30,18 @@ def row_of(place: Place, name: str) -> DeviceMesh:
 class Grid:
     """The ranks of a place by named dimensions, the outermost first: neighbours differ in the last.
 
-    A group is opened for each dimension but for one that has all ranks. Opening is collective over
-    all workers, of which the group under test has all.
+    ``groups`` are this rank's, by dimension. A group is opened for each dimension but for one that
+    has all ranks. Opening is collective over all workers, of which the group under test has all.
     """
 
     def __init__(self, place: Place, extents: Mapping[str, int]) -> None:
         layout = torch.tensor(list(place.numbers)).reshape(list(extents.values()))
         self._opened: list[Any] = []
-        self._groups = {name: self._line(place, layout.movedim(dim, -1))
+        self.groups = {name: self._line(place, layout.movedim(dim, -1))
                         for dim, name in enumerate(extents)}
-        self._names = {name: _named(name, group) for name, group in self._groups.items()}
+        self._names = {name: _named(name, group) for name, group in self.groups.items()}
         self.mesh = DeviceMesh.from_group(
-            list(self._groups.values()), place.device.type, mesh=layout,
+            list(self.groups.values()), place.device.type, mesh=layout,
             mesh_dim_names=tuple(self._names.values()))
 
     def _line(self, place: Place, layout: torch.Tensor) -> Any:
@@ -50,10 +52,6 @@ class Grid:
         group = open_lines(place.group, lines, place.number)
         self._opened.append(group)
         return group
-
-    def group(self, name: str) -> Any:
-        """Return this rank's group in a dimension. Raises KeyError."""
-        return self._groups[name]
 
     def row(self, name: str) -> DeviceMesh | None:
         """Return the mesh of one dimension, None if there is no such dimension."""
@@ -74,3 +72,16 @@ def grid_of(spec: Training, place: Place) -> Grid:
 
 def _named(name: str, group: Any) -> str:
     return f"{name} of group {group.group_name}"
+
+
+def settle(parameters: Iterable[nn.Parameter]) -> None:
+    """Lay gradients out as their parameters are, once all of them are there.
+
+    The gradient of a norm's weight is a sum over ranks that each saw some of the tokens: left as
+    it is, the optimizer would add it up again in each of its operations. That of an embedding may
+    be whole where its weight is divided.
+    """
+    for parameter in parameters:
+        gradient = parameter.grad
+        if isinstance(parameter, DTensor) and gradient.placements != parameter.placements:
+            parameter.grad = gradient.redistribute(placements=parameter.placements)

@@ -1,10 +1,11 @@
 """Pipeline parallelism: each rank has some of the blocks, and micro-batches pass through them.
 
-torch.distributed.pipelining. Each stage may be divided further (`tensor`, `sharding`).
+torch.distributed.pipelining. Each stage may be divided further (`tensor`, `fsdp`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -15,25 +16,29 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
 from hpcbench.backends.rehearsal import NAME as REHEARSAL
-from hpcbench.kinds.training.plan.lookup import layout_of
+from hpcbench.kinds.training.plan.any_model import model_of
+from hpcbench.kinds.training.plan.lookup import layout_of, pipelining
 from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of
+from hpcbench.kinds.training.plan.schedules import stages_on
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
-from hpcbench.kinds.training.run.memory import Held, held, local
-from hpcbench.kinds.training.run.models.build import make_loss, make_model
+from hpcbench.kinds.training.run.memory import local
+from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, fill_part
 from hpcbench.kinds.training.run.models.transformer import TIED
+from hpcbench.kinds.training.run.optimizers import grouped_optimizer
 from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.precision import INITIAL_SCALE, AgreedScaler, Autocast, is_mixed
+from hpcbench.kinds.training.run.precision import AgreedScaler, Autocast, is_mixed
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
-from hpcbench.kinds.training.run.strategies.mesh import grid_of
-from hpcbench.kinds.training.run.strategies.parts import build, grouped_optimizer, settle
+from hpcbench.kinds.training.run.strategies.fsdp import Sharder
+from hpcbench.kinds.training.run.strategies.mesh import grid_of, settle
 from hpcbench.kinds.training.run.strategies.replica import whole
-from hpcbench.kinds.training.run.strategies.sharding import Sharder
-from hpcbench.kinds.training.run.strategies.stages import Stages, Whole
-from hpcbench.kinds.training.run.strategies.tensor import Divider
+from hpcbench.kinds.training.run.strategies.tensor import Divider, Tensor
 from hpcbench.operations.dtypes import DTYPES
+from hpcbench.operations.models import ModelShape
 from hpcbench.operations.place import Place
+
+Whole = Callable[[nn.Parameter], torch.Tensor]
 
 
 class Pipeline(Strategy):
@@ -41,18 +46,18 @@ class Pipeline(Strategy):
 
     def __init__(self, spec: Training, place: Place) -> None:
         super().__init__(spec, place)
-        self._grid = grid_of(spec, place)
-        self._group = self._grid.group("pp")
-        self._divider = Divider(self._grid.row("tp"), spec)
-        self._sharder = Sharder(self._grid.row("dp"), spec)
+        self.grid = grid = grid_of(spec, place)
+        self._group = grid.groups["pp"]
+        self._divider = Divider(grid.row("tp"), spec)
+        self._sharder = Sharder(grid.row("dp"), spec)
         self._stages = Stages(spec)
         self._own = {stage: self._build(self._stages.blocks(stage))
-                     for stage in self._stages.on(dist.get_rank(self._group))}
+                     for stage in self._stages.by_rank[dist.get_rank(self._group)]}
         self.holds_loss = self._stages.last in self._own
         self._parameters = [parameter for model in self._own.values()
                             for parameter in model.parameters()]
-        self._optimizer = grouped_optimizer(spec.optimizer, self._parameters)
-        self._scaler = AgreedScaler(spec.dtype, place.device, place.group)
+        self.optimizer = grouped_optimizer(spec.optimizer, self._parameters)
+        self.scaler = AgreedScaler(spec.dtype, place.device, place.group)
         self._mean_loss = make_loss(spec)
         self._schedule = self._open_schedule()
 
@@ -127,7 +132,7 @@ class Pipeline(Strategy):
     def _loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return a micro-batch's part of the mean loss, scaled."""
         parts = self._stages.microbatches * self.spec.accumulation
-        return self._scaler.scale(self._mean_loss(logits, targets) / parts)
+        return self.scaler.scale(self._mean_loss(logits, targets) / parts)
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """See `Strategy`."""
@@ -144,7 +149,7 @@ class Pipeline(Strategy):
         self._add_tied()
         phases.end("forward_backward")
         total = sum(losses, torch.zeros((), device=self.place.device))
-        return total / self._scaler.get_scale()
+        return total / self.scaler.get_scale()
 
     def _add_tied(self) -> None:
         """Add the gradients of the first and the last stage's copies of a tied weight.
@@ -171,43 +176,80 @@ class Pipeline(Strategy):
             work.wait()
         return received
 
-    def update(self, phases: PhaseClock) -> None:
-        """Let the optimizer step, and clear the gradients."""
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-        self.discard()
-        phases.end("optimizer")
-
-    def discard(self) -> None:
-        """Clear the gradients without a step."""
-        self._optimizer.zero_grad(set_to_none=True)
-
     def full_gradients(self) -> dict[str, torch.Tensor]:
-        """Return every gradient whole, fp32 on the CPU, without the scale of the loss."""
-        scale = self._scaler.get_scale()
+        """See `Strategy`."""
+        scale = self.scaler.get_scale()
         gradients = self._gathered(lambda parameter: whole(parameter.grad))
         return {name: gradient / scale for name, gradient in gradients.items()}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
-        """Return every weight whole, fp32 on the CPU."""
+        """See `Strategy`."""
         return self._gathered(whole)
 
     def _gathered(self, pick: Whole) -> dict[str, torch.Tensor]:
         return self._stages.gather(self._own, pick, self._group, self.place.device)
 
-    def buffers(self) -> dict[str, torch.Tensor]:
-        """Return the buffers of this rank's stages on the CPU, by the name in the plain model."""
-        return {name: buffer.to("cpu", copy=True) for model in self._own.values()
-                for name, buffer in model.named_buffers()}
+    def modules(self) -> Iterable[nn.Module]:
+        """Return the stages of this rank."""
+        return self._own.values()
 
-    def held(self) -> Held:
-        """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
-        return held(self._parameters, self._optimizer)
 
-    def updates_skipped(self) -> bool:
-        """Return whether fp16 gradients overflowed: the scale is then lowered, else it grows."""
-        return bool(self._scaler.is_enabled() and self._scaler.get_scale() < INITIAL_SCALE)
+class Stages:
+    """Where the parts of a model are: ranks and stages are those of one pipeline, from 0.
 
-    def close(self) -> None:
-        """Close the groups of the grid. All ranks call it."""
-        self._grid.close()
+    ``tied``: the first and the last stage have copies of one weight.
+    """
+
+    def __init__(self, work: Training) -> None:
+        pipelined = pipelining(work)
+        assert pipelined is not None  # noqa: S101  (the strategy is one with stages)
+        self.schedule, per_rank, self.microbatches = pipelined
+        self.count = work.pp * per_rank
+        self.last = self.count - 1
+        self.by_rank = [stages_on(self.schedule, work.pp, rank, per_rank)
+                        for rank in range(work.pp)]
+        self._work, shape = work, model_of(work)
+        self.tied = isinstance(shape, ModelShape) and shape.tied
+        self._each = shape.layers // self.count
+
+    def rank_of(self, stage: int) -> int:
+        """Return the rank that a stage is on."""
+        return next(rank for rank, stages in enumerate(self.by_rank) if stage in stages)
+
+    def blocks(self, stage: int) -> range:
+        """Return the blocks of a stage."""
+        return range(stage * self._each, (stage + 1) * self._each)
+
+    def gather(
+        self, own: Mapping[int, Model], whole: Whole, group: Any, device: torch.device,
+    ) -> dict[str, torch.Tensor]:
+        """Return something whole of every parameter of the model, fp32 on the CPU, by its name.
+
+        ``own`` are this rank's stages; ``group`` is the pipeline's, and all of it calls.
+        """
+        with torch.device("meta"):
+            model = make_model(self._work)
+        rank, values = dist.get_rank(group), {}
+        for name, parameter in model.named_parameters():
+            stage = self._stage_of(name)
+            owner = self.rank_of(stage)
+            value = (whole(own[stage].get_parameter(name)) if owner == rank else
+                     torch.empty(parameter.shape)).to(device, torch.float32)
+            dist.broadcast(value, dist.get_global_rank(group, owner), group=group)
+            values[name] = value.cpu()
+        return values
+
+    def _stage_of(self, name: str) -> int:
+        """Return the stage that has a parameter; a tied one is the first stage's."""
+        part, *rest = name.split(".")
+        if part == "blocks":
+            return int(rest[0]) // self._each
+        return self.last if part == "head" else 0
+
+
+def hybrid(spec: Training, place: Place) -> Strategy:
+    """Return the strategy for replicas (copies or shards) x stages x tensor parts.
+
+    Each passes over the degrees that are 1.
+    """
+    return (Pipeline if spec.pp > 1 else Tensor)(spec, place)

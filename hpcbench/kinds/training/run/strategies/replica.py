@@ -12,36 +12,37 @@ from torch.distributed.tensor import DTensor
 
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
-from hpcbench.kinds.training.run.memory import Held, held, local
-from hpcbench.kinds.training.run.models.build import make_loss, make_model
+from hpcbench.kinds.training.run.memory import local
+from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
 from hpcbench.kinds.training.run.models.model import Model, Part, fill_part
 from hpcbench.kinds.training.run.optimizers import make_optimizer
 from hpcbench.kinds.training.run.phases import PhaseClock
-from hpcbench.kinds.training.run.precision import INITIAL_SCALE, autocast, loss_scaler
+from hpcbench.kinds.training.run.precision import INITIAL_SCALE, autocast
 from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
-from hpcbench.kinds.training.run.strategies.parts import as_it_is, build
 from hpcbench.operations.place import Place
 
 
 class Replica(Strategy):
-    """A strategy that is a module around the whole model: subclasses wrap it.
+    """One rank trains alone: what all others are compared with. Subclasses wrap the model.
 
     ``plain`` is the model, ``model`` what is called.
     """
-
-    model: nn.Module
 
     def __init__(self, spec: Training, place: Place) -> None:
         super().__init__(spec, place)
         self.plain = self.build()
         self.model = self.wrap(self.plain)
         self.optimizer = self.make_optimizer()
-        self._scaler = self.make_scaler()
+        self.scaler = self.make_scaler()
         self._loss = make_loss(spec)
 
     def build(self) -> Model:
         """Return the model on the device, with the weights of the seed."""
-        return build(self.draft(), self.place.device, self.fill, as_it_is, as_it_is)
+        return build(self.draft(), self.place.device, self.fill)
+
+    def modules(self) -> tuple[nn.Module]:
+        """Return the whole model."""
+        return (self.plain,)
 
     def draft(self) -> Model:
         """Return the model without memory."""
@@ -53,16 +54,20 @@ class Replica(Strategy):
         fill_part(model, part, self.place.device, SEED)
 
     def wrap(self, model: Model) -> nn.Module:
-        """Return what is called instead of the model."""
-        raise NotImplementedError
+        """Return what is called instead of the model: in a single process, itself."""
+        return model
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimizer of the wrapped model's parameters."""
         return make_optimizer(self.spec.optimizer, self.plain.parameters())
 
     def make_scaler(self) -> torch.amp.GradScaler:
-        """Return what scales the loss of fp16; gradients are the same on all ranks, or DTensors."""
-        return loss_scaler(self.spec.dtype, self.place.device)
+        """Return what keeps small fp16 gradients from vanishing; for other dtypes it does nothing.
+
+        Gradients are the same on all ranks, or DTensors.
+        """
+        return torch.amp.GradScaler(self.place.device.type, init_scale=INITIAL_SCALE,
+                                    enabled=self.spec.dtype == "fp16")
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
         """Return the context of a micro-batch: only the last one's gradients are exchanged."""
@@ -87,7 +92,7 @@ class Replica(Strategy):
                 with self.arithmetic():
                     loss = self._loss(self.model(tokens), targets) / (even / len(tokens))
                 phases.end("forward")
-                _backward(self._scaler.scale(loss), phases,
+                _backward(self.scaler.scale(loss), phases,
                           exchanges=self.spec.dp > 1 and number == parts)
             total += local(loss.detach())  # a DTensor where ranks share the logits
         return total * (even / len(batch[0]))
@@ -97,38 +102,15 @@ class Replica(Strategy):
         self.model.register_forward_pre_hook(
             lambda _model, inputs: time.sleep(seconds * len(inputs[0])))
 
-    def update(self, phases: PhaseClock) -> None:
-        """Let the optimizer step, and clear the gradients."""
-        self._scaler.step(self.optimizer)
-        self._scaler.update()
-        self.discard()
-        phases.end("optimizer")
-
-    def discard(self) -> None:
-        """Clear the gradients without a step."""
-        self.optimizer.zero_grad(set_to_none=True)
-
     def full_gradients(self) -> dict[str, torch.Tensor]:
-        """Return every gradient whole, fp32 on the CPU, without the scale of the loss."""
-        scale = self._scaler.get_scale()
+        """See `Strategy`."""
+        scale = self.scaler.get_scale()
         return {name: whole(parameter.grad) / scale
                 for name, parameter in self.plain.named_parameters() if parameter.grad is not None}
 
     def full_weights(self) -> dict[str, torch.Tensor]:
-        """Return every weight whole, fp32 on the CPU."""
+        """See `Strategy`."""
         return {name: whole(parameter) for name, parameter in self.plain.named_parameters()}
-
-    def buffers(self) -> dict[str, torch.Tensor]:
-        """Return this rank's buffers on the CPU, by the name in the plain model."""
-        return {name: buffer.to("cpu", copy=True) for name, buffer in self.plain.named_buffers()}
-
-    def held(self) -> Held:
-        """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
-        return held(self.plain.parameters(), self.optimizer)
-
-    def updates_skipped(self) -> bool:
-        """Return whether fp16 gradients overflowed: the scale is then lowered, else it grows."""
-        return bool(self._scaler.is_enabled() and self._scaler.get_scale() < INITIAL_SCALE)
 
 
 def _backward(loss: torch.Tensor, phases: PhaseClock, *, exchanges: bool) -> None:

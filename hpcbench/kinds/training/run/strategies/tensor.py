@@ -29,15 +29,16 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 from hpcbench.kinds.training.plan.lookup import layout_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.blocks import Block
+from hpcbench.kinds.training.run.models.build import build
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.models.transformer import Embedding
+from hpcbench.kinds.training.run.optimizers import grouped_optimizer
 from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.precision import AgreedScaler
 from hpcbench.kinds.training.run.strategies.base import Batch
-from hpcbench.kinds.training.run.strategies.mesh import grid_of
-from hpcbench.kinds.training.run.strategies.parts import build, grouped_optimizer, settle
+from hpcbench.kinds.training.run.strategies.fsdp import Sharder
+from hpcbench.kinds.training.run.strategies.mesh import grid_of, settle
 from hpcbench.kinds.training.run.strategies.replica import Replica
-from hpcbench.kinds.training.run.strategies.sharding import Sharder
 
 Styles = dict[str, ParallelStyle]
 
@@ -84,22 +85,22 @@ class Divider:
             output_layouts=Replicate(), desired_output_layouts=Shard(0)) for name in (
             "positions", "types")}
         return {"tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
-                "norm": _of_tokens(), **own}
+                "norm": SequenceParallel(use_local_output=True), **own}
 
     def _block(self, block: Block) -> Styles:
         """Heads and columns. q, k and v share one gathered input, and add its gradients once."""
         outside = Shard(1) if self._by_tokens else Replicate()
-        styles: Styles = {}
+        styles: Styles = {}  # norms of some of the tokens have their parameters everywhere
         for name, first, last in (("attention", ("q", "k", "v"), "o"),
                                   ("mlp", ("gate", "up"), "down")):
             others = (None,) if name == "attention" else ()
             styles[name] = PrepareModuleInput(
                 input_layouts=(outside, *others), desired_input_layouts=(Replicate(), *others))
-            present = (child for child in first if hasattr(getattr(block, name), child))
+            present = (child for child in first if getattr(getattr(block, name), child) is not None)
             styles |= {f"{name}.{child}": ColwiseParallel() for child in present}
             styles[f"{name}.{last}"] = RowwiseParallel(output_layouts=outside)
             if self._by_tokens:
-                styles[f"{name}_norm"] = _of_tokens()
+                styles[f"{name}_norm"] = SequenceParallel(use_local_output=True)
         return styles
 
     def _head(self, head: nn.Module) -> Styles:
@@ -115,12 +116,7 @@ class Divider:
                 input_layouts=outside, desired_input_layouts=Replicate(), use_local_output=True),
                 "logits": logits}
         logits.input_layouts = (outside,)
-        return {"norm": _of_tokens(), "logits": logits}
-
-
-def _of_tokens() -> ParallelStyle:
-    """Return the style of a norm over some of the tokens: its parameters are everywhere."""
-    return SequenceParallel(use_local_output=True)
+        return {"norm": SequenceParallel(use_local_output=True), "logits": logits}
 
 
 class Tensor(Replica):
@@ -128,15 +124,11 @@ class Tensor(Replica):
 
     def build(self) -> Model:
         """Return this rank's part of the model."""
-        self._grid = grid_of(self.spec, self.place)
-        self._divider = Divider(self._grid.row("tp"), self.spec)
-        self._sharder = Sharder(self._grid.row("dp"), self.spec)
+        self.grid = grid = grid_of(self.spec, self.place)
+        self._divider = Divider(grid.row("tp"), self.spec)
+        self._sharder = Sharder(grid.row("dp"), self.spec)
         return build(self.draft(), self.place.device, self.fill, self._divider.divide,
                      self._sharder.shard)
-
-    def wrap(self, model: Model) -> nn.Module:
-        """Return the model, which was divided when it was built."""
-        return model
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimizer of this rank's parts."""
@@ -161,7 +153,3 @@ class Tensor(Replica):
         """Return the context of a micro-batch: only the last one's gradients are exchanged."""
         self._sharder.synchronize(self.plain, last)
         return self._divider.loss()
-
-    def close(self) -> None:
-        """Close the groups of the grid. All ranks call it."""
-        self._grid.close()

@@ -1,0 +1,290 @@
+"""What each primitive starts from on a rank, and what must come out: one class a primitive.
+
+`plan.primitives` says what each of them is.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from hpcbench.kinds.primitive.plan.primitives import tokens_of_experts
+from hpcbench.kinds.primitive.plan.workload import Primitive
+from hpcbench.kinds.primitive.run.expected import (
+    IN_PLACE,
+    Activation,
+    Expected,
+    activated,
+    joined,
+    left_operand,
+    magnitude,
+    product,
+    right_operand,
+)
+from hpcbench.operations.dtypes import DTYPES
+from hpcbench.operations.place import Place
+
+
+class Inputs:
+    """The operands of a primitive on one rank; subclasses name them.
+
+    Every operand is on the place's device and contiguous, and nothing changes it. ``unsharded``:
+    a rank multiplies everything (compute_only, size unsharded).
+    """
+
+    def __init__(self, spec: Primitive, place: Place) -> None:
+        self.spec = spec
+        self.place = place
+        self.dtype = DTYPES[spec.dtype]
+        self.unsharded = dict(spec.options).get("size") == "unsharded"
+
+    def expected(self, part: str) -> Expected:
+        """Return what this rank must end with after ``both``, ``compute`` or ``communicate``.
+
+        ``compute`` is the product alone, ``communicate`` the communication alone.
+        """
+        raise NotImplementedError
+
+    def here(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a contiguous copy on the place's device."""
+        return tensor.contiguous().to(self.place.device)
+
+    def own(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        """Return this rank's even part of a global tensor along a dimension."""
+        return self.parts(tensor, dim)[self.place.rank]
+
+    def parts(self, tensor: torch.Tensor, dim: int) -> list[torch.Tensor]:
+        """Return every rank's even part of a global tensor along a dimension."""
+        return list(tensor.chunk(self.place.world_size, dim))
+
+
+class Columnwise(Inputs):
+    """``rows`` (m / d, k) of A, and ``weight``: (k, n / d) of W, or all of it (k, n).
+
+    ``gather_first``: the order is AG_before. ``compute_only`` multiplies ``left`` by ``weight``;
+    ``comm_only`` gathers ``sent``.
+    """
+
+    def __init__(self, spec: Primitive, place: Place) -> None:
+        super().__init__(spec, place)
+        size = magnitude(spec.dtype, spec.k)
+        self._exact = size > 0
+        self._a = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        self.gather_first = spec.order == "AG_before"
+        sharded = (self.gather_first and spec.option("weight") == "sharded"
+                   and not self.unsharded)
+        parts = place.world_size if sharded else 1
+        weight = right_operand((spec.k, spec.n), spec.dtype, size, seed=2, parts=parts)
+        self._weight = self.own(weight, 1) if sharded else weight
+        self.rows = self.here(self.own(self._a, 0))
+        self.weight = self.here(self._weight)
+        self._left = self._a if self.gather_first or self.unsharded else self.own(self._a, 0)
+
+    @property
+    def left(self) -> torch.Tensor:
+        """Return what the product alone multiplies: all of A, or this rank's rows."""
+        return self.here(self._left)
+
+    @property
+    def sent(self) -> torch.Tensor:
+        """Return what the communication alone gathers: rows of A, or of C."""
+        return self.rows if self.gather_first else self.rows @ self.weight
+
+    def expected(self, part: str) -> Expected:
+        """Return C or this rank's columns of it; its product; or what the gathering ends with."""
+        if part == "communicate" and self.gather_first:
+            return Expected(self._a.double())
+        left = self._left if part == "compute" else self._a
+        return product([(left, self._weight)], self.spec.dtype, exact=self._exact)
+
+
+class Rowwise(Inputs):
+    """``columns`` (m, k / d) of A, and ``weight`` (k / d, n): rows of W.
+
+    ``scatter``: the order is RS_after, the result (m / d, n); otherwise it is (m, n). Unsharded,
+    both operands are whole, (m, k) and (k, n). ``compute_only`` multiplies ``columns`` by
+    ``weight`` and ends with (m, n); ``comm_only`` reduces ``sent``.
+    """
+
+    def __init__(self, spec: Primitive, place: Place) -> None:
+        super().__init__(spec, place)
+        size = magnitude(spec.dtype, spec.k)
+        self._exact = size > 0
+        self._a = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        self._w = right_operand((spec.k, spec.n), spec.dtype, size, seed=2)
+        self.scatter = spec.order == "RS_after"
+        self._columns = self._a if self.unsharded else self.own(self._a, 1)
+        self._weight = self._w if self.unsharded else self.own(self._w, 0)
+        self.columns = self.here(self._columns)
+        self.weight = self.here(self._weight)
+
+    @property
+    def sent(self) -> torch.Tensor:
+        """Return what the communication alone reduces: this rank's partial sum of C, (m, n)."""
+        return self.columns @ self.weight
+
+    def expected(self, part: str) -> Expected:
+        """Return C or this rank's rows of it; or, of ``compute``, the product on this rank."""
+        if part == "compute":
+            return product([(self._columns, self._weight)], self.spec.dtype, exact=self._exact)
+        rows = self.own(self._a, 0) if self.scatter else self._a
+        parts = list(zip(self.parts(rows, 1), self.parts(self._w, 0), strict=True))
+        return product(parts, self.spec.dtype, exact=self._exact)
+
+
+class Mlp(Inputs):
+    """``tokens`` of X, ``up`` (k, n / d): columns of W1, and ``down`` (n / d, k): rows of W2.
+
+    ``sequence_parallel``: tokens are this rank's rows (m / d, k), and so is the result; otherwise
+    (order AR_after) both are (m, k). ``activate`` changes a tensor in place. Unsharded, ``up`` and
+    ``down`` are whole, (k, n) and (n, k). ``compute_only`` takes ``left`` (m, k) through both
+    products and ends with (m, k). ``comm_only`` gathers ``tokens`` under ``sequence_parallel``,
+    reduces ``sent``, and ends with one below the other: (m + m / d, k), or (m, k).
+
+    Relu keeps integers; gelu does not, so its operands are normally distributed, with W1 divided
+    by sqrt(k): what enters gelu is about 1, where it differs from relu.
+    """
+
+    def __init__(self, spec: Primitive, place: Place) -> None:
+        super().__init__(spec, place)
+        self._name = str(spec.option("activation"))
+        size = magnitude(spec.dtype, spec.k, spec.n) if self._name == "relu" else 0
+        self._exact = size > 0
+        self._x = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        self._up = right_operand((spec.k, spec.n), spec.dtype, size, seed=2,
+                                 parts=place.world_size)
+        if not self._exact:
+            self._up = self._up / math.sqrt(spec.k)
+        self._down = right_operand((spec.n, spec.k), spec.dtype, size, seed=3)
+        self.sequence_parallel = spec.order == "sequence_parallel"
+        self.activate: Activation = IN_PLACE[self._name]
+        self.tokens = self.here(self.own(self._x, 0) if self.sequence_parallel else self._x)
+        self._own_up = self._up if self.unsharded else self.own(self._up, 1)
+        self._own_down = self._down if self.unsharded else self.own(self._down, 0)
+        self.up = self.here(self._own_up)
+        self.down = self.here(self._own_down)
+
+    @property
+    def left(self) -> torch.Tensor:
+        """Return what the products alone start from: all of X, (m, k)."""
+        return self.here(self._x)
+
+    @property
+    def sent(self) -> torch.Tensor:
+        """Return what the communication alone reduces: this rank's partial sum of Y, (m, k)."""
+        return self.activate(self.left @ self.up) @ self.down
+
+    def expected(self, part: str) -> Expected:
+        """Return Y or this rank's rows; this rank's products; or what communication ends with."""
+        if part == "compute":
+            return self._through(self._x, [self._own_up], [self._own_down])
+        rows = self.own(self._x, 0) if self.sequence_parallel else self._x
+        reduced = self._through(rows, self.parts(self._up, 1), self.parts(self._down, 0))
+        if part == "communicate" and self.sequence_parallel:
+            return joined([Expected(self._x.double()), reduced])
+        return reduced
+
+    def _through(
+        self, rows: torch.Tensor, ups: list[torch.Tensor], downs: list[torch.Tensor],
+    ) -> Expected:
+        """Return act(rows W1) W2, summed over pairs of columns of W1 and rows of W2."""
+        dtype = self.spec.dtype
+        inner = [activated(product([(rows, up)], dtype, exact=self._exact), self._name, dtype)
+                 for up in ups]
+        parts = [(item.value, down) for item, down in zip(inner, downs, strict=True)]
+        return product(parts, dtype, exact=self._exact,
+                       errors=[item.bound for item in inner])
+
+
+class Gradients(Inputs):
+    """``tokens`` (m / d, k): rows of X, which all layers share, and ``gradients`` of each layer.
+
+    ``gradients`` (layers, m / d, n) are those of the layers' outputs, D. The result is
+    (layers, n, k): of each layer D^T X. Unsharded, both operands have all m rows.
+    ``compute_only`` ends with this rank's own sum, ``comm_only`` reduces ``sent``.
+    """
+
+    def __init__(self, spec: Primitive, place: Place) -> None:
+        super().__init__(spec, place)
+        self.layers = int(spec.option("layers"))
+        size = magnitude(spec.dtype, spec.m)
+        self._exact = size > 0
+        self._x = right_operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        self._d = left_operand((self.layers, spec.m, spec.n), spec.dtype, size, seed=2)
+        self._tokens = self._x if self.unsharded else self.own(self._x, 0)
+        self._gradients = self._d if self.unsharded else self.own(self._d, 1)
+        self.tokens = self.here(self._tokens)
+        self.gradients = self.here(self._gradients)
+
+    @property
+    def sent(self) -> torch.Tensor:
+        """Return what the communication alone reduces: this rank's sums, (layers, n, k)."""
+        return self.gradients.mT @ self.tokens
+
+    def expected(self, part: str) -> Expected:
+        """Return the gradients of all weights, over all tokens, or this rank's for ``compute``."""
+        if part == "compute":
+            pairs = [(self._gradients.mT, self._tokens)]
+        else:
+            pairs = [(own.mT, tokens) for own, tokens in
+                     zip(self.parts(self._d, 1), self.parts(self._x, 0), strict=True)]
+        return product(pairs, self.spec.dtype, exact=self._exact)
+
+
+class Experts(Inputs):
+    """``tokens`` (m / d, k): this rank's, sorted by expert, and ``weight`` (k, n) of its expert.
+
+    ``counts`` of a rank's tokens go to each expert, the same on every rank: what a rank sends.
+    ``received``: how many come from each rank, all ``counts`` of this rank's expert; ``arriving``
+    is their sum. The result is (m / d, n), in the order of ``tokens``. ``compute_only`` takes each
+    pair of ``products`` and ends with the results one below the other; ``comm_only`` sends
+    ``tokens`` and, back, ``sent``, and ends with what arrived, (arriving, k) and then (m / d, n),
+    as one row of numbers.
+    """
+
+    def __init__(self, spec: Primitive, place: Place) -> None:
+        super().__init__(spec, place)
+        ranks = place.world_size
+        size = magnitude(spec.dtype, spec.k)
+        self._exact = size > 0
+        self._x = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        self._experts = right_operand((ranks, spec.k, spec.n), spec.dtype, size, seed=2)
+        self.counts = list(
+            tokens_of_experts(str(spec.option("split")), ranks, spec.m // ranks))
+        self.received = [self.counts[place.rank]] * ranks
+        self.arriving = sum(self.received)
+        self.tokens = self.here(self.own(self._x, 0))
+        self.weight = self.here(self._experts[place.rank])
+
+    @property
+    def products(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return the (tokens, weight) of this rank's expert, unsharded of every expert."""
+        return [(self.here(tokens), self.here(weight)) for tokens, weight in self._products()]
+
+    @property
+    def sent(self) -> torch.Tensor:
+        """Return what the communication alone sends back: this expert's results, (arriving, n)."""
+        return self.here(self._arrived(self.place.rank)) @ self.weight
+
+    def expected(self, part: str) -> Expected:
+        """Return this rank's results; those of the products; or all that it received."""
+        if part == "compute":
+            return self._multiplied(self._products())
+        split = self.own(self._x, 0).split(self.counts)
+        results = self._multiplied(list(zip(split, self._experts, strict=True)))
+        if part == "communicate":
+            arrived = Expected(self._arrived(self.place.rank).double())
+            return joined([arrived.flat(), results.flat()])
+        return results
+
+    def _arrived(self, expert: int) -> torch.Tensor:
+        """Return all tokens of an expert, by the rank they come from."""
+        return torch.cat([tokens.split(self.counts)[expert] for tokens in self.parts(self._x, 0)])
+
+    def _products(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        experts = range(self.place.world_size) if self.unsharded else [self.place.rank]
+        return [(self._arrived(expert), self._experts[expert]) for expert in experts]
+
+    def _multiplied(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Expected:
+        return joined([product([pair], self.spec.dtype, exact=self._exact) for pair in pairs])
