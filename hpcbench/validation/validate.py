@@ -21,7 +21,6 @@ from hpcbench.launch.ranks.bounded_communicator import BoundedCommunicator
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, by_torchrun
 from hpcbench.launch.ranks.session import Topology, fix_of_lonely, open_communicator
-from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicator
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.environment import node_identity
@@ -93,7 +92,7 @@ def _opened(timeout_s: float) -> tuple[Communicator, str, str]:
     try:
         return (*open_communicator(os.environ, timeout_s), "")
     except LaunchError as error:
-        return SingleRankCommunicator(), "none", str(error)
+        return Communicator(), "none", str(error)
 
 
 def _no_start(request: ValidationRequest, limit_s: float, torchrun: bool) -> str:

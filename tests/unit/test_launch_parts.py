@@ -24,6 +24,7 @@ from hpcbench.launch.probe import resolve
 from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, lonely_fix
 from hpcbench.launch.ranks.session import check_launch
+from hpcbench.launch.ranks.waiting import WakeupSignal
 from hpcbench.launch.setup import most_rows
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.verdicts.watchdog import inline_evidence
@@ -36,7 +37,6 @@ from hpcbench.launch.workers.messages import (
     DoneAnswer,
     FailureAnswer,
 )
-from hpcbench.launch.workers.wakeup_signal import WakeupSignal
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.environment import recorded_variables
 from hpcbench.measure.hardware import described_hardware

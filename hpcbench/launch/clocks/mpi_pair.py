@@ -92,4 +92,4 @@ class _MpiPair:
         self._receiving.Free()
 
     def _wait_for(self, request: Any, timeout_s: float) -> None:
-        wait_quietly(request, self._while_waiting, timeout_s, lost=self._other)
+        wait_quietly(request.Test, self._while_waiting, timeout_s, lost=self._other)

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from hpcbench.errors import LaunchError
 from hpcbench.launch.ranks.communicator import Communicator, MpiCommunicator
 from hpcbench.launch.ranks.launcher_variables import announced_size, by_torchrun, lonely_fix
-from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicator
-from hpcbench.launch.workers.wakeup_signal import WakeupSignal
+from hpcbench.launch.ranks.waiting import WakeupSignal
 from hpcbench.measure.environment import node_identity
 
 _MEETING_TIMEOUT_S = 300.0
@@ -93,7 +92,7 @@ def open_communicator(
         return open_store_communicator(while_waiting, meeting_timeout_s), "none"
     mpi = _import_mpi(environ)
     if mpi is None:
-        return SingleRankCommunicator(), "none"
+        return Communicator(), "none"
     version = mpi.Get_library_version().splitlines()[0].strip("\x00")
     library = " ".join(version.partition(",")[0].split())
     comm = mpi.COMM_WORLD.Dup()

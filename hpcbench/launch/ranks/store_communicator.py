@@ -16,7 +16,7 @@ from typing import Any
 from hpcbench.launch.clocks.mpi_pair import Pair
 from hpcbench.launch.clocks.socket_pair import open_socket_pair
 from hpcbench.launch.ranks.address import own_address_towards
-from hpcbench.launch.ranks.communicator import Communicator, InlineComms
+from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.store_rendezvous import meet, open_store
 from hpcbench.launch.ranks.waiting import LONGEST_PAUSE_S, wait_quietly
 
@@ -41,10 +41,11 @@ def open_store_communicator(
                              own_address_towards(os.environ["MASTER_ADDR"]))
 
 
-class StoreCommunicator:
-    """The operations over a torch.distributed store. Keys are deleted once all have read them."""
+class StoreCommunicator(Communicator):
+    """The operations over a torch.distributed store. Keys are deleted once all have read them.
 
-    wakeup_fd: int | None = None
+    `abort` ends this process, and torchrun the others.
+    """
 
     def __init__(
         self, store: Any, name: str, rank: int, size: int, while_waiting: Callable[[], None],
@@ -82,7 +83,7 @@ class StoreCommunicator:
             self._store.set(key, json.dumps(value))
             self._read.append(key)
         else:
-            self._await(key, pause_s, None)
+            self._await(key, pause_s)
         return json.loads(self._store.get(key))
 
     def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
@@ -115,7 +116,7 @@ class StoreCommunicator:
 
     def _learn(self, key: str, timeout_s: float) -> str:
         """Return what another rank has put there for this one, and take it away."""
-        self._await(key, LONGEST_PAUSE_S, timeout_s)
+        self._await(key, timeout_s=timeout_s)
         address = self._store.get(key).decode()
         self._store.delete_key(key)
         return str(address)
@@ -152,13 +153,13 @@ class StoreCommunicator:
         """Leave the bytes in the store until the other rank has taken them."""
         key = self._letter(self.rank, rank)
         self._store.set(key, data)
-        wait_quietly(_Key(self._store, key, there=False), self._while_waiting, timeout_s,
+        wait_quietly(lambda: not self._store.check([key]), self._while_waiting, timeout_s,
                      lost=f"rank {rank}")
 
     def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
         """Take the bytes out of the store."""
         key = self._letter(rank, self.rank)
-        wait_quietly(_Key(self._store, key), self._while_waiting, timeout_s, lost=f"rank {rank}")
+        self._await(key, timeout_s=timeout_s, lost=f"rank {rank}")
         data: bytes = self._store.get(key)
         self._store.delete_key(key)
         return data
@@ -166,14 +167,6 @@ class StoreCommunicator:
     def _letter(self, sender: int, receiver: int) -> str:
         self._letters[sender, receiver] += 1
         return f"{self._name}/bytes/{sender}/{receiver}/{self._letters[sender, receiver]}"
-
-    def abort(self, code: int) -> None:
-        """End this process; torchrun ends the others."""
-        os._exit(code)
-
-    def inline_comms(self) -> InlineComms | None:
-        """Return None: there is no MPI."""
-        return None
 
     def _next(self, operation: str) -> str:
         """Return a name for one collective call, the same on all ranks."""
@@ -201,19 +194,9 @@ class StoreCommunicator:
             self._store.delete_key(key)
         self._read = [*own, *keys]
 
-    def _await(self, key: str, pause_s: float, timeout_s: float | None) -> None:
-        wait_quietly(_Key(self._store, key), self._while_waiting, timeout_s, lost="another rank",
-                     longest_pause_s=pause_s)
-
-
-class _Key:
-    """A key that another rank sets, or deletes, in the form that is waited for."""
-
-    def __init__(self, store: Any, key: str, *, there: bool = True) -> None:
-        self._store = store
-        self._key = key
-        self._there = there
-
-    def Test(self) -> bool:  # noqa: N802  (mpi4py's name)
-        """Return whether the key is there, or no longer there."""
-        return bool(self._store.check([self._key])) == self._there
+    def _await(
+        self, key: str, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None,
+        lost: str = "another rank",
+    ) -> None:
+        wait_quietly(lambda: bool(self._store.check([key])), self._while_waiting, timeout_s,
+                     lost=lost, longest_pause_s=pause_s)
