@@ -27,7 +27,6 @@ from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.registry import kinds, spec_of
 from hpcbench.launch.ranks.communicator import InlineComms
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.workers.channel import WorkerChannel
 from hpcbench.launch.workers.messages import (
     Answer,
     CaseAnswer,
@@ -43,6 +42,7 @@ from hpcbench.launch.workers.messages import (
     Request,
     StoreAnswer,
     StoreRequest,
+    WorkerChannel,
 )
 from hpcbench.masking import print_traceback
 from hpcbench.measure.control import Control

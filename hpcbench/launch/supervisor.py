@@ -5,27 +5,20 @@ A case is acknowledged when its record is on disk on every member rank and all k
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from hpcbench.config.fault import Fault
-from hpcbench.launch.attempt import Attempt
-from hpcbench.launch.context import SupervisorContext
+from hpcbench.launch.attempt import Attempt, SupervisorContext
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms
 from hpcbench.launch.recording import CaseRun, canary_note, case_record, unmeasured_record
 from hpcbench.launch.verdicts.final_case import FinalCase, end_with_case, guard
 from hpcbench.launch.workers.inline_worker import InlineWorker
 from hpcbench.launch.workers.messages import CaseRequest
-from hpcbench.launch.workers.worker_group import (
-    CaseHooks,
-    CaseOutcome,
-    Guard,
-    NoAgreement,
-    WorkerGroup,
-)
+from hpcbench.launch.workers.worker_group import CaseHooks, CaseOutcome, NoAgreement, WorkerGroup
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.plan.case import Case
@@ -135,6 +128,7 @@ class _GenerationRunner:
         members: Communicator,
     ) -> None:
         self._job = job
+        self._pool = pool
         self._run = run
         self._members = members
         self._number = run.first_number
@@ -144,8 +138,22 @@ class _GenerationRunner:
         whole = members.size == job.comm.size and not run.generation.inline
         self._canary = job.canary if whole else None
         self.workers = WorkerGroup(
-            members, _worker_starter(job, pool, run), job.rendezvous, job.stop,
-            CaseHooks(_guard(job, run), self._due), unbounded=job.inline)
+            members, self._start_worker, job.rendezvous, job.stop,
+            CaseHooks(self._guard, self._due), unbounded=job.inline)
+
+    def _start_worker(self) -> WorkerHandle:
+        generation = self._run.generation
+        variables = (*self._job.attempt.machine.socket_env().items(), *generation.env)
+        if self._job.inline or generation.inline:
+            return InlineWorker(variables, self._pool.progress, self._run.comms)
+        return self._pool.start_worker(variables)
+
+    def _guard(self, worker: WorkerHandle, case: Case) -> AbstractContextManager[None]:
+        """Return the watchdog of a case not isolated; under --inline a debugger may wait."""
+        run, job = self._run, self._job
+        if not run.generation.inline or run.comms is None or job.inline:
+            return nullcontext()
+        return guard(job, run.comms, run.turn, worker, case)
 
     def run_all(self) -> str:
         """Run the generation's cases in this pass's order, a canary at either end."""
@@ -194,7 +202,7 @@ class _GenerationRunner:
         job.journal.append(case_record(run, outcome, self.workers.rows()))
         self._position += 1
         members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
-        job.recorder.report(
+        job.report(
             case, outcome.verdict.status, outcome.verdict.reason, time.monotonic() - began,
             self._run.turn.launch, self._run.turn.pass_index)
         return outcome
@@ -233,23 +241,6 @@ class _GenerationRunner:
             case, self._number, device, faults, self._job.clocks.model,
             within_timeout_s(self._budget_s, case.timeout_s),
             self._job.attempt.config.measure.precision)
-
-
-def _worker_starter(
-    job: SupervisorContext, pool: WorkerPool, run: _GenerationRun,
-) -> Callable[[], WorkerHandle]:
-    generation = run.generation
-    variables = (*job.attempt.machine.socket_env().items(), *generation.env)
-    if job.inline or generation.inline:
-        return lambda: InlineWorker(variables, pool.progress, run.comms)
-    return lambda: pool.start_worker(variables)
-
-
-def _guard(job: SupervisorContext, run: _GenerationRun) -> Guard:
-    """Return the watchdog of cases that cannot be isolated; under --inline a debugger may wait."""
-    if not run.generation.inline or run.comms is None or job.inline:
-        return lambda worker, case: contextlib.nullcontext()
-    return guard(job, run.comms, run.turn)
 
 
 def _matches(pattern: str, case: Case) -> bool:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from hpcbench.launch.verdicts.out_of_memory import with_advice
+from hpcbench.launch.verdicts.machine_causes import with_advice
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome
 from hpcbench.launch.workers.observation import Observation
 from hpcbench.launch.workers.processes import KILLED_FOR_MEMORY

@@ -19,23 +19,24 @@ from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
 from hpcbench.errors import LaunchError
-from hpcbench.launch.machine import version_mix
-from hpcbench.launch.probe import resolve
+from hpcbench.launch.measuring import most_rows
+from hpcbench.launch.probe import resolve, version_mix
 from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, lonely_fix
 from hpcbench.launch.ranks.session import check_launch
 from hpcbench.launch.ranks.waiting import WakeupSignal
-from hpcbench.launch.setup import most_rows
+from hpcbench.launch.verdicts.final_case import inline_evidence
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.verdicts.watchdog import inline_evidence
 from hpcbench.launch.workers import processes
-from hpcbench.launch.workers.channel import socket_pair, supervisor_channel, worker_channel
 from hpcbench.launch.workers.environment import split_by_load_time, worker_environment
 from hpcbench.launch.workers.messages import (
     CaseAnswer,
     CaseRequest,
     DoneAnswer,
     FailureAnswer,
+    socket_pair,
+    supervisor_channel,
+    worker_channel,
 )
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.environment import recorded_variables

@@ -12,8 +12,8 @@ from hpcbench.backends.failures import one_line
 from hpcbench.errors import FileError
 from hpcbench.launch.ranks.agreement import AgreedError, on_all
 from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.verdicts.final_case import inline_evidence
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.verdicts.watchdog import inline_evidence
 from hpcbench.launch.workers.inline_worker import InlineWorker
 from hpcbench.launch.workers.messages import FailureAnswer, Request
 from hpcbench.measure.progress import SharedProgress

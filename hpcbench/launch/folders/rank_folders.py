@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import TypeAdapter
+
 from hpcbench.errors import FileError
-from hpcbench.launch.folders.run_folder import RunFolder
-from hpcbench.launch.ranks.agreement import on_all, on_root
-from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.attempt import Attempt
+from hpcbench.launch.folders.run_folder import RunFolder, create_run_folder, take_up_folder
+from hpcbench.launch.ranks.agreement import from_root, on_all, on_root
 from hpcbench.launch.ranks.session import Topology
 from hpcbench.trace.attempts import attempt_folder
 from hpcbench.trace.journal import journal_path
@@ -28,6 +30,7 @@ VISIBLE_WITHIN_S = 2.0
 APART = ".on-"
 """Stands between the name of rank 0's folder and the host's in the name of a rank's own."""
 _LONGEST_PAUSE_S = 0.2
+_RUN_FOLDER = TypeAdapter(RunFolder)
 _MOST_LINES = 8
 
 
@@ -51,12 +54,14 @@ class RankFolders:
     apart: Mapping[int, SeparateFolder]
 
 
-def find_rank_folders(comm: Communicator, topology: Topology, folder: RunFolder) -> RankFolders:
-    """Return where each rank writes its trace; collective.
+def open_folders(attempt: Attempt) -> RankFolders:
+    """Return the folder of the run, and where each rank writes its trace; collective.
 
-    Rank 0 leaves a file with a name that was never there before, and the others look for it.
-    Raises AgreedError if a rank can write nowhere.
+    Rank 0 finds or makes the folder, and leaves a file there with a name that was never there
+    before; the others look for it. Raises AgreedError if a rank can write nowhere.
     """
+    comm, topology = attempt.comm, attempt.topology
+    folder = from_root(comm, _RUN_FOLDER, lambda: _run_folder(attempt))
     token = folder.path / on_root(comm, lambda: _leave_token(folder.path))
     try:
         separate = on_all(comm, "finding a place for the trace", lambda: (
@@ -69,6 +74,18 @@ def find_rank_folders(comm: Communicator, topology: Topology, folder: RunFolder)
     mine = apart.get(comm.rank)
     own = RunFolder(Path(mine.path), folder.run_id, folder.attempt) if mine else folder
     return RankFolders(folder, own, apart)
+
+
+def _run_folder(attempt: Attempt) -> RunFolder:
+    """Return the folder of the run, made or taken up if there is anything to run (rank 0)."""
+    path, history = attempt.folder, attempt.history
+    if path is None or not history.attempt:
+        parent = Path(attempt.config.output.folder).absolute()
+        return create_run_folder(attempt.plan, parent, path)
+    if attempt.is_done():
+        print(f"{path}: nothing is left to run", flush=True)
+        return RunFolder(path, history.run_id, history.attempt - 1)
+    return take_up_folder(path, attempt.plan, history)
 
 
 def _leave_token(path: Path) -> str:

@@ -1,6 +1,7 @@
-"""Traces of ranks that do not see rank 0's folder, sent there: one rank at a time, in pieces.
+"""The end of a run's traces: sealed by each rank, and sent to rank 0 if it does not see them.
 
-Neither side holds more than one piece. A file that did not arrive whole stays where it is.
+One rank sends at a time, in pieces. Neither side holds more than one piece. A file that did not
+arrive whole stays where it is.
 """
 
 from __future__ import annotations
@@ -13,13 +14,43 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hpcbench.errors import FileError, RankLostError
-from hpcbench.launch.folders.rank_folders import SeparateFolder
+from hpcbench.launch.folders.rank_folders import RankFolders, SeparateFolder, leave
+from hpcbench.launch.folders.run_folder import RunFolder
 from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.trace.attempts import attempt_folders
 from hpcbench.trace.files import whole_file
+from hpcbench.trace.journal import journal_path
+from hpcbench.trace.sealed import seal, trace_path
+from hpcbench.trace.source import UnreadableTrace
 
 PIECE_BYTES = 4 << 20
 _ANSWER_S = 120.0
 _CONTENT = ("bytes", "crc32")
+
+
+def seal_traces(folder: RunFolder, rank: int, *, measured: bool) -> None:
+    """Turn this rank's journal into its trace; of earlier attempts, too, that had no time to."""
+    for traces in attempt_folders(folder.path / "traces"):
+        journal, trace = journal_path(traces, rank), trace_path(traces, rank)
+        earlier = contextlib.suppress(UnreadableTrace) if traces != folder.traces else (
+            contextlib.nullcontext())  # of others the reducer says what is wrong with them
+        with earlier:
+            if journal.is_file() or (measured and traces == folder.traces):
+                seal(journal, trace)
+                journal.unlink()
+
+
+def collect_traces(comm: Communicator, folders: RankFolders) -> list[str]:
+    """Send rank 0 the traces of the ranks that do not see its folder; return there what is missing.
+
+    Collective.
+    """
+    trace = trace_path(folders.own.traces, comm.rank)
+    mine = {trace.name: trace} if trace.is_file() else {}
+    problems = deliver(comm, mine, folders.apart, folders.folder.traces)
+    if comm.rank in folders.apart:
+        leave(folders.own)
+    return problems
 
 
 def deliver(

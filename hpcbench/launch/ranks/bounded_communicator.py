@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from hpcbench.errors import RankLostError
-from hpcbench.launch.clocks.mpi_pair import Pair
+from hpcbench.launch.clocks.pairs import Pair
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.waiting import Inbox
 from hpcbench.units import rank_list

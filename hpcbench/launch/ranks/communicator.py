@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.launch.clocks.mpi_pair import Pair, open_pair
+from hpcbench.launch.clocks.pairs import Pair, open_mpi_pair
 from hpcbench.launch.ranks.waiting import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
@@ -178,7 +178,7 @@ class MpiCommunicator(Communicator):
 
     def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
         """Give quick messages to and from another rank, which has to open the same pair."""
-        return open_pair(self._comm, rank, timeout_s, self._while_waiting)
+        return open_mpi_pair(self._comm, rank, timeout_s, self._while_waiting)
 
     def with_wakeup_signals(self, node: str, wakeup: WakeupSignal) -> MpiCommunicator:
         """Return this communicator with notices that wake the ranks of one node. Collective."""

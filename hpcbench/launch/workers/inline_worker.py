@@ -12,10 +12,11 @@ from hpcbench.launch.ranks.communicator import InlineComms
 from hpcbench.launch.workers.environment import split_by_load_time
 from hpcbench.launch.workers.messages import Answer, Request
 from hpcbench.launch.workers.worker_pool import Variables
+from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.progress import SharedProgress
 
 
-class InlineWorker:
+class InlineWorker(WorkerHandle):
     """Carries a request out when it is sent, in this process."""
 
     def __init__(
@@ -50,29 +51,6 @@ class InlineWorker:
     def receive(self) -> Answer | None:
         """Return the answer, None while the request is carried out."""
         return self._answer
-
-    def how_it_ended(self) -> str:
-        """Say that it cannot end before this process does."""
-        return "inline worker, still running"
-
-    def is_stopped(self) -> bool:
-        """Return False: who asks is running."""
-        return False
-
-    def stacks(self) -> str:
-        """Return nothing: a debugger shows the stacks of this process."""
-        return ""
-
-    def last_output(self) -> str:
-        """Return nothing: the output went to this process's own."""
-        return ""
-
-    def mark_output(self) -> None:
-        """Do nothing: the output went to this process's own."""
-
-    def output_since_mark(self) -> str:
-        """Return nothing: the output went to this process's own."""
-        return ""
 
     def leave(self, timeout_s: float) -> str:
         """Leave the process group and take the variables back."""

@@ -68,9 +68,7 @@ def _answered(worker: WorkerHandle, how: AnswerWait) -> Observation:
     if isinstance(answer, FailureAnswer):
         how.comm.notify(how.number)
         return _without_answer(worker, how, answer.outcome, masked(answer.cause, os.environ))
-    evidence = Evidence(
-        how.comm.rank, Outcome.OK, stop=how.stop.any, stray=worker.progress.stray_operation,
-        stray_iteration=worker.progress.stray_iteration)
+    evidence = replace(evidence_of(how.comm.rank, worker, Outcome.OK), stop=how.stop.any)
     if isinstance(answer, CaseAnswer):
         evidence = replace(
             evidence, n_wrong=answer.n_wrong, wrong=answer.wrong, device=answer.device)
@@ -98,20 +96,28 @@ def _without_answer(
     worker: WorkerHandle, how: AnswerWait, outcome: Outcome, cause: str,
     detail: Mapping[str, Any] | None = None, *, expired: bool = False,
 ) -> Observation:
-    evidence = Evidence(
-        how.comm.rank, outcome, cause, worker.progress.iteration, int(worker.progress.phase),
-        expired=expired, stop=how.stop.any, stray=worker.progress.stray_operation,
-        stray_iteration=worker.progress.stray_iteration)
+    evidence = replace(evidence_of(how.comm.rank, worker, outcome, cause), expired=expired,
+                       stop=how.stop.any)
     place = f"{_position(worker)}, case number {worker.progress.case_number}"
     kept = {"evidence": outcome.value, "cause": cause, "position": place,
             "output": worker.last_output(), **(detail or {})}
     return Observation(evidence, None, kept)
 
 
-def _position(worker: WorkerHandle) -> str:
+def evidence_of(rank: int, worker: WorkerHandle, outcome: Outcome, cause: str = "") -> Evidence:
+    """Return evidence with what the progress word shows of how far the worker has come."""
+    progress = worker.progress
+    return Evidence(rank, outcome, cause, progress.iteration, int(progress.phase),
+                    stray=progress.stray_operation, stray_iteration=progress.stray_iteration)
+
+
+def last_seen(worker: WorkerHandle) -> str:
     """Say where the worker's progress word last stood."""
     progress = worker.progress
-    stray = progress.stray_operation
-    called = f", called {stray} in iteration {progress.stray_iteration}" if stray else ""
-    return (f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
-            f"{called}")
+    return f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
+
+
+def _position(worker: WorkerHandle) -> str:
+    """Say where the worker was last seen, and what it called in place of the planned operation."""
+    stray, iteration = worker.progress.stray_operation, worker.progress.stray_iteration
+    return last_seen(worker) + (f", called {stray} in iteration {iteration}" if stray else "")

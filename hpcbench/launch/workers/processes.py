@@ -69,20 +69,16 @@ def state(pid: int) -> str:
     return text.rpartition(")")[2].split()[0]
 
 
-def oom_kills() -> int | None:
+def oom_kills() -> int:
     """Return how many processes of this process's cgroup the kernel killed for memory, if told."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers == "memory":
-            files = [Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control")]
-        elif controllers == "":
-            files = [Path(f"/sys/fs/cgroup{path}/memory.events"),
-                     Path(f"/sys/fs/cgroup/unified{path}/memory.events")]
-        else:
-            continue
-        for file in files:
+        names = {"memory": [f"memory{path}/memory.oom_control"],
+                 "": [f"{path}/memory.events", f"unified{path}/memory.events"]}
+        for name in names.get(controllers, ()):
+            file = Path(f"/sys/fs/cgroup/{name.lstrip('/')}")
             if file.exists():
                 counts = dict(line.split() for line in file.read_text().splitlines())
                 if "oom_kill" in counts:
                     return int(counts["oom_kill"])
-    return None
+    return 0

@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from hpcbench.errors import LaunchError, RankLostError
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.stop_requests import StopRequests
-from hpcbench.launch.verdicts.network_state import RankLocation
-from hpcbench.launch.verdicts.out_of_memory import with_advice
+from hpcbench.launch.verdicts.machine_causes import RankLocation, with_advice
 from hpcbench.launch.verdicts.verdict import EVIDENCE, Evidence, Outcome, Verdict, judge
 from hpcbench.launch.workers.messages import (
     CaseRequest,
@@ -76,13 +74,8 @@ class NoAgreement(RankLostError):
         self.evidence = evidence
 
 
-class StartWorker(Protocol):
-    """Starts one worker of this rank."""
-
-    def __call__(self) -> WorkerHandle:
-        """Return a new worker. Raises LaunchError."""
-
-
+StartWorker = Callable[[], WorkerHandle]
+"""Starts one worker of this rank. Raises LaunchError."""
 Guard = Callable[[WorkerHandle, Case], AbstractContextManager[None]]
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcbench.errors import LaunchError
 from hpcbench.launch.workers.environment import split_by_load_time
 from hpcbench.launch.workers.messages import FactsAnswer, FactsRequest, FailureAnswer
-from hpcbench.launch.workers.worker_process import Template, WorkerHandle, WorkerSettings
+from hpcbench.launch.workers.worker_process import Template, WorkerHandle
 from hpcbench.masking import masked
 from hpcbench.measure.progress import SharedProgress
 
@@ -25,8 +24,8 @@ class WorkerPool:
     """
 
     def __init__(
-        self, env: Mapping[str, str], progress: SharedProgress, *, kinds: Sequence[str],
-        memory_limit_bytes: int, ready_timeout_s: float,
+        self, env: Mapping[str, str], progress: SharedProgress, *, ready_timeout_s: float,
+        kinds: Sequence[str] = (), memory_limit_bytes: int = 0,
     ) -> None:
         """Start the template for ``env`` in the background; cases are of these ``kinds``."""
         self.progress = progress
@@ -39,10 +38,7 @@ class WorkerPool:
     def __enter__(self) -> WorkerPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._template.close()
         self.progress.close()
 
@@ -57,7 +53,7 @@ class WorkerPool:
             self._template.close()
             self._template = self._start(wanted)
         limit = self._memory_limit_bytes if limited else 0
-        return self._template.fork(WorkerSettings(late, limit), self.progress)
+        return self._template.fork(late, limit, self.progress)
 
     def renew(self) -> None:
         """Have later workers come from a new template process: an independent launch."""
@@ -65,23 +61,19 @@ class WorkerPool:
         self._template = self._start(self._env)
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
-        """Return what this machine has, gathered in a process that ends afterwards."""
-        return ask_facts(lambda: self.start_worker((), limited=False), self._ready_timeout_s, tools)
+        """Return `backends.facts.gather_facts` of a process that ends afterwards.
 
-
-def ask_facts(
-    start_worker: Callable[[], WorkerHandle], timeout_s: float, tools: Sequence[str],
-) -> Mapping[str, Any]:
-    """Return `backends.facts.gather_facts` of a new worker. Raises LaunchError with the reason."""
-    worker = start_worker()
-    try:
-        worker.send(FactsRequest(tuple(tools)))
-        in_time = worker.wait(timeout_s)
-        answer = worker.receive() if in_time else None
-        if isinstance(answer, FactsAnswer):
-            return answer.facts
-        cause = (masked(answer.cause, os.environ) if isinstance(answer, FailureAnswer)
-                 else worker.how_it_ended() if in_time else "no answer in time")
-        raise LaunchError(f"the probe of this machine failed: {cause}")
-    finally:
-        worker.kill()
+        Raises LaunchError with the reason if there is no answer.
+        """
+        worker = self.start_worker((), limited=False)
+        try:
+            worker.send(FactsRequest(tuple(tools)))
+            in_time = worker.wait(self._ready_timeout_s)
+            answer = worker.receive() if in_time else None
+            if isinstance(answer, FactsAnswer):
+                return answer.facts
+            cause = (masked(answer.cause, os.environ) if isinstance(answer, FailureAnswer)
+                     else worker.how_it_ended() if in_time else "no answer in time")
+            raise LaunchError(f"the probe of this machine failed: {cause}")
+        finally:
+            worker.kill()

@@ -11,17 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from hpcbench.errors import LaunchError
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.workers import processes
-from hpcbench.launch.workers.channel import (
-    SupervisorChannel,
-    socket_pair,
-    supervisor_channel,
-)
 from hpcbench.launch.workers.messages import (
     FORK_REQUESTS,
     TEMPLATE_EVENTS,
@@ -30,10 +24,11 @@ from hpcbench.launch.workers.messages import (
     ForkRequest,
     LeaveRequest,
     Request,
-    TemplateReady,
-    WorkerForked,
+    SupervisorChannel,
     decoded,
     encoded,
+    socket_pair,
+    supervisor_channel,
 )
 from hpcbench.launch.workers.worker_output import WorkerOutput, read_tail, text_of
 from hpcbench.measure.progress import SharedProgress
@@ -44,7 +39,10 @@ _STACK_WAIT_S = 0.3
 
 
 class WorkerHandle(Protocol):
-    """What a supervisor can do with its worker, whether a process of its own or inline."""
+    """What a supervisor can do with its worker, whether a process of its own or inline.
+
+    An inline one runs in the rank's own process: what is asked of a process has no answer then.
+    """
 
     progress: SharedProgress
 
@@ -62,21 +60,27 @@ class WorkerHandle(Protocol):
 
     def how_it_ended(self) -> str:
         """Return the signal or exit code in words."""
+        return "inline worker, still running"
 
     def is_stopped(self) -> bool:
-        """Return whether the kernel has stopped the process."""
+        """Return whether the kernel has stopped the process (SIGSTOP, debugger)."""
+        return False
 
     def stacks(self) -> str:
         """Return the stacks of its threads, "" if it cannot answer."""
+        return ""
 
     def last_output(self) -> str:
         """Return the last lines the worker printed."""
+        return ""
 
     def mark_output(self) -> None:
         """Have `output_since_mark` return what is printed from now on."""
+        return
 
     def output_since_mark(self) -> str:
         """Return what was printed since (`launch.workers.worker_output`), secrets not masked."""
+        return ""
 
     def leave(self, timeout_s: float) -> str:
         """Have it leave the process group and end; return how it ended instead, or ""."""
@@ -85,16 +89,8 @@ class WorkerHandle(Protocol):
         """End it now and wait until it is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """What a worker starts with: variables set after the fork, and its memory limit or 0."""
-
-    env: Mapping[str, str]
-    memory_limit_bytes: int
-
-
 class Template:
-    """The template process of this rank, as a context manager; its end ends its workers."""
+    """The template process of this rank; its end ends its workers."""
 
     def __init__(
         self, env: Mapping[str, str], ready_timeout_s: float, kinds: Sequence[str] = (),
@@ -117,12 +113,6 @@ class Template:
                  str(os.getpid()), *kinds],
                 env=self.env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                 stdout=self._output_fd, stderr=self._output_fd, start_new_session=True)
-
-    def __enter__(self) -> Template:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the template and its workers; closing twice does nothing."""
@@ -151,12 +141,14 @@ class Template:
             return f"it {ending(self._process.wait(1.0))}"
         return f"no answer in {self._ready_timeout_s:g} s (launch.init_timeout_s)"
 
-    def fork(self, settings: WorkerSettings, progress: SharedProgress) -> WorkerProcess:
-        """Return a new worker, connected and waiting for requests."""
+    def fork(
+        self, env: Mapping[str, str], memory_limit_bytes: int, progress: SharedProgress,
+    ) -> WorkerProcess:
+        """Return a new worker with these variables on top, connected and waiting for requests."""
         self.wait_ready()
         ours, theirs = socket_pair()
         output = WorkerOutput()
-        request = ForkRequest(settings.env, settings.memory_limit_bytes, progress.capacity)
+        request = ForkRequest(env, memory_limit_bytes, progress.capacity)
         try:
             socket.send_fds(self._control, [encoded(FORK_REQUESTS, request)],
                             [theirs, progress.fd, output.fd])
@@ -179,12 +171,10 @@ class Template:
     def exit_code(self, pid: int, timeout_s: float) -> int | None:
         """Return the exit code (negative: signal) of a worker that has ended, None if unknown."""
         deadline = time.monotonic() + timeout_s
-        while pid not in self._ended:
-            if self._control.fileno() < 0:
-                return None
+        while pid not in self._ended and self._control.fileno() >= 0:
             if not self._take_message(deadline - time.monotonic()):
-                return None
-        return self._ended[pid]
+                break
+        return self._ended.get(pid)
 
     def _take_message(self, timeout_s: float) -> bool:
         """Take in one message; False if there is none in time or the template is gone."""
@@ -193,16 +183,16 @@ class Template:
         if not data:
             return False
         event = decoded(TEMPLATE_EVENTS, data)
-        if isinstance(event, TemplateReady):
+        if event.event == "ready":
             self._ready = True
-        elif isinstance(event, WorkerForked):
+        elif event.event == "forked":
             self._forked.append(event.pid)
         else:
             self._ended[event.pid] = event.code
         return True
 
 
-class WorkerProcess:
+class WorkerProcess(WorkerHandle):
     """One forked worker."""
 
     def __init__(
@@ -245,14 +235,10 @@ class WorkerProcess:
         if code is None:
             gone = "" if self._template.is_alive() else " together with its template process"
             return f"worker ended{gone}, exit status unknown"
-        return f"worker {ending(code)}{self._oom(code)}"
+        for_memory = code == -signal.SIGKILL and processes.oom_kills() > self._oom_kills
+        more = f", {processes.KILLED_FOR_MEMORY} (cgroup oom_kill)" if for_memory else ""
+        return f"worker {ending(code)}{more}"
 
-    def _oom(self, code: int) -> str:
-        now = processes.oom_kills()
-        if code == -signal.SIGKILL and None not in (now, self._oom_kills) and (
-                int(now or 0) > int(self._oom_kills or 0)):
-            return f", {processes.KILLED_FOR_MEMORY} (cgroup oom_kill)"
-        return ""
 
     def is_stopped(self) -> bool:
         """Return whether the kernel has stopped the process (SIGSTOP, debugger)."""
