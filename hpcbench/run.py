@@ -10,10 +10,12 @@ from dataclasses import replace
 
 from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.attempt import HISTORY, PLANNED_RUN, Attempt, CaseReport, PlannedRun
-from hpcbench.launch.folders.rank_folders import RankFolders, open_folders
-from hpcbench.launch.folders.run_folder import RunFolder
-from hpcbench.launch.folders.stranded_traces import fetch_stranded_traces
-from hpcbench.launch.folders.trace_delivery import collect_traces, seal_traces
+from hpcbench.launch.folders.run_folder import RankFolders, RunFolder, open_folders
+from hpcbench.launch.folders.trace_delivery import (
+    collect_traces,
+    fetch_stranded_traces,
+    seal_traces,
+)
 from hpcbench.launch.measuring import measure, open_journal, open_pool, opening_lines
 from hpcbench.launch.probe import Machine, probe_ranks, resolve, versions
 from hpcbench.launch.ranks.address import Network, choose_network

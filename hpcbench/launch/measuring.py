@@ -15,15 +15,15 @@ from hpcbench.backends.availability import own_gpu
 from hpcbench.config.schema import Launch
 from hpcbench.launch.attempt import Attempt, CaseReport, PlannedRun, SupervisorContext
 from hpcbench.launch.clocks.synchronization import Clocks
-from hpcbench.launch.folders.rank_folders import RankFolders, separate_folder_lines
+from hpcbench.launch.folders.run_folder import RankFolders, separate_folder_lines
 from hpcbench.launch.probe import resolve, versions
 from hpcbench.launch.ranks.agreement import on_all
 from hpcbench.launch.ranks.launcher_variables import by_torchrun
 from hpcbench.launch.ranks.session import Topology
 from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.supervisor import supervise
-from hpcbench.launch.verdicts.machine_causes import RankLocation
 from hpcbench.launch.workers.environment import worker_environment
+from hpcbench.launch.workers.observation import RankLocation
 from hpcbench.launch.workers.worker_group import Rendezvous
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.measure.allocation import cgroup

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -16,10 +15,9 @@ from hpcbench.launch.attempt import Attempt, SupervisorContext
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms
 from hpcbench.launch.recording import CaseRun, canary_note, case_record, unmeasured_record
 from hpcbench.launch.verdicts.final_case import FinalCase, end_with_case, guard
-from hpcbench.launch.workers.inline_worker import InlineWorker
 from hpcbench.launch.workers.messages import CaseRequest
 from hpcbench.launch.workers.worker_group import CaseHooks, CaseOutcome, NoAgreement, WorkerGroup
-from hpcbench.launch.workers.worker_pool import WorkerPool
+from hpcbench.launch.workers.worker_pool import InlineWorker, WorkerPool
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import within_timeout_s
@@ -41,8 +39,9 @@ def supervise(job: SupervisorContext, pool: WorkerPool) -> str:
     todo = generations(attempt.runnable())
     sizes = sorted({generation.world_size for generation in todo})
     members = {size: job.comm.first(size) for size in sizes}
+    inline_sizes = {generation.world_size for generation in todo if generation.inline}
     comms = {size: member.inline_comms() for size, member in members.items()
-             if member is not None and _inline_size(todo, size)}
+             if member is not None and size in inline_sizes}
     stop, started = "", 0
     for turn in turns(attempt.plan.launches, attempt.plan.passes):
         if turn.launch and not turn.pass_index:
@@ -57,10 +56,6 @@ def supervise(job: SupervisorContext, pool: WorkerPool) -> str:
     if not stop:
         job.clocks.sync(job.comm)
     return stop
-
-
-def _inline_size(todo: Sequence[Generation], size: int) -> bool:
-    return any(generation.inline and generation.world_size == size for generation in todo)
 
 
 def _record_skips(job: SupervisorContext) -> None:

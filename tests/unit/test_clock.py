@@ -272,7 +272,7 @@ def test_clocks_note_each_sync_and_one_clock_is_never_due_again() -> None:
     found.sync(Communicator())
     now.ns += 100 * SECOND
     assert not found.due(1)
-    assert found.sync(Communicator()) == found.model == found.models[1]
+    assert found.sync(Communicator()) == found.model == found.records[1].model
     assert [kind for kind, _ in notes] == ["clock", "clock"]
     assert [from_values(SyncRecord, data) for _, data in notes] == found.records
     assert found.records[0].identity == clock_identity()

@@ -14,8 +14,8 @@ from hpcbench.launch.ranks.agreement import AgreedError, on_all
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.verdicts.final_case import inline_evidence
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.workers.inline_worker import InlineWorker
 from hpcbench.launch.workers.messages import FailureAnswer, Request
+from hpcbench.launch.workers.worker_pool import InlineWorker
 from hpcbench.measure.progress import SharedProgress
 
 SECRET = "planted-s3cr3t-value"

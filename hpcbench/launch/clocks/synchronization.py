@@ -70,11 +70,6 @@ class Clocks:
         """Return the newest model, for times that cannot wait for the next synchronisation."""
         return self.records[-1].model
 
-    @property
-    def models(self) -> list[ClockModel]:
-        """Return all models, in order of time."""
-        return [record.model for record in self.records]
-
     def sync(self, comm: Communicator) -> ClockModel:
         """Compare the clocks of all ranks of ``comm``, rank 0 being the job's; collective."""
         record = synchronise(comm, self._now_ns, self._identity, self._pace)

@@ -6,10 +6,9 @@ import contextlib
 import importlib.util
 import os
 import socket
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 from hpcbench.errors import LaunchError
@@ -66,12 +65,7 @@ def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> N
         return
     size, launcher = announced
     raise LaunchError(f"{launcher} started {size} ranks, but MPI sees {world_size} ({library}): "
-                      f"{fix_of_lonely(launcher, library)}; see docs/launching.md")
-
-
-def fix_of_lonely(launcher: str, library: str) -> str:
-    """Return what to do where that launcher started ranks that this MPI does not see."""
-    return lonely_fix(launcher, library, f"{Path(sys.executable).parent}/mpirun")
+                      f"{lonely_fix(launcher, library)}; see docs/launching.md")
 
 
 def open_communicator(
@@ -85,7 +79,7 @@ def open_communicator(
     Raises LaunchError if several ranks were announced and there is no MPI, or under torchrun if
     they do not meet.
     """
-    while_waiting = _end_with(os.getppid())
+    while_waiting = partial(_end_without, os.getppid())
     if by_torchrun(environ):
         from hpcbench.launch.ranks.store_communicator import open_store_communicator
 
@@ -100,13 +94,10 @@ def open_communicator(
     return MpiCommunicator(comm, while_waiting), library
 
 
-def _end_with(launcher: int) -> Callable[[], None]:
-    """Return what ends this process if its parent is no longer ``launcher``."""
-    def end_if_launcher_is_gone() -> None:
-        if os.getppid() != launcher:
-            os._exit(4)
-
-    return end_if_launcher_is_gone
+def _end_without(launcher: int) -> None:
+    """End this process if its parent is no longer ``launcher``."""
+    if os.getppid() != launcher:
+        os._exit(4)
 
 
 def _import_mpi(environ: Mapping[str, str]) -> Any:

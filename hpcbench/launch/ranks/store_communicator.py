@@ -16,7 +16,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -109,12 +108,9 @@ class StoreCommunicator(Communicator):
         return StoreCommunicator(self._store, name, self.rank, count, self._while_waiting,
                                  self._address)
 
-    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
-        """Give quick messages to and from another rank, which has to open the same pair."""
-        return self._open_pair(rank, timeout_s)
-
     @contextlib.contextmanager
-    def _open_pair(self, rank: int, timeout_s: float) -> Iterator[Pair]:
+    def pair(self, rank: int, timeout_s: float) -> Iterator[Pair]:
+        """Give quick messages to and from another rank, which has to open the same pair."""
         low, high = sorted((self.rank, rank))
         key = f"{self._name}/pair/{low}/{high}"
         with open_socket_pair(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-_REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 _IOLBF = 1
 KILLED_FOR_MEMORY = "killed by the kernel for memory"
 
@@ -24,30 +21,6 @@ def die_with_parent(parent_pid: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
-
-
-@contextlib.contextmanager
-def requests_held() -> Iterator[None]:
-    """Hold back requests to stop, also in a process that is started meanwhile.
-
-    It has to call `leave_requests_to_supervisor`; here they arrive at the end of the block.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _REQUESTS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def leave_requests_to_supervisor() -> None:
-    """Ignore requests to stop, here and in forks of this process.
-
-    They are the supervisor's to judge. Slurm sends them to every process of a job step: without
-    this, a request to finish the running case would end it.
-    """
-    for number in _REQUESTS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _REQUESTS)
 
 
 def print_whole_lines() -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from hpcbench.errors import LaunchError, RankLostError
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.stop_requests import StopRequests
-from hpcbench.launch.verdicts.machine_causes import RankLocation, with_advice
 from hpcbench.launch.verdicts.verdict import EVIDENCE, Evidence, Outcome, Verdict, judge
 from hpcbench.launch.workers.messages import (
     CaseRequest,
@@ -20,7 +19,13 @@ from hpcbench.launch.workers.messages import (
     StoreAnswer,
     StoreRequest,
 )
-from hpcbench.launch.workers.observation import AnswerWait, Observation, await_answer
+from hpcbench.launch.workers.observation import (
+    AnswerWait,
+    Observation,
+    RankLocation,
+    await_answer,
+    with_advice,
+)
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked, masked_json
 from hpcbench.measure.library_log import read_choices
@@ -177,7 +182,10 @@ class WorkerGroup:
         store = observation.answer
         port = self._comm.bcast(store.port if isinstance(store, StoreAnswer) else None)
         if port is not None and observation.evidence.outcome is Outcome.OK:
-            observation = self._ask(how, self._joining(port))
+            where = self._rendezvous
+            observation = self._ask(how, JoinRequest(
+                where.address, port, self._comm.rank, self._comm.size, where.local_rank,
+                where.local_size, where.gpu, where.group_timeout_s))
         limit_s = self._rendezvous.init_timeout_s
         outcome = self._agree(observation, limit_s, time.monotonic() + limit_s + _ASSEMBLY_GRACE_S)
         return None if outcome.verdict.status == "ok" else outcome
@@ -193,12 +201,6 @@ class WorkerGroup:
         self._choices.clear()  # new groups, new connections
         self._worker.progress.begin(number)
         return Observation(Evidence(self._comm.rank, Outcome.OK))
-
-    def _joining(self, port: int) -> JoinRequest:
-        where = self._rendezvous
-        return JoinRequest(
-            where.address, port, self._comm.rank, self._comm.size, where.local_rank,
-            where.local_size, where.gpu, where.group_timeout_s)
 
     def _ask(self, how: AnswerWait, request: Request) -> Observation:
         assert self._worker is not None

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from hpcbench.errors import LaunchError
+from hpcbench.launch.ranks.stop_requests import requests_held
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.workers import processes
 from hpcbench.launch.workers.messages import (
@@ -107,7 +108,7 @@ class Template:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         self._output_fd = os.memfd_create("hpcbench-template-stderr")
-        with theirs, processes.requests_held():
+        with theirs, requests_held():
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
                  str(os.getpid()), *kinds],
