@@ -18,6 +18,7 @@ import sys
 import traceback
 
 from hpcbench.launch.ranks.stop_requests import leave_requests_to_supervisor
+from hpcbench.launch.workers.environment import die_with_parent, print_whole_lines
 from hpcbench.launch.workers.messages import (
     FORK_REQUESTS,
     TEMPLATE_EVENTS,
@@ -27,7 +28,6 @@ from hpcbench.launch.workers.messages import (
     encoded,
     worker_channel,
 )
-from hpcbench.launch.workers.processes import die_with_parent, print_whole_lines
 
 _MESSAGE_BYTES = 256 * 1024
 

@@ -1,5 +1,4 @@
-"""One attempt at a run: what is planned and left to run, on what, and all a supervisor works from.
-"""
+"""One attempt at a run: what is left to run, on what, and what a supervisor works from."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ from hpcbench.trace.schema import Header
 from hpcbench.trace.source import APART_NOTE, END_NOTE, RESUMED_NOTE, STOPPED_NOTE
 
 _GROUP_TIMEOUT_MARGIN_S = 300.0
-_STARTED_BY_TORCHRUN = " (torchrun; with mpirun or srun they are isolated)"
 
 
 def open_pool(planned: PlannedRun, topology: Topology) -> WorkerPool:
@@ -148,7 +147,7 @@ def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) 
     if config.launch.inline:
         yield ("workers run inline, in the ranks' own processes, and are not isolated: a crash "
                "ends the job, a hang is not survived"
-               + _STARTED_BY_TORCHRUN * by_torchrun(os.environ))
+               + " (torchrun; with mpirun or srun they are isolated)" * by_torchrun(os.environ))
     elif inline := sum(case.backend in INLINE_BACKENDS for case in todo):
         yield (f"{inline} of them run last and in the MPI processes (backend mpi): a crash or a "
                "hang there ends the job")

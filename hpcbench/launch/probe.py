@@ -1,5 +1,4 @@
-"""What the ranks of a job run on, and what that decides about a plan: devices, skips with reasons.
-"""
+"""What the ranks of a job run on, and what it decides about a plan: devices, and skips."""
 
 from __future__ import annotations
 
@@ -25,6 +24,7 @@ from hpcbench.backends.availability import (
 )
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.backends.tools import untooled, wanted_tools
+from hpcbench.config.names import BACKENDS
 from hpcbench.errors import ExitCode, LaunchError
 from hpcbench.kinds.registry import planner_of
 from hpcbench.launch.ranks.address import Network, socket_variables
@@ -107,8 +107,6 @@ def probe_here() -> dict[str, Any]:
 
     Raises LaunchError with the reason if torch cannot be imported.
     """
-    from hpcbench.config.names import BACKENDS
-
     facts = _facts_here([])
     here = [RankFacts(0, socket.gethostname(), 0, facts)]
     natural = {"nccl": "cuda", "gloo": "cpu", "mpi": "cpu"}

@@ -5,16 +5,23 @@ A case is acknowledged when its record is on disk on every member rank and all k
 
 from __future__ import annotations
 
-import fnmatch
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from time import perf_counter_ns
 
 from hpcbench.config.fault import Fault
 from hpcbench.launch.attempt import Attempt, SupervisorContext
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms
+from hpcbench.launch.ranks.waiting import LONGEST_PAUSE_S
 from hpcbench.launch.recording import CaseRun, canary_note, case_record, unmeasured_record
-from hpcbench.launch.verdicts.final_case import FinalCase, end_with_case, guard
+from hpcbench.launch.verdicts.final_case import (
+    FinalCase,
+    Watchdog,
+    end_with_case,
+    inline_evidence,
+)
 from hpcbench.launch.workers.messages import CaseRequest
 from hpcbench.launch.workers.worker_group import CaseHooks, CaseOutcome, NoAgreement, WorkerGroup
 from hpcbench.launch.workers.worker_pool import InlineWorker, WorkerPool
@@ -110,9 +117,7 @@ def _run_generation(job: SupervisorContext, pool: WorkerPool, run: _GenerationRu
             stop = runner.run_all()
         finally:
             runner.workers.dismiss()
-    pause = {} if run.members is not None else {"pause_s": IDLE_PAUSE_S}
-    agreed: str = job.comm.bcast(stop, **pause)
-    return agreed
+    return str(job.comm.bcast(stop, IDLE_PAUSE_S if run.members is None else LONGEST_PAUSE_S))
 
 
 class _GenerationRunner:
@@ -133,8 +138,8 @@ class _GenerationRunner:
         whole = members.size == job.comm.size and not run.generation.inline
         self._canary = job.canary if whole else None
         self.workers = WorkerGroup(
-            members, self._start_worker, job.rendezvous, job.stop,
-            CaseHooks(self._guard, self._due), unbounded=job.inline)
+            members, job.rendezvous, job.stop,
+            CaseHooks(self._start_worker, self._guard, self._due), unbounded=job.inline)
 
     def _start_worker(self) -> WorkerHandle:
         generation = self._run.generation
@@ -145,10 +150,17 @@ class _GenerationRunner:
 
     def _guard(self, worker: WorkerHandle, case: Case) -> AbstractContextManager[None]:
         """Return the watchdog of a case not isolated; under --inline a debugger may wait."""
-        run, job = self._run, self._job
-        if not run.generation.inline or run.comms is None or job.inline:
+        job, turn, comms, began_ns = self._job, self._run.turn, self._run.comms, perf_counter_ns()
+        if comms is None or job.inline or not self._run.generation.inline:
             return nullcontext()
-        return guard(job, run.comms, run.turn, worker, case)
+
+        def act(late_s: float) -> None:
+            evidence = job.rendezvous.location.sign(inline_evidence(comms.watchdog.rank, worker))
+            end_with_case(job, FinalCase(
+                case, turn, began_ns, comms.watchdog, evidence, worker.progress.rows(),
+                "it ran in the MPI process (backend mpi), so the job ends here"), late_s)
+
+        return Watchdog(case.timeout_s, act)
 
     def run_all(self) -> str:
         """Run the generation's cases in this pass's order, a canary at either end."""
@@ -184,17 +196,18 @@ class _GenerationRunner:
     def _run_case(self, case: Case) -> CaseOutcome:
         """Run one case, record it, and wait until all members have."""
         job, members = self._job, self._members
-        began_ns, began = time.perf_counter_ns(), time.monotonic()
+        began_ns, began = perf_counter_ns(), time.monotonic()
         if job.comm.rank == 0:
             job.journal.mark(BEGIN_NOTE, RunKey(
                 case.case_id, self._run.turn.launch, self._run.turn.pass_index)._asdict())
         faults = tuple(fault for fault in job.attempt.config.fault
-                       if fault.rank == members.rank and _matches(fault.case, case))
-        outcome = self._agreed_outcome(self._request(
-            case, job.attempt.resolution.devices[case.case_id], faults))
+                       if fault.rank == members.rank and (
+                           fault.case == case.case_id or fnmatchcase(case.label, fault.case)))
+        outcome = self._agreed_outcome(
+            case, job.attempt.resolution.devices[case.case_id], faults)
         run = CaseRun(case, self._run.turn, job.attempt.history.attempt, self._position,
-                      began_ns, time.perf_counter_ns())
-        job.journal.append(case_record(run, outcome, self.workers.rows()))
+                      began_ns, perf_counter_ns())
+        job.journal.append(case_record(run, outcome, self.workers.rows))
         self._position += 1
         members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
         job.report(
@@ -210,33 +223,27 @@ class _GenerationRunner:
         """
         if (canary := self._canary) is None:
             return ""
-        outcome = self._agreed_outcome(self._request(canary, "cpu"))
+        outcome = self._agreed_outcome(canary, "cpu")
         self._job.journal.note("canary", canary_note(
-            canary, self._run.turn, outcome, self.workers.rows()))
+            canary, self._run.turn, outcome, self.workers.rows))
         self._canary_at = time.monotonic()
         if outcome.verdict.status != "ok":
             self._canary = None
         return outcome.stop
 
-    def _agreed_outcome(self, request: CaseRequest) -> CaseOutcome:
+    def _agreed_outcome(
+        self, case: Case, device: str, faults: tuple[Fault, ...] = (),
+    ) -> CaseOutcome:
         """Have the workers run a case; end the job if supervisors cannot agree on how it ended."""
-        began_ns = time.perf_counter_ns()
+        self._number += 1  # the same on all members
+        began_ns = perf_counter_ns()
         try:
-            return self.workers.run(request)
+            return self.workers.run(CaseRequest(
+                case, self._number, device, faults, self._job.clocks.model,
+                within_timeout_s(self._budget_s, case.timeout_s),
+                self._job.attempt.config.measure.precision))
         except NoAgreement as lost:
             end_with_case(self._job, FinalCase(
-                request.case, self._run.turn, began_ns, self._members, lost.evidence,
-                self.workers.rows(), f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
+                case, self._run.turn, began_ns, self._members, lost.evidence, self.workers.rows,
+                f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
             raise
-
-    def _request(self, case: Case, device: str, faults: tuple[Fault, ...] = ()) -> CaseRequest:
-        """Return the request to run a case, with a number that is the same on all members."""
-        self._number += 1
-        return CaseRequest(
-            case, self._number, device, faults, self._job.clocks.model,
-            within_timeout_s(self._budget_s, case.timeout_s),
-            self._job.attempt.config.measure.precision)
-
-
-def _matches(pattern: str, case: Case) -> bool:
-    return pattern == case.case_id or fnmatch.fnmatchcase(case.label, pattern)

@@ -28,8 +28,7 @@ from hpcbench.launch.ranks.session import check_launch
 from hpcbench.launch.ranks.waiting import WakeupSignal
 from hpcbench.launch.verdicts.final_case import inline_evidence
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.workers import processes
-from hpcbench.launch.workers.environment import split_by_load_time, worker_environment
+from hpcbench.launch.workers.environment import split_by_load_time, state, worker_environment
 from hpcbench.launch.workers.messages import (
     CaseAnswer,
     CaseRequest,
@@ -367,19 +366,19 @@ def test_a_call_astray_is_in_the_watchdogs_evidence() -> None:
 
 
 def test_a_process_dies_with_its_parent() -> None:
-    child = ("import os,time; from hpcbench.launch.workers.processes import die_with_parent;"
+    child = ("import os,time; from hpcbench.launch.workers.environment import die_with_parent;"
              "die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(60)")
     parent = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess,sys; subprocess.run([sys.executable, '-c', "
                                f"{child!r}])"], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
-    assert processes.state(pid) in ("R", "S")
+    assert state(pid) in ("R", "S")
     parent.kill()
     parent.wait()
     parent.stdout.close()
     deadline = time.monotonic() + 10
-    while processes.state(pid) not in ("", "Z"):
+    while state(pid) not in ("", "Z"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,24 +21,54 @@ _TESTS = 30
 waiting for this very one."""
 _LOOK_EVERY = 256
 _VALUE = struct.Struct("!q")
-_LOOK_S = 0.2
-_SPINS = 64
 
 
-class Pair(Protocol):
+class Pair:
     """This rank and one other, who take turns in sending one int64 each.
 
     Both ways of receiving raise RankLostError where nothing comes in time.
     """
 
+    def __init__(
+        self, other: str, timeout_s: float, while_waiting: Callable[[], None],
+        arrived: Callable[[], bool],
+    ) -> None:
+        """``arrived`` takes in the next value, if it is there: a method bound once, for speed."""
+        self._other = other
+        self._timeout_s = timeout_s
+        self._while_waiting = while_waiting
+        self._arrived = arrived
+
     def send(self, value: int) -> None:
         """Send a value; returns at once. The one before it must have been answered."""
+        raise NotImplementedError
 
     def receive(self) -> int:
         """Return the next value as soon as it is there: keeps a core busy."""
+        self._expect()
+        arrived, give_way = self._arrived, os.sched_yield
+        began, tests = time.monotonic(), 0
+        while not arrived():
+            tests += 1
+            if tests > _TESTS:
+                give_way()
+            if tests % _LOOK_EVERY == 0:
+                self._while_waiting()
+                refuse_lateness(began, self._timeout_s, self._other)
+        return self._value()
 
     def wait(self, timeout_s: float) -> int:
         """Return the next value; looks only now and then."""
+        self._expect()
+        wait_quietly(self._arrived, self._while_waiting, timeout_s, lost=self._other)
+        return self._value()
+
+    def _expect(self) -> None:
+        """Prepare for the next value."""
+
+    def _value(self) -> int:
+        """Return the value that has arrived."""
+        raise NotImplementedError
 
 
 @contextlib.contextmanager
@@ -55,51 +84,34 @@ def open_mpi_pair(
     pair.close()
 
 
-class _MpiPair:
+class _MpiPair(Pair):
     """A pair over persistent requests, which cost a tenth of mpi4py's ordinary ones."""
 
     def __init__(
         self, comm: Any, rank: int, timeout_s: float, while_waiting: Callable[[], None],
     ) -> None:
-        self._other = f"rank {rank}"
-        self._timeout_s = timeout_s
-        self._while_waiting = while_waiting
         self._out = np.zeros(1, dtype=np.int64)
         self._in = np.zeros(1, dtype=np.int64)
         self._sending = comm.Send_init(self._out, rank, tag=_TAG)
         self._receiving = comm.Recv_init(self._in, rank, tag=_TAG)
+        super().__init__(f"rank {rank}", timeout_s, while_waiting, self._receiving.Test)
 
     def send(self, value: int) -> None:
         self._sending.Wait()  # of a message that was answered: it cannot block
         self._out[0] = value
         self._sending.Start()
 
-    def receive(self) -> int:
+    def _expect(self) -> None:
         self._receiving.Start()
-        arrived, give_way = self._receiving.Test, os.sched_yield
-        began, tests = time.monotonic(), 0
-        while not arrived():
-            tests += 1
-            if tests > _TESTS:
-                give_way()
-            if tests % _LOOK_EVERY == 0:
-                self._while_waiting()
-                refuse_lateness(began, self._timeout_s, self._other)
-        return int(self._in[0])
 
-    def wait(self, timeout_s: float) -> int:
-        self._receiving.Start()
-        self._wait_for(self._receiving, timeout_s)
+    def _value(self) -> int:
         return int(self._in[0])
 
     def close(self) -> None:
         """Free the requests once the last message has left its buffer."""
-        self._wait_for(self._sending, self._timeout_s)
+        wait_quietly(self._sending.Test, self._while_waiting, self._timeout_s, lost=self._other)
         self._sending.Free()
         self._receiving.Free()
-
-    def _wait_for(self, request: Any, timeout_s: float) -> None:
-        wait_quietly(request.Test, self._while_waiting, timeout_s, lost=self._other)
 
 
 @contextlib.contextmanager
@@ -137,48 +149,29 @@ def _connected(
         yield connection
 
 
-class _SocketPair:
+class _SocketPair(Pair):
     """A pair over a connected socket that does not block."""
 
     def __init__(
         self, connection: socket.socket, lost: str, timeout_s: float,
         while_waiting: Callable[[], None],
     ) -> None:
+        super().__init__(lost, timeout_s, while_waiting, self._is_whole)
         self._connection = connection
-        self._lost = lost
-        self._timeout_s = timeout_s
-        self._while_waiting = while_waiting
         self._data = b""
 
     def send(self, value: int) -> None:
         self._connection.sendall(_VALUE.pack(value))  # 8 bytes of which the last were answered
 
-    def receive(self) -> int:
-        began, tries = time.monotonic(), 0
-        while (value := self._arrived()) is None:
-            tries += 1
-            if tries % _SPINS == 0:
-                os.sched_yield()
-                self._while_waiting()
-                refuse_lateness(began, self._timeout_s, self._lost)
-        return value
-
-    def wait(self, timeout_s: float) -> int:
-        began = time.monotonic()
-        while (value := self._arrived()) is None:
-            select.select([self._connection], [], [], min(_LOOK_S, timeout_s))
-            self._while_waiting()
-            refuse_lateness(began, timeout_s, self._lost)
-        return value
-
-    def _arrived(self) -> int | None:
-        """Return the next value if it is there. Raises OSError when the other side is gone."""
+    def _is_whole(self) -> bool:
+        """Return whether the next value is there. Raises OSError when the other side is gone."""
         with contextlib.suppress(BlockingIOError):
             data = self._connection.recv(_VALUE.size - len(self._data))
             if not data:
                 raise ConnectionResetError("it has closed the connection")
             self._data += data
-        if len(self._data) < _VALUE.size:
-            return None
-        value, self._data = int(_VALUE.unpack(self._data)[0]), b""
-        return value
+        return len(self._data) == _VALUE.size
+
+    def _value(self) -> int:
+        data, self._data = self._data, b""
+        return int(_VALUE.unpack(data)[0])

@@ -85,9 +85,8 @@ class Clocks:
     def due(self, size: int) -> bool:
         """Return whether it is time to compare the clocks of the first ``size`` ranks.
 
-        Ranks differ by moments, so one of them has to decide. Never while all ranks have been
-        found to share one clock. A comparison of fewer ranks leaves those of the others as old as
-        they were.
+        Ranks differ by moments, so one of them has to decide. Never while all ranks share one
+        clock. A comparison of fewer ranks leaves those of the others as old as they were.
         """
         if all(record.n_clocks == 1 for record in self.records):
             return not self.records

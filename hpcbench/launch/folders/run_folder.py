@@ -9,7 +9,7 @@ import secrets
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -30,18 +30,13 @@ from hpcbench.units import rank_list
 
 VISIBLE_WITHIN_S = 2.0
 """How long a rank looks for what rank 0 has written: NFS clients may be late to see it."""
-APART = ".on-"
-"""Stands between the name of rank 0's folder and the host's in the name of a rank's own."""
 _LONGEST_PAUSE_S = 0.2
 _MOST_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """``path`` holds config.json, plan.json, traces/ and later the results.
-
-    ``attempt`` is the one at the run that this job is.
-    """
+    """``path`` holds config.json, plan.json, traces/, later results; ``attempt`` is this job."""
 
     path: Path
     run_id: str
@@ -199,21 +194,10 @@ def sees(token: Path, limit_s: float = VISIBLE_WITHIN_S) -> bool:
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def separate_folder_candidates(folder: RunFolder, hostname: str) -> Iterator[Path]:
-    """Yield where a rank may write that does not see ``folder``: beside its path, or for a while.
-
-    Never the path itself: should the rank see it after all, only later, nothing could come of it.
-    Beside it only where no more than its parent is missing: a longer path is that of another
-    machine, or of what is not mounted.
-    """
-    if os.path.isdir(folder.path.parent.parent):  # noqa: PTH112  (Path.is_dir raises, too)
-        yield folder.path.with_name(f"{folder.path.name}{APART}{hostname}")
-    yield temporary_folder(folder.run_id)
-
-
-def temporary_folder(run_id: str) -> Path:
-    """Return the folder of a run in the one for temporary files (TMPDIR)."""
-    return Path(tempfile.gettempdir()) / f"hpcbench-{run_id}"
+def separate_folders(path: Path, run_id: str, hostname: str) -> tuple[Path, Path]:
+    """Return where a host may write that does not see ``path``: beside it, or for a while."""
+    return (path.with_name(f"{path.name}.on-{hostname}"),
+            Path(tempfile.gettempdir()) / f"hpcbench-{run_id}")
 
 
 def _own_place(folder: RunFolder, topology: Topology) -> list[str]:
@@ -226,12 +210,16 @@ def _own_place(folder: RunFolder, topology: Topology) -> list[str]:
 
 
 def separate_folder(folder: RunFolder, hostname: str, rank: int) -> tuple[Path | None, list[str]]:
-    """Return the first of `separate_folder_candidates` that the rank can write to, or None.
+    """Return the first of `separate_folders` that the rank can write to, or None.
 
     The list says why the others cannot be used. The folder of the attempt's traces is made, too.
+    Never ``folder``'s path itself: should the rank see it only later, nothing could come of it.
+    Beside it only where no more than its parent is missing: a longer path is that of another
+    machine, or of what is not mounted.
     """
     tried: list[str] = []
-    for path in separate_folder_candidates(folder, hostname):
+    there = os.path.isdir(folder.path.parent.parent)  # noqa: PTH112  (Path.is_dir raises, too)
+    for path in separate_folders(folder.path, folder.run_id, hostname)[0 if there else 1:]:
         traces = attempt_folder(path / "traces", folder.attempt)
         try:
             traces.mkdir(parents=True, exist_ok=True)

@@ -61,10 +61,7 @@ class Communicator:
         return self
 
     def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
-        """Give quick messages to and from another rank, which has to open the same pair.
-
-        ``timeout_s`` limits how long a wait for the other rank lasts.
-        """
+        """Give quick messages to and from another rank, which has to open the same pair in time."""
         raise LookupError(_ALONE)
 
     def notify(self, number: int) -> None:
@@ -140,19 +137,14 @@ class MpiCommunicator(Communicator):
         slots = np.empty((self.size, _SLOT_BYTES), dtype=np.uint8)
         self._wait(self._comm.Iallgather(slot, slots), timeout_s=timeout_s)
         lengths = slots[:, :8].copy().view(np.int64).reshape(-1)
-        if int(lengths.max()) > _SLOT_BYTES - 8:
-            return self._allgather_long(data, lengths, timeout_s)
-        return [json.loads(slots[rank, 8:8 + lengths[rank]].tobytes()) for rank in range(self.size)]
-
-    def _allgather_long(
-        self, data: bytes, lengths: np.ndarray[Any, Any], timeout_s: float | None,
-    ) -> list[Any]:
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
-        everything = np.empty(int(offsets[-1]), dtype=np.uint8)
-        mine = np.frombuffer(data, dtype=np.uint8)
-        self._wait(self._comm.Iallgatherv(mine, (everything, lengths)), timeout_s=timeout_s)
-        return [json.loads(everything[offsets[rank]:offsets[rank + 1]].tobytes())
-                for rank in range(self.size)]
+        if int(lengths.max()) <= _SLOT_BYTES - 8:
+            parts = [slot[8:8 + length] for slot, length in zip(slots, lengths, strict=True)]
+        else:
+            everything = np.empty(int(lengths.sum()), dtype=np.uint8)
+            mine = np.frombuffer(data, dtype=np.uint8)
+            self._wait(self._comm.Iallgatherv(mine, (everything, lengths)), timeout_s=timeout_s)
+            parts = np.split(everything, np.cumsum(lengths)[:-1])
+        return [json.loads(part.tobytes()) for part in parts]
 
     def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
         """Return rank 0's value on every rank."""
@@ -234,17 +226,15 @@ class MpiCommunicator(Communicator):
 
     def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
         """Wait for the length, then for as many bytes."""
-        length = np.empty(1, dtype=np.int64)
-        self._receive(length, rank, timeout_s)
-        data = np.empty(int(length[0]), dtype=np.uint8)
-        self._receive(data, rank, timeout_s)
-        return data.tobytes()
+        length = self._received(np.empty(1, dtype=np.int64), rank, timeout_s)
+        return self._received(np.empty(int(length[0]), dtype=np.uint8), rank, timeout_s).tobytes()
 
-    def _receive(
+    def _received(
         self, buffer: np.ndarray[Any, Any], rank: int, timeout_s: float | None,
-    ) -> None:
+    ) -> np.ndarray[Any, Any]:
         self._wait(self._comm.Irecv(buffer, rank, tag=_BYTES_TAG), timeout_s=timeout_s,
                    lost=f"rank {rank}")
+        return buffer
 
     def abort(self, code: int) -> None:
         """MPI_Abort: end every rank of the job now."""

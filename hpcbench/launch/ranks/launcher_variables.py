@@ -50,10 +50,7 @@ def announced_rank(environ: Mapping[str, str]) -> int:
 
 
 def lonely_fix(launcher: str, library: str) -> str:
-    """Return what to do where ``launcher`` started many ranks and each is alone in its MPI.
-
-    ``library`` is what the MPI that mpi4py has loaded says of itself.
-    """
+    """Return what to do where each of many ranks is alone in its MPI, which is ``library``."""
     mpirun = f"{Path(sys.executable).parent}/mpirun"
     if not launcher.startswith("srun"):
         return (f"they belong to different MPIs. Start with the mpirun of the environment that "

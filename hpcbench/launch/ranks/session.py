@@ -56,10 +56,7 @@ def open_session(environ: Mapping[str, str]) -> Iterator[Session]:
 
 
 def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> None:
-    """Refuse N lonely ranks: the silent result of a launcher that this MPI does not know.
-
-    ``library`` is what the MPI says of itself. Raises LaunchError with the fix.
-    """
+    """Raise LaunchError, with the fix, for N lonely ranks: their MPI does not know the launcher."""
     announced = announced_size(environ)
     if announced is None or announced[0] == world_size:
         return
@@ -73,11 +70,10 @@ def open_communicator(
 ) -> tuple[Communicator, str]:
     """Return the world communicator and the MPI library's name; no MPI is one rank.
 
-    Under torchrun the ranks meet at its store, and MPI is not used. The search for the store
-    and the wait for all ranks may take ``meeting_timeout_s`` each.
-    Whoever waits in it ends when the launcher is gone.
-    Raises LaunchError if several ranks were announced and there is no MPI, or under torchrun if
-    they do not meet.
+    Under torchrun the ranks meet at its store, and MPI is not used. The search for the store and
+    the wait for all ranks may take ``meeting_timeout_s`` each. Whoever waits in it ends when the
+    launcher is gone. Raises LaunchError if several ranks were announced and there is no MPI, or
+    under torchrun if they do not meet.
     """
     while_waiting = partial(_end_without, os.getppid())
     if by_torchrun(environ):

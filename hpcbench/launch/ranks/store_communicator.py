@@ -116,28 +116,18 @@ class StoreCommunicator(Communicator):
         with open_socket_pair(
                 address=self._address if self.rank == low else None,
                 publish=lambda address: self._store.set(key, address),
-                learn=lambda: self._learn(key, timeout_s), lost=f"rank {rank}",
+                learn=lambda: self._taken(key, timeout_s).decode(), lost=f"rank {rank}",
                 timeout_s=timeout_s, while_waiting=self._while_waiting) as pair:
             yield pair
 
-    def _learn(self, key: str, timeout_s: float) -> str:
-        """Return what another rank has put there for this one, and take it away."""
-        self._await(key, timeout_s=timeout_s)
-        address = self._store.get(key).decode()
-        self._store.delete_key(key)
-        return str(address)
-
     def notify(self, number: int) -> None:
         """Leave a note that all ranks find."""
-        self._store.set(self._notice(number), "")
+        self._store.set(f"{self._name}/failed/{number}", "")
 
     def noticed(self, number: int) -> bool:
         """Return whether another rank reported that case ``number`` has failed."""
         self._while_waiting()
-        return bool(self._store.check([self._notice(number)]))
-
-    def _notice(self, number: int) -> str:
-        return f"{self._name}/failed/{number}"
+        return bool(self._store.check([f"{self._name}/failed/{number}"]))
 
     def post(self, value: Any, rank: int) -> None:
         """Send a value to another rank; returns at once."""
@@ -149,8 +139,7 @@ class StoreCommunicator(Communicator):
         self._while_waiting()
         messages: list[tuple[int, Any]] = []
         while self._store.check([key := f"{self._name}/post/{self.rank}/{self._posts + 1}"]):
-            sender, value = json.loads(self._store.get(key))
-            self._store.delete_key(key)
+            sender, value = json.loads(self._taken(key, None))
             messages.append((sender, value))
             self._posts += 1
         return messages
@@ -164,8 +153,11 @@ class StoreCommunicator(Communicator):
 
     def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
         """Take the bytes out of the store."""
-        key = self._letter(rank, self.rank)
-        self._await(key, timeout_s=timeout_s, lost=f"rank {rank}")
+        return self._taken(self._letter(rank, self.rank), timeout_s, f"rank {rank}")
+
+    def _taken(self, key: str, timeout_s: float | None, lost: str = "another rank") -> bytes:
+        """Return what another rank has put there for this one, and take it away."""
+        self._await(key, timeout_s=timeout_s, lost=lost)
         data: bytes = self._store.get(key)
         self._store.delete_key(key)
         return data
@@ -253,25 +245,19 @@ def meet(
             if rank and store.add("arrived", 0) >= size:  # rank 0 has gone on, and will not say it
                 print(f"hpcbench: {problem}", file=sys.stderr, flush=True)
             raise LaunchError(problem)
-        _await_all(store, size, while_waiting, timeout_s)
+        deadline = time.monotonic() + timeout_s
+        while store.add("arrived", 0) < size:
+            while_waiting()
+            if store.check(["refused"]):
+                raise LaunchError(store.get("refused").decode())
+            if time.monotonic() >= deadline:
+                missing = [rank for rank in range(size) if not store.check([f"who/{rank}"])]
+                shown = ", ".join(map(str, missing[:_SHOWN])) + ", ..." * (len(missing) > _SHOWN)
+                raise LaunchError(f"{len(missing)} of {size} ranks have not come in "
+                                  f"{timeout_s:g} s: {shown}")
+            time.sleep(_PAUSE_S)
     except RuntimeError as error:  # torch's, of a store whose process has ended
         raise LaunchError(f"rank 0 has ended before all ranks had come: {error}") from error
-
-
-def _await_all(
-    store: Any, size: int, while_waiting: Callable[[], None], timeout_s: float,
-) -> None:
-    deadline = time.monotonic() + timeout_s
-    while store.add("arrived", 0) < size:
-        while_waiting()
-        if store.check(["refused"]):
-            raise LaunchError(store.get("refused").decode())
-        if time.monotonic() >= deadline:
-            missing = [rank for rank in range(size) if not store.check([f"who/{rank}"])]
-            raise LaunchError(
-                f"{len(missing)} of {size} ranks have not come in {timeout_s:g} s: "
-                f"{', '.join(map(str, missing[:_SHOWN]))}{', ...' * (len(missing) > _SHOWN)}")
-        time.sleep(_PAUSE_S)
 
 
 def _contradiction(store: Any, rank: int, size: int) -> str:

@@ -38,33 +38,22 @@ def agreed_verdict(
 
     ``comm`` is the watchdogs' own: the main threads are inside calls on others. ``timeout_s`` is
     the case's, ``late_s`` how long after it this rank asks, ``hosts`` each rank's as messages name
-    it. Takes up to 2 ``exchange_s`` for each
-    collector that is silent and ``exchange_s`` more. If all collectors are silent they are
-    blamed, on the own evidence alone.
+    it. Takes up to 2 ``exchange_s`` for each collector that is silent and ``exchange_s`` more. If
+    all collectors are silent they are blamed, on the own evidence alone.
     """
     if late_s > exchange_s:
         # This process was stopped and continued, as Open MPI does to end a job: it was silent.
         return AgreedVerdict(_verdict([], [comm.rank], timeout_s, hosts), _NOBODY)
     inbox = Inbox(comm.posted)
     collectors = range(min(_COLLECTORS, comm.size))
-    for collector in collectors:
-        if comm.rank == collector:
-            return _collect(comm, inbox, evidence, timeout_s, exchange_s, hosts)
+    for collector in collectors[:comm.rank]:
         comm.post([_NUMBER, EVIDENCE.dump_python(evidence, mode="json")], collector)
         # the collector may have begun to wait later, and takes exchange_s if a rank is silent
         if answer := inbox.take(_NUMBER, [collector], 2 * exchange_s):
             return AgreedVerdict(Verdict(**answer[collector]), collector)
-    return AgreedVerdict(_verdict([evidence], collectors, timeout_s, hosts), comm.rank)
-
-
-def _collect(
-    comm: Communicator, inbox: Inbox, evidence: Evidence, timeout_s: float, exchange_s: float,
-    hosts: Sequence[str],
-) -> AgreedVerdict:
-    """Take the evidence of the ranks above this one, judge, and send them the verdict.
-
-    The ranks below did not answer before.
-    """
+    if comm.rank not in collectors:
+        return AgreedVerdict(_verdict([evidence], collectors, timeout_s, hosts), comm.rank)
+    # this rank collects the evidence of those above it; those below did not answer before
     answers = inbox.take(_NUMBER, range(comm.rank + 1, comm.size), exchange_s)
     answered = {comm.rank: evidence, **{rank: EVIDENCE.validate_python(answer)
                                         for rank, answer in answers.items()}}

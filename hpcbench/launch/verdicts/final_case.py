@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from hpcbench.errors import ExitCode, RankLostError
 from hpcbench.launch.attempt import SupervisorContext
-from hpcbench.launch.ranks.communicator import Communicator, InlineComms
+from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.recording import unmeasured_record
 from hpcbench.launch.verdicts.consultation import EXCHANGE_S, agreed_verdict
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome
@@ -52,40 +52,31 @@ class FinalCase:
 def end_with_case(
     job: SupervisorContext, last: FinalCase, late_s: float, exchange_s: float = EXCHANGE_S,
 ) -> None:
-    """Record the case of which no ordinary verdict can be had, and end the job."""
+    """Record the case of which no ordinary verdict can be had, and end every rank with 3."""
     timer = threading.Timer(_LAST_WORD_S, os._exit, (int(ExitCode.INCOMPLETE),))
     timer.daemon = True  # should MPI neither answer nor abort
     timer.start()
     case, comm, evidence = last.case, last.comm, last.evidence
     verdict, reporter = agreed_verdict(
         comm, evidence, case.timeout_s, late_s, exchange_s, job.attempt.machine.hosts)
-    record = unmeasured_record(
-        case, last.turn, job.attempt.history.attempt, verdict.status, verdict.reason)
-    written = replace(
-        record, blamed_rank=verdict.blamed_rank, begin_ns=last.began_ns,
-        end_ns=time.perf_counter_ns(), samples=last.samples,
-        detail={"evidence": evidence.outcome.value, "cause": evidence.cause})
-    planned = case.case_id in job.attempt.resolution.devices  # the canary is not
-    _end_job(comm, lambda: job.journal.append(*([written] if planned else [])), (
-        f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
-        f"  {last.why}. The recorded cases are on disk; to see them, run: "
-        f"hpcbench reduce {job.folder}"
-        ) if reporter == comm.rank else "")
-
-
-def _end_job(comm: Communicator, record: Callable[[], None], message: str) -> None:
-    """Record, let the other ranks' watchdogs record, say why (or ""), end every rank with 3."""
-    code = int(ExitCode.INCOMPLETE)
+    record = replace(
+        unmeasured_record(
+            case, last.turn, job.attempt.history.attempt, verdict.status, verdict.reason),
+        blamed_rank=verdict.blamed_rank, begin_ns=last.began_ns, end_ns=time.perf_counter_ns(),
+        samples=last.samples, detail={"evidence": evidence.outcome.value, "cause": evidence.cause})
     _skip_exit_handlers()
     try:
-        record()
-        if message:
-            print(message, file=sys.stderr, flush=True)
-        with suppress(RankLostError):
+        planned = case.case_id in job.attempt.resolution.devices  # the canary is not
+        job.journal.append(*([record] if planned else []))
+        if reporter == comm.rank:
+            print(f"hpcbench: rank {comm.rank}: {case.label}: {verdict.status}: {verdict.reason}\n"
+                  f"  {last.why}. The recorded cases are on disk; to see them, run: "
+                  f"hpcbench reduce {job.folder}", file=sys.stderr, flush=True)
+        with suppress(RankLostError):  # the other ranks' watchdogs record, too
             comm.barrier(timeout_s=EXCHANGE_S)
     finally:
-        comm.abort(code)
-        os._exit(code)
+        comm.abort(int(ExitCode.INCOMPLETE))
+        os._exit(int(ExitCode.INCOMPLETE))
 
 
 def _skip_exit_handlers() -> None:
@@ -137,18 +128,3 @@ def inline_evidence(rank: int, worker: WorkerHandle) -> Evidence:
     elif isinstance(answer, FailureAnswer):
         outcome, cause = answer.outcome, masked(answer.cause, os.environ)
     return replace(evidence_of(rank, worker, outcome, cause), expired=True)
-
-
-def guard(
-    job: SupervisorContext, comms: InlineComms, turn: Turn, worker: WorkerHandle, case: Case,
-) -> Watchdog:
-    """Return the watchdog of a case that runs in the MPI processes."""
-    began_ns = time.perf_counter_ns()
-
-    def act(late_s: float) -> None:
-        evidence = job.rendezvous.location.sign(inline_evidence(comms.watchdog.rank, worker))
-        end_with_case(job, FinalCase(
-            case, turn, began_ns, comms.watchdog, evidence, worker.progress.rows(),
-            "it ran in the MPI process (backend mpi), so the job ends here"), late_s)
-
-    return Watchdog(case.timeout_s, act)

@@ -159,10 +159,7 @@ Answer = FactsAnswer | StoreAnswer | DoneAnswer | CaseAnswer | RehearsalAnswer |
 
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
-    """Fork a worker with these variables on top; a memory limit of 0 is none.
-
-    ``capacity`` is the number of rows of its shared progress.
-    """
+    """Fork a worker; ``capacity`` is the rows of its progress, a memory limit of 0 is none."""
 
     env: Mapping[str, str]
     memory_limit_bytes: int
@@ -225,17 +222,11 @@ class Channel(Generic[Sent, Received]):
         self._connection.send_bytes(encoded(self._sent, message))
 
     def receive(self) -> Received:
-        """Return the next message. Raises EOFError or OSError if the peer is gone.
-
-        Raises ValueError for what is no such message.
-        """
+        """Return a message. Raises EOFError or OSError without peer, ValueError for other data."""
         return decoded(self._received, self._connection.recv_bytes())
 
     def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
-        """Sleep until there is a message or the peer is gone; False if there is not.
-
-        Returns after ``timeout_s``, or earlier when the descriptor ``wakeup_fd`` is readable.
-        """
+        """Sleep until there is a message or the peer is gone, or ``wakeup_fd`` readable (False)."""
         watched: list[Any] = [self._connection, *([] if wakeup_fd is None else [wakeup_fd])]
         return self._connection in wait(watched, max(timeout_s, 0.0))
 

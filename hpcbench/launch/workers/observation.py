@@ -19,8 +19,8 @@ from hpcbench.kinds.registry import planner_of
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome
+from hpcbench.launch.workers.environment import KILLED_FOR_MEMORY
 from hpcbench.launch.workers.messages import Answer, CaseAnswer, FailureAnswer
-from hpcbench.launch.workers.processes import KILLED_FOR_MEMORY
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked
 from hpcbench.measure.allocation import cgroup
@@ -78,8 +78,7 @@ def _answered(worker: WorkerHandle, how: AnswerWait) -> Observation:
         return _without_answer(worker, how, answer.outcome, masked(answer.cause, os.environ))
     evidence = replace(evidence_of(how.comm.rank, worker, Outcome.OK), stop=how.stop.any)
     if isinstance(answer, CaseAnswer):
-        evidence = replace(
-            evidence, n_wrong=answer.n_wrong, wrong=answer.wrong, device=answer.device)
+        evidence = replace(evidence, n_wrong=answer.n_wrong, wrong=answer.wrong)
     return Observation(evidence, answer)
 
 
@@ -133,17 +132,12 @@ class RankLocation:
 
     def sign(self, evidence: Evidence) -> Evidence:
         """Return evidence that says where it is from; of a case gone wrong, if the link is down."""
-        broken = self.host and evidence.outcome not in (Outcome.OK, Outcome.HALTED)
-        return replace(evidence, host=self.host,
-                       link=link_problem(self.interface) if broken and self.interface else "")
-
-
-def link_problem(interface: str) -> str:
-    """Return what is wrong with a network interface: gone, switched off, without a cable; or ""."""
-    state = psutil.net_if_stats().get(interface)
-    if state is None:
-        return f"network interface {interface} is gone"
-    return "" if state.isup else f"network interface {interface} is down"
+        link = ""
+        if self.host and self.interface and evidence.outcome not in (Outcome.OK, Outcome.HALTED):
+            state = psutil.net_if_stats().get(self.interface)
+            if state is None or not state.isup:
+                link = f"network interface {self.interface} is {'down' if state else 'gone'}"
+        return replace(evidence, host=self.host, link=link)
 
 
 def with_advice(observation: Observation, case: Case, local_size: int) -> Observation:

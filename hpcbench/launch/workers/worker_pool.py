@@ -40,7 +40,7 @@ class WorkerPool:
         self._kinds = tuple(kinds)
         self._memory_limit_bytes = memory_limit_bytes
         self._ready_timeout_s = ready_timeout_s
-        self._template = self._start(self._env)
+        self._template = Template(self._env, ready_timeout_s, self._kinds)
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -49,29 +49,25 @@ class WorkerPool:
         self._template.close()
         self.progress.close()
 
-    def _start(self, env: Mapping[str, str]) -> Template:
-        return Template(env, self._ready_timeout_s, self._kinds)
-
     def start_worker(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
         """Return a new worker with these variables on top. Raises LaunchError."""
         early, late = split_by_load_time(variables)
         wanted = {**self._env, **early}
         if self._template.env != wanted or not self._template.is_alive():
-            self._template.close()
-            self._template = self._start(wanted)
+            self._start(wanted)
         limit = self._memory_limit_bytes if limited else 0
         return self._template.fork(late, limit, self.progress)
 
     def renew(self) -> None:
         """Have later workers come from a new template process: an independent launch."""
+        self._start(self._env)
+
+    def _start(self, env: Mapping[str, str]) -> None:
         self._template.close()
-        self._template = self._start(self._env)
+        self._template = Template(env, self._ready_timeout_s, self._kinds)
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
-        """Return `backends.facts.gather_facts` of a process that ends afterwards.
-
-        Raises LaunchError with the reason if there is no answer.
-        """
+        """Return `backends.facts.gather_facts` of a process. Raises LaunchError with the reason."""
         worker = self.start_worker((), limited=False)
         try:
             worker.send(FactsRequest(tuple(tools)))
@@ -97,7 +93,6 @@ class InlineWorker(WorkerHandle):
     ) -> None:
         """Import torch into this process and set the variables until the worker leaves.
 
-        ``mpi`` is what backend mpi works on, None where no case needs it.
         Raises LaunchError for variables that could only be set before torch loads.
         """
         early, late = split_by_load_time(variables)

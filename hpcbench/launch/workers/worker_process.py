@@ -16,21 +16,8 @@ from typing import Protocol
 from hpcbench.errors import LaunchError
 from hpcbench.launch.ranks.stop_requests import requests_held
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.workers import processes
-from hpcbench.launch.workers.messages import (
-    FORK_REQUESTS,
-    TEMPLATE_EVENTS,
-    Answer,
-    FailureAnswer,
-    ForkRequest,
-    LeaveRequest,
-    Request,
-    SupervisorChannel,
-    decoded,
-    encoded,
-    socket_pair,
-    supervisor_channel,
-)
+from hpcbench.launch.workers import environment, messages
+from hpcbench.launch.workers.messages import Answer, FailureAnswer, LeaveRequest, Request
 from hpcbench.launch.workers.worker_output import WorkerOutput, read_tail, text_of
 from hpcbench.measure.progress import SharedProgress
 
@@ -51,10 +38,7 @@ class WorkerHandle(Protocol):
         """Hand over one request."""
 
     def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
-        """Sleep until the worker has answered or ended; False if not yet.
-
-        Also returns when the descriptor ``wakeup_fd`` is readable.
-        """
+        """Sleep until the worker has answered or ended, or ``wakeup_fd`` is readable (False)."""
 
     def receive(self) -> Answer | None:
         """Return the answer, or None if the worker has ended."""
@@ -75,16 +59,12 @@ class WorkerHandle(Protocol):
         """Return the last lines the worker printed."""
         return ""
 
-    def mark_output(self) -> None:
-        """Have `output_since_mark` return what is printed from now on."""
-        return
-
-    def output_since_mark(self) -> str:
-        """Return what was printed since (`launch.workers.worker_output`), secrets not masked."""
+    def newly_printed(self) -> str:
+        """Return what was printed since the last call (`worker_output`), secrets not masked."""
         return ""
 
     def leave(self, timeout_s: float) -> str:
-        """Have it leave the process group and end; return how it ended instead, or ""."""
+        """Have it leave the group and end; return how it ended if that was no answer, else ""."""
 
     def kill(self) -> None:
         """End it now and wait until it is gone."""
@@ -96,10 +76,7 @@ class Template:
     def __init__(
         self, env: Mapping[str, str], ready_timeout_s: float, kinds: Sequence[str] = (),
     ) -> None:
-        """Start it; `wait_ready` waits for it, so that other work can go on meanwhile.
-
-        It imports what cases of these ``kinds`` need, so that its workers need not.
-        """
+        """Start it; only `fork` waits for it. It imports what cases of these ``kinds`` need."""
         self.env = dict(env)
         self._ready_timeout_s = ready_timeout_s
         self._ended: dict[int, int] = {}
@@ -123,7 +100,7 @@ class Template:
             self._process.wait()
             os.close(self._output_fd)
 
-    def wait_ready(self) -> None:
+    def _wait_ready(self) -> None:
         """Return when torch is imported. Raises LaunchError with the reason if it cannot be."""
         deadline = time.monotonic() + self._ready_timeout_s
         while not self._ready:
@@ -146,12 +123,12 @@ class Template:
         self, env: Mapping[str, str], memory_limit_bytes: int, progress: SharedProgress,
     ) -> WorkerProcess:
         """Return a new worker with these variables on top, connected and waiting for requests."""
-        self.wait_ready()
-        ours, theirs = socket_pair()
+        self._wait_ready()
+        ours, theirs = messages.socket_pair()
         output = WorkerOutput()
-        request = ForkRequest(env, memory_limit_bytes, progress.capacity)
+        request = messages.ForkRequest(env, memory_limit_bytes, progress.capacity)
         try:
-            socket.send_fds(self._control, [encoded(FORK_REQUESTS, request)],
+            socket.send_fds(self._control, [messages.encoded(messages.FORK_REQUESTS, request)],
                             [theirs, progress.fd, output.fd])
             while not self._forked:
                 if not self._take_message(self._ready_timeout_s):
@@ -163,7 +140,8 @@ class Template:
             raise LaunchError(f"the worker template could not fork a worker: {error}") from error
         finally:
             os.close(theirs)
-        return WorkerProcess(self, self._forked.pop(), supervisor_channel(ours), output, progress)
+        channel = messages.supervisor_channel(ours)
+        return WorkerProcess(self, self._forked.pop(), channel, output, progress)
 
     def is_alive(self) -> bool:
         """Return whether the template still runs."""
@@ -183,7 +161,7 @@ class Template:
         data = self._control.recv(_MESSAGE_BYTES) if readable else b""
         if not data:
             return False
-        event = decoded(TEMPLATE_EVENTS, data)
+        event = messages.decoded(messages.TEMPLATE_EVENTS, data)
         if event.event == "ready":
             self._ready = True
         elif event.event == "forked":
@@ -197,15 +175,15 @@ class WorkerProcess(WorkerHandle):
     """One forked worker."""
 
     def __init__(
-        self, template: Template, pid: int, channel: SupervisorChannel, output: WorkerOutput,
-        progress: SharedProgress,
+        self, template: Template, pid: int, channel: messages.SupervisorChannel,
+        output: WorkerOutput, progress: SharedProgress,
     ) -> None:
         self.progress = progress
         self._template = template
         self._pid = pid
         self._channel = channel
         self._output = output
-        self._oom_kills = processes.oom_kills()
+        self._oom_kills = environment.oom_kills()
 
     def send(self, request: Request) -> None:
         """Hand over one request; a worker that is gone shows when the answer is awaited."""
@@ -218,15 +196,12 @@ class WorkerProcess(WorkerHandle):
         return self._channel.wait(timeout_s, wakeup_fd)
 
     def receive(self) -> Answer | None:
-        """Return the answer, or None if the worker has ended.
-
-        An answer that is not of a declared type is a failure of this worker alone.
-        """
+        """Return the answer, or None if the worker has ended."""
         try:
             return self._channel.receive()
         except (EOFError, OSError):
             return None
-        except ValueError as error:
+        except ValueError as error:  # of no declared type: a failure of this worker alone
             problem = " ".join(str(error).split())
             return FailureAnswer(Outcome.EXCEPTION, f"the worker's answer is not valid: {problem}")
 
@@ -236,14 +211,13 @@ class WorkerProcess(WorkerHandle):
         if code is None:
             gone = "" if self._template.is_alive() else " together with its template process"
             return f"worker ended{gone}, exit status unknown"
-        for_memory = code == -signal.SIGKILL and processes.oom_kills() > self._oom_kills
-        more = f", {processes.KILLED_FOR_MEMORY} (cgroup oom_kill)" if for_memory else ""
+        for_memory = code == -signal.SIGKILL and environment.oom_kills() > self._oom_kills
+        more = f", {environment.KILLED_FOR_MEMORY} (cgroup oom_kill)" if for_memory else ""
         return f"worker {ending(code)}{more}"
-
 
     def is_stopped(self) -> bool:
         """Return whether the kernel has stopped the process (SIGSTOP, debugger)."""
-        return processes.state(self._pid) in ("T", "t")
+        return environment.state(self._pid) in ("T", "t")
 
     def stacks(self) -> str:
         """Ask for the stacks of all threads and return them, "" if none come."""
@@ -260,19 +234,14 @@ class WorkerProcess(WorkerHandle):
         """Return the last lines the worker printed."""
         return read_tail(self._output.fd, 4096)
 
-    def mark_output(self) -> None:
-        """Have `output_since_mark` return what is printed from now on."""
+    def newly_printed(self) -> str:
+        """Return what was printed since the last call, secrets not masked."""
+        text = self._output.since_mark().decode(errors="replace")
         self._output.mark()
-
-    def output_since_mark(self) -> str:
-        """Return what was printed since, secrets not masked."""
-        return self._output.since_mark().decode(errors="replace")
+        return text
 
     def leave(self, timeout_s: float) -> str:
-        """Have it leave the process group and end; kill it if that takes too long.
-
-        Returns how it ended if it did so by itself and without an answer, else "".
-        """
+        """Have it leave the process group and end; kill it if that takes too long."""
         self.send(LeaveRequest())
         crashed = self.wait(timeout_s) and self.receive() is None
         ended = self.how_it_ended() if crashed else ""
