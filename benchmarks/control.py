@@ -86,9 +86,7 @@ def timed_rank(folder: Path) -> int:
             times.clear()
         spent["report"] = []
         job = team._job
-        recorder = replace(
-            job.recorder, report=timed(job.recorder.report, spent["report"]))
-        team._job = replace(job, recorder=recorder)
+        team._job = replace(job, report=timed(job.report, spent["report"]))
         hearing = inner(team, case)
         team._job = job
         cases.append({name: sum(times) for name, times in spent.items()})

@@ -20,7 +20,7 @@ from hpcbench.backends.tools import COMPILER, tool_facts
 from hpcbench.config.load import load_config
 from hpcbench.config.schema import Launch
 from hpcbench.errors import ExitCode
-from hpcbench.launch.setup import memory_limit_bytes
+from hpcbench.launch.measuring import memory_limit_bytes
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.launch.workers.messages import FailureAnswer, RehearsalAnswer, RehearsalRequest
 from hpcbench.launch.workers.worker_pool import WorkerPool

@@ -9,24 +9,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hpcbench.errors import ExitCode, HpcbenchError
-from hpcbench.launch.announcement import opening_lines
-from hpcbench.launch.attempt import HISTORY, PLANNED_RUN, Attempt, PlannedRun
-from hpcbench.launch.context import CaseReport, Recorder
-from hpcbench.launch.folders.opening import open_folders
-from hpcbench.launch.folders.rank_folders import RankFolders
-from hpcbench.launch.folders.run_folder import RunFolder
-from hpcbench.launch.folders.sealing import collect_traces, seal_traces
-from hpcbench.launch.folders.stranded_traces import fetch_stranded_traces
-from hpcbench.launch.machine import Machine, probe_ranks, versions
-from hpcbench.launch.measuring import measure, open_journal
-from hpcbench.launch.probe import resolve
+from hpcbench.launch.attempt import HISTORY, PLANNED_RUN, Attempt, CaseReport, PlannedRun
+from hpcbench.launch.folders.run_folder import RankFolders, RunFolder, open_folders
+from hpcbench.launch.folders.trace_delivery import (
+    collect_traces,
+    fetch_stranded_traces,
+    seal_traces,
+)
+from hpcbench.launch.measuring import measure, open_journal, open_pool, opening_lines
+from hpcbench.launch.probe import Machine, probe_ranks, resolve, versions
 from hpcbench.launch.ranks.address import Network, choose_network
 from hpcbench.launch.ranks.agreement import AgreedError, from_root, on_all, on_root
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator
 from hpcbench.launch.ranks.launcher_variables import announced_rank, by_torchrun
 from hpcbench.launch.ranks.session import Session, open_session
 from hpcbench.launch.ranks.stop_requests import StopRequests, stop_requests
-from hpcbench.launch.setup import open_pool
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
@@ -42,7 +39,7 @@ def run(session: Session, request: RunRequest, stop: StopRequests) -> ExitCode:
         folders, is_done = open_folders(attempt), attempt.is_done()
         if not is_done:
             with open_journal(attempt, folders) as journal, _progress(attempt, folders) as report:
-                measure(attempt, Recorder(journal, report, folders.folder.path), pool, stop)
+                measure(attempt, journal, report, folders.folder.path, pool, stop)
     with _can_be_repeated(folders.folder):
         on_all(comm, "sealing the trace",
                lambda: seal_traces(folders.own, comm.rank, measured=not is_done))
@@ -72,7 +69,7 @@ def _probe(
     ranks = probe_ranks(session, planned.plan, pool, allow_mixed=planned.config.launch.allow_mixed)
     history = from_root(session.comm, HISTORY, lambda: with_software(
         planned, versions(session.topology, ranks[0].facts), force=force))
-    return Attempt(session, replace(planned, history=history), Machine(network, ranks),
+    return Attempt(planned.plan, history, planned.folder, *session, Machine(network, ranks),
                    resolve(planned.plan, ranks))
 
 

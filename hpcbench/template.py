@@ -17,21 +17,16 @@ import socket
 import sys
 import traceback
 
+from hpcbench.launch.ranks.stop_requests import leave_requests_to_supervisor
+from hpcbench.launch.workers.environment import die_with_parent, print_whole_lines
 from hpcbench.launch.workers.messages import (
     FORK_REQUESTS,
     TEMPLATE_EVENTS,
     ForkRequest,
     TemplateEvent,
-    TemplateReady,
-    WorkerEnded,
-    WorkerForked,
     decoded,
     encoded,
-)
-from hpcbench.launch.workers.processes import (
-    die_with_parent,
-    leave_requests_to_supervisor,
-    print_whole_lines,
+    worker_channel,
 )
 
 _MESSAGE_BYTES = 256 * 1024
@@ -53,7 +48,7 @@ def main() -> None:
             kinds()[kind].runner()
     gc.collect()
     gc.freeze()
-    control.send(encoded(TEMPLATE_EVENTS, TemplateReady()))
+    control.send(encoded(TEMPLATE_EVENTS, TemplateEvent("ready")))
     _Forker(control).serve()
 
 
@@ -78,7 +73,7 @@ class _Forker:
         _, status = os.waitpid(pid, 0)
         self._selector.unregister(pidfd)
         os.close(pidfd)
-        self._report(WorkerEnded(pid, os.waitstatus_to_exitcode(status)))
+        self._report(TemplateEvent("ended", pid, os.waitstatus_to_exitcode(status)))
 
     def _fork_one(self) -> bool:
         data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 8)
@@ -92,7 +87,7 @@ class _Forker:
         for fd in fds:
             os.close(fd)
         self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
-        self._report(WorkerForked(pid))
+        self._report(TemplateEvent("forked", pid))
         return True
 
     def _report(self, event: TemplateEvent) -> None:
@@ -117,7 +112,6 @@ class _Forker:
 
 def _run_worker(request: ForkRequest, channel_fd: int, progress_fd: int, stderr_fd: int) -> None:
     """Set the worker's environment, output and limits, then serve its supervisor."""
-    from hpcbench.launch.workers.channel import worker_channel
     from hpcbench.measure.progress import SharedProgress
     from hpcbench.worker import serve
 

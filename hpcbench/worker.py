@@ -28,7 +28,6 @@ from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.registry import kinds, spec_of
 from hpcbench.launch.ranks.communicator import InlineComms
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.workers.channel import WorkerChannel
 from hpcbench.launch.workers.messages import (
     Answer,
     CaseAnswer,
@@ -44,6 +43,7 @@ from hpcbench.launch.workers.messages import (
     Request,
     StoreAnswer,
     StoreRequest,
+    WorkerChannel,
 )
 from hpcbench.masking import print_traceback
 from hpcbench.measure.faults import after_call, before_call, strays

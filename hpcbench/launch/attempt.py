@@ -1,7 +1,8 @@
-"""One attempt at a run: what is planned, what the machine allows, and what is left to run."""
+"""One attempt at a run: what is left to run, on what, and what a supervisor works from."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,14 +11,17 @@ from typing import Annotated
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
 from hpcbench.config.schema import Config, stored_config
-from hpcbench.launch.machine import Machine
-from hpcbench.launch.probe import Resolution
+from hpcbench.launch.clocks.synchronization import Clocks
+from hpcbench.launch.probe import Machine, Resolution
 from hpcbench.launch.ranks.communicator import Communicator
-from hpcbench.launch.ranks.session import Session, Topology
+from hpcbench.launch.ranks.session import Topology
+from hpcbench.launch.ranks.stop_requests import StopRequests
+from hpcbench.launch.workers.worker_group import Rendezvous
 from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
 from hpcbench.plan.estimate import case_budget_s
 from hpcbench.plan.history import History
 from hpcbench.plan.order import turns
+from hpcbench.trace.journal import Journal
 
 PlainPlan = Annotated[Plan, PlainSerializer(plan_to_json), PlainValidator(plan_from_json)]
 
@@ -40,39 +44,14 @@ PLANNED_RUN = TypeAdapter(PlannedRun)
 HISTORY = TypeAdapter(History)
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What this job runs of a plan, and on what; all ranks have the same, but for ``session``."""
+@dataclass(frozen=True)
+class Attempt(PlannedRun):
+    """What this job runs of a plan, and on what; all ranks have the same, but for ``topology``."""
 
-    session: Session
-    planned: PlannedRun
+    comm: Communicator
+    topology: Topology
     machine: Machine
     resolution: Resolution
-
-    @property
-    def comm(self) -> Communicator:
-        """Return the communicator of all ranks."""
-        return self.session.comm
-
-    @property
-    def topology(self) -> Topology:
-        """Return the place of this rank."""
-        return self.session.topology
-
-    @property
-    def plan(self) -> Plan:
-        """Return the plan."""
-        return self.planned.plan
-
-    @property
-    def config(self) -> Config:
-        """Return the plan's configuration."""
-        return self.planned.config
-
-    @property
-    def history(self) -> History:
-        """Return what earlier attempts have done."""
-        return self.planned.history
 
     def runnable(self) -> list[Case]:
         """Return the cases that this attempt may run."""
@@ -96,3 +75,35 @@ class Attempt:
         """Return the seconds that one run of one case may spend in its timed loop."""
         return case_budget_s(self.config.measure.budget_s, len(self.resolution.devices),
                              self.plan.passes, self.plan.launches)
+
+
+CaseReport = Callable[[Case, str, str, float, int, int], None]
+"""Called after each case with its status, reason, seconds, launch and pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorContext:
+    """Everything that a supervisor works from.
+
+    Results of cases go to this rank's ``journal`` and rank 0's progress lines (``report``).
+    ``folder`` is that of the results, for messages. ``canary`` is None if there is none.
+    """
+
+    attempt: Attempt
+    journal: Journal
+    report: CaseReport
+    folder: Path
+    clocks: Clocks
+    stop: StopRequests
+    rendezvous: Rendezvous
+    canary: Case | None
+
+    @property
+    def comm(self) -> Communicator:
+        """Return the communicator of all ranks."""
+        return self.attempt.comm
+
+    @property
+    def inline(self) -> bool:
+        """Return whether all workers run in the ranks' own processes."""
+        return self.attempt.config.launch.inline

@@ -1,19 +1,20 @@
-"""What the machine decides about a plan: devices, and skips with their reasons."""
+"""What the ranks of a job run on, and what it decides about a plan: devices, and skips."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
 import json
 import os
+import platform
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbench import __version__
 from hpcbench.backends.availability import (
     RankFacts,
     gpu_indices,
@@ -21,18 +22,45 @@ from hpcbench.backends.availability import (
     resolve_device,
     unavailable,
 )
-from hpcbench.backends.mpi_facts import no_mpi
+from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.backends.tools import untooled, wanted_tools
-from hpcbench.errors import LaunchError
+from hpcbench.config.names import BACKENDS
+from hpcbench.errors import ExitCode, LaunchError
 from hpcbench.kinds.registry import planner_of
+from hpcbench.launch.ranks.address import Network, socket_variables
+from hpcbench.launch.ranks.agreement import AgreedError, on_all
+from hpcbench.launch.ranks.launcher_variables import by_torchrun
+from hpcbench.launch.ranks.session import Session, Topology
 from hpcbench.launch.workers.environment import worker_environment
-from hpcbench.launch.workers.worker_pool import ask_facts
-from hpcbench.launch.workers.worker_process import Template, WorkerSettings
+from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case, Plan
 
 _READY_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The network of a job, and the facts of all its ranks."""
+
+    network: Network
+    ranks: tuple[RankFacts, ...]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Return each rank's host as messages name it: "" for all where there is but one."""
+        names = [rank.hostname for rank in self.ranks]
+        return tuple(names) if len(set(names)) > 1 else ("",) * len(names)
+
+    def gpu_of(self, rank: int) -> int | None:
+        """Return the index of a rank's GPU among those it sees, None if it has none."""
+        return gpu_indices(self.ranks)[rank]
+
+    def socket_env(self) -> Mapping[str, str]:
+        """Return the variables that fix the network interface, unless the user has set them."""
+        chosen = socket_variables(self.network.interface)
+        return {name: value for name, value in chosen.items() if name not in os.environ}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +107,6 @@ def probe_here() -> dict[str, Any]:
 
     Raises LaunchError with the reason if torch cannot be imported.
     """
-    from hpcbench.config.names import BACKENDS
-
     facts = _facts_here([])
     here = [RankFacts(0, socket.gethostname(), 0, facts)]
     natural = {"nccl": "cuda", "gloo": "cpu", "mpi": "cpu"}
@@ -95,25 +121,20 @@ def probe_here() -> dict[str, Any]:
 
 def _lacks_op(case: Case, ranks: Sequence[RankFacts]) -> str | None:
     """Return a reason if a rank's torch is too old, or its MPI too poor, for the case."""
-    reasons = (_lacks(case, call, ranks) for call in case.workload.collective_calls())
+    reasons = (_lacks(case, call, rank.facts) for call in case.workload.collective_calls()
+               for rank in ranks)
     return next((reason for reason in reasons if reason), None)
 
 
-def _lacks(case: Case, call: Call, ranks: Sequence[RankFacts]) -> str | None:
-    if case.backend == "mpi" and call.op:
-        for rank in ranks:
-            if reason := rank.facts["mpi"]["lacks"].get(call.dtype):
-                return f"mpi: {reason}"
+def _lacks(case: Case, call: Call, facts: Mapping[str, Any]) -> str | None:
+    if case.backend == "mpi" and call.op and (reason := facts["mpi"]["lacks"].get(call.dtype)):
+        return f"mpi: {reason}"
     if case.backend != "gloo":
         return None
     uneven = call.collective == "reduce_scatter" and call.split != "even"
-    missing = (["gloo_without_avg"] if call.op == "avg" else []) + (
-        ["gloo_without_reduce_scatter"] if uneven else [])
-    for rank in ranks:
-        for name in missing:
-            if reason := rank.facts[name]:
-                return f"torch {rank.facts['versions']['torch']}: {reason}"
-    return None
+    missing = {"gloo_without_avg": call.op == "avg", "gloo_without_reduce_scatter": uneven}
+    return next((f"torch {facts['versions']['torch']}: {facts[name]}"
+                 for name, is_needed in missing.items() if is_needed and facts[name]), None)
 
 
 def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
@@ -153,9 +174,8 @@ def torch_facts(
     """
     if importlib.util.find_spec("torch") is None:
         raise LaunchError("torch is not installed here: pip install 'hpcbench[run]'")
-    with _progress() as progress, Template(env, timeout_s) as template:
-        return ask_facts(
-            lambda: template.fork(WorkerSettings({}, 0), progress), timeout_s, tools)
+    with WorkerPool(env, SharedProgress.create(1), ready_timeout_s=timeout_s) as pool:
+        return pool.facts(tools)
 
 
 def _mpi_facts_here(env: Mapping[str, str]) -> Any:
@@ -169,10 +189,46 @@ def _mpi_facts_here(env: Mapping[str, str]) -> Any:
         return no_mpi(f"MPI does not start: {error}")
 
 
-@contextlib.contextmanager
-def _progress() -> Iterator[SharedProgress]:
-    progress = SharedProgress.create(1)
-    try:
-        yield progress
-    finally:
-        progress.close()
+def probe_ranks(
+    session: Session, plan: Plan, pool: WorkerPool, *, allow_mixed: bool,
+) -> tuple[RankFacts, ...]:
+    """Return what every rank's machine has; refuse ranks whose software differs. Collective."""
+    comm, topology = session
+    facts = on_all(comm, "probing the machine",
+                   lambda: {**pool.facts(wanted_tools(plan.cases)), "mpi": mpi_facts()})
+    places = comm.allgather([topology.hostname, topology.local_rank, topology.mpi])
+    mixed = None if allow_mixed else version_mix(facts, places)
+    if mixed:
+        raise AgreedError(mixed, ExitCode.USAGE)  # all ranks see the same facts
+    return tuple(RankFacts(rank, hostname, local_rank, facts[rank])
+                 for rank, (hostname, local_rank, _) in enumerate(places))
+
+
+def mpi_facts() -> dict[str, Any]:
+    """Return `backends.mpi_facts.gather_mpi_facts` of this process, which is an MPI rank."""
+    if by_torchrun(os.environ):
+        return no_mpi("torchrun started the ranks, so MPI does not know them: use mpirun or srun")
+    return gather_mpi_facts()
+
+
+def versions(topology: Topology, facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what must be alike on all ranks, and in all attempts at one run."""
+    return {"hpcbench": __version__, "python": platform.python_version(), "mpi": topology.mpi,
+            **facts["versions"]}
+
+
+def version_mix(
+    facts: Sequence[Mapping[str, Any]], places: Sequence[Sequence[Any]],
+) -> str | None:
+    """Return which rank's software differs from rank 0's, and the remedy; None if none does."""
+    seen = [{"mpi": place[2], **fact["versions"]}
+            for fact, place in zip(facts, places, strict=True)]
+    for rank, versions in enumerate(seen):
+        for name in versions.keys() | seen[0].keys():
+            ours, theirs = seen[0].get(name, "none"), versions.get(name, "none")
+            if ours != theirs:
+                return (
+                    f"rank {rank} on {places[rank][0]} has {name} {theirs}, rank 0 on "
+                    f"{places[0][0]} has {ours}: use one environment on all nodes, or set "
+                    "launch.allow_mixed=true")
+    return None

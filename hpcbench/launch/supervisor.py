@@ -5,28 +5,26 @@ A case is acknowledged when its record is on disk on every member rank and all k
 
 from __future__ import annotations
 
-import contextlib
-import fnmatch
 import time
-from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from time import perf_counter_ns
 
 from hpcbench.config.fault import Fault
-from hpcbench.launch.attempt import Attempt
-from hpcbench.launch.context import SupervisorContext
+from hpcbench.launch.attempt import Attempt, SupervisorContext
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms
+from hpcbench.launch.ranks.waiting import LONGEST_PAUSE_S
 from hpcbench.launch.recording import CaseRun, canary_note, case_record, unmeasured_record
-from hpcbench.launch.verdicts.final_case import FinalCase, end_with_case, guard
-from hpcbench.launch.workers.inline_worker import InlineWorker
-from hpcbench.launch.workers.messages import CaseRequest
-from hpcbench.launch.workers.worker_group import (
-    CaseHooks,
-    CaseOutcome,
-    Guard,
-    NoAgreement,
-    WorkerGroup,
+from hpcbench.launch.verdicts.final_case import (
+    FinalCase,
+    Watchdog,
+    end_with_case,
+    inline_evidence,
 )
-from hpcbench.launch.workers.worker_pool import WorkerPool
+from hpcbench.launch.workers.messages import CaseRequest
+from hpcbench.launch.workers.worker_group import CaseHooks, CaseOutcome, NoAgreement, WorkerGroup
+from hpcbench.launch.workers.worker_pool import InlineWorker, WorkerPool
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import within_timeout_s
@@ -48,8 +46,9 @@ def supervise(job: SupervisorContext, pool: WorkerPool) -> str:
     todo = generations(attempt.runnable())
     sizes = sorted({generation.world_size for generation in todo})
     members = {size: job.comm.first(size) for size in sizes}
+    inline_sizes = {generation.world_size for generation in todo if generation.inline}
     comms = {size: member.inline_comms() for size, member in members.items()
-             if member is not None and _inline_size(todo, size)}
+             if member is not None and size in inline_sizes}
     stop, started = "", 0
     for turn in turns(attempt.plan.launches, attempt.plan.passes):
         if turn.launch and not turn.pass_index:
@@ -64,10 +63,6 @@ def supervise(job: SupervisorContext, pool: WorkerPool) -> str:
     if not stop:
         job.clocks.sync(job.comm)
     return stop
-
-
-def _inline_size(todo: Sequence[Generation], size: int) -> bool:
-    return any(generation.inline and generation.world_size == size for generation in todo)
 
 
 def _record_skips(job: SupervisorContext) -> None:
@@ -122,9 +117,7 @@ def _run_generation(job: SupervisorContext, pool: WorkerPool, run: _GenerationRu
             stop = runner.run_all()
         finally:
             runner.workers.dismiss()
-    pause = {} if run.members is not None else {"pause_s": IDLE_PAUSE_S}
-    agreed: str = job.comm.bcast(stop, **pause)
-    return agreed
+    return str(job.comm.bcast(stop, IDLE_PAUSE_S if run.members is None else LONGEST_PAUSE_S))
 
 
 class _GenerationRunner:
@@ -135,6 +128,7 @@ class _GenerationRunner:
         members: Communicator,
     ) -> None:
         self._job = job
+        self._pool = pool
         self._run = run
         self._members = members
         self._number = run.first_number
@@ -144,8 +138,29 @@ class _GenerationRunner:
         whole = members.size == job.comm.size and not run.generation.inline
         self._canary = job.canary if whole else None
         self.workers = WorkerGroup(
-            members, _worker_starter(job, pool, run), job.rendezvous, job.stop,
-            CaseHooks(_guard(job, run), self._due), unbounded=job.inline)
+            members, job.rendezvous, job.stop,
+            CaseHooks(self._start_worker, self._guard, self._due), unbounded=job.inline)
+
+    def _start_worker(self) -> WorkerHandle:
+        generation = self._run.generation
+        variables = (*self._job.attempt.machine.socket_env().items(), *generation.env)
+        if self._job.inline or generation.inline:
+            return InlineWorker(variables, self._pool.progress, self._run.comms)
+        return self._pool.start_worker(variables)
+
+    def _guard(self, worker: WorkerHandle, case: Case) -> AbstractContextManager[None]:
+        """Return the watchdog of a case not isolated; under --inline a debugger may wait."""
+        job, turn, comms, began_ns = self._job, self._run.turn, self._run.comms, perf_counter_ns()
+        if comms is None or job.inline or not self._run.generation.inline:
+            return nullcontext()
+
+        def act(late_s: float) -> None:
+            evidence = job.rendezvous.location.sign(inline_evidence(comms.watchdog.rank, worker))
+            end_with_case(job, FinalCase(
+                case, turn, began_ns, comms.watchdog, evidence, worker.progress.rows(),
+                "it ran in the MPI process (backend mpi), so the job ends here"), late_s)
+
+        return Watchdog(case.timeout_s, act)
 
     def run_all(self) -> str:
         """Run the generation's cases in this pass's order, a canary at either end."""
@@ -181,21 +196,22 @@ class _GenerationRunner:
     def _run_case(self, case: Case) -> CaseOutcome:
         """Run one case, record it, and wait until all members have."""
         job, members = self._job, self._members
-        began_ns, began = time.perf_counter_ns(), time.monotonic()
+        began_ns, began = perf_counter_ns(), time.monotonic()
         if job.comm.rank == 0:
             job.journal.note(BEGIN_NOTE, RunKey(
                 case.case_id, self._run.turn.launch, self._run.turn.pass_index)._asdict(),
                 durable=False)
         faults = tuple(fault for fault in job.attempt.config.fault
-                       if fault.rank == members.rank and _matches(fault.case, case))
-        outcome = self._agreed_outcome(self._request(
-            case, job.attempt.resolution.devices[case.case_id], faults))
+                       if fault.rank == members.rank and (
+                           fault.case == case.case_id or fnmatchcase(case.label, fault.case)))
+        outcome = self._agreed_outcome(
+            case, job.attempt.resolution.devices[case.case_id], faults)
         run = CaseRun(case, self._run.turn, job.attempt.history.attempt, self._position,
-                      began_ns, time.perf_counter_ns())
-        job.journal.append(case_record(run, outcome, self.workers.rows()))
+                      began_ns, perf_counter_ns())
+        job.journal.append(case_record(run, outcome, self.workers.rows))
         self._position += 1
         members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
-        job.recorder.report(
+        job.report(
             case, outcome.verdict.status, outcome.verdict.reason, time.monotonic() - began,
             self._run.turn.launch, self._run.turn.pass_index)
         return outcome
@@ -208,50 +224,27 @@ class _GenerationRunner:
         """
         if (canary := self._canary) is None:
             return ""
-        outcome = self._agreed_outcome(self._request(canary, "cpu"))
+        outcome = self._agreed_outcome(canary, "cpu")
         self._job.journal.note("canary", canary_note(
-            canary, self._run.turn, outcome, self.workers.rows()))
+            canary, self._run.turn, outcome, self.workers.rows))
         self._canary_at = time.monotonic()
         if outcome.verdict.status != "ok":
             self._canary = None
         return outcome.stop
 
-    def _agreed_outcome(self, request: CaseRequest) -> CaseOutcome:
+    def _agreed_outcome(
+        self, case: Case, device: str, faults: tuple[Fault, ...] = (),
+    ) -> CaseOutcome:
         """Have the workers run a case; end the job if supervisors cannot agree on how it ended."""
-        began_ns = time.perf_counter_ns()
+        self._number += 1  # the same on all members
+        began_ns = perf_counter_ns()
         try:
-            return self.workers.run(request)
+            return self.workers.run(CaseRequest(
+                case, self._number, device, faults, self._job.clocks.model,
+                within_timeout_s(self._budget_s, case.timeout_s),
+                self._job.attempt.config.measure.precision))
         except NoAgreement as lost:
             end_with_case(self._job, FinalCase(
-                request.case, self._run.turn, began_ns, self._members, lost.evidence,
-                self.workers.rows(), f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
+                case, self._run.turn, began_ns, self._members, lost.evidence, self.workers.rows,
+                f"{lost}, so the job ends here"), 0.0, _LOST_EXCHANGE_S)
             raise
-
-    def _request(self, case: Case, device: str, faults: tuple[Fault, ...] = ()) -> CaseRequest:
-        """Return the request to run a case, with a number that is the same on all members."""
-        self._number += 1
-        return CaseRequest(
-            case, self._number, device, faults, self._job.clocks.model,
-            within_timeout_s(self._budget_s, case.timeout_s),
-            self._job.attempt.config.measure.precision)
-
-
-def _worker_starter(
-    job: SupervisorContext, pool: WorkerPool, run: _GenerationRun,
-) -> Callable[[], WorkerHandle]:
-    generation = run.generation
-    variables = (*job.attempt.machine.socket_env().items(), *generation.env)
-    if job.inline or generation.inline:
-        return lambda: InlineWorker(variables, pool.progress, run.comms)
-    return lambda: pool.start_worker(variables)
-
-
-def _guard(job: SupervisorContext, run: _GenerationRun) -> Guard:
-    """Return the watchdog of cases that cannot be isolated; under --inline a debugger may wait."""
-    if not run.generation.inline or run.comms is None or job.inline:
-        return lambda worker, case: contextlib.nullcontext()
-    return guard(job, run.comms, run.turn)
-
-
-def _matches(pattern: str, case: Case) -> bool:
-    return pattern == case.case_id or fnmatch.fnmatchcase(case.label, pattern)

@@ -13,8 +13,7 @@ from typing import Any
 from hpcbench.config.schema import Launch
 from hpcbench.errors import HpcbenchError, LaunchError
 from hpcbench.launch.clocks.synchronization import synchronise
-from hpcbench.launch.machine import mpi_facts, versions
-from hpcbench.launch.probe import torch_facts
+from hpcbench.launch.probe import mpi_facts, torch_facts, versions
 from hpcbench.launch.ranks.address import choose_network
 from hpcbench.launch.ranks.bounded_communicator import BoundedCommunicator
 from hpcbench.launch.ranks.session import Topology

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from hpcbench.launch.ranks.store_rendezvous import REMEDY
+from hpcbench.launch.ranks.store_communicator import REMEDY
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
 from hpcbench.validation.rank_report import JobReport
 

@@ -23,7 +23,7 @@ class RankReport:
         rank, local_rank: among all ranks, and among those of its node.
         hostname, node: the machine; ``node`` is the same for ranks that share it.
         mpi: what the MPI library calls itself, ``none`` without one.
-        versions: `launch.machine.versions`.
+        versions: `launch.probe.versions`.
         machine: `measure.environment.machine`.
         facts: `backends.facts.gather_facts` with ``mpi``; None if torch gave none.
         interface: what the job's sockets of this rank use, None if it has no name.

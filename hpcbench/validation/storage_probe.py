@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import FileError
-from hpcbench.launch.folders.rank_folders import leave, sees, separate_folder
-from hpcbench.launch.folders.run_folder import RunFolder
+from hpcbench.launch.folders.run_folder import RunFolder, leave, sees, separate_folder
 from hpcbench.trace.files import whole_file
 
 _NOTHING: Mapping[str, Any] = {

@@ -21,14 +21,13 @@ from hpcbench.errors import ExitCode, LaunchError, RankLostError
 from hpcbench.launch.ranks.agreement import AgreedError, on_root
 from hpcbench.launch.ranks.bounded_communicator import BoundedCommunicator
 from hpcbench.launch.ranks.communicator import Communicator
-from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, by_torchrun
-from hpcbench.launch.ranks.session import (
-    Topology,
-    fix_of_lonely,
-    open_communicator,
-    topology_among,
+from hpcbench.launch.ranks.launcher_variables import (
+    announced_rank,
+    announced_size,
+    by_torchrun,
+    lonely_fix,
 )
-from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicator
+from hpcbench.launch.ranks.session import Topology, open_communicator, topology_among
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.environment import node_identity
@@ -135,7 +134,7 @@ def _opened(timeout_s: float) -> tuple[Communicator, str, str]:
     try:
         return (*open_communicator(os.environ, timeout_s), "")
     except LaunchError as error:
-        return SingleRankCommunicator(), "none", str(error)
+        return Communicator(), "none", str(error)
 
 
 def _no_start(limit_s: float, torchrun: bool) -> Line:
@@ -169,7 +168,7 @@ def _validate(
             world_size=comm.size,
             ranks=tuple(RANK_REPORT.validate_python(answers[rank]) for rank in sorted(answers)),
             announced=announced, timeout_s=request.timeout_s, start_error=start_error,
-            lonely_fix=fix_of_lonely(announced[1], library) if announced else "",
+            lonely_fix=lonely_fix(announced[1], library) if announced else "",
             lost={rank: hosts.get(rank, "") for rank in comm.lost})
     if lonely and not speaks:
         return int(ExitCode.OK)  # the first to end with another code would end the one who speaks

@@ -12,7 +12,7 @@ import resource
 import sys
 from pathlib import Path
 
-from hpcbench.launch.folders.rank_folders import SeparateFolder
+from hpcbench.launch.folders.run_folder import SeparateFolder
 from hpcbench.launch.folders.trace_delivery import deliver
 from hpcbench.launch.ranks.session import open_session
 

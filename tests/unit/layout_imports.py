@@ -55,7 +55,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
 """Folder or module -> what it may import beside itself. ``kinds.*`` is one and the same kind."""
 
 LAZILY: Mapping[str, str] = {
-    "launch.workers.inline_worker -> worker": "an inline worker is a worker in the MPI process",
+    "launch.workers.worker_pool -> worker": "an inline worker is a worker in the MPI process",
     "report.listing -> launch": "`hpcbench list` probes this machine where it is asked to",
 }
 """Imports inside functions that the table does not allow, with the reason."""

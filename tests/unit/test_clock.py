@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.launch.clocks.synchronization import Clocks, parent_and_children, synchronise
-from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicator
+from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
 from hpcbench.measure.environment import clock_identity
 from hpcbench.trace.clock import ClockCheck, ClockModel, SyncRecord, bound_at, to_global
@@ -260,7 +260,7 @@ def test_the_tree_reaches_all_in_few_rounds(count: int) -> None:
 
 
 def test_one_rank_has_the_global_clock() -> None:
-    record = synchronise(SingleRankCommunicator(), lambda: BEGIN, "here")
+    record = synchronise(Communicator(), lambda: BEGIN, "here")
     assert record.model == ClockModel.identity(BEGIN)
     assert (record.identity, record.n_clocks, record.check) == ("here", 1, None)
 
@@ -269,10 +269,10 @@ def test_clocks_note_each_sync_and_one_clock_is_never_due_again() -> None:
     now, notes = SimpleNamespace(ns=BEGIN), []
     found = Clocks(lambda: now.ns, 30.0, lambda kind, data: notes.append((kind, data)))
     assert found.due(1)
-    found.sync(SingleRankCommunicator())
+    found.sync(Communicator())
     now.ns += 100 * SECOND
     assert not found.due(1)
-    assert found.sync(SingleRankCommunicator()) == found.model == found.models[1]
+    assert found.sync(Communicator()) == found.model == found.records[1].model
     assert [kind for kind, _ in notes] == ["clock", "clock"]
     assert [from_values(SyncRecord, data) for _, data in notes] == found.records
     assert found.records[0].identity == clock_identity()
@@ -295,7 +295,7 @@ def test_a_sync_of_some_ranks_leaves_the_others_due() -> None:
     found.keep(SyncRecord("a", 2, ClockModel.identity(BEGIN), None, BEGIN, 0), ranks=2)
     now.ns += 31 * SECOND
     assert found.due(1) and found.due(2)
-    found.sync(SingleRankCommunicator())
+    found.sync(Communicator())
     now.ns += SECOND
     assert not found.due(1)
     assert found.due(2)

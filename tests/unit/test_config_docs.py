@@ -56,3 +56,13 @@ def test_every_whole_example_loads() -> None:
     assert len(examples) == 4
     for text in examples:
         check_config(json.loads(text), "docs/config.md")
+
+
+def test_every_flag_stands_for_a_key_that_there_is() -> None:
+    """A renamed module once got into the table, in place of `launch.inline`."""
+    sections = {"": Config, "measure": Measure, "launch": Launch, "output": Output}
+    rows = re.findall(r"^\| `-.* \| (.*) \|$", DOC, re.MULTILINE)
+    named = [key.rpartition(".") for row in rows for key in re.findall(r"`([\w.]+)`", row)]
+    assert len(named) > 10
+    for section, _, key in named:
+        assert key in keys_of(sections[section]), f"{section}.{key}"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -19,24 +20,24 @@ from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
 from hpcbench.errors import LaunchError
-from hpcbench.launch.machine import version_mix
-from hpcbench.launch.probe import resolve
+from hpcbench.launch.measuring import most_rows
+from hpcbench.launch.probe import resolve, version_mix
 from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, lonely_fix
 from hpcbench.launch.ranks.session import check_launch
-from hpcbench.launch.setup import most_rows
+from hpcbench.launch.ranks.waiting import WakeupSignal
+from hpcbench.launch.verdicts.final_case import inline_evidence
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.verdicts.watchdog import inline_evidence
-from hpcbench.launch.workers import processes
-from hpcbench.launch.workers.channel import socket_pair, supervisor_channel, worker_channel
-from hpcbench.launch.workers.environment import split_by_load_time, worker_environment
+from hpcbench.launch.workers.environment import split_by_load_time, state, worker_environment
 from hpcbench.launch.workers.messages import (
     CaseAnswer,
     CaseRequest,
     DoneAnswer,
     FailureAnswer,
+    socket_pair,
+    supervisor_channel,
+    worker_channel,
 )
-from hpcbench.launch.workers.wakeup_signal import WakeupSignal
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.environment import described_hardware, recorded_variables
 from hpcbench.measure.progress import Phase, SharedProgress
@@ -95,10 +96,10 @@ def test_which_rank_speaks(environ: dict[str, str], rank: int) -> None:
     ("srun", "MPICH Version: 5.0.2", "srun --mpi=pmi2"),
     ("srun --mpi=pmi2", "Open MPI v5.0.11", "srun --mpi=pmix"),
     ("srun", "Intel(R) MPI Library 2021.13", "srun --mpi=list"),
-    ("Open MPI's mpirun", "MPICH Version: 5.0.2", "/venv/bin/mpirun"),
+    ("Open MPI's mpirun", "MPICH Version: 5.0.2", f"{Path(sys.executable).parent}/mpirun"),
 ])
 def test_the_fix_is_that_of_this_mpi_and_launcher(launcher: str, library: str, fix: str) -> None:
-    assert fix in lonely_fix(launcher, library, "/venv/bin/mpirun")
+    assert fix in lonely_fix(launcher, library)
 
 
 def test_lonely_ranks_are_refused_with_a_fix() -> None:
@@ -364,19 +365,19 @@ def test_a_call_astray_is_in_the_watchdogs_evidence() -> None:
 
 
 def test_a_process_dies_with_its_parent() -> None:
-    child = ("import os,time; from hpcbench.launch.workers.processes import die_with_parent;"
+    child = ("import os,time; from hpcbench.launch.workers.environment import die_with_parent;"
              "die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(60)")
     parent = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess,sys; subprocess.run([sys.executable, '-c', "
                                f"{child!r}])"], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
-    assert processes.state(pid) in ("R", "S")
+    assert state(pid) in ("R", "S")
     parent.kill()
     parent.wait()
     parent.stdout.close()
     deadline = time.monotonic() + 10
-    while processes.state(pid) not in ("", "Z"):
+    while state(pid) not in ("", "Z"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

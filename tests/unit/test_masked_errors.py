@@ -11,11 +11,11 @@ from hpcbench.__main__ import main
 from hpcbench.backends.failures import one_line
 from hpcbench.errors import FileError
 from hpcbench.launch.ranks.agreement import AgreedError, on_all
-from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicator
+from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.verdicts.final_case import inline_evidence
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.verdicts.watchdog import inline_evidence
-from hpcbench.launch.workers.inline_worker import InlineWorker
 from hpcbench.launch.workers.messages import FailureAnswer, Request
+from hpcbench.launch.workers.worker_pool import InlineWorker
 from hpcbench.measure.progress import SharedProgress
 
 SECRET = "planted-s3cr3t-value"
@@ -75,7 +75,7 @@ def test_what_a_rank_tells_the_others() -> None:
         raise FileError(f"{SECRET}/trace: no such folder")
 
     with pytest.raises(AgreedError, match=r"rank 0: \*\*\*/trace: no such folder"):
-        on_all(SingleRankCommunicator(), "opening", fails)
+        on_all(Communicator(), "opening", fails)
 
 
 @pytest.mark.usefixtures("secret")

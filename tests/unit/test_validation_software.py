@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.launch.ranks.store_rendezvous import REMEDY
+from hpcbench.launch.ranks.store_communicator import REMEDY
 from hpcbench.validation.affinity import device_lines
 from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.rank_report import RANK_REPORT, JobReport, RankReport

@@ -14,10 +14,13 @@ import pytest
 import torch.distributed as dist
 
 from hpcbench.errors import LaunchError, RankLostError
-from hpcbench.launch.folders.rank_folders import SeparateFolder
+from hpcbench.launch.folders.run_folder import SeparateFolder
 from hpcbench.launch.folders.trace_delivery import PIECE_BYTES, deliver
-from hpcbench.launch.ranks.store_communicator import StoreCommunicator, open_store_communicator
-from hpcbench.launch.ranks.store_rendezvous import meet
+from hpcbench.launch.ranks.store_communicator import (
+    StoreCommunicator,
+    meet,
+    open_store_communicator,
+)
 
 RANKS = 3
 

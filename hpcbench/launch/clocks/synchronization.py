@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpcbench.launch.clocks.mpi_pair import Pair
+from hpcbench.launch.clocks.pairs import Pair
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.measure.clock_fit import OffsetInterval, check_model, fit, offset_interval
 from hpcbench.measure.environment import clock_identity
@@ -70,11 +70,6 @@ class Clocks:
         """Return the newest model, for times that cannot wait for the next synchronisation."""
         return self.records[-1].model
 
-    @property
-    def models(self) -> list[ClockModel]:
-        """Return all models, in order of time."""
-        return [record.model for record in self.records]
-
     def sync(self, comm: Communicator) -> ClockModel:
         """Compare the clocks of all ranks of ``comm``, rank 0 being the job's; collective."""
         record = synchronise(comm, self._now_ns, self._identity, self._pace)
@@ -90,9 +85,8 @@ class Clocks:
     def due(self, size: int) -> bool:
         """Return whether it is time to compare the clocks of the first ``size`` ranks.
 
-        Ranks differ by moments, so one of them has to decide. Never while all ranks have been
-        found to share one clock. A comparison of fewer ranks leaves those of the others as old as
-        they were.
+        Ranks differ by moments, so one of them has to decide. Never while all ranks share one
+        clock. A comparison of fewer ranks leaves those of the others as old as they were.
         """
         if all(record.n_clocks == 1 for record in self.records):
             return not self.records
@@ -222,10 +216,10 @@ def _answer(pair: Pair, now_ns: Now, pings: int) -> None:
 
 
 def _send_model(pair: Pair, model: ClockModel, timeout_s: float) -> None:
-    """Send what a child needs of its parent's model."""
-    values = (model.t_ref_ns, model.offset_ns, _bits(model.slope), _bits(model.bound_ns),
-              _bits(model.slope_bound))
-    for value in values:
+    """Send what a child needs of its parent's model, the floats as their bits."""
+    for value in struct.unpack("5q", struct.pack(
+            "2q3d", model.t_ref_ns, model.offset_ns, model.slope, model.bound_ns,
+            model.slope_bound)):
         pair.send(value)
         pair.wait(timeout_s)
 
@@ -236,15 +230,7 @@ def _received_model(pair: Pair, silence_limit_s: float) -> ClockModel:
     for _ in range(5):
         values.append(pair.wait(silence_limit_s))
         pair.send(_GO_ON)
-    t_ref_ns, offset_ns, *floats = values
-    slope, bound_ns, slope_bound = (_from_bits(value) for value in floats)
+    t_ref_ns, offset_ns, slope, bound_ns, slope_bound = struct.unpack(
+        "2q3d", struct.pack("5q", *values))
     return replace(ClockModel.identity(t_ref_ns), offset_ns=offset_ns, slope=slope,
                    bound_ns=bound_ns, slope_bound=slope_bound)
-
-
-def _bits(value: float) -> int:
-    return int(struct.unpack("q", struct.pack("d", value))[0])
-
-
-def _from_bits(bits: int) -> float:
-    return float(struct.unpack("d", struct.pack("q", bits))[0])

@@ -1,4 +1,4 @@
-"""The folder of one run: made by rank 0 before the first case, seen by all ranks."""
+"""The folder of a run, which rank 0 makes, and where each rank writes: there or on its own disk."""
 
 from __future__ import annotations
 
@@ -6,23 +6,37 @@ import contextlib
 import json
 import os
 import secrets
+import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import TypeAdapter
 
 from hpcbench.errors import FileError
+from hpcbench.launch.attempt import Attempt
+from hpcbench.launch.ranks.agreement import from_root, on_all, on_root
+from hpcbench.launch.ranks.session import Topology
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.history import History
 from hpcbench.trace.attempts import attempt_folder
 from hpcbench.trace.files import whole_file
+from hpcbench.trace.journal import journal_path
+from hpcbench.trace.sealed import trace_path
+from hpcbench.units import rank_list
+
+VISIBLE_WITHIN_S = 2.0
+"""How long a rank looks for what rank 0 has written: NFS clients may be late to see it."""
+_LONGEST_PAUSE_S = 0.2
+_MOST_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """``path`` holds config.json, plan.json, traces/ and later the results.
-
-    ``attempt`` is the one at the run that this job is.
-    """
+    """``path`` holds config.json, plan.json, traces/, later results; ``attempt`` is this job."""
 
     path: Path
     run_id: str
@@ -32,6 +46,9 @@ class RunFolder:
     def traces(self) -> Path:
         """Return the folder of the per-rank traces of this attempt."""
         return attempt_folder(self.path / "traces", self.attempt)
+
+
+_RUN_FOLDER = TypeAdapter(RunFolder)
 
 
 def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> RunFolder:
@@ -94,3 +111,144 @@ def _point_latest_to(path: Path) -> None:
         beside.unlink()
     beside.symlink_to(path.name)
     beside.replace(latest)
+
+
+class SeparateFolder(NamedTuple):
+    """A folder of a rank that does not see rank 0's."""
+
+    host: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankFolders:
+    """The folders of a run's ranks.
+
+    ``folder`` is rank 0's; this rank writes to ``own``. ``apart`` maps the ranks that do not see
+    ``folder`` to where they write.
+    """
+
+    folder: RunFolder
+    own: RunFolder
+    apart: Mapping[int, SeparateFolder]
+
+
+def open_folders(attempt: Attempt) -> RankFolders:
+    """Return the folder of the run, and where each rank writes its trace; collective.
+
+    Rank 0 finds or makes the folder, and leaves a file there with a name that was never there
+    before; the others look for it. Raises AgreedError if a rank can write nowhere.
+    """
+    comm, topology = attempt.comm, attempt.topology
+    folder = from_root(comm, _RUN_FOLDER, lambda: _run_folder(attempt))
+    token = folder.path / on_root(comm, lambda: _leave_token(folder.path))
+    try:
+        separate = on_all(comm, "finding a place for the trace", lambda: (
+            None if sees(token) else _own_place(folder, topology)))
+    finally:
+        if comm.rank == 0:
+            with contextlib.suppress(OSError):
+                token.unlink()
+    apart = {rank: SeparateFolder(*place) for rank, place in enumerate(separate) if place}
+    mine = apart.get(comm.rank)
+    own = RunFolder(Path(mine.path), folder.run_id, folder.attempt) if mine else folder
+    return RankFolders(folder, own, apart)
+
+
+def _run_folder(attempt: Attempt) -> RunFolder:
+    """Return the folder of the run, made or taken up if there is anything to run (rank 0)."""
+    path, history = attempt.folder, attempt.history
+    if path is None or not history.attempt:
+        parent = Path(attempt.config.output.folder).absolute()
+        return create_run_folder(attempt.plan, parent, path)
+    if attempt.is_done():
+        print(f"{path}: nothing is left to run", flush=True)
+        return RunFolder(path, history.run_id, history.attempt - 1)
+    return take_up_folder(path, attempt.plan, history)
+
+
+def _leave_token(path: Path) -> str:
+    token = path / f".seen-{secrets.token_hex(8)}"
+    try:
+        token.touch(exist_ok=False)
+    except OSError as error:
+        raise FileError(f"{token}: cannot be written: {error.strerror}") from error
+    return token.name
+
+
+def sees(token: Path, limit_s: float = VISIBLE_WITHIN_S) -> bool:
+    """Return whether the file is there, after looking for a while.
+
+    To open its folders makes an NFS client ask the server anew; to look for a name alone need not.
+    """
+    deadline, pause_s = time.monotonic() + limit_s, 0.01
+    while True:
+        for folder in (token.parent.parent, token.parent):
+            with contextlib.suppress(OSError):
+                os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        if os.path.exists(token):  # noqa: PTH110  (Path.exists raises where a rank may not look)
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def separate_folders(path: Path, run_id: str, hostname: str) -> tuple[Path, Path]:
+    """Return where a host may write that does not see ``path``: beside it, or for a while."""
+    return (path.with_name(f"{path.name}.on-{hostname}"),
+            Path(tempfile.gettempdir()) / f"hpcbench-{run_id}")
+
+
+def _own_place(folder: RunFolder, topology: Topology) -> list[str]:
+    path, tried = separate_folder(folder, topology.hostname, topology.rank)
+    if path is not None:
+        return [topology.hostname, str(path)]
+    raise FileError(f"{topology.hostname} does not see {folder.path} of rank 0, and has no place "
+                    f"of its own ({'; '.join(tried)}): give a folder that all nodes see with "
+                    "-o DIR (output.folder), or set TMPDIR to one that can be written")
+
+
+def separate_folder(folder: RunFolder, hostname: str, rank: int) -> tuple[Path | None, list[str]]:
+    """Return the first of `separate_folders` that the rank can write to, or None.
+
+    The list says why the others cannot be used. The folder of the attempt's traces is made, too.
+    Never ``folder``'s path itself: should the rank see it only later, nothing could come of it.
+    Beside it only where no more than its parent is missing: a longer path is that of another
+    machine, or of what is not mounted.
+    """
+    tried: list[str] = []
+    there = os.path.isdir(folder.path.parent.parent)  # noqa: PTH112  (Path.is_dir raises, too)
+    for path in separate_folders(folder.path, folder.run_id, hostname)[0 if there else 1:]:
+        traces = attempt_folder(path / "traces", folder.attempt)
+        try:
+            traces.mkdir(parents=True, exist_ok=True)
+            if not os.access(traces, os.W_OK):
+                raise PermissionError(0, "cannot be written")
+            if journal_path(traces, rank).exists() or trace_path(traces, rank).exists():
+                raise FileExistsError(0, "holds a trace of this rank")
+        except OSError as error:
+            tried.append(f"{traces}: {error.strerror}")
+        else:
+            return path, tried
+    return None, tried
+
+
+def separate_folder_lines(folders: RankFolders) -> list[str]:
+    """Return the lines that say which ranks do not see the folder, and where they write."""
+    by_place: dict[SeparateFolder, list[int]] = defaultdict(list)
+    for rank, place in folders.apart.items():
+        by_place[place].append(rank)
+    lines = [f"  rank {rank_list(ranks)} on {place.host}: {place.path}"
+             for place, ranks in by_place.items()]
+    shown = lines[:_MOST_LINES] + ([f"  and on {len(lines) - _MOST_LINES} more hosts"]
+                                   if len(lines) > _MOST_LINES else [])
+    return [f"{len(folders.apart)} of the ranks do not see this folder: they write to disks of "
+            "their own, and send rank 0 their traces at the end", *shown] if lines else []
+
+
+def leave(own: RunFolder) -> None:
+    """Remove the empty ones of a separate folder and of those below it."""
+    for path in (own.traces, own.path / "traces", own.path):
+        with contextlib.suppress(OSError):
+            path.rmdir()

@@ -6,33 +6,29 @@ validate``. MPI's collectives could not say who is missing.
 
 from __future__ import annotations
 
-import time
 from contextlib import AbstractContextManager
 from typing import Any
 
 from hpcbench.errors import RankLostError
-from hpcbench.launch.clocks.mpi_pair import Pair
-from hpcbench.launch.ranks.communicator import Communicator, InlineComms
-from hpcbench.launch.ranks.waiting import FIRST_PAUSE_S
+from hpcbench.launch.clocks.pairs import Pair
+from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.ranks.waiting import Inbox
 from hpcbench.units import rank_list
 
-_LONGEST_PAUSE_S = 0.01
 _MARGIN_S = 5.0
 
 
-class BoundedCommunicator:
-    """A `Communicator` over another one, which nobody else may use meanwhile.
+class BoundedCommunicator(Communicator):
+    """The collective operations over another communicator, which nobody else may use meanwhile.
 
     Whoever does not answer rank 0 within ``timeout_s`` is in ``lost``, on rank 0, and is not waited
     for again.
     """
 
-    wakeup_fd: int | None = None
-
     def __init__(self, comm: Communicator, timeout_s: float) -> None:
         self._comm = comm
         self._calls = 0
-        self._came: dict[tuple[int, int], Any] = {}
+        self._inbox = Inbox(comm.posted)
         self.timeout_s = timeout_s
         self.lost: set[int] = set()
         self.rank = comm.rank
@@ -45,7 +41,7 @@ class BoundedCommunicator:
             self._comm.post([number, value], 0)
             return {}
         others = [rank for rank in range(1, self.size) if rank not in self.lost]
-        came = self._await(number, others, timeout_s or self.timeout_s)
+        came = self._inbox.take(number, others, timeout_s or self.timeout_s)
         self.lost.update(rank for rank in others if rank not in came)
         return {0: value, **came}
 
@@ -62,7 +58,7 @@ class BoundedCommunicator:
                     self._comm.post([number, value], rank)
             return value
         limit_s = before_s + self.timeout_s  # it also does what it does for all
-        came = self._await(number, [0], limit_s + _MARGIN_S)
+        came = self._inbox.take(number, [0], limit_s + _MARGIN_S)
         if 0 not in came:
             raise RankLostError(f"rank 0 has not answered for {limit_s:g} s")
         return came[0]
@@ -74,67 +70,17 @@ class BoundedCommunicator:
         by_rank = [values.get(rank) for rank in range(self.size)]
         lost, everything = self._bcast([sorted(self.lost), by_rank], limit_s)
         if lost:
-            raise RankLostError(f"rank {rank_list(lost)} has not answered for "
-                                f"{limit_s:g} s")
+            raise RankLostError(f"rank {rank_list(lost)} has not answered for {limit_s:g} s")
         return list(everything)
-
-    def barrier(self, pause_s: float = 0.0, timeout_s: float | None = None) -> None:
-        """Return when every rank has called."""
-        self.allgather(None, timeout_s)
 
     def _next(self) -> int:
         self._calls += 1
         return self._calls
 
-    def _await(self, number: int, ranks: list[int], timeout_s: float) -> dict[int, Any]:
-        """Return what these ranks have posted as their call ``number``, as far as it comes."""
-        deadline, pause_s = time.monotonic() + timeout_s, FIRST_PAUSE_S
-        while True:
-            for sender, (of_call, value) in self._comm.posted():
-                self._came[of_call, sender] = value
-            missing = [rank for rank in ranks if (number, rank) not in self._came]
-            if not missing or time.monotonic() > deadline:
-                return {rank: self._came.pop((number, rank)) for rank in ranks
-                        if rank not in missing}
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
-
-    def first(self, count: int) -> Communicator | None:
-        """Return the communicator of ranks 0..count-1 of the one below. Collective."""
-        return self._comm.first(count)
-
     def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
         """Give quick messages to and from another rank, which has to open the same pair."""
         return self._comm.pair(rank, timeout_s)
 
-    def notify(self, number: int) -> None:
-        """Tell the other ranks that case ``number`` has failed here."""
-        self._comm.notify(number)
-
-    def noticed(self, number: int) -> bool:
-        """Return whether another rank reported that case ``number`` has failed."""
-        return self._comm.noticed(number)
-
-    def post(self, value: Any, rank: int) -> None:
-        """Send a value to another rank; returns at once."""
-        self._comm.post(value, rank)
-
-    def posted(self) -> list[tuple[int, Any]]:
-        """Return what other ranks have posted since the last call, with who did."""
-        return self._comm.posted()
-
-    def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
-        """Send bytes to a rank that calls `receive`."""
-        self._comm.send(data, rank, timeout_s or self.timeout_s)
-
-    def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
-        """Return what ``rank`` sends to this one next."""
-        return self._comm.receive(rank, timeout_s or self.timeout_s)
-
     def abort(self, code: int) -> None:
         """End every rank of the job now."""
         self._comm.abort(code)
-
-    def inline_comms(self) -> InlineComms | None:
-        """Return new communicators of the same ranks, or None where there is no MPI."""
-        return self._comm.inline_comms()

@@ -1,4 +1,4 @@
-"""The supervisors' communicator: a few quiet operations, with MPI as the implementation.
+"""The supervisors' communicator: a few quiet operations, for one rank alone and over MPI.
 
 Waiting must not spin: a rank that spins in MPI takes a core from what is being timed. So every
 operation is non-blocking underneath, tested now and then with growing pauses.
@@ -7,17 +7,22 @@ operation is non-blocking underneath, tested now and then with growing pauses.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from hpcbench.launch.clocks.mpi_pair import Pair, open_pair
-from hpcbench.launch.ranks.waiting import FIRST_PAUSE_S, LONGEST_PAUSE_S, wait_quietly
-from hpcbench.launch.workers.wakeup_signal import WakeupSignal
+from hpcbench.launch.clocks.pairs import Pair, open_mpi_pair
+from hpcbench.launch.ranks.waiting import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    WakeupSignal,
+    wait_quietly,
+)
 
 _SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
 _NOTICE_TAG = 77
@@ -25,59 +30,70 @@ _POST_TAG = 78
 _BYTES_TAG = 80
 _ARRIVAL_S = 0.02  # a wake-up signal may overtake the notice it announces
 IDLE_PAUSE_S = 0.2
+_ALONE = "a single rank has no other"
 
 
-class Communicator(Protocol):
-    """What supervisors need of each other. Payloads are JSON values."""
+class Communicator:
+    """What supervisors need of each other; as it stands, of a job of one rank without MPI.
 
-    rank: int
-    size: int
+    Payloads are JSON values.
+    """
 
-    @property
-    def wakeup_fd(self) -> int | None:
-        """Return the descriptor that is readable when there may be a notice, if there is one."""
+    rank: int = 0
+    size: int = 1
+    wakeup_fd: int | None = None
+    """A descriptor that is readable when there may be a notice, if there is one."""
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
         """Return every rank's value, by rank."""
+        return [value]
 
     def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
         """Return rank 0's value on every rank."""
+        return value
 
     def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
         """Return when every rank has called; look only every ``pause_s`` seconds at the end."""
+        self.allgather(None, timeout_s)
 
     def first(self, count: int) -> Communicator | None:
         """Return the communicator of ranks 0..count-1, or None on the others. Collective."""
+        return self
 
     def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
-        """Give quick messages to and from another rank, which has to open the same pair.
-
-        ``timeout_s`` limits how long a wait for the other rank lasts.
-        """
+        """Give quick messages to and from another rank, which has to open the same pair in time."""
+        raise LookupError(_ALONE)
 
     def notify(self, number: int) -> None:
         """Tell the other ranks, by way of rank 0, that case ``number`` has failed here."""
 
     def noticed(self, number: int) -> bool:
         """Return whether another rank reported that case ``number`` has failed."""
+        return False
 
     def post(self, value: Any, rank: int) -> None:
         """Send a value to another rank; returns at once."""
+        raise LookupError(_ALONE)
 
     def posted(self) -> list[tuple[int, Any]]:
         """Return what other ranks have posted since the last call, with who did."""
+        return []
 
     def send(self, data: bytes, rank: int, timeout_s: float | None = None) -> None:
         """Send bytes to a rank that calls `receive`; returns when they need no memory here."""
+        raise LookupError(_ALONE)
 
     def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
         """Return what ``rank`` sends to this one next."""
+        raise LookupError(_ALONE)
 
     def abort(self, code: int) -> None:
         """End every rank of the job now."""
+        os._exit(code)
 
     def inline_comms(self) -> InlineComms | None:
         """Return new communicators of the same ranks, or None where there is no MPI. Collective."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +108,7 @@ class InlineComms:
     watchdog: Communicator
 
 
-class MpiCommunicator:
+class MpiCommunicator(Communicator):
     """The operations over an mpi4py intracommunicator."""
 
     def __init__(
@@ -109,32 +125,26 @@ class MpiCommunicator:
         self._neighbours = neighbours or {}
         self._notices: set[int] = set()
         self._sent: list[Any] = []
-        self.rank: int = comm.Get_rank()
-        self.size: int = comm.Get_size()
+        self.rank = comm.Get_rank()
+        self.size = comm.Get_size()
+        self.wakeup_fd = wakeup.fd if wakeup else None
 
     def allgather(self, value: Any, timeout_s: float | None = None) -> list[Any]:
         """Return every rank's value, by rank: one MPI operation if all are short."""
         data = json.dumps(value).encode()
-        slot = np.zeros(_SLOT_BYTES, dtype=np.uint8)
-        slot[:8] = np.frombuffer(np.int64(len(data)).tobytes(), dtype=np.uint8)
-        short = data[:_SLOT_BYTES - 8]
-        slot[8:8 + len(short)] = np.frombuffer(short, dtype=np.uint8)
+        head = np.int64(len(data)).tobytes() + data[:_SLOT_BYTES - 8]
+        slot = np.frombuffer(head.ljust(_SLOT_BYTES, b"\0"), dtype=np.uint8)
         slots = np.empty((self.size, _SLOT_BYTES), dtype=np.uint8)
         self._wait(self._comm.Iallgather(slot, slots), timeout_s=timeout_s)
         lengths = slots[:, :8].copy().view(np.int64).reshape(-1)
-        if int(lengths.max()) > _SLOT_BYTES - 8:
-            return self._allgather_long(data, lengths, timeout_s)
-        return [json.loads(slots[rank, 8:8 + lengths[rank]].tobytes()) for rank in range(self.size)]
-
-    def _allgather_long(
-        self, data: bytes, lengths: np.ndarray[Any, Any], timeout_s: float | None,
-    ) -> list[Any]:
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
-        everything = np.empty(int(offsets[-1]), dtype=np.uint8)
-        mine = np.frombuffer(data, dtype=np.uint8)
-        self._wait(self._comm.Iallgatherv(mine, (everything, lengths)), timeout_s=timeout_s)
-        return [json.loads(everything[offsets[rank]:offsets[rank + 1]].tobytes())
-                for rank in range(self.size)]
+        if int(lengths.max()) <= _SLOT_BYTES - 8:
+            parts = [slot[8:8 + length] for slot, length in zip(slots, lengths, strict=True)]
+        else:
+            everything = np.empty(int(lengths.sum()), dtype=np.uint8)
+            mine = np.frombuffer(data, dtype=np.uint8)
+            self._wait(self._comm.Iallgatherv(mine, (everything, lengths)), timeout_s=timeout_s)
+            parts = np.split(everything, np.cumsum(lengths)[:-1])
+        return [json.loads(part.tobytes()) for part in parts]
 
     def bcast(self, value: Any, pause_s: float = LONGEST_PAUSE_S) -> Any:
         """Return rank 0's value on every rank."""
@@ -160,7 +170,7 @@ class MpiCommunicator:
 
     def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
         """Give quick messages to and from another rank, which has to open the same pair."""
-        return open_pair(self._comm, rank, timeout_s, self._while_waiting)
+        return open_mpi_pair(self._comm, rank, timeout_s, self._while_waiting)
 
     def with_wakeup_signals(self, node: str, wakeup: WakeupSignal) -> MpiCommunicator:
         """Return this communicator with notices that wake the ranks of one node. Collective."""
@@ -168,11 +178,6 @@ class MpiCommunicator:
         neighbours = {rank: address for rank, (other, address) in enumerate(addresses)
                       if other == node and rank != self.rank}
         return MpiCommunicator(self._comm, self._while_waiting, wakeup, neighbours)
-
-    @property
-    def wakeup_fd(self) -> int | None:
-        """Return the descriptor that is readable when there may be a notice."""
-        return self._wakeup.fd if self._wakeup else None
 
     def notify(self, number: int) -> None:
         """Send the notice to rank 0, which passes it on: O(ranks) messages, not O(ranks^2)."""
@@ -221,17 +226,15 @@ class MpiCommunicator:
 
     def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
         """Wait for the length, then for as many bytes."""
-        length = np.empty(1, dtype=np.int64)
-        self._receive(length, rank, timeout_s)
-        data = np.empty(int(length[0]), dtype=np.uint8)
-        self._receive(data, rank, timeout_s)
-        return data.tobytes()
+        length = self._received(np.empty(1, dtype=np.int64), rank, timeout_s)
+        return self._received(np.empty(int(length[0]), dtype=np.uint8), rank, timeout_s).tobytes()
 
-    def _receive(
+    def _received(
         self, buffer: np.ndarray[Any, Any], rank: int, timeout_s: float | None,
-    ) -> None:
+    ) -> np.ndarray[Any, Any]:
         self._wait(self._comm.Irecv(buffer, rank, tag=_BYTES_TAG), timeout_s=timeout_s,
                    lost=f"rank {rank}")
+        return buffer
 
     def abort(self, code: int) -> None:
         """MPI_Abort: end every rank of the job now."""
@@ -264,5 +267,5 @@ class MpiCommunicator:
         lost: str = "another rank",
     ) -> None:
         """Test ``request`` with pauses that grow to ``pause_s``. Raises RankLostError when late."""
-        wait_quietly(request, self._while_waiting, timeout_s, lost=lost,
+        wait_quietly(request.Test, self._while_waiting, timeout_s, lost=lost,
                      longest_pause_s=pause_s)

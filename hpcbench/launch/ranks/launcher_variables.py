@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 _ANNOUNCED = (
     ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
@@ -47,11 +49,9 @@ def announced_rank(environ: Mapping[str, str]) -> int:
     return 0
 
 
-def lonely_fix(launcher: str, library: str, mpirun: str) -> str:
-    """Return what to do where ``launcher`` started many ranks and each is alone in its MPI.
-
-    ``library`` is the MPI that mpi4py has loaded, ``mpirun`` the path of its environment's.
-    """
+def lonely_fix(launcher: str, library: str) -> str:
+    """Return what to do where each of many ranks is alone in its MPI, which is ``library``."""
+    mpirun = f"{Path(sys.executable).parent}/mpirun"
     if not launcher.startswith("srun"):
         return (f"they belong to different MPIs. Start with the mpirun of the environment that "
                 f"python is in ({mpirun}), or set MPI4PY_LIBMPI to the library of that launcher")

@@ -6,17 +6,15 @@ import contextlib
 import importlib.util
 import os
 import socket
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 from hpcbench.errors import LaunchError
 from hpcbench.launch.ranks.communicator import Communicator, MpiCommunicator
 from hpcbench.launch.ranks.launcher_variables import announced_size, by_torchrun, lonely_fix
-from hpcbench.launch.ranks.single_rank_communicator import SingleRankCommunicator
-from hpcbench.launch.workers.wakeup_signal import WakeupSignal
+from hpcbench.launch.ranks.waiting import WakeupSignal
 from hpcbench.measure.environment import node_identity
 
 _MEETING_TIMEOUT_S = 300.0
@@ -58,21 +56,13 @@ def open_session(environ: Mapping[str, str]) -> Iterator[Session]:
 
 
 def check_launch(world_size: int, library: str, environ: Mapping[str, str]) -> None:
-    """Refuse N lonely ranks: the silent result of a launcher that this MPI does not know.
-
-    ``library`` is what the MPI says of itself. Raises LaunchError with the fix.
-    """
+    """Raise LaunchError, with the fix, for N lonely ranks: their MPI does not know the launcher."""
     announced = announced_size(environ)
     if announced is None or announced[0] == world_size:
         return
     size, launcher = announced
     raise LaunchError(f"{launcher} started {size} ranks, but MPI sees {world_size} ({library}): "
-                      f"{fix_of_lonely(launcher, library)}; see docs/launching.md")
-
-
-def fix_of_lonely(launcher: str, library: str) -> str:
-    """Return what to do where that launcher started ranks that this MPI does not see."""
-    return lonely_fix(launcher, library, f"{Path(sys.executable).parent}/mpirun")
+                      f"{lonely_fix(launcher, library)}; see docs/launching.md")
 
 
 def open_communicator(
@@ -80,20 +70,19 @@ def open_communicator(
 ) -> tuple[Communicator, str]:
     """Return the world communicator and the MPI library's name; no MPI is one rank.
 
-    Under torchrun the ranks meet at its store, and MPI is not used. The search for the store
-    and the wait for all ranks may take ``meeting_timeout_s`` each.
-    Whoever waits in it ends when the launcher is gone.
-    Raises LaunchError if several ranks were announced and there is no MPI, or under torchrun if
-    they do not meet.
+    Under torchrun the ranks meet at its store, and MPI is not used. The search for the store and
+    the wait for all ranks may take ``meeting_timeout_s`` each. Whoever waits in it ends when the
+    launcher is gone. Raises LaunchError if several ranks were announced and there is no MPI, or
+    under torchrun if they do not meet.
     """
-    while_waiting = _end_with(os.getppid())
+    while_waiting = partial(_end_without, os.getppid())
     if by_torchrun(environ):
         from hpcbench.launch.ranks.store_communicator import open_store_communicator
 
         return open_store_communicator(while_waiting, meeting_timeout_s), "none"
     mpi = _import_mpi(environ)
     if mpi is None:
-        return SingleRankCommunicator(), "none"
+        return Communicator(), "none"
     version = mpi.Get_library_version().splitlines()[0].strip("\x00")
     library = " ".join(version.partition(",")[0].split())
     comm = mpi.COMM_WORLD.Dup()
@@ -101,13 +90,10 @@ def open_communicator(
     return MpiCommunicator(comm, while_waiting), library
 
 
-def _end_with(launcher: int) -> Callable[[], None]:
-    """Return what ends this process if its parent is no longer ``launcher``."""
-    def end_if_launcher_is_gone() -> None:
-        if os.getppid() != launcher:
-            os._exit(4)
-
-    return end_if_launcher_is_gone
+def _end_without(launcher: int) -> None:
+    """End this process if its parent is no longer ``launcher``."""
+    if os.getppid() != launcher:
+        os._exit(4)
 
 
 def _import_mpi(environ: Mapping[str, str]) -> Any:

@@ -1,6 +1,8 @@
 """The supervisors' communicator where torchrun started the ranks: over its store, without MPI.
 
 torch is imported into this process. Under torchrun that is no loss: workers run inline anyway.
+Rank and size are variables here. Two processes of one rank, or of different sizes, would wait until
+torch's timeout, and nobody would say for whom. So all ranks meet before they go on.
 """
 
 from __future__ import annotations
@@ -8,17 +10,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
+import socket
+import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
-from hpcbench.launch.clocks.mpi_pair import Pair
-from hpcbench.launch.clocks.socket_pair import open_socket_pair
+from hpcbench.errors import LaunchError
+from hpcbench.launch.clocks.pairs import Pair, open_socket_pair
 from hpcbench.launch.ranks.address import own_address_towards
-from hpcbench.launch.ranks.communicator import Communicator, InlineComms
-from hpcbench.launch.ranks.store_rendezvous import meet, open_store
+from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.waiting import LONGEST_PAUSE_S, wait_quietly
+
+_PAUSE_S = 0.02
+_SHOWN = 8
+REMEDY = "start each rank once (torchrun: --nnodes, and another --node-rank on every node)"
 
 
 def open_store_communicator(
@@ -35,16 +44,17 @@ def open_store_communicator(
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     # the store may outlive the job's attempts: --max-restarts
     store = PrefixStore(f"hpcbench/{os.environ['TORCHELASTIC_RUN_ID']}/{attempt}",
-                        open_store(os.environ, rank, timeout_s))
+                        _open_store(os.environ, rank, timeout_s))
     meet(store, rank, size, while_waiting, timeout_s)
     return StoreCommunicator(store, "all", rank, size, while_waiting,
                              own_address_towards(os.environ["MASTER_ADDR"]))
 
 
-class StoreCommunicator:
-    """The operations over a torch.distributed store. Keys are deleted once all have read them."""
+class StoreCommunicator(Communicator):
+    """The operations over a torch.distributed store. Keys are deleted once all have read them.
 
-    wakeup_fd: int | None = None
+    `abort` ends this process, and torchrun the others.
+    """
 
     def __init__(
         self, store: Any, name: str, rank: int, size: int, while_waiting: Callable[[], None],
@@ -82,7 +92,7 @@ class StoreCommunicator:
             self._store.set(key, json.dumps(value))
             self._read.append(key)
         else:
-            self._await(key, pause_s, None)
+            self._await(key, pause_s)
         return json.loads(self._store.get(key))
 
     def barrier(self, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None) -> None:
@@ -98,39 +108,26 @@ class StoreCommunicator:
         return StoreCommunicator(self._store, name, self.rank, count, self._while_waiting,
                                  self._address)
 
-    def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
-        """Give quick messages to and from another rank, which has to open the same pair."""
-        return self._open_pair(rank, timeout_s)
-
     @contextlib.contextmanager
-    def _open_pair(self, rank: int, timeout_s: float) -> Iterator[Pair]:
+    def pair(self, rank: int, timeout_s: float) -> Iterator[Pair]:
+        """Give quick messages to and from another rank, which has to open the same pair."""
         low, high = sorted((self.rank, rank))
         key = f"{self._name}/pair/{low}/{high}"
         with open_socket_pair(
                 address=self._address if self.rank == low else None,
                 publish=lambda address: self._store.set(key, address),
-                learn=lambda: self._learn(key, timeout_s), lost=f"rank {rank}",
+                learn=lambda: self._taken(key, timeout_s).decode(), lost=f"rank {rank}",
                 timeout_s=timeout_s, while_waiting=self._while_waiting) as pair:
             yield pair
 
-    def _learn(self, key: str, timeout_s: float) -> str:
-        """Return what another rank has put there for this one, and take it away."""
-        self._await(key, LONGEST_PAUSE_S, timeout_s)
-        address = self._store.get(key).decode()
-        self._store.delete_key(key)
-        return str(address)
-
     def notify(self, number: int) -> None:
         """Leave a note that all ranks find."""
-        self._store.set(self._notice(number), "")
+        self._store.set(f"{self._name}/failed/{number}", "")
 
     def noticed(self, number: int) -> bool:
         """Return whether another rank reported that case ``number`` has failed."""
         self._while_waiting()
-        return bool(self._store.check([self._notice(number)]))
-
-    def _notice(self, number: int) -> str:
-        return f"{self._name}/failed/{number}"
+        return bool(self._store.check([f"{self._name}/failed/{number}"]))
 
     def post(self, value: Any, rank: int) -> None:
         """Send a value to another rank; returns at once."""
@@ -142,8 +139,7 @@ class StoreCommunicator:
         self._while_waiting()
         messages: list[tuple[int, Any]] = []
         while self._store.check([key := f"{self._name}/post/{self.rank}/{self._posts + 1}"]):
-            sender, value = json.loads(self._store.get(key))
-            self._store.delete_key(key)
+            sender, value = json.loads(self._taken(key, None))
             messages.append((sender, value))
             self._posts += 1
         return messages
@@ -152,13 +148,16 @@ class StoreCommunicator:
         """Leave the bytes in the store until the other rank has taken them."""
         key = self._letter(self.rank, rank)
         self._store.set(key, data)
-        wait_quietly(_Key(self._store, key, there=False), self._while_waiting, timeout_s,
+        wait_quietly(lambda: not self._store.check([key]), self._while_waiting, timeout_s,
                      lost=f"rank {rank}")
 
     def receive(self, rank: int, timeout_s: float | None = None) -> bytes:
         """Take the bytes out of the store."""
-        key = self._letter(rank, self.rank)
-        wait_quietly(_Key(self._store, key), self._while_waiting, timeout_s, lost=f"rank {rank}")
+        return self._taken(self._letter(rank, self.rank), timeout_s, f"rank {rank}")
+
+    def _taken(self, key: str, timeout_s: float | None, lost: str = "another rank") -> bytes:
+        """Return what another rank has put there for this one, and take it away."""
+        self._await(key, timeout_s=timeout_s, lost=lost)
         data: bytes = self._store.get(key)
         self._store.delete_key(key)
         return data
@@ -166,14 +165,6 @@ class StoreCommunicator:
     def _letter(self, sender: int, receiver: int) -> str:
         self._letters[sender, receiver] += 1
         return f"{self._name}/bytes/{sender}/{receiver}/{self._letters[sender, receiver]}"
-
-    def abort(self, code: int) -> None:
-        """End this process; torchrun ends the others."""
-        os._exit(code)
-
-    def inline_comms(self) -> InlineComms | None:
-        """Return None: there is no MPI."""
-        return None
 
     def _next(self, operation: str) -> str:
         """Return a name for one collective call, the same on all ranks."""
@@ -201,19 +192,87 @@ class StoreCommunicator:
             self._store.delete_key(key)
         self._read = [*own, *keys]
 
-    def _await(self, key: str, pause_s: float, timeout_s: float | None) -> None:
-        wait_quietly(_Key(self._store, key), self._while_waiting, timeout_s, lost="another rank",
-                     longest_pause_s=pause_s)
+    def _await(
+        self, key: str, pause_s: float = LONGEST_PAUSE_S, timeout_s: float | None = None,
+        lost: str = "another rank",
+    ) -> None:
+        wait_quietly(lambda: bool(self._store.check([key])), self._while_waiting, timeout_s,
+                     lost=lost, longest_pause_s=pause_s)
 
 
-class _Key:
-    """A key that another rank sets, or deletes, in the form that is waited for."""
+def _open_store(environ: Mapping[str, str], rank: int, timeout_s: float) -> Any:
+    """Return a client of the store at MASTER_ADDR and MASTER_PORT; rank 0 opens it, or torchrun.
 
-    def __init__(self, store: Any, key: str, *, there: bool = True) -> None:
-        self._store = store
-        self._key = key
-        self._there = there
+    Raises LaunchError if there is none, or no way to it.
+    """
+    import torch.distributed as dist
 
-    def Test(self) -> bool:  # noqa: N802  (mpi4py's name)
-        """Return whether the key is there, or no longer there."""
-        return bool(self._store.check([self._key])) == self._there
+    try:
+        host, port = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
+    except (KeyError, ValueError) as error:
+        raise LaunchError(f"MASTER_ADDR and MASTER_PORT of torchrun are not set: {error}"
+                          ) from error
+    there = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+    def client(is_master: bool, seconds: float) -> Any:
+        return dist.TCPStore(host, port, is_master=is_master, wait_for_workers=False,
+                             timeout=timedelta(seconds=seconds))
+
+    try:
+        return client(rank == 0 and not there, timeout_s)
+    except (dist.DistError, RuntimeError) as error:
+        problem: Exception = error
+    if rank == 0 and not there:  # the port is taken: by another rank 0?
+        try:
+            return client(False, 5.0)
+        except (dist.DistError, RuntimeError):
+            pass
+    raise LaunchError(f"no store at {host}:{port} (MASTER_ADDR, MASTER_PORT): "
+                      f"{str(problem).splitlines()[0]}")
+
+
+def meet(
+    store: Any, rank: int, size: int, while_waiting: Callable[[], None], timeout_s: float,
+) -> None:
+    """Return when every rank of the job is here, once.
+
+    Raises LaunchError on all ranks that have come, if one came twice or has another number of
+    ranks. After ``timeout_s`` seconds it names the ranks that are missing.
+    """
+    try:
+        if problem := _contradiction(store, rank, size):
+            store.set("refused", problem)
+            if rank and store.add("arrived", 0) >= size:  # rank 0 has gone on, and will not say it
+                print(f"hpcbench: {problem}", file=sys.stderr, flush=True)
+            raise LaunchError(problem)
+        deadline = time.monotonic() + timeout_s
+        while store.add("arrived", 0) < size:
+            while_waiting()
+            if store.check(["refused"]):
+                raise LaunchError(store.get("refused").decode())
+            if time.monotonic() >= deadline:
+                missing = [rank for rank in range(size) if not store.check([f"who/{rank}"])]
+                shown = ", ".join(map(str, missing[:_SHOWN])) + ", ..." * (len(missing) > _SHOWN)
+                raise LaunchError(f"{len(missing)} of {size} ranks have not come in "
+                                  f"{timeout_s:g} s: {shown}")
+            time.sleep(_PAUSE_S)
+    except RuntimeError as error:  # torch's, of a store whose process has ended
+        raise LaunchError(f"rank 0 has ended before all ranks had come: {error}") from error
+
+
+def _contradiction(store: Any, rank: int, size: int) -> str:
+    """Say who this rank is; return what speaks against it, or ""."""
+    me = f"process {os.getpid()} on {socket.gethostname()}"
+    mine = f"{secrets.token_hex(8)} {me}"  # containers may be alike in both
+    first_comer = store.compare_set(f"who/{rank}", "", mine).decode()
+    if first_comer != mine:
+        other = first_comer.partition(" ")[2]
+        return f"two processes are rank {rank}: {other} and {me}; {REMEDY}"
+    first = store.compare_set("size", "", f"{size}").decode()
+    if first != f"{size}":
+        return (f"rank {rank}, {me}, was told that there are {size} ranks, others that there are "
+                f"{first} (WORLD_SIZE); {REMEDY}")
+    if not 0 <= rank < size:
+        return f"{me} is rank {rank} of {size} (RANK, WORLD_SIZE); {REMEDY}"
+    store.add("arrived", 1)
+    return ""

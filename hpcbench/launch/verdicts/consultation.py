@@ -8,17 +8,17 @@ a collective operation in which one rank is missing tells nobody who.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.ranks.waiting import Inbox
 from hpcbench.launch.verdicts.verdict import EVIDENCE, Evidence, Outcome, Verdict, judge
 
 EXCHANGE_S = 3.0
 _COLLECTORS = 2
-_PAUSE_S = 2e-3
+_NUMBER = 0  # one rank posts to another once
 _NOBODY = -1
 _SILENT = "process was stopped, gone or cut off"
 
@@ -38,40 +38,29 @@ def agreed_verdict(
 
     ``comm`` is the watchdogs' own: the main threads are inside calls on others. ``timeout_s`` is
     the case's, ``late_s`` how long after it this rank asks, ``hosts`` each rank's as messages name
-    it. Takes up to 2 ``exchange_s`` for each
-    collector that is silent and ``exchange_s`` more. If all collectors are silent they are
-    blamed, on the own evidence alone.
+    it. Takes up to 2 ``exchange_s`` for each collector that is silent and ``exchange_s`` more. If
+    all collectors are silent they are blamed, on the own evidence alone.
     """
     if late_s > exchange_s:
         # This process was stopped and continued, as Open MPI does to end a job: it was silent.
         return AgreedVerdict(_verdict([], [comm.rank], timeout_s, hosts), _NOBODY)
-    inbox = _Inbox(comm)
+    inbox = Inbox(comm.posted)
     collectors = range(min(_COLLECTORS, comm.size))
-    for collector in collectors:
-        if comm.rank == collector:
-            return _collect(comm, inbox, evidence, timeout_s, exchange_s, hosts)
-        comm.post(EVIDENCE.dump_python(evidence, mode="json"), collector)
+    for collector in collectors[:comm.rank]:
+        comm.post([_NUMBER, EVIDENCE.dump_python(evidence, mode="json")], collector)
         # the collector may have begun to wait later, and takes exchange_s if a rank is silent
-        if answer := inbox.wait_for([collector], 2 * exchange_s):
+        if answer := inbox.take(_NUMBER, [collector], 2 * exchange_s):
             return AgreedVerdict(Verdict(**answer[collector]), collector)
-    return AgreedVerdict(_verdict([evidence], collectors, timeout_s, hosts), comm.rank)
-
-
-def _collect(
-    comm: Communicator, inbox: _Inbox, evidence: Evidence, timeout_s: float, exchange_s: float,
-    hosts: Sequence[str],
-) -> AgreedVerdict:
-    """Take the evidence of the ranks above this one, judge, and send them the verdict.
-
-    The ranks below did not answer before.
-    """
-    answers = inbox.wait_for(range(comm.rank + 1, comm.size), exchange_s)
+    if comm.rank not in collectors:
+        return AgreedVerdict(_verdict([evidence], collectors, timeout_s, hosts), comm.rank)
+    # this rank collects the evidence of those above it; those below did not answer before
+    answers = inbox.take(_NUMBER, range(comm.rank + 1, comm.size), exchange_s)
     answered = {comm.rank: evidence, **{rank: EVIDENCE.validate_python(answer)
                                         for rank, answer in answers.items()}}
     silent = [rank for rank in range(comm.size) if rank not in answered]
     verdict = _verdict(answered.values(), silent, timeout_s, hosts)
     for rank in answers:
-        comm.post(asdict(verdict), rank)
+        comm.post([_NUMBER, asdict(verdict)], rank)
     return AgreedVerdict(verdict, comm.rank)
 
 
@@ -90,21 +79,3 @@ def _verdict(
         return Verdict(verdict.status, f"{verdict.reason}; no answer from rank {names}",
                        verdict.blamed_rank)
     return verdict
-
-
-class _Inbox:
-    """What other ranks have sent: the collectors their verdict, the ranks above it evidence."""
-
-    def __init__(self, comm: Communicator) -> None:
-        self._comm = comm
-        self._received: dict[int, Any] = {}
-
-    def wait_for(self, ranks: Collection[int], limit_s: float) -> Mapping[int, Any]:
-        """Return by rank what these ranks have sent, once all have or the time is up."""
-        deadline = time.monotonic() + limit_s
-        while True:
-            self._received.update(self._comm.posted())
-            received = {rank: self._received[rank] for rank in ranks if rank in self._received}
-            if len(received) == len(ranks) or time.monotonic() >= deadline:
-                return received
-            time.sleep(_PAUSE_S)

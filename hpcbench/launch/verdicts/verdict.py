@@ -50,7 +50,6 @@ class Evidence:
     phase: int = 0
     n_wrong: int = -1
     wrong: str = ""
-    device: str = ""
     expired: bool = False
     stop: str = ""
     stray: str = ""
@@ -81,9 +80,8 @@ def judge(
     evidence: Sequence[Evidence], timeout_s: float, planned: str = "the planned operation",
 ) -> Verdict:
     """Return the verdict; every rank computes the same one from the same evidence."""
-    if any(item.outcome is Outcome.HALTED for item in evidence):
-        halted = next(item for item in evidence if item.outcome is Outcome.HALTED)
-        return Verdict("not_run", halted.cause, -1)
+    if halted := [item for item in evidence if item.outcome is Outcome.HALTED]:
+        return Verdict("not_run", halted[0].cause, -1)
     if any(item.stray for item in evidence):
         return _desync(evidence, timeout_s, planned)
     for outcome in (Outcome.DIED, Outcome.EXCEPTION):
@@ -91,7 +89,9 @@ def judge(
             return _failed(guilty, len(evidence))
     expired = any(item.expired for item in evidence)
     if cut := [item for item in evidence if item.link and item.outcome is not Outcome.OK]:
-        return _cut_off(cut, timeout_s if expired else None)
+        problems = ", ".join(f"{item.who}: {item.link}" for item in cut)  # nobody can go on
+        waited = f"; no end in {timeout_s:g} s" if expired else ""
+        return Verdict("timeout" if expired else "failed", problems + waited, cut[0].rank)
     if guilty := _least_progress(evidence, Outcome.STOPPED):
         waited = f", no answer in {timeout_s:g} s" if expired else ""
         return Verdict("timeout", f"{_alike(guilty)}: {guilty[0].cause}{waited}", guilty[0].rank)
@@ -144,22 +144,13 @@ def _failed(guilty: Sequence[Evidence], size: int) -> Verdict:
     return Verdict("failed", f"{where}: {first.cause}", first.rank)
 
 
-def _cut_off(cut: Sequence[Evidence], timeout_s: float | None) -> Verdict:
-    """Blame the first rank whose network interface is down; without it nobody can go on."""
-    problems = ", ".join(f"{item.who}: {item.link}" for item in cut)
-    if timeout_s is None:
-        return Verdict("failed", problems, cut[0].rank)
-    return Verdict("timeout", f"{problems}; no end in {timeout_s:g} s", cut[0].rank)
-
-
 def _timeout(evidence: Sequence[Evidence], timeout_s: float) -> Verdict:
     """Blame the one rank that has come least far; nobody if none stands out."""
     waiting = [item for item in evidence if item.outcome is not Outcome.OK]
-    progress = {item.rank: (item.iteration, item.phase) for item in waiting}
-    least = min(progress.values())
-    behind = [rank for rank, value in progress.items() if value == least]
-    if len(behind) == 1 or len(behind) < len(evidence) - len(behind):
-        first = next(item for item in waiting if item.rank == min(behind))
+    first = min(waiting, key=lambda item: (item.iteration, item.phase, item.rank))
+    behind = sum((item.iteration, item.phase) == (first.iteration, first.phase)
+                 for item in waiting)
+    if behind == 1 or behind < len(evidence) - behind:
         return Verdict("timeout", f"{first.who}: least progress after {timeout_s:g} s "
                                   f"({first.cause})", first.rank)
     return Verdict("timeout", f"no end in {timeout_s:g} s; no rank is behind the others "
@@ -172,7 +163,6 @@ def _checked(evidence: Sequence[Evidence]) -> Verdict:
         return Verdict("ok", "", -1)
     total = sum(item.n_wrong for item in wrong)
     ranks = ", ".join(str(item.rank) for item in wrong[:8])
-    elements = "element" if total == 1 else "elements"
-    plural = "s" if len(wrong) > 1 else ""
-    return Verdict("wrong", f"{total} wrong {elements} on rank{plural} {ranks}; "
+    return Verdict("wrong", f"{total} wrong element{'s' * (total > 1)} on "
+                            f"rank{'s' * (len(wrong) > 1)} {ranks}; "
                             f"{wrong[0].who}: {wrong[0].wrong}", wrong[0].rank)

@@ -1,15 +1,17 @@
-"""Messages between a supervisor, its template and its worker: typed here, JSON on the way.
+"""Messages between a supervisor, its template and its worker: typed here, JSON on the socket.
 
 A supervisor sends a `Request` and gets an `Answer`. A template gets a `ForkRequest` and reports
-a `TemplateEvent`.
+`TemplateEvent` objects.
 """
 
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar
+from multiprocessing.connection import Connection, wait
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter
 
@@ -157,10 +159,7 @@ Answer = FactsAnswer | StoreAnswer | DoneAnswer | CaseAnswer | RehearsalAnswer |
 
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
-    """Fork a worker with these variables on top; a memory limit of 0 is none.
-
-    ``capacity`` is the number of rows of its shared progress.
-    """
+    """Fork a worker; ``capacity`` is the rows of its progress, a memory limit of 0 is none."""
 
     env: Mapping[str, str]
     memory_limit_bytes: int
@@ -168,32 +167,20 @@ class ForkRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateReady:
-    """The template has imported torch."""
+class TemplateEvent:
+    """The template has imported torch; or a worker was forked, or has ended.
 
-    event: Literal["ready"] = "ready"
+    ``code`` is the exit code of one that has ended; a negative one is a signal.
+    """
 
+    event: Literal["ready", "forked", "ended"]
+    pid: int = 0
+    code: int = 0
 
-@dataclass(frozen=True, slots=True)
-class WorkerForked:
-    """A worker was forked."""
-
-    pid: int
-    event: Literal["forked"] = "forked"
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerEnded:
-    """A worker has ended. ``code`` is its exit code; a negative one is a signal."""
-
-    pid: int
-    code: int
-    event: Literal["ended"] = "ended"
-
-
-TemplateEvent = TemplateReady | WorkerForked | WorkerEnded
 
 Message = TypeVar("Message")
+Sent = TypeVar("Sent")
+Received = TypeVar("Received")
 
 
 def encoded(adapter: TypeAdapter[Message], message: Message) -> bytes:
@@ -216,5 +203,53 @@ REQUESTS: TypeAdapter[Request] = TypeAdapter(
 ANSWERS: TypeAdapter[Answer] = TypeAdapter(
     Annotated[Answer, Field(discriminator="answer")], config=_JSON)
 FORK_REQUESTS: TypeAdapter[ForkRequest] = TypeAdapter(ForkRequest)
-TEMPLATE_EVENTS: TypeAdapter[TemplateEvent] = TypeAdapter(
-    Annotated[TemplateEvent, Field(discriminator="event")])
+TEMPLATE_EVENTS: TypeAdapter[TemplateEvent] = TypeAdapter(TemplateEvent)
+
+
+class Channel(Generic[Sent, Received]):
+    """One end of the socket pair. A closed peer shows as ``EOFError`` from `receive`."""
+
+    def __init__(
+        self, fd: int, sent: TypeAdapter[Sent], received: TypeAdapter[Received],
+    ) -> None:
+        """Take ownership of the connected socket ``fd``; the adapters are of the messages."""
+        self._connection = Connection(fd)
+        self._sent = sent
+        self._received = received
+
+    def send(self, message: Sent) -> None:
+        """Send one message. Raises OSError if the peer is gone."""
+        self._connection.send_bytes(encoded(self._sent, message))
+
+    def receive(self) -> Received:
+        """Return a message. Raises EOFError or OSError without peer, ValueError for other data."""
+        return decoded(self._received, self._connection.recv_bytes())
+
+    def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
+        """Sleep until there is a message or the peer is gone, or ``wakeup_fd`` readable (False)."""
+        watched: list[Any] = [self._connection, *([] if wakeup_fd is None else [wakeup_fd])]
+        return self._connection in wait(watched, max(timeout_s, 0.0))
+
+    def close(self) -> None:
+        """Close this end."""
+        self._connection.close()
+
+
+SupervisorChannel = Channel[Request, Answer]
+WorkerChannel = Channel[Answer, Request]
+
+
+def supervisor_channel(fd: int) -> SupervisorChannel:
+    """Return the supervisor's end, which sends requests."""
+    return Channel(fd, REQUESTS, ANSWERS)
+
+
+def worker_channel(fd: int) -> WorkerChannel:
+    """Return the worker's end, which sends answers."""
+    return Channel(fd, ANSWERS, REQUESTS)
+
+
+def socket_pair() -> tuple[int, int]:
+    """Return two connected descriptors, closed on exec unless passed on."""
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()

@@ -13,12 +13,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import psutil
+
+from hpcbench.kinds.registry import planner_of
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome
+from hpcbench.launch.workers.environment import KILLED_FOR_MEMORY
 from hpcbench.launch.workers.messages import Answer, CaseAnswer, FailureAnswer
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked
+from hpcbench.measure.allocation import cgroup
+from hpcbench.measure.kernel_files import KernelFiles
+from hpcbench.plan.case import Case
 
 _GRACE_S = 0.15
 
@@ -50,8 +57,9 @@ def await_answer(worker: WorkerHandle, how: AnswerWait) -> Observation:
         remaining = deadline - time.monotonic()
         if worker.wait(min(how.wakeup_s, remaining), how.comm.wakeup_fd):
             return _answered(worker, how)
-        if how.comm.noticed(how.number):
-            return _after_notice(worker, how)
+        if how.comm.noticed(how.number):  # the own worker may say what it saw of that failure
+            return (_answered(worker, how) if worker.wait(_GRACE_S)
+                    else _silent(worker, how, expired=False))
         if time.monotonic() >= deadline:
             how.comm.notify(how.number)
             return _silent(worker, how, expired=True)
@@ -68,20 +76,10 @@ def _answered(worker: WorkerHandle, how: AnswerWait) -> Observation:
     if isinstance(answer, FailureAnswer):
         how.comm.notify(how.number)
         return _without_answer(worker, how, answer.outcome, masked(answer.cause, os.environ))
-    evidence = Evidence(
-        how.comm.rank, Outcome.OK, stop=how.stop.any, stray=worker.progress.stray_operation,
-        stray_iteration=worker.progress.stray_iteration)
+    evidence = replace(evidence_of(how.comm.rank, worker, Outcome.OK), stop=how.stop.any)
     if isinstance(answer, CaseAnswer):
-        evidence = replace(
-            evidence, n_wrong=answer.n_wrong, wrong=answer.wrong, device=answer.device)
+        evidence = replace(evidence, n_wrong=answer.n_wrong, wrong=answer.wrong)
     return Observation(evidence, answer)
-
-
-def _after_notice(worker: WorkerHandle, how: AnswerWait) -> Observation:
-    """Another rank has failed: give the own worker a moment to say what it saw of it."""
-    if worker.wait(_GRACE_S):
-        return _answered(worker, how)
-    return _silent(worker, how, expired=False)
 
 
 def _silent(worker: WorkerHandle, how: AnswerWait, *, expired: bool) -> Observation:
@@ -98,20 +96,59 @@ def _without_answer(
     worker: WorkerHandle, how: AnswerWait, outcome: Outcome, cause: str,
     detail: Mapping[str, Any] | None = None, *, expired: bool = False,
 ) -> Observation:
-    evidence = Evidence(
-        how.comm.rank, outcome, cause, worker.progress.iteration, int(worker.progress.phase),
-        expired=expired, stop=how.stop.any, stray=worker.progress.stray_operation,
-        stray_iteration=worker.progress.stray_iteration)
+    evidence = replace(evidence_of(how.comm.rank, worker, outcome, cause), expired=expired,
+                       stop=how.stop.any)
     place = f"{_position(worker)}, case number {worker.progress.case_number}"
     kept = {"evidence": outcome.value, "cause": cause, "position": place,
             "output": worker.last_output(), **(detail or {})}
     return Observation(evidence, None, kept)
 
 
-def _position(worker: WorkerHandle) -> str:
+def evidence_of(rank: int, worker: WorkerHandle, outcome: Outcome, cause: str = "") -> Evidence:
+    """Return evidence with what the progress word shows of how far the worker has come."""
+    progress = worker.progress
+    return Evidence(rank, outcome, cause, progress.iteration, int(progress.phase),
+                    stray=progress.stray_operation, stray_iteration=progress.stray_iteration)
+
+
+def last_seen(worker: WorkerHandle) -> str:
     """Say where the worker's progress word last stood."""
     progress = worker.progress
-    stray = progress.stray_operation
-    called = f", called {stray} in iteration {progress.stray_iteration}" if stray else ""
-    return (f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
-            f"{called}")
+    return f"last seen in phase {progress.phase.name.lower()} of iteration {progress.iteration}"
+
+
+def _position(worker: WorkerHandle) -> str:
+    """Say where the worker was last seen, and what it called in place of the planned operation."""
+    stray, iteration = worker.progress.stray_operation, worker.progress.stray_iteration
+    return last_seen(worker) + (f", called {stray} in iteration {iteration}" if stray else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RankLocation:
+    """This rank's host, "" where all ranks have the same, and the interface that it is to use."""
+
+    host: str = ""
+    interface: str | None = None
+
+    def sign(self, evidence: Evidence) -> Evidence:
+        """Return evidence that says where it is from; of a case gone wrong, if the link is down."""
+        link = ""
+        if self.host and self.interface and evidence.outcome not in (Outcome.OK, Outcome.HALTED):
+            state = psutil.net_if_stats().get(self.interface)
+            if state is None or not state.isup:
+                link = f"network interface {self.interface} is {'down' if state else 'gone'}"
+        return replace(evidence, host=self.host, link=link)
+
+
+def with_advice(observation: Observation, case: Case, local_size: int) -> Observation:
+    """Add to a kill for memory what was predicted; ``local_size`` ranks share the limit."""
+    evidence = observation.evidence
+    if KILLED_FOR_MEMORY not in evidence.cause:
+        return observation
+    limit = cgroup(KernelFiles())["memory_bytes"]
+    share = (limit if isinstance(limit, int) else psutil.virtual_memory().total) // local_size
+    advice = planner_of(case).advice(case.workload, share)
+    if not advice:
+        return observation
+    cause = f"{evidence.cause}: {share / 1e9:.3g} GB for each rank; {advice}"
+    return replace(observation, evidence=replace(evidence, cause=cause))

@@ -7,13 +7,10 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from hpcbench.errors import LaunchError, RankLostError
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.stop_requests import StopRequests
-from hpcbench.launch.verdicts.network_state import RankLocation
-from hpcbench.launch.verdicts.out_of_memory import with_advice
 from hpcbench.launch.verdicts.verdict import EVIDENCE, Evidence, Outcome, Verdict, judge
 from hpcbench.launch.workers.messages import (
     CaseRequest,
@@ -22,7 +19,13 @@ from hpcbench.launch.workers.messages import (
     StoreAnswer,
     StoreRequest,
 )
-from hpcbench.launch.workers.observation import AnswerWait, Observation, await_answer
+from hpcbench.launch.workers.observation import (
+    AnswerWait,
+    Observation,
+    RankLocation,
+    await_answer,
+    with_advice,
+)
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked, masked_json
 from hpcbench.measure.library_log import read_choices
@@ -76,25 +79,16 @@ class NoAgreement(RankLostError):
         self.evidence = evidence
 
 
-class StartWorker(Protocol):
-    """Starts one worker of this rank."""
-
-    def __call__(self) -> WorkerHandle:
-        """Return a new worker. Raises LaunchError."""
-
-
-Guard = Callable[[WorkerHandle, Case], AbstractContextManager[None]]
-
-
 @dataclass(frozen=True, slots=True)
 class CaseHooks:
-    """What is called with each case.
+    """What is called for each case.
 
-    ``guard`` is entered with the worker and the case while that runs. ``due`` is called after
-    each case, and rank 0's answer holds for all.
+    ``start`` returns a new worker of this rank, or raises LaunchError. ``guard`` is entered with
+    the worker and the case while that runs. ``due`` is called after it; rank 0's answer holds.
     """
 
-    guard: Guard
+    start: Callable[[], WorkerHandle]
+    guard: Callable[[WorkerHandle, Case], AbstractContextManager[None]]
     due: Callable[[], tuple[str, ...]]
 
 
@@ -102,19 +96,18 @@ class WorkerGroup:
     """The worker of this rank and the agreement with the other members' supervisors."""
 
     def __init__(
-        self, comm: Communicator, start_worker: StartWorker, rendezvous: Rendezvous,
-        stop: StopRequests, hooks: CaseHooks, *, unbounded: bool = False,
+        self, comm: Communicator, rendezvous: Rendezvous, stop: StopRequests, hooks: CaseHooks, *,
+        unbounded: bool = False,
     ) -> None:
-        """``comm`` holds the member ranks only; ``unbounded``: a debugger may hold a rank for ever.
-        """
+        """``comm`` is of the member ranks; ``unbounded``: a debugger may hold a rank for ever."""
         self._hooks = hooks
         self._unbounded = unbounded
         self._comm = comm
-        self._start_worker = start_worker
         self._rendezvous = rendezvous
         self._stop = stop
         self._worker: WorkerHandle | None = None
-        self._rows = no_samples()
+        self.rows: Samples = no_samples()
+        """The samples of the last case, int64 (row, 4), also of a worker that is gone."""
         self._choices: dict[tuple[str, int], LibraryChoices] = {}
 
     def run(self, request: CaseRequest) -> CaseOutcome:
@@ -129,21 +122,19 @@ class WorkerGroup:
                 return outcome
         assert self._worker is not None
         self._worker.progress.begin(number)
-        self._worker.mark_output()
+        self._worker.newly_printed()  # what was printed before is not of this case
         deadline = time.monotonic() + case.timeout_s + _AGREEMENT_GRACE_S
         with self._hooks.guard(self._worker, case):
             self._worker.send(request)
             observation = with_advice(
-                await_answer(self._worker, self._wait_for(number, case.timeout_s, case.wakeup_s)),
+                await_answer(self._worker, AnswerWait(
+                    self._comm, number, case.timeout_s, case.wakeup_s, self._stop)),
                 case, self._rendezvous.local_size)
             return self._agree(self._with_choices(case, self._worker, observation), case.timeout_s,
                                deadline, case.workload.name)
 
     def close(self) -> str:
-        """Have healthy workers leave their process group together.
-
-        Returns how this rank's ended if it crashed then, else "".
-        """
+        """Have workers leave their group together; return how this rank's crashed then, else ""."""
         if self._worker is None:
             return ""
         ended = self._worker.leave(_LEAVE_TIMEOUT_S)
@@ -156,15 +147,11 @@ class WorkerGroup:
             self._worker.kill()
             self._worker = None
 
-    def rows(self) -> Samples:
-        """Return the samples of the last case, int64 (row, 4), also of a worker that is gone."""
-        return self._rows
-
     def _with_choices(
         self, case: Case, worker: WorkerHandle, observation: Observation,
     ) -> Observation:
         """Add what libraries printed of how they carried the case out, if they did."""
-        group, text = (case.backend, case.workload.groups), worker.output_since_mark()
+        group, text = (case.backend, case.workload.groups), worker.newly_printed()
         if not text and group not in self._choices:
             return observation
         choices = read_choices(text, self._choices.get(group))
@@ -176,23 +163,25 @@ class WorkerGroup:
 
     def _assemble(self, number: int, case: Case) -> CaseOutcome | None:
         """Start this rank's worker and have all join; an outcome is returned only on failure."""
-        how = self._wait_for(number, self._rendezvous.init_timeout_s, case.wakeup_s)
+        limit_s = self._rendezvous.init_timeout_s
+        how = AnswerWait(self._comm, number, limit_s, case.wakeup_s, self._stop)
         observation = self._start(number)
         if self._comm.rank == 0 and observation.evidence.outcome is Outcome.OK:
-            observation = self._ask(how, StoreRequest(
-                self._rendezvous.ports, self._rendezvous.init_timeout_s))
+            observation = self._ask(how, StoreRequest(self._rendezvous.ports, limit_s))
         store = observation.answer
         port = self._comm.bcast(store.port if isinstance(store, StoreAnswer) else None)
         if port is not None and observation.evidence.outcome is Outcome.OK:
-            observation = self._ask(how, self._joining(port))
-        limit_s = self._rendezvous.init_timeout_s
+            where = self._rendezvous
+            observation = self._ask(how, JoinRequest(
+                where.address, port, self._comm.rank, self._comm.size, where.local_rank,
+                where.local_size, where.gpu, where.group_timeout_s))
         outcome = self._agree(observation, limit_s, time.monotonic() + limit_s + _ASSEMBLY_GRACE_S)
         return None if outcome.verdict.status == "ok" else outcome
 
     def _start(self, number: int) -> Observation:
         """Start a worker; a template that cannot fork is evidence, not the end of the job."""
         try:
-            self._worker = self._start_worker()
+            self._worker = self._hooks.start()
         except (LaunchError, OSError) as error:
             self._comm.notify(number)
             return Observation(Evidence(self._comm.rank, Outcome.DIED,
@@ -201,19 +190,10 @@ class WorkerGroup:
         self._worker.progress.begin(number)
         return Observation(Evidence(self._comm.rank, Outcome.OK))
 
-    def _joining(self, port: int) -> JoinRequest:
-        where = self._rendezvous
-        return JoinRequest(
-            where.address, port, self._comm.rank, self._comm.size, where.local_rank,
-            where.local_size, where.gpu, where.group_timeout_s)
-
     def _ask(self, how: AnswerWait, request: Request) -> Observation:
         assert self._worker is not None
         self._worker.send(request)
         return await_answer(self._worker, how)
-
-    def _wait_for(self, number: int, timeout_s: float, wakeup_s: float) -> AnswerWait:
-        return AnswerWait(self._comm, number, timeout_s, wakeup_s, self._stop)
 
     def _agree(
         self, observation: Observation, timeout_s: float, deadline: float, planned: str = "",
@@ -222,7 +202,7 @@ class WorkerGroup:
         observation = replace(
             observation, evidence=self._rendezvous.location.sign(observation.evidence))
         # before the exchange: a case on which there is no agreement is recorded with them, too
-        self._rows = self._worker.progress.rows() if self._worker else no_samples()
+        self.rows = self._worker.progress.rows() if self._worker else no_samples()
         try:
             answers = self._comm.allgather(
                 [EVIDENCE.dump_python(observation.evidence, mode="json"), self._hooks.due()],

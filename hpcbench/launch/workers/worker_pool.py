@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcbench.errors import LaunchError
+from hpcbench.launch.ranks.communicator import InlineComms
 from hpcbench.launch.workers.environment import split_by_load_time
-from hpcbench.launch.workers.messages import FactsAnswer, FactsRequest, FailureAnswer
-from hpcbench.launch.workers.worker_process import Template, WorkerHandle, WorkerSettings
+from hpcbench.launch.workers.messages import (
+    Answer,
+    FactsAnswer,
+    FactsRequest,
+    FailureAnswer,
+    Request,
+)
+from hpcbench.launch.workers.worker_process import Template, WorkerHandle
 from hpcbench.masking import masked
 from hpcbench.measure.progress import SharedProgress
 
@@ -25,8 +31,8 @@ class WorkerPool:
     """
 
     def __init__(
-        self, env: Mapping[str, str], progress: SharedProgress, *, kinds: Sequence[str],
-        memory_limit_bytes: int, ready_timeout_s: float,
+        self, env: Mapping[str, str], progress: SharedProgress, *, ready_timeout_s: float,
+        kinds: Sequence[str] = (), memory_limit_bytes: int = 0,
     ) -> None:
         """Start the template for ``env`` in the background; cases are of these ``kinds``."""
         self.progress = progress
@@ -34,54 +40,101 @@ class WorkerPool:
         self._kinds = tuple(kinds)
         self._memory_limit_bytes = memory_limit_bytes
         self._ready_timeout_s = ready_timeout_s
-        self._template = self._start(self._env)
+        self._template = Template(self._env, ready_timeout_s, self._kinds)
 
     def __enter__(self) -> WorkerPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._template.close()
         self.progress.close()
-
-    def _start(self, env: Mapping[str, str]) -> Template:
-        return Template(env, self._ready_timeout_s, self._kinds)
 
     def start_worker(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
         """Return a new worker with these variables on top. Raises LaunchError."""
         early, late = split_by_load_time(variables)
         wanted = {**self._env, **early}
         if self._template.env != wanted or not self._template.is_alive():
-            self._template.close()
-            self._template = self._start(wanted)
+            self._start(wanted)
         limit = self._memory_limit_bytes if limited else 0
-        return self._template.fork(WorkerSettings(late, limit), self.progress)
+        return self._template.fork(late, limit, self.progress)
 
     def renew(self) -> None:
         """Have later workers come from a new template process: an independent launch."""
+        self._start(self._env)
+
+    def _start(self, env: Mapping[str, str]) -> None:
         self._template.close()
-        self._template = self._start(self._env)
+        self._template = Template(env, self._ready_timeout_s, self._kinds)
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
-        """Return what this machine has, gathered in a process that ends afterwards."""
-        return ask_facts(lambda: self.start_worker((), limited=False), self._ready_timeout_s, tools)
+        """Return `backends.facts.gather_facts` of a process. Raises LaunchError with the reason."""
+        worker = self.start_worker((), limited=False)
+        try:
+            worker.send(FactsRequest(tuple(tools)))
+            in_time = worker.wait(self._ready_timeout_s)
+            answer = worker.receive() if in_time else None
+            if isinstance(answer, FactsAnswer):
+                return answer.facts
+            cause = (masked(answer.cause, os.environ) if isinstance(answer, FailureAnswer)
+                     else worker.how_it_ended() if in_time else "no answer in time")
+            raise LaunchError(f"the probe of this machine failed: {cause}")
+        finally:
+            worker.kill()
 
 
-def ask_facts(
-    start_worker: Callable[[], WorkerHandle], timeout_s: float, tools: Sequence[str],
-) -> Mapping[str, Any]:
-    """Return `backends.facts.gather_facts` of a new worker. Raises LaunchError with the reason."""
-    worker = start_worker()
-    try:
-        worker.send(FactsRequest(tuple(tools)))
-        in_time = worker.wait(timeout_s)
-        answer = worker.receive() if in_time else None
-        if isinstance(answer, FactsAnswer):
-            return answer.facts
-        cause = (masked(answer.cause, os.environ) if isinstance(answer, FailureAnswer)
-                 else worker.how_it_ended() if in_time else "no answer in time")
-        raise LaunchError(f"the probe of this machine failed: {cause}")
-    finally:
-        worker.kill()
+class InlineWorker(WorkerHandle):
+    """Carries a request out when it is sent, in this process: for a debugger, or backend mpi.
+
+    A crash here ends the job and a hang cannot be survived; the run says so.
+    """
+
+    def __init__(
+        self, variables: Variables, progress: SharedProgress, mpi: InlineComms | None,
+    ) -> None:
+        """Import torch into this process and set the variables until the worker leaves.
+
+        Raises LaunchError for variables that could only be set before torch loads.
+        """
+        early, late = split_by_load_time(variables)
+        if early:
+            raise LaunchError(f"inline workers cannot have {', '.join(early)} of their own: it is "
+                              "read when torch loads; run without --inline")
+        from hpcbench.worker import Worker
+
+        self._before = {name: os.environ.get(name) for name in late}
+        os.environ.update(late)
+        self.progress = progress
+        self._worker = Worker(progress, mpi)
+        self._answer: Answer | None = None
+
+    def send(self, request: Request) -> None:
+        """Carry out the request now; there is no answer until this returns."""
+        self._answer = None
+        self._answer = self._worker.answer(request)
+
+    def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
+        """The answer is always there."""
+        return True
+
+    def receive(self) -> Answer | None:
+        """Return the answer, None while the request is carried out."""
+        return self._answer
+
+    def leave(self, timeout_s: float) -> str:
+        """Leave the process group and take the variables back."""
+        self._worker.leave()
+        self._restore()
+        return ""
+
+    def kill(self) -> None:
+        """Leave the process group without the others, so that a new one can be joined."""
+        self._worker.abandon()
+        self._restore()
+
+    def _restore(self) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._before = {}

@@ -11,30 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from hpcbench.errors import LaunchError
+from hpcbench.launch.ranks.stop_requests import requests_held
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.workers import processes
-from hpcbench.launch.workers.channel import (
-    SupervisorChannel,
-    socket_pair,
-    supervisor_channel,
-)
-from hpcbench.launch.workers.messages import (
-    FORK_REQUESTS,
-    TEMPLATE_EVENTS,
-    Answer,
-    FailureAnswer,
-    ForkRequest,
-    LeaveRequest,
-    Request,
-    TemplateReady,
-    WorkerForked,
-    decoded,
-    encoded,
-)
+from hpcbench.launch.workers import environment, messages
+from hpcbench.launch.workers.messages import Answer, FailureAnswer, LeaveRequest, Request
 from hpcbench.launch.workers.worker_output import WorkerOutput, read_tail, text_of
 from hpcbench.measure.progress import SharedProgress
 
@@ -44,7 +27,10 @@ _STACK_WAIT_S = 0.3
 
 
 class WorkerHandle(Protocol):
-    """What a supervisor can do with its worker, whether a process of its own or inline."""
+    """What a supervisor can do with its worker, whether a process of its own or inline.
+
+    An inline one runs in the rank's own process: what is asked of a process has no answer then.
+    """
 
     progress: SharedProgress
 
@@ -52,57 +38,45 @@ class WorkerHandle(Protocol):
         """Hand over one request."""
 
     def wait(self, timeout_s: float, wakeup_fd: int | None = None) -> bool:
-        """Sleep until the worker has answered or ended; False if not yet.
-
-        Also returns when the descriptor ``wakeup_fd`` is readable.
-        """
+        """Sleep until the worker has answered or ended, or ``wakeup_fd`` is readable (False)."""
 
     def receive(self) -> Answer | None:
         """Return the answer, or None if the worker has ended."""
 
     def how_it_ended(self) -> str:
         """Return the signal or exit code in words."""
+        return "inline worker, still running"
 
     def is_stopped(self) -> bool:
-        """Return whether the kernel has stopped the process."""
+        """Return whether the kernel has stopped the process (SIGSTOP, debugger)."""
+        return False
 
     def stacks(self) -> str:
         """Return the stacks of its threads, "" if it cannot answer."""
+        return ""
 
     def last_output(self) -> str:
         """Return the last lines the worker printed."""
+        return ""
 
-    def mark_output(self) -> None:
-        """Have `output_since_mark` return what is printed from now on."""
-
-    def output_since_mark(self) -> str:
-        """Return what was printed since (`launch.workers.worker_output`), secrets not masked."""
+    def newly_printed(self) -> str:
+        """Return what was printed since the last call (`worker_output`), secrets not masked."""
+        return ""
 
     def leave(self, timeout_s: float) -> str:
-        """Have it leave the process group and end; return how it ended instead, or ""."""
+        """Have it leave the group and end; return how it ended if that was no answer, else ""."""
 
     def kill(self) -> None:
         """End it now and wait until it is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """What a worker starts with: variables set after the fork, and its memory limit or 0."""
-
-    env: Mapping[str, str]
-    memory_limit_bytes: int
-
-
 class Template:
-    """The template process of this rank, as a context manager; its end ends its workers."""
+    """The template process of this rank; its end ends its workers."""
 
     def __init__(
         self, env: Mapping[str, str], ready_timeout_s: float, kinds: Sequence[str] = (),
     ) -> None:
-        """Start it; `wait_ready` waits for it, so that other work can go on meanwhile.
-
-        It imports what cases of these ``kinds`` need, so that its workers need not.
-        """
+        """Start it; only `fork` waits for it. It imports what cases of these ``kinds`` need."""
         self.env = dict(env)
         self._ready_timeout_s = ready_timeout_s
         self._ended: dict[int, int] = {}
@@ -111,18 +85,12 @@ class Template:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         self._output_fd = os.memfd_create("hpcbench-template-stderr")
-        with theirs, processes.requests_held():
+        with theirs, requests_held():
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
                  str(os.getpid()), *kinds],
                 env=self.env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                 stdout=self._output_fd, stderr=self._output_fd, start_new_session=True)
-
-    def __enter__(self) -> Template:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the template and its workers; closing twice does nothing."""
@@ -132,7 +100,7 @@ class Template:
             self._process.wait()
             os.close(self._output_fd)
 
-    def wait_ready(self) -> None:
+    def _wait_ready(self) -> None:
         """Return when torch is imported. Raises LaunchError with the reason if it cannot be."""
         deadline = time.monotonic() + self._ready_timeout_s
         while not self._ready:
@@ -151,14 +119,16 @@ class Template:
             return f"it {ending(self._process.wait(1.0))}"
         return f"no answer in {self._ready_timeout_s:g} s (launch.init_timeout_s)"
 
-    def fork(self, settings: WorkerSettings, progress: SharedProgress) -> WorkerProcess:
-        """Return a new worker, connected and waiting for requests."""
-        self.wait_ready()
-        ours, theirs = socket_pair()
+    def fork(
+        self, env: Mapping[str, str], memory_limit_bytes: int, progress: SharedProgress,
+    ) -> WorkerProcess:
+        """Return a new worker with these variables on top, connected and waiting for requests."""
+        self._wait_ready()
+        ours, theirs = messages.socket_pair()
         output = WorkerOutput()
-        request = ForkRequest(settings.env, settings.memory_limit_bytes, progress.capacity)
+        request = messages.ForkRequest(env, memory_limit_bytes, progress.capacity)
         try:
-            socket.send_fds(self._control, [encoded(FORK_REQUESTS, request)],
+            socket.send_fds(self._control, [messages.encoded(messages.FORK_REQUESTS, request)],
                             [theirs, progress.fd, output.fd])
             while not self._forked:
                 if not self._take_message(self._ready_timeout_s):
@@ -170,7 +140,8 @@ class Template:
             raise LaunchError(f"the worker template could not fork a worker: {error}") from error
         finally:
             os.close(theirs)
-        return WorkerProcess(self, self._forked.pop(), supervisor_channel(ours), output, progress)
+        channel = messages.supervisor_channel(ours)
+        return WorkerProcess(self, self._forked.pop(), channel, output, progress)
 
     def is_alive(self) -> bool:
         """Return whether the template still runs."""
@@ -179,12 +150,10 @@ class Template:
     def exit_code(self, pid: int, timeout_s: float) -> int | None:
         """Return the exit code (negative: signal) of a worker that has ended, None if unknown."""
         deadline = time.monotonic() + timeout_s
-        while pid not in self._ended:
-            if self._control.fileno() < 0:
-                return None
+        while pid not in self._ended and self._control.fileno() >= 0:
             if not self._take_message(deadline - time.monotonic()):
-                return None
-        return self._ended[pid]
+                break
+        return self._ended.get(pid)
 
     def _take_message(self, timeout_s: float) -> bool:
         """Take in one message; False if there is none in time or the template is gone."""
@@ -192,29 +161,29 @@ class Template:
         data = self._control.recv(_MESSAGE_BYTES) if readable else b""
         if not data:
             return False
-        event = decoded(TEMPLATE_EVENTS, data)
-        if isinstance(event, TemplateReady):
+        event = messages.decoded(messages.TEMPLATE_EVENTS, data)
+        if event.event == "ready":
             self._ready = True
-        elif isinstance(event, WorkerForked):
+        elif event.event == "forked":
             self._forked.append(event.pid)
         else:
             self._ended[event.pid] = event.code
         return True
 
 
-class WorkerProcess:
+class WorkerProcess(WorkerHandle):
     """One forked worker."""
 
     def __init__(
-        self, template: Template, pid: int, channel: SupervisorChannel, output: WorkerOutput,
-        progress: SharedProgress,
+        self, template: Template, pid: int, channel: messages.SupervisorChannel,
+        output: WorkerOutput, progress: SharedProgress,
     ) -> None:
         self.progress = progress
         self._template = template
         self._pid = pid
         self._channel = channel
         self._output = output
-        self._oom_kills = processes.oom_kills()
+        self._oom_kills = environment.oom_kills()
 
     def send(self, request: Request) -> None:
         """Hand over one request; a worker that is gone shows when the answer is awaited."""
@@ -227,15 +196,12 @@ class WorkerProcess:
         return self._channel.wait(timeout_s, wakeup_fd)
 
     def receive(self) -> Answer | None:
-        """Return the answer, or None if the worker has ended.
-
-        An answer that is not of a declared type is a failure of this worker alone.
-        """
+        """Return the answer, or None if the worker has ended."""
         try:
             return self._channel.receive()
         except (EOFError, OSError):
             return None
-        except ValueError as error:
+        except ValueError as error:  # of no declared type: a failure of this worker alone
             problem = " ".join(str(error).split())
             return FailureAnswer(Outcome.EXCEPTION, f"the worker's answer is not valid: {problem}")
 
@@ -245,18 +211,13 @@ class WorkerProcess:
         if code is None:
             gone = "" if self._template.is_alive() else " together with its template process"
             return f"worker ended{gone}, exit status unknown"
-        return f"worker {ending(code)}{self._oom(code)}"
-
-    def _oom(self, code: int) -> str:
-        now = processes.oom_kills()
-        if code == -signal.SIGKILL and None not in (now, self._oom_kills) and (
-                int(now or 0) > int(self._oom_kills or 0)):
-            return f", {processes.KILLED_FOR_MEMORY} (cgroup oom_kill)"
-        return ""
+        for_memory = code == -signal.SIGKILL and environment.oom_kills() > self._oom_kills
+        more = f", {environment.KILLED_FOR_MEMORY} (cgroup oom_kill)" if for_memory else ""
+        return f"worker {ending(code)}{more}"
 
     def is_stopped(self) -> bool:
         """Return whether the kernel has stopped the process (SIGSTOP, debugger)."""
-        return processes.state(self._pid) in ("T", "t")
+        return environment.state(self._pid) in ("T", "t")
 
     def stacks(self) -> str:
         """Ask for the stacks of all threads and return them, "" if none come."""
@@ -273,19 +234,14 @@ class WorkerProcess:
         """Return the last lines the worker printed."""
         return read_tail(self._output.fd, 4096)
 
-    def mark_output(self) -> None:
-        """Have `output_since_mark` return what is printed from now on."""
+    def newly_printed(self) -> str:
+        """Return what was printed since the last call, secrets not masked."""
+        text = self._output.since_mark().decode(errors="replace")
         self._output.mark()
-
-    def output_since_mark(self) -> str:
-        """Return what was printed since, secrets not masked."""
-        return self._output.since_mark().decode(errors="replace")
+        return text
 
     def leave(self, timeout_s: float) -> str:
-        """Have it leave the process group and end; kill it if that takes too long.
-
-        Returns how it ended if it did so by itself and without an answer, else "".
-        """
+        """Have it leave the process group and end; kill it if that takes too long."""
         self.send(LeaveRequest())
         crashed = self.wait(timeout_s) and self.receive() is None
         ended = self.how_it_ended() if crashed else ""
