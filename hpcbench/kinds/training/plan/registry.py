@@ -1,6 +1,6 @@
 """Which training strategies there are: those of this package, and those of plug-ins.
 
-A strategy of this package is a module of `strategies` with a ``SPEC``. A plug-in names its
+Those of this package are ``SPECS`` of the modules of `strategies`. A plug-in names its
 `StrategySpec` by an entry point of the group ``hpcbench.strategies`` (docs/plugins.md).
 """
 
@@ -89,8 +89,8 @@ def usable(name: str, axes: OptionAxes) -> StrategySpec | None:
 
 @cache
 def _ours() -> tuple[StrategySpec, ...]:
-    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
-    return tuple(import_module(f"{package.__name__}.{name}").SPEC for name in names)
+    return tuple(spec for module in pkgutil.iter_modules(package.__path__)
+                 for spec in import_module(f"{package.__name__}.{module.name}").SPECS)
 
 
 def _of_plugin(spec: StrategySpec) -> StrategySpec:

@@ -1,20 +1,22 @@
-"""What strategies have in common that train low-rank adapters beside frozen weights."""
+"""Strategies ``lora`` and ``qlora``: low-rank adapters beside frozen weights, also in 4 bits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
-from hpcbench.kinds.training.plan.adapters import TARGETS, Adapters
-from hpcbench.kinds.training.plan.data_parallel import (
+from hpcbench.kinds.training.plan.adapters import NF4_BLOCK, TARGETS, Adapters
+from hpcbench.kinds.training.plan.layout import Layout
+from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
+from hpcbench.kinds.training.plan.strategies.data_parallel import (
     BUCKETS,
     RESHARD,
     agreed,
     bucketed,
     sharded_groups,
 )
-from hpcbench.kinds.training.plan.layout import Layout
-from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.options import Option, Values
 
@@ -28,20 +30,7 @@ _OPTIONS = MappingProxyType({
     "targets": Values("all", tuple(TARGETS)), **BUCKETS, **RESHARD})
 
 
-def low_rank_strategy(
-    name: str, meaning: str, *, modules: tuple[str, ...], layout: Callable[[Training], Layout],
-    order: int,
-) -> StrategySpec:
-    """Return a strategy of adapters: the spread of weights and adapters is an option of it."""
-    return StrategySpec(
-        name, meaning, "hpcbench.kinds.training.run.strategies.low_rank:low_rank",
-        degrees=_degrees, calls=_calls, layout=layout, options=_OPTIONS, idle=_idle,
-        ranks=lambda options: 1 if options["over"] == "single" else None, modules=modules,
-        trained_part=_trained_part, order=order,
-        alone_by=lambda work: "over=single" if work.option("over") == "single" else "")
-
-
-def low_rank_layout(work: Training, *, packed: bool) -> Layout:
+def _layout(work: Training, *, packed: bool) -> Layout:
     """Return the layout of adapters; ``packed``: beside weights in 4 bits."""
     over = work.option("over")
     return Layout(
@@ -74,3 +63,27 @@ def _idle(options: Mapping[str, Option]) -> dict[str, str]:
     over = str(options["over"])
     return {name: f"with over={over}" for names in _OPTIONS_OF.values() for name in names
             if name not in _OPTIONS_OF[over]}
+
+
+def _rows_are_blocks(work: Training) -> str | None:
+    """Return why weights cannot be held in 4 bits, or None.
+
+    bitsandbytes packs blocks that follow one another, whatever the rows; its CPU kernel (0.50.2)
+    unpacks as if each row began with a new one, and so gives other weights where it does not.
+    """
+    return next((f"{what}={extent} is not a multiple of {NF4_BLOCK}: the rows of weights must be "
+                 f"whole blocks of NF4" for what, extent in (
+                     ("hidden", work.hidden), ("inner", work.inner)) if extent % NF4_BLOCK), None)
+
+
+_LORA = StrategySpec(
+    name="lora", meaning="low-rank adapters are trained, the model is frozen (peft)",
+    runner="hpcbench.kinds.training.run.strategies.low_rank:low_rank", order=100,
+    degrees=_degrees, calls=_calls, layout=partial(_layout, packed=False), options=_OPTIONS,
+    idle=_idle, ranks=lambda options: 1 if options["over"] == "single" else None,
+    modules=("peft",), trained_part=_trained_part,
+    alone_by=lambda work: "over=single" if work.option("over") == "single" else "")
+SPECS = (_LORA, replace(
+    _LORA, name="qlora", meaning="the same over weights in 4 bits (NF4, peft and bitsandbytes)",
+    order=110, layout=partial(_layout, packed=True), modules=("peft", "bitsandbytes"),
+    unfit=_rows_are_blocks))
