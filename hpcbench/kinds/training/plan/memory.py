@@ -17,13 +17,13 @@ from hpcbench.kinds.training.plan.activations import (
     recomputed_bytes,
 )
 from hpcbench.kinds.training.plan.adapters import scale_bytes
-from hpcbench.kinds.training.plan.any_model import AnyShape, model_of, part_tensors
-from hpcbench.kinds.training.plan.held import divided, laid_out, sharded
+from hpcbench.kinds.training.plan.any_model import AnyShape, model_of
+from hpcbench.kinds.training.plan.layout import Groups
 from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
 from hpcbench.kinds.training.plan.resnet import ResNetShape
 from hpcbench.kinds.training.plan.resnet_parts import kept_bytes, running_bytes, working_bytes
-from hpcbench.kinds.training.plan.stages import Stage
+from hpcbench.kinds.training.plan.stages import Stage, held_blocks, laid_out, tensors_of
 from hpcbench.kinds.training.plan.step import Step, step_of
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, trained
 from hpcbench.kinds.training.plan.traffic import travelling_bytes
@@ -63,14 +63,16 @@ class Memory:
 def memory_of(work: Training, stage: Stage) -> Memory:
     """Return what the rank with these parts of the model needs, of its group the one with most."""
     step, shape = step_of(work), model_of(work)
-    whole = divided(stage.tensors(shape), work.tp)
-    own = sharded(laid_out(work, whole), step.layout.shards)
+    whole = tensors_of(work, stage)
+    local = laid_out(work, whole)
+    own = [item._replace(extents=(-(-item.extents[0] // step.layout.shards), *item.extents[1:]))
+           for item in local]  # of the first rank, which has most where shards are uneven
     return Memory(
         parameters=sum(item.held_bytes for item in own) + scale_bytes(adapters_of(work), whole),
         gradients=_elements(trained(own)) * WEIGHT_BYTES,
         optimizer=_state_bytes(work.optimizer, trained(own), step.layout.state_ranks),
         activations=_activations(work, shape, stage, step),
-        buffers=_buffers(stage, shape, work, step))
+        buffers=_buffers(work, stage, step, local))
 
 
 def _elements(parameters: Sequence[Tensor]) -> int:
@@ -110,19 +112,22 @@ def _activations(work: Training, shape: AnyShape, stage: Stage, step: Step) -> i
     return int(step.tokens * (of_token * stage.under_way + working))
 
 
-def _buffers(stage: Stage, shape: AnyShape, work: Training, step: Step) -> int:
+def _buffers(work: Training, stage: Stage, step: Step, local: Sequence[Tensor]) -> int:
     """Return what lies beside weights and activations.
 
     One weight that is held in 4 bits is there as numbers, too.
     """
+    shape = model_of(work)
     running = running_bytes(shape, stage.blocks) if isinstance(shape, ResNetShape) else 0
-    unpacked = _largest_packed(work, shape) * step.kept.element
+    beside = running + _largest_packed(work, shape) * step.kept.element
     if step.layout.groups:
-        return running + unpacked + _gathered(stage, shape, work, step)
-    return running + unpacked + _copies(stage, shape, work, step)
+        return beside + _gathered(step, step.layout.groups, held_blocks(work, stage), local)
+    return beside + _copies(work, stage, step, local)
 
 
-def _gathered(stage: Stage, shape: AnyShape, work: Training, step: Step) -> int:
+def _gathered(
+    step: Step, groups: Groups, blocks: Sequence[Sequence[Tensor]], local: Sequence[Tensor],
+) -> int:
     """Return what is whole at once of parameters that are spread block by block.
 
     The largest block and the next one, one more that is being gathered, what is no block, and the
@@ -132,24 +137,20 @@ def _gathered(stage: Stage, shape: AnyShape, work: Training, step: Step) -> int:
         return sum(item.elements * travelling_bytes(item, step.kept.element)
                    for item in parameters)
 
-    assert step.layout.groups is not None  # noqa: S101  (the caller has looked)
-    blocks = [laid_out(work, divided(part_tensors(shape, number), work.tp))
-              for number in stage.blocks]
     sizes = sorted(map(whole_bytes, blocks), reverse=True)
-    root = whole_bytes(laid_out(work, divided(stage.tensors(shape), work.tp))) - sum(sizes)
-    gathers = step.layout.shards > 1 or step.kept.element < WEIGHT_BYTES
-    whole = sizes[:2] if step.layout.groups.reshard else sizes
+    root = whole_bytes(local) - sum(sizes)
+    gathers = groups.shards > 1 or step.kept.element < WEIGHT_BYTES
+    whole = sizes[:2] if groups.reshard else sizes
     gathered = sum(whole) + sizes[0] + root if gathers else 0
     return gathered + 2 * max(_elements(trained(block)) for block in blocks) * WEIGHT_BYTES
 
 
-def _copies(stage: Stage, shape: AnyShape, work: Training, step: Step) -> int:
+def _copies(work: Training, stage: Stage, step: Step, local: Sequence[Tensor]) -> int:
     """Return the buckets of DDP, and autocast's copies of weights.
 
     Those are of all products that are not held in its dtype.
     """
-    local = laid_out(work, divided(stage.tensors(shape), work.tp))
-    buckets = 0
+    shape, buckets = model_of(work), 0
     if step.layout.buckets and not step.layout.buckets.are_views:
         buckets = _elements(trained(local)) * WEIGHT_BYTES
     products = [item for item in local if len(item.extents) > 1

@@ -57,35 +57,22 @@ class TrainingPoint(NamedTuple):
     wakeup_s: float
 
 
-class _StrategyChoice(NamedTuple):
-    """A strategy with one value for each option; without a ``backend`` the block's hold."""
-
-    strategy: StrategySpec
-    options: tuple[tuple[str, Option], ...]
-    backend: str | None
-
-
 def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Iterator[TrainingPoint]:
-    """Return the points of a block. Raises ConfigError that lists every unknown name or value."""
+    """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
     problems = dict.fromkeys(_problems(block))
     if problems:
         raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
-    return _points(block, job)
-
-
-def _points(block: TrainingBlock, job: PlanRequest) -> Iterator[TrainingPoint]:
     choices = tuple(_choices(block))
     inner = measurements(block, job.config)
     for model, setting, device, env, size in product(
             _models(block), _settings(block), block.device, environments(block),
             block.world_size):
-        for choice in choices:
-            every = ranks_of(choice.strategy, dict(choice.options)) or job.world_size
+        for spec, options, backends in choices:
+            every = ranks_of(spec, dict(options)) or job.world_size
             ranks = every if size == "all" else int(size)
-            backends = block.backend if choice.backend is None else (choice.backend,)
             for backend, measured in product(backends, inner):
-                yield TrainingPoint(model, setting, device, env, ranks, choice.strategy,
-                                    choice.options, backend, *measured)
+                yield TrainingPoint(
+                    model, setting, device, env, ranks, spec, options, backend, *measured)
 
 
 def _models(block: TrainingBlock) -> Iterator[ModelChoice]:
@@ -101,16 +88,17 @@ def _settings(block: TrainingBlock) -> Iterator[Setting]:
         yield Setting(*values)
 
 
-def _choices(block: TrainingBlock) -> Iterator[_StrategyChoice]:
+def _choices(block: TrainingBlock) -> Iterator[
+        tuple[StrategySpec, tuple[tuple[str, Option], ...], tuple[str, ...]]]:
+    """Yield each strategy with one value for each option, and its backends or the block's."""
     for name, sets in block.strategies.items():
         for axes in sets:
             spec = usable(name, axes)
             assert spec is not None  # noqa: S101  (an unknown name has been refused)
             own = {key: axes.get(key, (values.default,)) for key, values in spec.options.items()}
-            for backend, values in product(axes.get("backend", (None,)), product(*own.values())):
-                yield _StrategyChoice(
-                    spec, in_order(dict(zip(own, values, strict=True))),
-                    None if backend is None else str(backend))
+            given = tuple((str(backend),) for backend in axes.get("backend", ()))
+            for backends, values in product(given or (block.backend,), product(*own.values())):
+                yield spec, in_order(dict(zip(own, values, strict=True))), backends
 
 
 def _problems(block: TrainingBlock) -> Iterator[str]:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hpcbench.kinds.training.plan.any_model import flops_again, model_of, part_tensors
+from hpcbench.kinds.training.plan.any_model import flops_again, model_of
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
-from hpcbench.kinds.training.plan.held import divided, laid_out
 from hpcbench.kinds.training.plan.lookup import adapters_of, own_traffic
 from hpcbench.kinds.training.plan.memory import Memory, memory_of
+from hpcbench.kinds.training.plan.model_traffic import pipeline_calls, tensor_calls
 from hpcbench.kinds.training.plan.models import is_recomputed
-from hpcbench.kinds.training.plan.pipeline_traffic import pipeline_calls
 from hpcbench.kinds.training.plan.resnet import ResNetShape, stage_flops
-from hpcbench.kinds.training.plan.stages import Stage, stages_of
+from hpcbench.kinds.training.plan.stages import (
+    Stage,
+    held_blocks,
+    laid_out,
+    stages_of,
+    tensors_of,
+)
 from hpcbench.kinds.training.plan.step import step_of
-from hpcbench.kinds.training.plan.tensor_traffic import tensor_calls
 from hpcbench.kinds.training.plan.tensors import Tensor, trained
 from hpcbench.kinds.training.plan.traffic import (
     Calls,
@@ -96,12 +100,10 @@ def _calls(work: Training, stage: Stage) -> list[Calls]:
         return []
     step, shape = step_of(work), model_of(work)
     layout = step.layout
-    local = laid_out(work, divided(stage.tensors(shape), work.tp))
+    local = laid_out(work, tensors_of(work, stage))
     traffic: list[Calls] = []
     if layout.groups:
-        blocks = [laid_out(work, divided(part_tensors(shape, number), work.tp))
-                  for number in stage.blocks]
-        traffic += fsdp_calls(blocks, _roots(local, stage), layout.groups)
+        traffic += fsdp_calls(held_blocks(work, stage), _roots(local, stage), layout.groups)
     elif layout.buckets and work.dp > 1:
         traffic += ddp_calls(trained(local), work.dp, layout.buckets.mib, layout.buckets.hook)
     traffic += own_traffic(work, local)

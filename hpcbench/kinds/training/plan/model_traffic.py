@@ -1,9 +1,9 @@
-"""What tensor-parallel ranks exchange in a step: hidden states, and with them their gradients.
+"""What ranks that divide a model exchange in a step: hidden states, and with them gradients.
 
-Shoeybi et al., Megatron-LM (arXiv 1909.08053), section 3: each of the two halves of a block sums
-its results in forward and the gradients of its input in backward. Korthikanti et al. (arXiv
-2205.05198), section 4.2.2: with sequence parallelism each sum is a reduce-scatter, with an
-all-gather on the other side, of the same bytes on the wire.
+Of tensor-parallel ranks Shoeybi et al., Megatron-LM (arXiv 1909.08053), section 3: each of the two
+halves of a block sums its results in forward and the gradients of its input in backward.
+Korthikanti et al. (arXiv 2205.05198), section 4.2.2: with sequence parallelism each sum is a
+reduce-scatter, with an all-gather on the other side, of the same bytes on the wire.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpcbench.kinds.training.plan.activations import Kept
+from hpcbench.kinds.training.plan.any_model import AnyShape
+from hpcbench.kinds.training.plan.resnet import ResNetShape
+from hpcbench.kinds.training.plan.resnet_parts import sent_elements
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.kinds.training.plan.step import Step
 from hpcbench.kinds.training.plan.traffic import Calls, calls
+from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import ModelShape
 
 _GRADIENT = 4
@@ -84,3 +88,23 @@ def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:
     if shape.family == "bert":  # its head gathers tokens before it
         named = [item for item in named if not item.name.startswith("head.")]
     return [item.elements * size for item in named] * exchanges
+
+
+def pipeline_calls(work: Training, shape: AnyShape, stage: Stage, step: Step) -> Calls:
+    """Return what a rank sends: results of blocks ahead, gradients back, of each micro-batch.
+
+    A tied weight has a copy on the first and on the last stage. These exchange their parts of its
+    gradient once a step.
+    """
+    crossing = (*stage.ahead, *stage.behind)
+    if isinstance(shape, ResNetShape):
+        return calls("send_recv", 2, [
+            step.samples * sent_elements(shape, number) * step.kept.element
+            for number in crossing] * step.parts)
+    hidden = step.kept.of_tokens(step.tokens * shape.hidden, step.kept.wide)
+    sizes = [hidden] * len(crossing) * step.parts
+    if shape.tied and stage.first != stage.last:
+        of_tensor = -(-shape.vocab // work.tp)
+        rows = -(-of_tensor // step.layout.shards)
+        sizes.append(rows * shape.hidden * 4)
+    return calls("send_recv", 2, sizes)
