@@ -10,14 +10,12 @@ from hpcbench.kinds.training.plan.resnet import (
     FAMILY,
     RESNETS,
     ResNetShape,
+    resnet_block_tensors,
     resnet_flops,
+    resnet_head_tensors,
     resnet_of,
     resnet_parameters,
     shrink_resnet,
-)
-from hpcbench.kinds.training.plan.resnet_parts import (
-    resnet_block_tensors,
-    resnet_head_tensors,
     stem_tensors,
 )
 from hpcbench.kinds.training.plan.tensors import (

@@ -21,8 +21,12 @@ from hpcbench.kinds.training.plan.any_model import AnyShape, model_of
 from hpcbench.kinds.training.plan.layout import Groups
 from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
-from hpcbench.kinds.training.plan.resnet import ResNetShape
-from hpcbench.kinds.training.plan.resnet_parts import kept_bytes, running_bytes, working_bytes
+from hpcbench.kinds.training.plan.resnet import (
+    ResNetShape,
+    kept_bytes,
+    running_bytes,
+    working_bytes,
+)
 from hpcbench.kinds.training.plan.stages import Stage, held_blocks, laid_out, tensors_of
 from hpcbench.kinds.training.plan.step import Step, step_of
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, trained

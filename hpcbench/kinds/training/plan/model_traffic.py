@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 from hpcbench.kinds.training.plan.activations import Kept
 from hpcbench.kinds.training.plan.any_model import AnyShape
-from hpcbench.kinds.training.plan.resnet import ResNetShape
-from hpcbench.kinds.training.plan.resnet_parts import sent_elements
+from hpcbench.kinds.training.plan.resnet import ResNetShape, sent_elements
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.kinds.training.plan.step import Step
 from hpcbench.kinds.training.plan.traffic import Calls, calls
