@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from hpcbench.kinds.training.derive.pipeline import idle_shares, predicted_bubble
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.overlap import (
     OverPasses,
@@ -26,7 +25,6 @@ from hpcbench.statistics.overlap import (
 OFF, ONLY = "off", "only"
 _WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
 """How partners may differ; of several the one that differs least is taken."""
-Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +65,31 @@ UNPAIRED = Exposure()
 
 def exposures(items: Iterable[CaseResult]) -> Mapping[str, Exposure]:
     """Return what is known of each training with statistics that has a partner, by its id."""
-    groups: dict[Key, list[CaseResult]] = defaultdict(list)
-    for item in items:
-        if isinstance(item.case.workload, Training):
-            groups[_key(item.case)].append(item)
-    return {item.case.case_id: _exposure(item, same) for same in groups.values()
-            for item in same if training_of(item.case).trains and item.statistics is not None
-            and any(not training_of(other.case).trains for other in same)}
+    return {item.case.case_id: _exposure(item, same) for same in _groups(items)
+            for item in same if _trains(item) and item.statistics is not None
+            and not all(map(_trains, same))}
 
 
 def paired(items: Iterable[CaseResult]) -> set[str]:
     """Return the ids of those partners that are shown beside their training: ok, as it is."""
-    trained = {_key(item.case) for item in items
-               if item.case.kind == "training" and training_of(item.case).trains
-               and item.statistics is not None}
-    return {item.case.case_id for item in items
-            if item.case.kind == "training" and not training_of(item.case).trains
-            and item.statistics is not None and _key(item.case) in trained}
+    timed = ([item for item in same if item.statistics is not None] for same in _groups(items))
+    return {item.case.case_id for same in timed if any(map(_trains, same))
+            for item in same if not _trains(item)}
 
 
-def _key(case: Case) -> Key:
-    """Return what partners have in common."""
-    work = replace(training_of(case), communication="on", calls=())
-    return work, case.backend, case.device, case.world_size, case.env, case.mode, case.batch
+def _trains(item: CaseResult) -> bool:
+    return training_of(item.case).trains
+
+
+def _groups(items: Iterable[CaseResult]) -> Iterable[list[CaseResult]]:
+    """Return the trainings that are partners: the same in all but communication."""
+    groups: dict[tuple[object, ...], list[CaseResult]] = defaultdict(list)
+    for item in items:
+        case, work = item.case, item.case.workload
+        if isinstance(work, Training):
+            groups[replace(work, communication="on", calls=()), case.backend, case.device,
+                   case.world_size, case.env, case.mode, case.batch].append(item)
+    return groups.values()
 
 
 def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:

@@ -9,10 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.plan.case import Case
+from hpcbench.reduce.checks import Problem
 
-RELATIVE = 1e-9
+_SHOWN_DEFINITION = "megatron"
+"""Of MFU, where a plan has it: it counts the least that a causal model cannot do without."""
+_RELATIVE = 1e-9
 """How far numbers may be apart that follow from each other by a multiplication."""
 
 
@@ -58,6 +63,12 @@ def rates(work: Training, step_s: float) -> Rates | None:
     return Rates(work.global_batch / step_s, work.tokens and work.tokens / step_s)
 
 
+def shown_definition(work: Training) -> str | None:
+    """Return whose FLOPs the table's MFU counts; None where the plan counted none."""
+    names = [name for name, _ in work.flops]
+    return _SHOWN_DEFINITION if _SHOWN_DEFINITION in names else next(iter(names), None)
+
+
 def mfu(
     work: Training, definition: str, step_s: float, ranks: int, peaks: Mapping[str, float],
 ) -> Utilisation:
@@ -68,7 +79,7 @@ def mfu(
     (`Training.flops`); ``peaks`` are ``hardware.peak_flops``: declared, never guessed. Raises
     KeyError of another definition.
     """
-    return _utilisation(dict(work.flops)[definition], work.dtype, step_s, ranks, peaks)
+    return hfu(work, dict(work.flops)[definition], step_s, ranks, peaks)
 
 
 def hfu(
@@ -80,17 +91,11 @@ def hfu(
     Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (arXiv
     2205.05198), section 6.3: hardware FLOPs utilisation.
     """
-    return _utilisation(hardware_flops, work.dtype, step_s, ranks, peaks)
-
-
-def _utilisation(
-    flops: int, dtype: str, step_s: float, ranks: int, peaks: Mapping[str, float],
-) -> Utilisation:
-    if dtype not in peaks:
-        return Utilisation(None, f"hardware.peak_flops has no {dtype}")
+    if work.dtype not in peaks:
+        return Utilisation(None, f"hardware.peak_flops has no {work.dtype}")
     if not step_s > 0:
         return Utilisation(None, "the step took no time")
-    return Utilisation(flops / (step_s * ranks * peaks[dtype]))
+    return Utilisation(hardware_flops / (step_s * ranks * peaks[work.dtype]))
 
 
 def violations(record: Record) -> tuple[str, ...]:
@@ -108,14 +113,31 @@ def _violations(record: Record) -> Iterator[str]:
         return
     tokens = record.samples_per_s * record.seq_length
     if record.tokens_per_s is not None and not math.isclose(
-            record.tokens_per_s, tokens, rel_tol=RELATIVE):
+            record.tokens_per_s, tokens, rel_tol=_RELATIVE):
         yield (f"tokens/s {record.tokens_per_s:.9g} is not samples/s x sequence length = "
                f"{tokens:.9g}")
     batch = record.samples_per_s * record.step_s
-    if not math.isclose(batch, record.global_batch, rel_tol=RELATIVE):
+    if not math.isclose(batch, record.global_batch, rel_tol=_RELATIVE):
         yield (f"samples/s x step time = {batch:.9g} is not the global batch "
                f"{record.global_batch}")
     for name, share in record.utilisations.items():
         if share is not None and not 0 <= share <= 1:
             yield (f"{name} is {share:.1%}: more than 0 to 100 %; either the peak in "
                    "hardware.peak_flops or the time is wrong")
+
+
+def contradictions(
+    case: Case, time_s: float, hardware: Mapping[str, Any],
+) -> Iterator[Problem]:
+    """Yield HB149 for everything that does not hold between a training's numbers."""
+    work = case.workload
+    computed = rates(work, time_s) if isinstance(work, Training) else None
+    if not isinstance(work, Training) or computed is None or not work.trains:
+        return
+    definition, peaks = shown_definition(work), hardware.get("peak_flops", {})
+    shares = {} if definition is None else {
+        f"MFU ({definition})": mfu(work, definition, time_s, case.world_size, peaks).share}
+    for text in violations(Record(
+            step_s=time_s, samples_per_s=computed.samples_per_s, tokens_per_s=computed.tokens_per_s,
+            global_batch=work.global_batch, seq_length=work.seq_length, utilisations=shares)):
+        yield Problem("HB149", f"{text}: mend it and reduce again")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpcbench.kinds.training.derive.record import NOTHING_KNOWN, OTHER, TrainingRecord
+from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, OTHER, TrainingRecord
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present.options import telling_options
 from hpcbench.kinds.training.present.result_table import SHORT

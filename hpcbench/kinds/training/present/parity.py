@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.kinds.training.derive.record import TrainingRecord
+from hpcbench.kinds.training.derive.deriver import TrainingRecord
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import CaseResult
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcbench.kinds.kind import Presenter
-from hpcbench.kinds.training.derive.record import TrainingRecord
+from hpcbench.kinds.training.derive.deriver import TrainingRecord
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.present import charts as _charts
 from hpcbench.kinds.training.present import listing as _listing

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hpcbench.kinds.training.derive.problems import shown_definition
-from hpcbench.kinds.training.derive.record import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.rates import shown_definition
 from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present import communication

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from hpcbench.kinds.training.derive.record import TrainingRecord
+from hpcbench.kinds.training.derive.deriver import TrainingRecord
 from hpcbench.kinds.training.derive.scaling import ScalingRecord
 from hpcbench.kinds.training.plan.points import Setting
 from hpcbench.kinds.training.plan.workload import training_of

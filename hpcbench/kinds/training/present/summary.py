@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.exposed import Exposure
-from hpcbench.kinds.training.derive.record import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.scaling import ScalingRecord
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.parity import parity_text
