@@ -9,17 +9,10 @@ from statistics import median
 from typing import Any
 
 from hpcbench.kinds.kind import Deriver
+from hpcbench.kinds.training.derive import slow_ranks
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.kinds.training.derive.rates import contradictions, hfu, mfu, rates, shown_definition
 from hpcbench.kinds.training.derive.scaling import ScalingRecord, scaling
-from hpcbench.kinds.training.derive.slow_ranks import (
-    LateRank,
-    SlowAlone,
-    SlowPhase,
-    late_rank,
-    slow_alone,
-    slow_phases,
-)
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
@@ -74,9 +67,9 @@ class TrainingRecord:
     exposure: Exposure = UNPAIRED
     is_partner: bool = False
     scaling: ScalingRecord | None = None
-    slow_phases: tuple[SlowPhase, ...] = ()
-    late_rank: LateRank | None = None
-    slow_alone: SlowAlone | None = None
+    slow_phases: tuple[slow_ranks.SlowPhase, ...] = ()
+    late_rank: slow_ranks.LateRank | None = None
+    slow_alone: slow_ranks.SlowAlone | None = None
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -105,14 +98,14 @@ class TrainingDeriver(Deriver):
 
 
 def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) -> TrainingRecord:
-    late = late_rank(item)
+    late = slow_ranks.late_rank(item)
     return TrainingRecord(
         **_rates(item, hardware), mfu_by_definition=_mfu_by_definition(item, hardware),
         phase_s=_phase_s(item), part_s=_part_s(item), held_bytes=_held_bytes(item),
         peak_of=_peak_of(item), parity_share=_parity_share(item),
         passes_over_data=_passes_over_data(item), exposure=exposure,
-        slow_phases=tuple(slow_phases(item, late)), late_rank=late,
-        slow_alone=slow_alone(exposure))
+        slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
+        slow_alone=slow_ranks.slow_alone(exposure))
 
 
 def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,13 +14,7 @@ from dataclasses import dataclass, replace
 from hpcbench.kinds.training.derive.pipeline import idle_shares, predicted_bubble
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.overlap import (
-    OverPasses,
-    PassTimes,
-    exposed_communication_s,
-    over_passes,
-    overlap_efficiency,
-)
+from hpcbench.statistics import overlap
 
 OFF, ONLY = "off", "only"
 _WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
@@ -48,13 +42,13 @@ class Exposure:
 
     off_s: float | None = None
     only_s: float | None = None
-    exposed_s: OverPasses | None = None
-    exposed_share: OverPasses | None = None
-    overhead: OverPasses | None = None
-    efficiency: OverPasses | None = None
+    exposed_s: overlap.OverPasses | None = None
+    exposed_share: overlap.OverPasses | None = None
+    overhead: overlap.OverPasses | None = None
+    efficiency: overlap.OverPasses | None = None
     ranks: tuple[int, ...] = ()
-    own_s: tuple[OverPasses, ...] = ()
-    idle_share: tuple[OverPasses, ...] = ()
+    own_s: tuple[overlap.OverPasses, ...] = ()
+    idle_share: tuple[overlap.OverPasses, ...] = ()
     bubble: float | None = None
     uneven_bubble: tuple[float, ...] = ()
     missing: tuple[str, ...] = ()
@@ -98,21 +92,21 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
                if (reason := _unusable(name, item, other))}
     off, only = (None if name in missing else other for name, other in partners.items())
     own, without, alone = _pass_medians_s(item), _pass_medians_s(off), _pass_medians_s(only)
-    efficiency = overlap_efficiency(own, without, alone)
+    efficiency = overlap.overlap_efficiency(own, without, alone)
     if efficiency is None and not missing:
         missing["both"] = f"there is no pass in which {OFF} and {ONLY} were both run, too"
     ranks, times_s = _by_rank(off)
-    own_s = _of_each(over_passes(lambda time: time, times) for times in times_s)
+    own_s = _of_each(overlap.over_passes(lambda time: time, times) for times in times_s)
     work = training_of(item.case)
     is_pipeline = work.pp > 1
     return Exposure(
         off_s=_median_s(off), only_s=_median_s(only),
-        exposed_s=exposed_communication_s(own, without),
-        exposed_share=over_passes(lambda on, off: (on - off) / on, own, without),
-        overhead=over_passes(lambda on, off: on / off - 1, own, without),
+        exposed_s=overlap.exposed_communication_s(own, without),
+        exposed_share=overlap.over_passes(lambda on, off: (on - off) / on, own, without),
+        overhead=overlap.over_passes(lambda on, off: on / off - 1, own, without),
         efficiency=efficiency, ranks=ranks,
         own_s=own_s,
-        idle_share=_of_each(over_passes(lambda on, off: 1 - off / on, own, times)
+        idle_share=_of_each(overlap.over_passes(lambda on, off: 1 - off / on, own, times)
                             for times in times_s if is_pipeline),
         bubble=predicted_bubble(work) if is_pipeline else None,
         uneven_bubble=idle_shares(work, [own.median for own in own_s]) if (
@@ -120,11 +114,11 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
         missing=tuple(f"communication {reason}" for reason in missing.values()))
 
 
-def _of_each(values: Iterable[OverPasses | None]) -> tuple[OverPasses, ...]:
+def _of_each(values: Iterable[overlap.OverPasses | None]) -> tuple[overlap.OverPasses, ...]:
     return tuple(one for one in values if one is not None)
 
 
-def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[PassTimes]]:
+def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[overlap.PassTimes]]:
     """Return the ranks, and of each the median of its own time in every pass."""
     steps = off.timing.steps if off is not None and off.timing else None
     if steps is None or not any(steps.pass_step_s):
@@ -155,7 +149,7 @@ def _unusable(name: str, item: CaseResult, other: CaseResult | None) -> str:
     return ""
 
 
-def _pass_medians_s(item: CaseResult | None) -> PassTimes:
+def _pass_medians_s(item: CaseResult | None) -> overlap.PassTimes:
     return item.timing.pass_medians_s if item is not None and item.timing is not None else ()
 
 

@@ -7,15 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench.config.names import unknown_name
+from hpcbench.kinds.training.plan import any_model
 from hpcbench.kinds.training.plan.adapters import count
-from hpcbench.kinds.training.plan.any_model import (
-    extents_of,
-    flops_of,
-    model_of,
-    parameters_of,
-    published,
-    shrunk,
-)
 from hpcbench.kinds.training.plan.layout import Layout
 from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.points import ModelChoice, TrainingPoint
@@ -50,15 +43,15 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
     asked for, and no parameters.
     """
     choice, spec = point.choice, point.strategy
-    shape = shrunk(choice.model, **dict(choice.extents))
+    shape = any_model.shrunk(choice.model, **dict(choice.extents))
     degrees = spec.degrees(point.world_size, dict(point.options))
     if isinstance(shape, str):
         return _draft(point, _as_given(choice), Degrees()), shape
     if isinstance(degrees, str):
-        return _draft(point, extents_of(shape), Degrees()), degrees
+        return _draft(point, any_model.extents_of(shape), Degrees()), degrees
     _check_degrees(degrees, point.world_size)
-    work = counted(_draft(point, extents_of(shape), degrees))
-    work = replace(work, flops=flops_of(shape, work.global_batch, adapters_of(work)))
+    work = counted(_draft(point, any_model.extents_of(shape), degrees))
+    work = replace(work, flops=any_model.flops_of(shape, work.global_batch, adapters_of(work)))
     if not is_ours(spec):
         _check_answers(spec, work)
     reason = spec.ineffective(dict(point.options)) or why_not(work, spec)
@@ -68,13 +61,13 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
 
 def counted(work: Training) -> Training:
     """Return a training with its parameters counted, of the model and of adapters."""
-    shape, adapters = model_of(work), adapters_of(work)
-    return replace(work, parameters=parameters_of(shape), adapters=(
+    shape, adapters = any_model.model_of(work), adapters_of(work)
+    return replace(work, parameters=any_model.parameters_of(shape), adapters=(
         count(shape, adapters) if adapters and isinstance(shape, ModelShape) else 0))
 
 
 def _as_given(choice: ModelChoice) -> dict[str, Any]:
-    return {**extents_of(published(choice.model)), **dict(choice.extents)}
+    return {**any_model.extents_of(any_model.published(choice.model)), **dict(choice.extents)}
 
 
 def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -> Training:
@@ -84,7 +77,7 @@ def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -
         strategy=point.strategy.name,
         options=in_order(point.strategy.without_idle(dict(point.options))),
         model=point.choice.model,
-        shrunk=extents != extents_of(published(point.choice.model)), **extents,
+        shrunk=extents != any_model.extents_of(any_model.published(point.choice.model)), **extents,
         **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
         parameters=0, flops=(), calls=(),
         modules=(*point.strategy.modules, *(() if library == OWN_LIBRARY else (library,))))
@@ -114,7 +107,7 @@ def _check_answers(spec: StrategySpec, work: Training) -> None:
         if name not in collectives():
             raise ValueError(f"calls: {unknown_name(name, collectives())}")
     for stage in stages_of(work):
-        for item in spec.traffic(work, stage.tensors(model_of(work))):
+        for item in spec.traffic(work, stage.tensors(any_model.model_of(work))):
             if not isinstance(item, Calls):
                 raise TypeError(f"traffic yielded a {type(item).__name__}, no Calls")
     predict(work)  # fails if a layout divides by more ranks than there are, and the like

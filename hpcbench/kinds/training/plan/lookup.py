@@ -20,14 +20,12 @@ Result = TypeVar("Result")
 
 def layout_of(work: Training) -> Layout:
     """Return how a training lies on its ranks."""
-    spec = strategy(work.strategy)
-    return _result(spec, lambda spec: spec.layout(spec.with_defaults(work)), Layout())
+    return _result(work, lambda spec: spec.layout(spec.with_defaults(work)), Layout())
 
 
 def own_traffic(work: Training, held: Sequence[Tensor]) -> Iterable[Calls]:
     """Return what a rank with these parameters calls beyond what follows from the layout."""
-    spec = strategy(work.strategy)
-    return _result(spec, lambda spec: tuple(spec.traffic(work, held)), ())
+    return _result(work, lambda spec: tuple(spec.traffic(work, held)), ())
 
 
 def adapters_of(work: Training) -> Adapters | None:
@@ -42,14 +40,12 @@ def pipelining(work: Training) -> Pipelining | None:
 
 def trained_part(work: Training) -> tuple[object, ...]:
     """Return what is trained if that is not the whole model; the same for all layouts of it."""
-    spec = strategy(work.strategy)
-    return _result(spec, lambda spec: spec.trained_part(work), ())
+    return _result(work, lambda spec: spec.trained_part(work), ())
 
 
 def alone_by(work: Training) -> str:
     """Return what makes a training one of one rank, such as ``single``, or nothing."""
-    spec = strategy(work.strategy)
-    return _result(spec, lambda spec: spec.alone_by(work), "")
+    return _result(work, lambda spec: spec.alone_by(work), "")
 
 
 def ranks_of(spec: StrategySpec, options: Mapping[str, Option]) -> int | None:
@@ -58,13 +54,14 @@ def ranks_of(spec: StrategySpec, options: Mapping[str, Option]) -> int | None:
 
 
 def _result(
-    spec: StrategySpec | None, function: Callable[[StrategySpec], Result], default: Result,
+    of: Training | StrategySpec, function: Callable[[StrategySpec], Result], default: Result,
 ) -> Result:
     """Return what a function of a strategy returns.
 
     A function of a plug-in that raises costs only the cases of its strategy. The plan skips these
-    and gives the reason (`answers`).
+    and gives the reason (`build_workload`).
     """
+    spec = strategy(of.strategy) if isinstance(of, Training) else of
     if spec is None:
         return default
     try:

@@ -9,24 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hpcbench.kinds.training.plan.activations import (
-    block_bytes,
-    embedding_bytes,
-    head_bytes,
-    loss_bytes,
-    recomputed_bytes,
-)
+from hpcbench.kinds.training.plan import activations, resnet
 from hpcbench.kinds.training.plan.adapters import scale_bytes
 from hpcbench.kinds.training.plan.any_model import AnyShape, model_of
 from hpcbench.kinds.training.plan.layout import Groups
 from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
-from hpcbench.kinds.training.plan.resnet import (
-    ResNetShape,
-    kept_bytes,
-    running_bytes,
-    working_bytes,
-)
+from hpcbench.kinds.training.plan.resnet import ResNetShape
 from hpcbench.kinds.training.plan.stages import Stage, held_blocks, laid_out, tensors_of
 from hpcbench.kinds.training.plan.step import Step, step_of
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, trained
@@ -105,14 +94,15 @@ def _activations(work: Training, shape: AnyShape, stage: Stage, step: Step) -> i
     kept = step.kept
     if isinstance(shape, ResNetShape):
         element, samples = kept.element, step.samples
-        return int(kept_bytes(shape, stage.blocks, samples, element) * stage.under_way
-                   + working_bytes(shape, max(stage.blocks), samples, element))
+        return int(resnet.kept_bytes(shape, stage.blocks, samples, element) * stage.under_way
+                   + resnet.working_bytes(shape, max(stage.blocks), samples, element))
     again = [is_recomputed(work.checkpointing, number) for number in stage.blocks]
-    full = block_bytes(shape, kept)
-    less = recomputed_bytes(shape, kept, keeps_products(work.checkpointing))
+    full = activations.block_bytes(shape, kept)
+    less = activations.recomputed_bytes(shape, kept, keeps_products(work.checkpointing))
     of_token = sum(less if each else full for each in again)
-    of_token += stage.first * embedding_bytes(shape, kept) + stage.last * head_bytes(shape, kept)
-    working = max(full if any(again) else 0, loss_bytes(shape, kept) if stage.last else 0)
+    of_token += stage.first * activations.embedding_bytes(shape, kept)
+    of_token += stage.last * activations.head_bytes(shape, kept)
+    working = max(full * any(again), activations.loss_bytes(shape, kept) * stage.last)
     return int(step.tokens * (of_token * stage.under_way + working))
 
 
@@ -122,7 +112,7 @@ def _buffers(work: Training, stage: Stage, step: Step, local: Sequence[Tensor]) 
     One weight that is held in 4 bits is there as numbers, too.
     """
     shape = model_of(work)
-    running = running_bytes(shape, stage.blocks) if isinstance(shape, ResNetShape) else 0
+    running = resnet.running_bytes(shape, stage.blocks) if isinstance(shape, ResNetShape) else 0
     beside = running + _largest_packed(work, shape) * step.kept.element
     if step.layout.groups:
         return beside + _gathered(step, step.layout.groups, held_blocks(work, stage), local)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpcbench.kinds.training.plan.tensors import (
-    block_tensors,
-    embedding_tensors,
-    head_tensors,
-)
+from hpcbench.kinds.training.plan.tensors import block_tensors, embedding_tensors, head_tensors
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import MODELS, ModelShape
 

@@ -17,13 +17,7 @@ from hpcbench.kinds.training.plan.predict import Prediction, predict
 from hpcbench.kinds.training.plan.spec import StrategySpec
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
-from hpcbench.plan.assemble import (
-    Draft,
-    assemble,
-    calls_of_sample,
-    sample_bounds,
-    too_large,
-)
+from hpcbench.plan.assemble import Draft, assemble, calls_of_sample, sample_bounds, too_large
 from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, number_of_sets

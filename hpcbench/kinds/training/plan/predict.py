@@ -12,22 +12,10 @@ from hpcbench.kinds.training.plan.memory import Memory, memory_of
 from hpcbench.kinds.training.plan.model_traffic import pipeline_calls, tensor_calls
 from hpcbench.kinds.training.plan.models import is_recomputed
 from hpcbench.kinds.training.plan.resnet import ResNetShape, stage_flops
-from hpcbench.kinds.training.plan.stages import (
-    Stage,
-    held_blocks,
-    laid_out,
-    stages_of,
-    tensors_of,
-)
+from hpcbench.kinds.training.plan.stages import Stage, held_blocks, laid_out, stages_of, tensors_of
 from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.plan.tensors import Tensor, trained
-from hpcbench.kinds.training.plan.traffic import (
-    Calls,
-    calls,
-    ddp_calls,
-    fsdp_calls,
-    together,
-)
+from hpcbench.kinds.training.plan.traffic import Calls, calls, ddp_calls, fsdp_calls, together
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import ModelShape
 

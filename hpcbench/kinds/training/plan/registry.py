@@ -24,23 +24,14 @@ ENTRY_POINTS = "hpcbench.strategies"
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
-    """One entry point: its name, and its distribution and version.
+class Registry:
+    """Strategies by name, as they are listed, and what plug-ins offer.
 
-    ``problem`` says why its strategy cannot be used; it is empty where it can.
+    The ``problem`` of an offer says why its strategy cannot be used; it is empty where it can.
     """
 
-    name: str
-    origin: str
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Registry:
-    """Strategies by name, as they are listed, and the installed plug-ins."""
-
     strategies: Mapping[str, StrategySpec]
-    plugins: tuple[Plugin, ...] = ()
+    plugins: tuple[Offer, ...] = ()
 
 
 @cache
@@ -49,7 +40,7 @@ def registry() -> Registry:
     specs, plugins = {spec.name: spec for spec in _ours()}, []
     for offer in offers(ENTRY_POINTS):
         problem = offer.problem or next(_problems(offer, specs), "")
-        plugins.append(Plugin(offer.name, offer.origin, problem))
+        plugins.append(replace(offer, problem=problem))
         if not problem:
             specs[offer.name] = _of_plugin(offer.value)
     ordered = sorted(specs.values(), key=lambda spec: (spec.order, spec.name))

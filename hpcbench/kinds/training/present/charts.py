@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, OTHER, TrainingRecord
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.kinds.training.present.options import telling_options
 from hpcbench.kinds.training.present.result_table import SHORT
-from hpcbench.kinds.training.present.words import degrees_text, model_text
+from hpcbench.kinds.training.present.words import degrees_text, model_text, telling_options
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import (

@@ -9,8 +9,7 @@ from hpcbench.kinds.kind import CountedCall
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, training_of
-from hpcbench.kinds.training.present.options import telling_options
-from hpcbench.kinds.training.present.words import strategy_text
+from hpcbench.kinds.training.present.words import strategy_text, telling_options
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.views.cell_text import cell_text

@@ -8,9 +8,8 @@ from typing import Any
 
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.exposed import Exposure
-from hpcbench.kinds.training.derive.scaling import ScalingRecord
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.kinds.training.present.parity import parity_text
+from hpcbench.kinds.training.present.words import parity_text
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_ms
 from hpcbench.views.columns import ends_of
@@ -29,10 +28,14 @@ MEMORY = {"parameters": "parameters_bytes", "gradients": "gradients_bytes",
           "optimizer_state": "optimizer_state_bytes", "activations": "activations_bytes",
           "peak": "peak_bytes"}
 """What a rank holds -> its field: of the rank that holds most of it."""
-RATE_FIELDS = ("samples_per_second", "tokens_per_second", "step_time_ms", "mfu", "hfu",
-               "mfu_definition", "mfu_missing")
-SCALING_FIELDS = ("scaling", "scaling_efficiency", "scaling_base_case", "scaling_base_ranks",
-                  "scaling_base_samples_per_second")
+RATES = {"samples_per_second": "samples_per_s", "tokens_per_second": "tokens_per_s",
+         "step_time_ms": "step_s", "mfu": "mfu", "hfu": "hfu", "mfu_definition": "mfu_definition",
+         "mfu_missing": "mfu_missing"}
+"""Field -> what it is of the record."""
+SCALING = {"scaling": "kind", "scaling_efficiency": "efficiency", "scaling_base_case": "base_case",
+           "scaling_base_ranks": "base_ranks",
+           "scaling_base_samples_per_second": "base_samples_per_s"}
+"""Field -> what it is of the scaling."""
 _RANGED = {"exposed_s": "exposed_s", "exposed_share": "exposed_share",
            "communication_overhead": "overhead", "overlap_efficiency": "efficiency"}
 """Field -> what it is of the exposure; each has the least and the greatest of a pass beside it."""
@@ -41,15 +44,15 @@ EXPOSURE_FIELDS = (
     "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
     "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
-TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATE_FIELDS, *PHASES.values(),
+TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *PHASES.values(),
                    *MEMORY.values(), "peak_of", "communication", "parity",
-                   *EXPOSURE_FIELDS, *SCALING_FIELDS)
+                   *EXPOSURE_FIELDS, *SCALING)
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
-    "ci_high_s", "ci_reliable", *RATE_FIELDS, *PHASES.values(), "parity",
+    "ci_high_s", "ci_reliable", *RATES, *PHASES.values(), "parity",
     *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"], *EXPOSURE_FIELDS,
-    *SCALING_FIELDS,
+    *SCALING,
 )
 MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype", "batch_size",
                  "accumulation", *MEMORY.values(), "peak_of")
@@ -59,21 +62,19 @@ MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype
 def row(item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
     """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
     work, record = training_of(item.case), record or NOTHING_KNOWN
-    values: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(record.exposure),
-                           **_scaling(record.scaling)}
-    values |= {"communication": work.communication, "parity": parity_text(item, record)}
-    values |= {name: getattr(work, name) for name in (*MODEL_FIELDS, *STEP_FIELDS, "global_batch")}
-    lacked = (("hidden", "vocab", "seq_length") if work.of_images else
-              ("width", "classes", "image_size"))
-    values |= dict.fromkeys(lacked)
-    values["options"] = [options_text([option]) for option in work.options]
+    values: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(record.exposure)}
+    values |= {field: getattr(record, name) for field, name in RATES.items()}
+    values |= {field: getattr(record.scaling, name, None) for field, name in SCALING.items()}
+    values |= {name: getattr(work, name) for name in (
+        *MODEL_FIELDS, *STEP_FIELDS, "global_batch", "communication")}
+    values |= dict.fromkeys(("hidden", "vocab", "seq_length") if work.of_images else
+                            ("width", "classes", "image_size"))
     values |= {MEMORY[name]: most for name, most in record.held_bytes.items() if name in MEMORY}
     values |= {PHASES[name]: time_s for name, time_s in record.phase_s.items() if name in PHASES}
     return values | {
-        "samples_per_second": record.samples_per_s, "tokens_per_second": record.tokens_per_s,
         "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
-        "mfu": record.mfu, "hfu": record.hfu, "mfu_definition": record.mfu_definition,
-        "mfu_missing": record.mfu_missing, "peak_of": record.peak_of or None}
+        "options": [options_text([option]) for option in work.options],
+        "parity": parity_text(item, record), "peak_of": record.peak_of or None}
 
 
 def _exposure(exposure: Exposure) -> dict[str, Any]:
@@ -86,14 +87,6 @@ def _exposure(exposure: Exposure) -> dict[str, Any]:
     for field, name in _RANGED.items():
         row |= ends_of(field, getattr(exposure, name))
     return row
-
-
-def _scaling(scaling: ScalingRecord | None) -> dict[str, Any]:
-    if scaling is None:
-        return {}
-    return {"scaling": scaling.kind, "scaling_efficiency": scaling.efficiency,
-            "scaling_base_case": scaling.base_case, "scaling_base_ranks": scaling.base_ranks,
-            "scaling_base_samples_per_second": scaling.base_samples_per_s}
 
 
 def sections(

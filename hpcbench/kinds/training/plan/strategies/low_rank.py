@@ -10,13 +10,7 @@ from types import MappingProxyType
 from hpcbench.kinds.training.plan.adapters import NF4_BLOCK, TARGETS, Adapters
 from hpcbench.kinds.training.plan.layout import Layout
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
-from hpcbench.kinds.training.plan.strategies.data_parallel import (
-    BUCKETS,
-    RESHARD,
-    agreed,
-    bucketed,
-    sharded_groups,
-)
+from hpcbench.kinds.training.plan.strategies import data_parallel
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.options import Option, Values
 
@@ -27,15 +21,15 @@ _CALLS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "single": (), "data": ("all_reduce",), "fsdp": ("all_gather", "reduce_scatter")})
 _OPTIONS = MappingProxyType({
     "over": Values("data", tuple(_OPTIONS_OF)), "rank": Values(16), "alpha": Values(32),
-    "targets": Values("all", tuple(TARGETS)), **BUCKETS, **RESHARD})
+    "targets": Values("all", tuple(TARGETS)), **data_parallel.BUCKETS, **data_parallel.RESHARD})
 
 
 def _layout(work: Training, *, packed: bool) -> Layout:
     """Return the layout of adapters; ``packed``: beside weights in 4 bits."""
     over = work.option("over")
     return Layout(
-        groups=sharded_groups(work) if over == "fsdp" else None,
-        buckets=bucketed(work) if over == "data" else None,
+        groups=data_parallel.sharded_groups(work) if over == "fsdp" else None,
+        buckets=data_parallel.bucketed(work) if over == "data" else None,
         adapters=Adapters(int(work.option("rank")), str(work.option("targets")), packed))
 
 
@@ -55,7 +49,7 @@ def _trained_part(work: Training) -> tuple[object, ...]:
 
 def _calls(work: Training) -> tuple[str, ...]:
     over = str(work.option("over"))
-    return (*_CALLS[over], *(agreed(work) if over == "fsdp" else ()))
+    return (*_CALLS[over], *(data_parallel.agreed(work) if over == "fsdp" else ()))
 
 
 def _idle(options: Mapping[str, Option]) -> dict[str, str]:

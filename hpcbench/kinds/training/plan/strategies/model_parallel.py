@@ -7,15 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from hpcbench.config.names import DTYPE_BYTES
+from hpcbench.kinds.training.plan import schedules
 from hpcbench.kinds.training.plan.layout import Groups, Layout
 from hpcbench.kinds.training.plan.models import keeps_products
-from hpcbench.kinds.training.plan.schedules import (
-    AUTO,
-    SCHEDULE_NAMES,
-    Pipelining,
-    schedule_of,
-    unscheduled,
-)
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.plan.options import Option, Values
@@ -24,8 +18,8 @@ _RUN = "hpcbench.kinds.training.run.strategies"
 _SWITCH = Values(False, (False, True))
 _TENSOR_OPTIONS = MappingProxyType({"sequence_parallel": _SWITCH, "loss_parallel": _SWITCH})
 _PIPELINE_OPTIONS = MappingProxyType({
-    "schedule": Values("1F1B", SCHEDULE_NAMES), "microbatches": Values(4),
-    "stages_per_rank": Values(AUTO, (AUTO, 1, 2, 3, 4, 6, 8))})
+    "schedule": Values("1F1B", schedules.SCHEDULE_NAMES), "microbatches": Values(4),
+    "stages_per_rank": Values(schedules.AUTO, (schedules.AUTO, 1, 2, 3, 4, 6, 8))})
 _DATA = MappingProxyType({"data": Values("replicate", ("replicate", "fsdp"))})
 
 
@@ -38,11 +32,11 @@ def _layout(work: Training) -> Layout:
         pipeline=_pipelining(options) if work.pp > 1 else None)
 
 
-def _pipelining(options: Mapping[str, Option]) -> Pipelining:
-    schedule = schedule_of(str(options.get("schedule", "GPipe")))
-    stages = options.get("stages_per_rank", AUTO)
-    return Pipelining(schedule, schedule.stages_per_rank if stages == AUTO else int(stages),
-                      int(options.get("microbatches", 1)))
+def _pipelining(options: Mapping[str, Option]) -> schedules.Pipelining:
+    schedule = schedules.schedule_of(str(options.get("schedule", "GPipe")))
+    stages = options.get("stages_per_rank", schedules.AUTO)
+    stages = schedule.stages_per_rank if stages == schedules.AUTO else int(stages)
+    return schedules.Pipelining(schedule, stages, int(options.get("microbatches", 1)))
 
 
 def _of_tensors(ranks: int, _options: Mapping[str, Option]) -> Degrees | str:
@@ -78,7 +72,7 @@ def _unfit_stages(work: Training) -> str | None:
         return None
     schedule, stages_per_rank, microbatches = _pipelining(dict(work.options))
     stages, samples = work.pp * stages_per_rank, work.batch_size // work.accumulation
-    if reason := unscheduled(schedule, work.pp, stages_per_rank, microbatches):
+    if reason := schedules.unscheduled(schedule, work.pp, stages_per_rank, microbatches):
         return reason
     if schedule.halves and (reason := _whole_backward(work)):
         return f"{schedule.name} runs backward in two halves, {reason}"
