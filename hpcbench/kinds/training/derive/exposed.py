@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 
 from hpcbench.kinds.training.derive.pipeline import idle_shares, predicted_bubble
 from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.reduce.partners import median_s, nearest, pass_medians_s, share_a_pass
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics import overlap
 
 OFF, ONLY = "off", "only"
-_WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
-"""How partners may differ; of several the one that differs least is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +86,13 @@ def _groups(items: Iterable[CaseResult]) -> Iterable[list[CaseResult]]:
 
 
 def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
-    partners = {name: _partner(name, item, same) for name in (OFF, ONLY)}
+    partners = {name: nearest(item, (
+        other for other in same if training_of(other.case).communication == name))
+        for name in (OFF, ONLY)}
     missing = {name: reason for name, other in partners.items()
                if (reason := _unusable(name, item, other))}
     off, only = (None if name in missing else other for name, other in partners.items())
-    own, without, alone = _pass_medians_s(item), _pass_medians_s(off), _pass_medians_s(only)
+    own, without, alone = pass_medians_s(item), pass_medians_s(off), pass_medians_s(only)
     efficiency = overlap.overlap_efficiency(own, without, alone)
     if efficiency is None and not missing:
         missing["both"] = f"there is no pass in which {OFF} and {ONLY} were both run, too"
@@ -100,12 +101,11 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
     work = training_of(item.case)
     is_pipeline = work.pp > 1
     return Exposure(
-        off_s=_median_s(off), only_s=_median_s(only),
+        off_s=median_s(off), only_s=median_s(only),
         exposed_s=overlap.exposed_communication_s(own, without),
         exposed_share=overlap.over_passes(lambda on, off: (on - off) / on, own, without),
         overhead=overlap.over_passes(lambda on, off: on / off - 1, own, without),
-        efficiency=efficiency, ranks=ranks,
-        own_s=own_s,
+        efficiency=efficiency, ranks=ranks, own_s=own_s,
         idle_share=_of_each(overlap.over_passes(lambda on, off: 1 - off / on, own, times)
                             for times in times_s if is_pipeline),
         bubble=predicted_bubble(work) if is_pipeline else None,
@@ -127,14 +127,6 @@ def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[overlap.Pass
                          for row in range(len(steps.ranks))]
 
 
-def _partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResult | None:
-    candidates = [other for other in same if training_of(other.case).communication == name]
-    return min(candidates, default=None, key=lambda other: (
-        other.statistics is None,
-        sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
-        other.case.index))
-
-
 def _unusable(name: str, item: CaseResult, other: CaseResult | None) -> str:
     """Return why a partner's times do not compare with the case's; nothing if they do."""
     if other is None:
@@ -144,14 +136,6 @@ def _unusable(name: str, item: CaseResult, other: CaseResult | None) -> str:
     folds = [one.timing.fold if one.timing else "" for one in (other, item)]
     if folds[0] != folds[1]:
         return f"{name} has a time with fold {folds[0]}, not {folds[1]}"
-    if not any(map(all, zip(_pass_medians_s(item), _pass_medians_s(other), strict=False))):
+    if not share_a_pass(item, other):
         return f"{name} was run in no pass in which the training was"
     return ""
-
-
-def _pass_medians_s(item: CaseResult | None) -> overlap.PassTimes:
-    return item.timing.pass_medians_s if item is not None and item.timing is not None else ()
-
-
-def _median_s(item: CaseResult | None) -> float | None:
-    return item.statistics.median_s if item is not None and item.statistics is not None else None

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from hpcbench.kinds.training.derive.exposed import Exposure
-from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.step import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.reduce.results import CaseResult, Phase
+from hpcbench.reduce.results import CaseResult, Phase, Steps
 
 CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
 """A rank is named where it stands out in so many of the steps, by so much of the other end."""
@@ -60,8 +60,8 @@ class SlowAlone:
 
 def slow_phases(item: CaseResult, late: LateRank | None) -> Iterator[SlowPhase]:
     """Yield the ranks that are slow in a phase; stages of a pipeline differ anyway."""
-    steps, work = item.timing.steps if item.timing else None, training_of(item.case)
-    if steps is None or len(steps.ranks) == 1 or work.pp > 1 or not work.trains:
+    steps, work = _alike(item), training_of(item.case)
+    if steps is None:
         return
     together = _left_together(work, overlaps=bool(steps.arrivals) and not _blocks(item))
     for phase in steps.phases:
@@ -70,6 +70,13 @@ def slow_phases(item: CaseResult, late: LateRank | None) -> Iterator[SlowPhase]:
             continue
         if not (late and phase.name == "exchange"):
             yield from _stands_out(phase, together, ratio)
+
+
+def _alike(item: CaseResult) -> Steps | None:
+    """Return the steps of a training whose several ranks have the same to do."""
+    work, steps = training_of(item.case), item.timing.steps if item.timing else None
+    several = steps is not None and len(steps.ranks) > 1
+    return steps if several and work.pp == 1 and work.trains else None
 
 
 def _stands_out(phase: Phase, together: Collection[str], ratio: float) -> Iterator[SlowPhase]:
@@ -101,9 +108,8 @@ def late_rank(item: CaseResult) -> LateRank | None:
 
     If an exchange blocks the rank, only the first is not the end of a wait for others.
     """
-    steps, work = item.timing.steps if item.timing else None, training_of(item.case)
-    if steps is None or len(steps.ranks) == 1 or work.pp > 1 or not work.trains or (
-            not steps.arrivals):
+    steps = _alike(item)
+    if steps is None or not steps.arrivals:
         return None
     first, last = steps.arrivals[0], steps.arrivals[0 if _blocks(item) else -1]
     if last.last_share < CLEAR_SHARE or last.behind_s < CLEAR_PART * max(steps.step_s):

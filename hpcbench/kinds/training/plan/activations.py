@@ -55,34 +55,25 @@ class Kept:
 
 
 def block_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what one block keeps of a token, if it is not computed again."""
-    if kept.adapters:
-        return _adapted_bytes(shape, kept, kept.adapters)
-    inputs = _attention_inputs(shape, kept) + (2 if kept.copies and shape.gated else 1)
-    attention = shape.hidden * (3 if _is_grouped(shape) else 2) + 2 * shape.kv_hidden
-    mlp = shape.inner * ((4 if shape.gated else 2) + _gelu_parts(shape))
-    divided = (attention + mlp) * kept.element + shape.heads * _LOGSUMEXP
-    return 2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element + divided // kept.tp
-
-
-def _adapted_bytes(shape: ModelShape, kept: Kept, adapters: Adapters) -> int:
-    """Return what a block keeps whose weights are frozen.
+    """Return what one block keeps of a token, if it is not computed again.
 
     A frozen product keeps no input: its adapter's A does, and B what A returns. Under autocast A
     has a copy of its own; and weights in 4 bits return what they are given, so that an MLP whose
-    input is fp32 is.
+    input is fp32 is. No strategy here divides adapters.
     """
-    low_rank = adapters.rank * len(block_adapters(shape, adapters)) // 2
-    mlp_too = adapters.has("mlp.up.weight")
-    inputs = _attention_inputs(shape, kept) + mlp_too * (
-        2 if kept.copies and shape.gated else 1)
-    returned_twice = _is_grouped(shape) or kept.copies
+    adapters, copies = kept.adapters, kept.copies
+    mlp_too = adapters is None or adapters.has("mlp.up.weight")
+    inputs = _attention_inputs(shape, kept) + mlp_too * (2 if copies and shape.gated else 1)
+    returned_twice = _is_grouped(shape) or (copies and adapters is not None)
     attention = shape.hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
-    wide = kept.wide if kept.copies and adapters.packed else kept.element
+    if adapters:
+        attention += adapters.rank * len(block_adapters(shape, adapters)) // 2
+    wide = kept.wide if adapters and copies and adapters.packed else kept.element
     mlp = shape.inner * (((3 if shape.gated else 1) + _gelu_parts(shape)) * wide
                          + mlp_too * kept.element)
-    return (2 * _norm_bytes(shape, kept) + mlp + shape.heads * _LOGSUMEXP
-            + (inputs * shape.hidden + attention + low_rank) * kept.element)
+    divided = attention * kept.element + mlp + shape.heads * _LOGSUMEXP
+    return (2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element
+            + divided // (1 if adapters else kept.tp))
 
 
 def _attention_inputs(shape: ModelShape, kept: Kept) -> int:

@@ -10,8 +10,6 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
 from hpcbench.plan.workload import Workload
 
-GRAPHS = 2
-"""Graphs of a training that is compiled: a block, as all others are like it, and the loss."""
 SYNTHETIC = "synthetic"
 """The data of a training that reads no file: random tokens."""
 
@@ -118,8 +116,8 @@ class Training(Workload):
         return True
 
     def compiled_graphs(self) -> int:
-        """Return how many graphs are compiled when it is set up."""
-        return GRAPHS * self.compiles
+        """Return how many graphs are compiled: a block, as all are like it, and the loss."""
+        return 2 * self.compiles
 
     def rehearsed(self) -> Training:
         """Return it as it is written: compiled or not it calls the same."""

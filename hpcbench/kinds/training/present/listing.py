@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hpcbench.kinds.training.plan import names
+from hpcbench.kinds.training.plan import block
 from hpcbench.kinds.training.plan.any_model import AnyShape, parameters_of
 from hpcbench.kinds.training.plan.registry import registry
 from hpcbench.kinds.training.plan.resnet import RESNETS
@@ -33,9 +33,9 @@ def listing() -> Iterator[Line | Table]:
         yield Line(f"  plug-in {plugin.name:<12}{plugin.origin}: {problem or 'offers a strategy'}",
                    "warning" if problem else "plain")
     for title, allowed in (
-            ("dtypes", names.TRAINING_DTYPES), ("optimizers", names.OPTIMIZERS),
-            ("checkpointing", names.CHECKPOINTINGS), ("communication", names.COMMUNICATIONS),
-            ("libraries", names.LIBRARIES)):
+            ("dtypes", block.TRAINING_DTYPES), ("optimizers", block.OPTIMIZERS),
+            ("checkpointing", block.CHECKPOINTINGS), ("communication", block.COMMUNICATIONS),
+            ("libraries", block.LIBRARIES)):
         yield Line(f"  {f'{title} of trainings':<28}{', '.join(allowed)}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hpcbench.kinds.training.plan.shares import EVERY, divide, even_shares
+from hpcbench.kinds.training.plan.step import EVERY, divide, even_shares
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.operations.place import Place

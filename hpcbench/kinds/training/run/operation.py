@@ -16,7 +16,7 @@ from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_silent
 from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.registry import strategy
-from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.step import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.compilation import SETTLING, forget, graphs
 from hpcbench.kinds.training.run.data import Loader
