@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.training.derive.scaling import scaling
+from hpcbench.kinds.training.derive.rates import scaling
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_results

@@ -11,8 +11,16 @@ from typing import Any
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import slow_ranks
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
-from hpcbench.kinds.training.derive.rates import contradictions, hfu, mfu, rates, shown_definition
-from hpcbench.kinds.training.derive.scaling import ScalingRecord, scaling
+from hpcbench.kinds.training.derive.rates import (
+    Record,
+    ScalingRecord,
+    hfu,
+    mfu,
+    rates,
+    scaling,
+    shown_definition,
+    violations,
+)
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
@@ -94,16 +102,25 @@ class TrainingDeriver(Deriver):
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
     ) -> Iterator[Problem]:
         """Yield HB149 for numbers that contradict one another, or the devices."""
-        yield from contradictions(case, time_s, hardware)
+        work = training_of(case)
+        computed = rates(work, time_s)
+        if computed is None or not work.trains:
+            return
+        definition, peaks = shown_definition(work), hardware.get("peak_flops", {})
+        shares = {} if definition is None else {
+            f"MFU ({definition})": mfu(work, definition, time_s, case.world_size, peaks).share}
+        for text in violations(Record(time_s, computed.samples_per_s, computed.tokens_per_s,
+                                      work.global_batch, work.seq_length, shares)):
+            yield Problem("HB149", f"{text}: mend it and reduce again")
 
 
 def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) -> TrainingRecord:
     late = slow_ranks.late_rank(item)
     return TrainingRecord(
         **_rates(item, hardware), mfu_by_definition=_mfu_by_definition(item, hardware),
-        phase_s=_phase_s(item), part_s=_part_s(item), held_bytes=_held_bytes(item),
-        peak_of=_peak_of(item), parity_share=_parity_share(item),
-        passes_over_data=_passes_over_data(item), exposure=exposure,
+        **_phases(item), held_bytes=_held_bytes(item), peak_of=_peak_of(item),
+        parity_share=_parity_share(item), passes_over_data=_passes_over_data(item),
+        exposure=exposure,
         slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
         slow_alone=slow_ranks.slow_alone(exposure))
 
@@ -136,20 +153,15 @@ def _mfu_by_definition(item: CaseResult, hardware: Mapping[str, Any]) -> dict[st
             for name, _ in work.flops}
 
 
-def _phase_s(item: CaseResult) -> dict[str, float]:
-    steps = item.timing.steps if item.timing else None
-    if steps is None:
-        return {}
-    return {**{phase.name: median(phase.median_s) for phase in steps.phases},
-            OTHER: median(steps.other_s)}
-
-
-def _part_s(item: CaseResult) -> dict[str, float]:
+def _phases(item: CaseResult) -> dict[str, Any]:
     steps = item.timing.steps if item.timing else None
     whole_s = item.statistics.median_s if item.statistics else 0.0
-    shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
-    shares[OTHER] = steps.other_share if steps else 1.0
-    return {name: whole_s * share for name, share in shares.items()}
+    if steps is None:
+        return {"part_s": {OTHER: whole_s}}
+    return {"phase_s": {**{phase.name: median(phase.median_s) for phase in steps.phases},
+                        OTHER: median(steps.other_s)},
+            "part_s": {**{phase.name: whole_s * phase.share for phase in steps.phases},
+                       OTHER: whole_s * steps.other_share}}
 
 
 def _held_bytes(item: CaseResult) -> dict[str, int]:

@@ -1,19 +1,22 @@
-"""A point of a sweep over trainings becomes a workload, or a reason to skip it."""
+"""The points of a block of trainings, multiplied out, and the workload or skip of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
-from hpcbench.config.names import unknown_name
+from hpcbench.config.implementations import OptionAxes
+from hpcbench.config.names import BACKENDS, unknown_name
+from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan import any_model
 from hpcbench.kinds.training.plan.adapters import count
+from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES
+from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.layout import Layout
-from hpcbench.kinds.training.plan.lookup import adapters_of
-from hpcbench.kinds.training.plan.points import ModelChoice, TrainingPoint
+from hpcbench.kinds.training.plan.lookup import adapters_of, is_ours, ranks_of, registry, usable
 from hpcbench.kinds.training.plan.predict import predict
-from hpcbench.kinds.training.plan.registry import is_ours
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.traffic import Calls
@@ -21,7 +24,117 @@ from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.collectives import collectives
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
-from hpcbench.plan.options import in_order
+from hpcbench.plan.options import Option, in_order, wanted
+from hpcbench.plan.points import PlanRequest, environments, measurements
+
+
+class ModelChoice(NamedTuple):
+    """A model, and the extents that the sweep gives instead of the model's own, by key."""
+
+    model: str
+    extents: tuple[tuple[str, int], ...]
+
+
+class Setting(NamedTuple):
+    """How a step is taken, whatever the strategy: fields of `TrainingBlock` and of `Training`."""
+
+    batch_size: int
+    accumulation: int
+    dtype: str
+    optimizer: str
+    checkpointing: str
+    communication: str
+    data: str
+    library: str
+    compile: bool
+
+
+class TrainingPoint(NamedTuple):
+    """One value of every axis."""
+
+    choice: ModelChoice
+    setting: Setting
+    device: str
+    env: tuple[tuple[str, str], ...]
+    world_size: int
+    strategy: StrategySpec
+    options: tuple[tuple[str, Option], ...]
+    backend: str
+    mode: str
+    warmup: int
+    iterations: int | str
+    validate: bool
+    wakeup_s: float
+
+
+def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Iterator[TrainingPoint]:
+    """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
+    problems = dict.fromkeys(_problems(block))
+    if problems:
+        raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
+    choices = tuple(_choices(block))
+    inner = measurements(block, job.config)
+    settings = product(*(getattr(block, name) for name in Setting._fields))
+    for model, values, device, env, size in product(
+            _models(block), settings, block.device, environments(block), block.world_size):
+        for spec, options, backends in choices:
+            every = ranks_of(spec, dict(options)) or job.world_size
+            ranks = every if size == "all" else int(size)
+            for backend, measured in product(backends, inner):
+                yield TrainingPoint(model, Setting(*values), device, env, ranks, spec, options,
+                                    backend, *measured)
+
+
+def _models(block: TrainingBlock) -> Iterator[ModelChoice]:
+    """Yield each model with the extents that are of its kind: others are no axes of it."""
+    for model in block.model:
+        given = {key: values for key in EXTENTS[model] if (values := getattr(block, key))}
+        for extents in product(*given.values()):
+            yield ModelChoice(model, tuple(zip(given, extents, strict=True)))
+
+
+def _choices(block: TrainingBlock) -> Iterator[
+        tuple[StrategySpec, tuple[tuple[str, Option], ...], tuple[str, ...]]]:
+    """Yield each strategy with one value for each option, and its backends or the block's."""
+    for name, sets in block.strategies.items():
+        for axes in sets:
+            spec = usable(name, axes)
+            assert spec is not None  # noqa: S101  (an unknown name has been refused)
+            own = {key: axes.get(key, (values.default,)) for key, values in spec.options.items()}
+            given = tuple((str(backend),) for backend in axes.get("backend", ()))
+            for backends, values in product(given or (block.backend,), product(*own.values())):
+                yield spec, in_order(dict(zip(own, values, strict=True))), backends
+
+
+def _problems(block: TrainingBlock) -> Iterator[str]:
+    """Yield what names nothing: models, strategies, options, values."""
+    yield from (f"model: {unknown_name(name, NAMES)}" for name in block.model
+                if name not in EXTENTS)
+    taken = {key for name in block.model for key in EXTENTS.get(name, ())}
+    all_keys = dict.fromkeys(key for keys in EXTENTS.values() for key in keys)
+    yield from (f"{key}: {' and '.join(block.model)} has no such extent; take away {key}, or name "
+                f"a model that has it" for key in all_keys
+                if key not in taken and getattr(block, key) and set(block.model) <= set(EXTENTS))
+    for name, sets in block.strategies.items():
+        for axes in sets:
+            spec = usable(name, axes)
+            if spec is None:
+                yield f"strategies.{name}: {unknown_name(name, registry().strategies)}"
+            else:
+                yield from _bad_options(f"strategies.{name}", axes, spec)
+
+
+def _bad_options(where: str, axes: OptionAxes, spec: StrategySpec) -> Iterator[str]:
+    for option, values in axes.items():
+        if option == "backend":
+            yield from (f"{where}.backend: {unknown_name(value, BACKENDS)}"
+                        for value in values if value not in BACKENDS)
+        elif option not in spec.options:
+            yield f"{where}: {unknown_name(option, [*spec.options, 'backend'])}"
+        else:
+            allowed = spec.options[option]
+            yield from (f"{where}.{option}: {wanted(value, [allowed])}"
+                        for value in values if not allowed.allows(value))
 
 
 def make_training(point: TrainingPoint) -> tuple[Training, str | None]:

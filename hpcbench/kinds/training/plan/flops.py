@@ -91,8 +91,10 @@ def flops(
     if adapters:
         return tuple((name, samples * _with_adapters(DEFINITIONS[name], shape, adapters))
                      for name in EXACT)
-    return tuple((name, samples * _of_sample(definition, shape))
-                 for name, definition in DEFINITIONS.items())
+    return tuple((name, samples * (
+        6 * shape.seq_length * definition.weights(shape)
+        + 3 * shape.layers * _attention(definition, shape)))
+        for name, definition in DEFINITIONS.items())
 
 
 def recomputed(
@@ -115,11 +117,6 @@ def recomputed(
         last = low_rank[-1].elements
     products = 2 * shape.seq_length * (weights - last)
     return samples * blocks * (products + _attention(DEFINITIONS[definition], shape))
-
-
-def _of_sample(definition: Definition, shape: ModelShape) -> int:
-    products = 6 * shape.seq_length * definition.weights(shape)
-    return products + 3 * shape.layers * _attention(definition, shape)
 
 
 def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters) -> int:

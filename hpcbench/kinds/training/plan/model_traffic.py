@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcbench.kinds.training.plan.activations import Kept
 from hpcbench.kinds.training.plan.any_model import AnyShape
 from hpcbench.kinds.training.plan.resnet import ResNetShape, sent_elements
 from hpcbench.kinds.training.plan.stages import Stage
@@ -22,57 +21,37 @@ from hpcbench.operations.models import ModelShape
 _GRADIENT = 4
 _LOSS_SUMS = 3
 """Of a loss of divided logits: the largest logit, the sum of exponentials, the target's logit."""
+_TABLES = {"gpt": 1, "llama": 0, "bert": 2}
+"""Tables of positions and types, which are gathered under sequence parallelism."""
 
 
 def tensor_calls(
     shape: ModelShape, stage: Stage, step: Step, recomputed: int,
 ) -> Iterator[Calls]:
     """Yield the calls of a step of a rank with these parts; ``recomputed`` counts its blocks."""
-    kept, parts, tokens = step.kept, step.parts, step.tokens
-    hidden = tokens * shape.hidden
-    sums = _sums(stage, shape, hidden, kept, recomputed)
-    head = [hidden * (kept.element if shape.family == "bert" else kept.wide)] * stage.last
+    kept, parts, bert = step.kept, step.parts, shape.family == "bert"
+    hidden, halves = step.tokens * shape.hidden, 2 * len(stage.blocks)
+    wide, narrow = hidden * kept.wide, hidden * kept.element
+    # The embedding sums in forward, each half of a block in both. What is computed again sums
+    # again, but for a last product whose result nothing needs. The head's sum is in backward.
+    sums = [wide] * (stage.first + halves) + [narrow] * (halves + recomputed * (1 + bert))
+    head = [narrow if bert else wide] * stage.last
     if not kept.by_tokens:
         yield calls("all_reduce", kept.tp, (sums + head) * parts)
     else:
+        tables = [shape.seq_length * shape.hidden * kept.wide] * stage.first
+        gathers = ([wide] * (stage.first + stage.last + halves + 2 * recomputed)
+                   + [narrow] * halves + tables * _TABLES[shape.family])
         # BERT's head has a product of its own, before which it gathers all tokens
-        bert = shape.family == "bert"
         yield calls("reduce_scatter", kept.tp, (sums if bert else sums + head) * parts)
-        yield calls("all_gather", kept.tp,
-                    _gathers(shape, stage, hidden, kept, recomputed) * parts)
+        yield calls("all_gather", kept.tp, gathers * parts)
         yield calls("all_reduce", kept.tp,
                     [*_norms(shape, stage, step), *(head * bert * parts)])
     if stage.last and kept.by_words:
-        yield calls("all_reduce", kept.tp, [tokens * _GRADIENT] * _LOSS_SUMS * parts)
+        yield calls("all_reduce", kept.tp, [step.tokens * _GRADIENT] * _LOSS_SUMS * parts)
     elif stage.last:
         padded = -(-shape.vocab // kept.tp) * kept.tp
-        yield calls("all_gather", kept.tp, [tokens * padded * kept.element] * parts)
-
-
-def _sums(
-    stage: Stage, shape: ModelShape, hidden: int, kept: Kept, recomputed: int,
-) -> list[int]:
-    """Return the sizes of the sums of one micro-batch but for the head's, which is in backward.
-
-    Of the embedding in forward, of each half of a block in both. What is computed again sums again,
-    but for a last product whose result nothing needs.
-    """
-    again = recomputed * (2 if shape.family == "bert" else 1)
-    halves = 2 * len(stage.blocks)
-    return ([hidden * kept.wide] * (stage.first + halves)
-            + [hidden * kept.element] * (halves + again))
-
-
-def _gathers(
-    shape: ModelShape, stage: Stage, hidden: int, kept: Kept, recomputed: int,
-) -> list[int]:
-    """Return the sizes of what is gathered in one micro-batch under sequence parallelism."""
-    tables = stage.first * {"gpt": 1, "llama": 0, "bert": 2}[shape.family]
-    halves = 2 * len(stage.blocks)
-    ends = stage.first + stage.last
-    return ([hidden * kept.wide] * (ends + halves + 2 * recomputed)
-            + [hidden * kept.element] * halves
-            + [shape.seq_length * shape.hidden * kept.wide] * tables)
+        yield calls("all_gather", kept.tp, [step.tokens * padded * kept.element] * parts)
 
 
 def _norms(shape: ModelShape, stage: Stage, step: Step) -> list[int]:

@@ -10,9 +10,12 @@ from hpcbench.config.block import Block
 from hpcbench.config.schema import Config, Hardware
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.training.plan.block import TrainingBlock
-from hpcbench.kinds.training.plan.build_workload import make_training
+from hpcbench.kinds.training.plan.build_workload import (
+    TrainingPoint,
+    make_training,
+    training_points,
+)
 from hpcbench.kinds.training.plan.fits import advice
-from hpcbench.kinds.training.plan.points import TrainingPoint, training_points
 from hpcbench.kinds.training.plan.predict import Prediction, predict
 from hpcbench.kinds.training.plan.spec import StrategySpec
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training

@@ -12,7 +12,7 @@ arithmetic, unlike the residual of a transformer under autocast.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -173,17 +173,14 @@ class Bottleneck(NamedTuple):
 
 def bottlenecks(shape: ResNetShape) -> tuple[Bottleneck, ...]:
     """Return the blocks of all stages in order."""
-    return tuple(_bottlenecks(shape))
-
-
-def _bottlenecks(shape: ResNetShape) -> Iterator[Bottleneck]:
+    blocks: list[Bottleneck] = []
     inputs, extent = shape.width, halved(halved(shape.image))
     for stage, count in enumerate(shape.blocks):
-        for block in range(count):
-            stride = 2 if stage and not block else 1
-            bottleneck = Bottleneck(inputs, shape.width * 2**stage, stride, extent)
-            yield bottleneck
-            inputs, extent = bottleneck.outputs, bottleneck.extent_behind
+        for number in range(count):
+            stride = 2 if stage and not number else 1
+            blocks.append(Bottleneck(inputs, shape.width * 2**stage, stride, extent))
+            inputs, extent = blocks[-1].outputs, blocks[-1].extent_behind
+    return tuple(blocks)
 
 
 def _stem(shape: ResNetShape) -> Convolution:

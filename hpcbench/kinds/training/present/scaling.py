@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from hpcbench.kinds.training.derive.deriver import TrainingRecord
-from hpcbench.kinds.training.derive.scaling import ScalingRecord
-from hpcbench.kinds.training.plan.points import Setting
+from hpcbench.kinds.training.derive.rates import ScalingRecord
+from hpcbench.kinds.training.plan.build_workload import Setting
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.words import model_text, telling_options
 from hpcbench.plan.case import Case
