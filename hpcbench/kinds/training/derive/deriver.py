@@ -9,18 +9,8 @@ from statistics import median
 from typing import Any
 
 from hpcbench.kinds.kind import Deriver
-from hpcbench.kinds.training.derive import slow_ranks
+from hpcbench.kinds.training.derive import rates, slow_ranks
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
-from hpcbench.kinds.training.derive.rates import (
-    Record,
-    ScalingRecord,
-    hfu,
-    mfu,
-    rates,
-    scaling,
-    shown_definition,
-    violations,
-)
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
@@ -74,7 +64,7 @@ class TrainingRecord:
     passes_over_data: float | None = None
     exposure: Exposure = UNPAIRED
     is_partner: bool = False
-    scaling: ScalingRecord | None = None
+    scaling: rates.ScalingRecord | None = None
     slow_phases: tuple[slow_ranks.SlowPhase, ...] = ()
     late_rank: slow_ranks.LateRank | None = None
     slow_alone: slow_ranks.SlowAlone | None = None
@@ -92,7 +82,7 @@ class TrainingDeriver(Deriver):
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, TrainingRecord]:
         """Return what each case gives alone, and beside the others."""
-        exposed, partners, scaled = exposures(items), paired(items), scaling(items)
+        exposed, partners, scaled = exposures(items), paired(items), rates.scaling(items)
         return {case_id: replace(
             _alone(item, hardware, exposed.get(case_id, UNPAIRED)),
             is_partner=case_id in partners, scaling=scaled.get(case_id))
@@ -103,14 +93,16 @@ class TrainingDeriver(Deriver):
     ) -> Iterator[Problem]:
         """Yield HB149 for numbers that contradict one another, or the devices."""
         work = training_of(case)
-        computed = rates(work, time_s)
+        computed = rates.rates(work, time_s)
         if computed is None or not work.trains:
             return
-        definition, peaks = shown_definition(work), hardware.get("peak_flops", {})
-        shares = {} if definition is None else {
-            f"MFU ({definition})": mfu(work, definition, time_s, case.world_size, peaks).share}
-        for text in violations(Record(time_s, computed.samples_per_s, computed.tokens_per_s,
-                                      work.global_batch, work.seq_length, shares)):
+        shares: dict[str, float | None] = {}
+        if definition := rates.shown_definition(work):
+            shares[f"MFU ({definition})"] = rates.mfu(
+                work, definition, time_s, case.world_size, hardware.get("peak_flops", {})).share
+        for text in rates.violations(rates.Record(
+                time_s, computed.samples_per_s, computed.tokens_per_s, work.global_batch,
+                work.seq_length, shares)):
             yield Problem("HB149", f"{text}: mend it and reduce again")
 
 
@@ -127,21 +119,21 @@ def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) ->
 
 def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
     work, stats = training_of(item.case), item.statistics
-    computed = rates(work, stats.median_s) if stats else None
+    computed = rates.rates(work, stats.median_s) if stats else None
     if stats is None or computed is None:
         return {}
     if not work.trains:  # nothing is trained: there is no rate of it
         return {"step_s": stats.median_s}
-    definition = shown_definition(work)
+    definition = rates.shown_definition(work)
     row: dict[str, Any] = {
         "step_s": stats.median_s, "samples_per_s": computed.samples_per_s,
         "tokens_per_s": computed.tokens_per_s, "mfu_definition": definition}
     if definition is None:
         return {**row, "mfu_missing": "the FLOPs of a step are not known"}
     timed = (stats.median_s, item.case.world_size, hardware.get("peak_flops", {}))
-    used = mfu(work, definition, *timed)
+    used = rates.mfu(work, definition, *timed)
     if work.model in NAMES and definition in DEFINITIONS:  # others were planned elsewhere
-        row["hfu"] = hfu(work, hardware_flops(work, definition), *timed).share
+        row["hfu"] = rates.hfu(work, hardware_flops(work, definition), *timed).share
     return {**row, "mfu": used.share, "mfu_missing": used.reason or None}
 
 
@@ -149,7 +141,7 @@ def _mfu_by_definition(item: CaseResult, hardware: Mapping[str, Any]) -> dict[st
     work, stats, peaks = training_of(item.case), item.statistics, hardware.get("peak_flops", {})
     if stats is None or not work.trains:
         return {}
-    return {name: mfu(work, name, stats.median_s, item.case.world_size, peaks).share
+    return {name: rates.mfu(work, name, stats.median_s, item.case.world_size, peaks).share
             for name, _ in work.flops}
 
 

@@ -9,12 +9,8 @@ from typing import Any
 from hpcbench.config.block import Block
 from hpcbench.config.schema import Config, Hardware
 from hpcbench.kinds.kind import Planner
+from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.block import TrainingBlock
-from hpcbench.kinds.training.plan.build_workload import (
-    TrainingPoint,
-    make_training,
-    training_points,
-)
 from hpcbench.kinds.training.plan.fits import advice
 from hpcbench.kinds.training.plan.predict import Prediction, predict
 from hpcbench.kinds.training.plan.spec import StrategySpec
@@ -46,7 +42,7 @@ class TrainingPlanner(Planner):
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
         """Yield the case of every point. Raises ConfigError that lists every unknown name."""
         assert isinstance(block, TrainingBlock)
-        for point in training_points(title, block, job):
+        for point in build_workload.training_points(title, block, job):
             yield assemble(title, block, job, point, _draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Training:
@@ -63,8 +59,8 @@ class TrainingPlanner(Planner):
         return advice(work, available_bytes)
 
 
-def _draft(point: TrainingPoint, job: PlanRequest) -> Draft:
-    work, reason = make_training(point)
+def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
+    work, reason = build_workload.make_training(point)
     device = resolve_device(point.backend, point.device)
     reason = (unfit_world(point.backend, point.world_size, job.world_size) or reason
               or unsupported(point.backend, device, work.collective_calls()))

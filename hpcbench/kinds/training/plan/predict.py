@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from hpcbench.kinds.training.plan import activations, resnet
+from hpcbench.kinds.training.plan import activations, resnet, traffic
 from hpcbench.kinds.training.plan.adapters import scale_bytes
 from hpcbench.kinds.training.plan.any_model import AnyShape, flops_again, model_of
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
@@ -21,14 +21,6 @@ from hpcbench.kinds.training.plan.resnet import ResNetShape
 from hpcbench.kinds.training.plan.stages import Stage, held_blocks, laid_out, stages_of, tensors_of
 from hpcbench.kinds.training.plan.step import Step, step_of
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, trained
-from hpcbench.kinds.training.plan.traffic import (
-    Calls,
-    calls,
-    ddp_calls,
-    fsdp_calls,
-    together,
-    travelling_bytes,
-)
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import ModelShape
 
@@ -73,7 +65,7 @@ class Prediction:
 
     memory: Memory = field(default_factory=Memory)
     hardware_flops: int = 0
-    calls: tuple[Calls, ...] = ()
+    calls: tuple[traffic.Calls, ...] = ()
 
     @property
     def wire_bytes(self) -> int:
@@ -103,7 +95,7 @@ def predict(work: Training) -> Prediction:
 def predict_stage(work: Training, stage: Stage) -> Prediction:
     """Return the prediction for a rank with these parts of the model."""
     return Prediction(memory_of(work, stage), _flops(work, stage),
-                      together(_calls(work, stage)))
+                      traffic.together(_calls(work, stage)))
 
 
 def _flops(work: Training, stage: Stage) -> int:
@@ -124,37 +116,37 @@ def _flops(work: Training, stage: Stage) -> int:
     return (len(stage.blocks) * (two - one) + again * of_recomputed + head) // work.tp
 
 
-def _calls(work: Training, stage: Stage) -> list[Calls]:
+def _calls(work: Training, stage: Stage) -> list[traffic.Calls]:
     if work.communication == "off":
         return []
     step, shape = step_of(work), model_of(work)
     layout = step.layout
     local = laid_out(work, tensors_of(work, stage))
-    traffic: list[Calls] = []
+    made: list[traffic.Calls] = []
     if layout.groups:
-        traffic += fsdp_calls(held_blocks(work, stage), _roots(local, stage), layout.groups)
+        made += traffic.fsdp_calls(held_blocks(work, stage), _roots(local, stage), layout.groups)
     elif layout.buckets and work.dp > 1:
-        traffic += ddp_calls(trained(local), work.dp, layout.buckets.mib, layout.buckets.hook)
-    traffic += own_traffic(work, local)
+        made += traffic.ddp_calls(trained(local), work.dp, layout.buckets.mib, layout.buckets.hook)
+    made += own_traffic(work, local)
     if work.tp > 1:
         assert isinstance(shape, ModelShape)  # noqa: S101  (no plan divides others by tensors)
         again = sum(is_recomputed(work.checkpointing, number) for number in stage.blocks)
-        traffic += tensor_calls(shape, stage, step, again)
+        made += tensor_calls(shape, stage, step, again)
     if layout.pipeline:
-        traffic.append(pipeline_calls(work, shape, stage, step))
+        made.append(pipeline_calls(work, shape, stage, step))
     if work.dtype == "fp16" and work.tp * work.pp > 1:
-        traffic.append(calls("all_reduce", work.dp * work.tp * work.pp, [_OVERFLOWED]))
+        made.append(traffic.calls("all_reduce", work.dp * work.tp * work.pp, [_OVERFLOWED]))
     elif work.dtype == "fp16" and layout.shards > 1:
-        traffic.append(calls("all_reduce", layout.shards, [_OVERFLOWED]))
-    return traffic
+        made.append(traffic.calls("all_reduce", layout.shards, [_OVERFLOWED]))
+    return made
 
 
 def _roots(local: Sequence[Tensor], stage: Stage) -> list[list[Tensor]]:
     """Return what is no block, as it is gathered: at once, or with the stage that it is of."""
     ends = [[item for item in local if item.name.startswith(end)]
             for end in (("embedding.", "stem."), "head.")]
-    together = ends if stage.alone else [ends[0] + ends[1]]
-    return [items for items in together if items]
+    gathered = ends if stage.alone else [ends[0] + ends[1]]
+    return [items for items in gathered if items]
 
 
 def memory_of(work: Training, stage: Stage) -> Memory:
@@ -232,7 +224,7 @@ def _gathered(
     gradients of two.
     """
     def whole_bytes(parameters: Sequence[Tensor]) -> int:
-        return sum(item.elements * travelling_bytes(item, step.kept.element)
+        return sum(item.elements * traffic.travelling_bytes(item, step.kept.element)
                    for item in parameters)
 
     sizes = sorted(map(whole_bytes, blocks), reverse=True)
