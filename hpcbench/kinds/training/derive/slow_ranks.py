@@ -15,6 +15,8 @@ CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
 """A rank is named where it stands out in so many of the steps, by so much of the other end."""
 CLEAR_PART = 0.01
 """Share of a step: what is shorter is not reported."""
+_BLOCKING = "mpi"
+"""The backend whose exchange blocks the rank itself, in each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def slow_phases(item: CaseResult, late: LateRank | None) -> Iterator[SlowPhase]:
     steps, work = _alike(item), training_of(item.case)
     if steps is None:
         return
-    together = _left_together(work, overlaps=bool(steps.arrivals) and not _blocks(item))
+    overlaps = bool(steps.arrivals) and item.case.backend != _BLOCKING
+    together = _left_together(work, overlaps=overlaps)
     for phase in steps.phases:
         ratio = max(phase.median_s) / max(min(phase.median_s), 1e-9)
         if max(phase.median_s) < CLEAR_PART * median(steps.step_s) or ratio < CLEAR_RATIO:
@@ -87,11 +90,6 @@ def _stands_out(phase: Phase, together: Collection[str], ratio: float) -> Iterat
         yield SlowPhase(phase.name, rank, share, shortest, ratio)
 
 
-def _blocks(item: CaseResult) -> bool:
-    """Return whether an exchange blocks the rank itself, in each call."""
-    return item.case.backend == "mpi"
-
-
 def _left_together(work: Training, *, overlaps: bool) -> set[str]:
     """Return the phases that all ranks leave together: their length does not reveal who is slow.
 
@@ -111,7 +109,8 @@ def late_rank(item: CaseResult) -> LateRank | None:
     steps = _alike(item)
     if steps is None or not steps.arrivals:
         return None
-    first, last = steps.arrivals[0], steps.arrivals[0 if _blocks(item) else -1]
+    first = steps.arrivals[0]
+    last = first if item.case.backend == _BLOCKING else steps.arrivals[-1]
     if last.last_share < CLEAR_SHARE or last.behind_s < CLEAR_PART * max(steps.step_s):
         return None
     is_same = first is last or first.last_rank != last.last_rank

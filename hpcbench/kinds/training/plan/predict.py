@@ -6,7 +6,7 @@ Pure arithmetic from the extents; what an allocator keeps beyond that is not in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 
 from hpcbench.kinds.training.plan import activations, resnet, traffic
@@ -52,8 +52,7 @@ class Memory:
     @property
     def total(self) -> int:
         """Return all of it."""
-        return (self.parameters + self.gradients + self.optimizer + self.activations
-                + self.buffers)
+        return sum(astuple(self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,9 +162,10 @@ def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
     """Yield what parity was shown of, and why rows lack numbers."""
-    for compared, count in Counter(_compared(item) for item, _ in listed).items():
-        if compared:
-            yield Line(f"parity of {plural(count, 'row')}: compared was {compared}", "quiet")
+    beside = (dict.fromkeys(str(left["parity"]["on"]) for left in item.detail.values()
+                            if "parity" in left) for item, _ in listed)
+    for compared, count in Counter(", ".join(each) for each in beside if each).items():
+        yield Line(f"parity of {plural(count, 'row')}: compared was {compared}", "quiet")
     reasons = Counter(record.mfu_missing for _, record in listed if record.mfu_missing)
     for reason, count in reasons.items():
         yield Line(f"{plural(count, 'row')} without MFU: {reason}", "quiet")
@@ -203,11 +204,6 @@ def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
     if record.passes_over_data is not None and record.passes_over_data > 1:
         yield (f"{training_of(item.case).data} was read {record.passes_over_data:.1f} times in a "
                "pass: it has fewer samples than the steps take")
-
-
-def _compared(item: CaseResult) -> str:
-    compared = [str(left["parity"]["on"]) for left in item.detail.values() if "parity" in left]
-    return ", ".join(dict.fromkeys(compared))
 
 
 def _standing_out(record: TrainingRecord) -> Iterator[str]:

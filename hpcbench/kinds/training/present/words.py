@@ -21,8 +21,7 @@ def model_text(work: Training) -> str:
     wide = f"width {work.width}" if work.of_images else f"hidden {work.hidden}"
     sample = (f"images of {work.image_size} pixels" if work.of_images else
               f"sequence {work.seq_length}")
-    return (f"{plural(work.layers, 'layer')}, {wide}, {sample}"
-            f"{', shrunk' if work.shrunk else ''}")
+    return f"{plural(work.layers, 'layer')}, {wide}, {sample}{', shrunk' * work.shrunk}"
 
 
 def strategy_text(work: Training) -> str:
@@ -32,18 +31,15 @@ def strategy_text(work: Training) -> str:
 
 def degrees_text(work: Training) -> str:
     """Return ``dp=2 tp=2``: the degrees above 1; nothing where there is none."""
-    degrees = (("dp", work.dp), ("tp", work.tp), ("pp", work.pp))
-    return options_text([(name, degree) for name, degree in degrees if degree != 1])
+    return options_text(work.degrees())
 
 
 def span_words(works: Sequence[Training]) -> Iterator[str]:
     """Yield the models, and how much of each step."""
-    tokens = [work.seq_length for work in works if not work.of_images]
-    images = [work.image_size for work in works if work.of_images]
     yield distinct(work.model for work in works)
-    if tokens:
+    if tokens := [work.seq_length for work in works if not work.of_images]:
         yield f"seq={span_text(tokens)}"
-    if images:
+    if images := [work.image_size for work in works if work.of_images]:
         yield f"image={span_text(images)}"
     yield f"batch={span_text(work.batch_size for work in works)}"
 
