@@ -20,6 +20,7 @@ class Stage:
     """What a rank of a pipeline has of a model; without a pipeline it has all.
 
     Attributes:
+        rank: number in the pipeline.
         blocks: the numbers of its blocks.
         first: whether it has what is before the blocks: embedding or stem.
         last: whether it has the head.
@@ -30,6 +31,7 @@ class Stage:
         behind: the blocks on other ranks whose results it got, and which get the gradients.
     """
 
+    rank: int = 0
     blocks: tuple[int, ...] = ()
     first: bool = True
     last: bool = True
@@ -60,7 +62,7 @@ def _stage(work: Training, pipelined: Pipelining, rank: int) -> Stage:
     last = work.pp * per_rank - 1
     each = work.layers // (last + 1)
     return Stage(
-        first=0 in own, last=last in own, alone=True,
+        rank=rank, first=0 in own, last=last in own, alone=True,
         blocks=tuple(number for stage in own for number in range(stage * each, (stage + 1) * each)),
         under_way=_under_way(pipelined, work.pp, rank),
         ahead=tuple((stage + 1) * each - 1 for stage in own
