@@ -124,7 +124,6 @@ def _ready(op: Op, stages: int, ends: Mapping[Op, float]) -> float | None:
 
 
 def _busy(ops: Iterable[Op]) -> float:
-    """Return how long a rank computes in a step."""
     return sum(_COSTS[op.kind] for op in ops)
 
 

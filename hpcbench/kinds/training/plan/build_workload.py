@@ -197,7 +197,6 @@ def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -
 
 
 def _check_degrees(degrees: object, ranks: int) -> None:
-    """Raise TypeError or ValueError if this divides so many ranks in no way."""
     if not isinstance(degrees, Degrees):
         raise TypeError(f"degrees returned {degrees!r}, no Degrees")
     if degrees.dp * degrees.tp * degrees.pp != ranks:

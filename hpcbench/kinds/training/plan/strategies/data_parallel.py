@@ -65,7 +65,6 @@ def _unfit_for_ddp(work: Training) -> str | None:
 
 
 def _ddp_layout(work: Training, state_ranks: int = 1) -> Layout:
-    """Return the layout of whole models whose gradients are averaged in buckets."""
     return Layout(buckets=bucketed(work), state_ranks=state_ranks,
                   balanced=work.option("balance") == "dynamic")
 
