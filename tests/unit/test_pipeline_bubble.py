@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbench.kinds.training.derive.pipeline import bubble_share, replay
-from hpcbench.kinds.training.derive.pipeline_orders import BACKWARD, FORWARD, Op, order
+from hpcbench.kinds.training.derive.pipeline import (
+    BACKWARD,
+    FORWARD,
+    Op,
+    bubble_share,
+    order,
+    replay,
+)
 from hpcbench.kinds.training.plan.schedules import SCHEDULES, schedule_of, stages_on, unscheduled
 
 WHOLE_BACKWARDS = ("GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS")

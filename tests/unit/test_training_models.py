@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbench.kinds.training.plan.block import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.flops import DEFINITIONS, flops, recomputed
 from hpcbench.kinds.training.plan.models import is_recomputed, parameters, shrink
-from hpcbench.kinds.training.plan.names import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.operations.models import FAMILIES, MODELS, ModelShape
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.training.derive.scaling import scaling
+from hpcbench.kinds.training.derive.rates import scaling
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.report.console import print_results
@@ -31,8 +31,10 @@ def weak() -> list[CaseResult]:
 
 
 def shares(items: list[CaseResult]) -> dict[tuple[str, int], tuple[str, float]]:
-    return {(training_of(found.item.case).strategy, found.item.case.world_size): (
-        found.kind, found.efficiency) for found in scaling(items).values()}
+    found = scaling(items)
+    return {(training_of(case).strategy, case.world_size): (
+        found[case.case_id].kind, found[case.case_id].efficiency)
+        for case in (item.case for item in items) if case.case_id in found}
 
 
 def test_weak_scaling_by_hand() -> None:
@@ -67,8 +69,9 @@ def test_adapters_are_compared_with_the_same_over_single(
 
     items = [weak()[0], adapted(8e-3, 1, "single", 1), adapted(10e-3, 2, "data", 2),
              adapted(16e-3, 3, "fsdp", 4), adapted(16e-3, 4, "data", 4, rank=8)]
-    found = {scaled.item.case.index: (scaled.base.case.index, scaled.efficiency)
-             for scaled in scaling(items).values()}
+    ids = [item.case.case_id for item in items]
+    found = {ids.index(case_id): (ids.index(scaled.base_case), scaled.efficiency)
+             for case_id, scaled in scaling(items).items()}
     assert found == {2: (1, pytest.approx(0.8)), 3: (1, pytest.approx(0.5))}
     print_results(make_results(tuple(items)), tmp_path)
     assert capsys.readouterr().out.count("over=single, 1 rank ") == 2

@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_leaves
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.kinds.training.plan.activations import Kept, recomputed_bytes
+from hpcbench.kinds.training.plan.block import LIBRARIES
 from hpcbench.kinds.training.plan.models import shape_of
-from hpcbench.kinds.training.plan.names import LIBRARIES
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.run.models.build import make_model

@@ -11,7 +11,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 from torch.distributed.pipelining.schedules import get_schedule_class
 
-from hpcbench.kinds.training.derive.pipeline_orders import Op, order
+from hpcbench.kinds.training.derive.pipeline import Op, order
 from hpcbench.kinds.training.plan.schedules import SCHEDULES, Schedule, unscheduled
 
 KINDS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}

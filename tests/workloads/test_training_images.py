@@ -12,8 +12,7 @@ import torch.distributed as dist
 
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.predict import predict_stage
-from hpcbench.kinds.training.plan.resnet import ResNetShape
-from hpcbench.kinds.training.plan.resnet_parts import kept_bytes, running_bytes
+from hpcbench.kinds.training.plan.resnet import ResNetShape, kept_bytes, running_bytes
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of

@@ -7,9 +7,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from hpcbench.kinds.training.plan.block import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.flops import flops, recomputed
 from hpcbench.kinds.training.plan.models import parameters
-from hpcbench.kinds.training.plan.names import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, embedding_tensors
 from hpcbench.kinds.training.run.models.blocks import Rotation

@@ -17,10 +17,10 @@ from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.bandwidth import Bandwidth
 from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
+from hpcbench.reduce.partners import median_s, nearest, pass_medians_s, share_a_pass
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.overlap import (
     OverPasses,
-    PassTimes,
     exposed_communication_s,
     overlap_efficiency,
     speedup,
@@ -31,8 +31,6 @@ COMPUTE, COMMUNICATE, BASE = "compute_only", "comm_only", "torch"
 PARTS = (COMPUTE, COMMUNICATE)
 SHARDED = ("size", "sharded")
 """The option of ``compute_only`` that makes it a part; no other implementation has it."""
-_WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
-"""How partners may differ; of several the one that differs least is taken."""
 Key = tuple[object, ...]
 Options = frozenset[tuple[str, Option]]
 
@@ -103,7 +101,7 @@ def parts_alone(items: Iterable[CaseResult]) -> PartsAlone:
     for item in items:
         work = primitive_of(item.case)
         if work.implementation in PARTS and ("size", "unsharded") not in work.options:
-            times_s.setdefault(work.implementation, _median_s(item))
+            times_s.setdefault(work.implementation, median_s(item))
     compute_s, communicate_s = times_s.get(COMPUTE), times_s.get(COMMUNICATE)
     if compute_s is None or communicate_s is None:
         return PartsAlone(compute_s, communicate_s)
@@ -136,10 +134,7 @@ def partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResu
     own = set(primitive_of(item.case).options)
     candidates = [other for other in same if primitive_of(other.case).implementation == name
              and _own_options(primitive_of(other.case)) <= own]
-    return min(candidates, default=None, key=lambda other: (
-        other.statistics is None,
-        sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
-        other.case.index))
+    return nearest(item, candidates)
 
 
 def _own_options(work: Primitive) -> set[tuple[str, object]]:
@@ -158,16 +153,16 @@ def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> PrimitiveRecord
     missing = {name: reason for name, other in partners.items()
                if (reason := _unusable(name, item, other))}
     compute, communicate, base = (
-        () if name in missing else _pass_medians_s(other) for name, other in partners.items())
-    own = _pass_medians_s(item)
+        () if name in missing else pass_medians_s(other) for name, other in partners.items())
+    own = pass_medians_s(item)
     efficiency = overlap_efficiency(own, compute, communicate)
     if efficiency is None and not {COMPUTE, COMMUNICATE} & set(missing):
         missing["both"] = (
             f"there is no pass in which {COMPUTE} and {COMMUNICATE} were both run, too")
     return PrimitiveRecord(
         flops=flops,
-        compute_s=None if COMPUTE in missing else _median_s(partners[COMPUTE]),
-        communicate_s=None if COMMUNICATE in missing else _median_s(partners[COMMUNICATE]),
+        compute_s=None if COMPUTE in missing else median_s(partners[COMPUTE]),
+        communicate_s=None if COMMUNICATE in missing else median_s(partners[COMMUNICATE]),
         exposed_s=exposed_communication_s(own, compute),
         efficiency=efficiency,
         times_longest=times_longest_part(own, compute, communicate),
@@ -183,14 +178,6 @@ def _unusable(name: str, item: CaseResult, other: CaseResult | None) -> str:
     folds = [other.timing.fold if other.timing else "", item.timing.fold if item.timing else ""]
     if folds[0] != folds[1]:
         return f"the time of {name} has fold {folds[0]}, not {folds[1]}"
-    if not any(map(all, zip(_pass_medians_s(item), _pass_medians_s(other), strict=False))):
+    if not share_a_pass(item, other):
         return f"there is no pass in which {name} was run, too"
     return ""
-
-
-def _pass_medians_s(item: CaseResult | None) -> PassTimes:
-    return item.timing.pass_medians_s if item is not None and item.timing is not None else ()
-
-
-def _median_s(item: CaseResult | None) -> float | None:
-    return item.statistics.median_s if item is not None and item.statistics is not None else None

@@ -1,18 +1,76 @@
-"""The deriver of trainings."""
+"""The deriver of trainings: records of their own times, and of those of others of the run."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 from hpcbench.kinds.kind import Deriver
-from hpcbench.kinds.training.derive.exposed import UNPAIRED, exposures, paired
-from hpcbench.kinds.training.derive.problems import contradictions
-from hpcbench.kinds.training.derive.record import TrainingRecord, training_record
-from hpcbench.kinds.training.derive.scaling import scaling, scaling_record
+from hpcbench.kinds.training.derive import rates, slow_ranks
+from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
+from hpcbench.kinds.training.plan.any_model import NAMES
+from hpcbench.kinds.training.plan.flops import DEFINITIONS
+from hpcbench.kinds.training.plan.predict import hardware_flops
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
 from hpcbench.reduce.results import CaseResult
+
+OTHER = "other"
+"""The part of a step that is in no phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRecord:
+    """What is derived of one training; None where there is no such number.
+
+    Attributes:
+        step_s: the median time of a step, where rates follow from it.
+        samples_per_s, tokens_per_s: what all ranks train in a second; images have no tokens.
+        mfu, hfu: shares of the devices' peak by ``mfu_definition``.
+        mfu_missing: why ``mfu`` is None, where the case trained.
+        mfu_by_definition: MFU by every definition that the plan counted FLOPs by.
+        phase_s: the median of each phase on the middle rank, ``other`` last.
+        part_s: the share of each phase in the median step in seconds, ``other`` last; without
+            phases all of it is ``other``.
+        held_bytes: what of each the rank holds that holds most of it.
+        peak_of: what the peak of memory is of; empty if unknown.
+        parity_share: the largest error of any rank in shares of what is allowed.
+        passes_over_data: how often a file of tokens was read in a pass, at most of any rank.
+        exposure: what the run without communication, and that of nothing else, say of it.
+        is_partner: whether it is shown beside a training, as its run without communication.
+        scaling: the efficiency over ranks.
+        slow_phases: ranks that stand out in a phase.
+        late_rank: the rank that arrives last where gradients are exchanged.
+        slow_alone: the rank that computes slowly without communication.
+    """
+
+    step_s: float | None = None
+    samples_per_s: float | None = None
+    tokens_per_s: float | None = None
+    mfu: float | None = None
+    hfu: float | None = None
+    mfu_definition: str | None = None
+    mfu_missing: str | None = None
+    mfu_by_definition: Mapping[str, float | None] = field(default_factory=dict)
+    phase_s: Mapping[str, float] = field(default_factory=dict)
+    part_s: Mapping[str, float] = field(default_factory=dict)
+    held_bytes: Mapping[str, int] = field(default_factory=dict)
+    peak_of: str = ""
+    parity_share: float | None = None
+    passes_over_data: float | None = None
+    exposure: Exposure = UNPAIRED
+    is_partner: bool = False
+    scaling: rates.ScalingRecord | None = None
+    slow_phases: tuple[slow_ranks.SlowPhase, ...] = ()
+    late_rank: slow_ranks.LateRank | None = None
+    slow_alone: slow_ranks.SlowAlone | None = None
+
+
+NOTHING_KNOWN = TrainingRecord()
 
 
 class TrainingDeriver(Deriver):
@@ -24,15 +82,100 @@ class TrainingDeriver(Deriver):
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
     ) -> Mapping[str, TrainingRecord]:
         """Return what each case gives alone, and beside the others."""
-        exposed, partners, scaled = exposures(items), paired(items), scaling(items)
-        return {case_id: training_record(
-            item, hardware, exposed.get(case_id, UNPAIRED),
-            scaling_record(scaled[case_id]) if case_id in scaled else None,
-            is_partner=case_id in partners)
+        exposed, partners, scaled = exposures(items), paired(items), rates.scaling(items)
+        return {case_id: replace(
+            _alone(item, hardware, exposed.get(case_id, UNPAIRED)),
+            is_partner=case_id in partners, scaling=scaled.get(case_id))
             for item in items for case_id in [item.case.case_id]}
 
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
     ) -> Iterator[Problem]:
         """Yield HB149 for numbers that contradict one another, or the devices."""
-        yield from contradictions(case, time_s, hardware)
+        work = training_of(case)
+        computed = rates.rates(work, time_s)
+        if computed is None or not work.trains:
+            return
+        shares: dict[str, float | None] = {}
+        if definition := rates.shown_definition(work):
+            shares[f"MFU ({definition})"] = rates.mfu(
+                work, definition, time_s, case.world_size, hardware.get("peak_flops", {})).share
+        for text in rates.violations(rates.Record(
+                time_s, computed.samples_per_s, computed.tokens_per_s, work.global_batch,
+                work.seq_length, shares)):
+            yield Problem("HB149", f"{text}: mend it and reduce again")
+
+
+def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) -> TrainingRecord:
+    late = slow_ranks.late_rank(item)
+    return TrainingRecord(
+        **_rates(item, hardware), mfu_by_definition=_mfu_by_definition(item, hardware),
+        **_phases(item), held_bytes=_held_bytes(item), peak_of=_peak_of(item),
+        parity_share=_parity_share(item), passes_over_data=_passes_over_data(item),
+        exposure=exposure,
+        slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
+        slow_alone=slow_ranks.slow_alone(exposure))
+
+
+def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
+    work, stats = training_of(item.case), item.statistics
+    computed = rates.rates(work, stats.median_s) if stats else None
+    if stats is None or computed is None:
+        return {}
+    if not work.trains:  # nothing is trained: there is no rate of it
+        return {"step_s": stats.median_s}
+    definition = rates.shown_definition(work)
+    row: dict[str, Any] = {
+        "step_s": stats.median_s, "samples_per_s": computed.samples_per_s,
+        "tokens_per_s": computed.tokens_per_s, "mfu_definition": definition}
+    if definition is None:
+        return {**row, "mfu_missing": "the FLOPs of a step are not known"}
+    timed = (stats.median_s, item.case.world_size, hardware.get("peak_flops", {}))
+    used = rates.mfu(work, definition, *timed)
+    if work.model in NAMES and definition in DEFINITIONS:  # others were planned elsewhere
+        row["hfu"] = rates.hfu(work, hardware_flops(work, definition), *timed).share
+    return {**row, "mfu": used.share, "mfu_missing": used.reason or None}
+
+
+def _mfu_by_definition(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, float | None]:
+    work, stats, peaks = training_of(item.case), item.statistics, hardware.get("peak_flops", {})
+    if stats is None or not work.trains:
+        return {}
+    return {name: rates.mfu(work, name, stats.median_s, item.case.world_size, peaks).share
+            for name, _ in work.flops}
+
+
+def _phases(item: CaseResult) -> dict[str, Any]:
+    steps = item.timing.steps if item.timing else None
+    whole_s = item.statistics.median_s if item.statistics else 0.0
+    if steps is None:
+        return {"part_s": {OTHER: whole_s}}
+    return {"phase_s": {**{phase.name: median(phase.median_s) for phase in steps.phases},
+                        OTHER: median(steps.other_s)},
+            "part_s": {**{phase.name: whole_s * phase.share for phase in steps.phases},
+                       OTHER: whole_s * steps.other_share}}
+
+
+def _held_bytes(item: CaseResult) -> dict[str, int]:
+    most: dict[str, int] = {}
+    for held in (item.memory or {}).values():
+        for name, value in held.items():
+            if isinstance(value, int):
+                most[name] = max(value, most.get(name, 0))
+    return most
+
+
+def _peak_of(item: CaseResult) -> str:
+    return ",".join(dict.fromkeys(
+        str(held["peak_of"]) for held in (item.memory or {}).values() if "peak_of" in held))
+
+
+def _parity_share(item: CaseResult) -> float | None:
+    shares = [float(left["parity"]["share"]) for left in item.detail.values() if "parity" in left]
+    return max(shares) if shares and all(map(math.isfinite, shares)) else None
+
+
+def _passes_over_data(item: CaseResult) -> float | None:
+    batch = training_of(item.case).global_batch
+    return max((left["data"]["steps"] * batch / left["data"]["samples"]
+                for left in item.detail.values() if "data" in left), default=None)

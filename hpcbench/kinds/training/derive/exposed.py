@@ -13,20 +13,11 @@ from dataclasses import dataclass, replace
 
 from hpcbench.kinds.training.derive.pipeline import idle_shares, predicted_bubble
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.plan.case import Case
+from hpcbench.reduce.partners import median_s, nearest, pass_medians_s, share_a_pass
 from hpcbench.reduce.results import CaseResult
-from hpcbench.statistics.overlap import (
-    OverPasses,
-    PassTimes,
-    exposed_communication_s,
-    over_passes,
-    overlap_efficiency,
-)
+from hpcbench.statistics import overlap
 
 OFF, ONLY = "off", "only"
-_WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
-"""How partners may differ; of several the one that differs least is taken."""
-Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +41,13 @@ class Exposure:
 
     off_s: float | None = None
     only_s: float | None = None
-    exposed_s: OverPasses | None = None
-    exposed_share: OverPasses | None = None
-    overhead: OverPasses | None = None
-    efficiency: OverPasses | None = None
+    exposed_s: overlap.OverPasses | None = None
+    exposed_share: overlap.OverPasses | None = None
+    overhead: overlap.OverPasses | None = None
+    efficiency: overlap.OverPasses | None = None
     ranks: tuple[int, ...] = ()
-    own_s: tuple[OverPasses, ...] = ()
-    idle_share: tuple[OverPasses, ...] = ()
+    own_s: tuple[overlap.OverPasses, ...] = ()
+    idle_share: tuple[overlap.OverPasses, ...] = ()
     bubble: float | None = None
     uneven_bubble: tuple[float, ...] = ()
     missing: tuple[str, ...] = ()
@@ -67,52 +58,55 @@ UNPAIRED = Exposure()
 
 def exposures(items: Iterable[CaseResult]) -> Mapping[str, Exposure]:
     """Return what is known of each training with statistics that has a partner, by its id."""
-    groups: dict[Key, list[CaseResult]] = defaultdict(list)
-    for item in items:
-        if isinstance(item.case.workload, Training):
-            groups[_key(item.case)].append(item)
-    return {item.case.case_id: _exposure(item, same) for same in groups.values()
-            for item in same if training_of(item.case).trains and item.statistics is not None
-            and any(not training_of(other.case).trains for other in same)}
+    return {item.case.case_id: _exposure(item, same) for same in _groups(items)
+            for item in same if _trains(item) and item.statistics is not None
+            and not all(map(_trains, same))}
 
 
 def paired(items: Iterable[CaseResult]) -> set[str]:
     """Return the ids of those partners that are shown beside their training: ok, as it is."""
-    trained = {_key(item.case) for item in items
-               if item.case.kind == "training" and training_of(item.case).trains
-               and item.statistics is not None}
-    return {item.case.case_id for item in items
-            if item.case.kind == "training" and not training_of(item.case).trains
-            and item.statistics is not None and _key(item.case) in trained}
+    timed = ([item for item in same if item.statistics is not None] for same in _groups(items))
+    return {item.case.case_id for same in timed if any(map(_trains, same))
+            for item in same if not _trains(item)}
 
 
-def _key(case: Case) -> Key:
-    """Return what partners have in common."""
-    work = replace(training_of(case), communication="on", calls=())
-    return work, case.backend, case.device, case.world_size, case.env, case.mode, case.batch
+def _trains(item: CaseResult) -> bool:
+    return training_of(item.case).trains
+
+
+def _groups(items: Iterable[CaseResult]) -> Iterable[list[CaseResult]]:
+    """Return the trainings that are partners: the same in all but communication."""
+    groups: dict[tuple[object, ...], list[CaseResult]] = defaultdict(list)
+    for item in items:
+        case, work = item.case, item.case.workload
+        if isinstance(work, Training):
+            groups[replace(work, communication="on", calls=()), case.backend, case.device,
+                   case.world_size, case.env, case.mode, case.batch].append(item)
+    return groups.values()
 
 
 def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
-    partners = {name: _partner(name, item, same) for name in (OFF, ONLY)}
+    partners = {name: nearest(item, (
+        other for other in same if training_of(other.case).communication == name))
+        for name in (OFF, ONLY)}
     missing = {name: reason for name, other in partners.items()
                if (reason := _unusable(name, item, other))}
     off, only = (None if name in missing else other for name, other in partners.items())
-    own, without, alone = _pass_medians_s(item), _pass_medians_s(off), _pass_medians_s(only)
-    efficiency = overlap_efficiency(own, without, alone)
+    own, without, alone = pass_medians_s(item), pass_medians_s(off), pass_medians_s(only)
+    efficiency = overlap.overlap_efficiency(own, without, alone)
     if efficiency is None and not missing:
         missing["both"] = f"there is no pass in which {OFF} and {ONLY} were both run, too"
     ranks, times_s = _by_rank(off)
-    own_s = _of_each(over_passes(lambda time: time, times) for times in times_s)
+    own_s = _of_each(overlap.over_passes(lambda time: time, times) for times in times_s)
     work = training_of(item.case)
     is_pipeline = work.pp > 1
     return Exposure(
-        off_s=_median_s(off), only_s=_median_s(only),
-        exposed_s=exposed_communication_s(own, without),
-        exposed_share=over_passes(lambda on, off: (on - off) / on, own, without),
-        overhead=over_passes(lambda on, off: on / off - 1, own, without),
-        efficiency=efficiency, ranks=ranks,
-        own_s=own_s,
-        idle_share=_of_each(over_passes(lambda on, off: 1 - off / on, own, times)
+        off_s=median_s(off), only_s=median_s(only),
+        exposed_s=overlap.exposed_communication_s(own, without),
+        exposed_share=overlap.over_passes(lambda on, off: (on - off) / on, own, without),
+        overhead=overlap.over_passes(lambda on, off: on / off - 1, own, without),
+        efficiency=efficiency, ranks=ranks, own_s=own_s,
+        idle_share=_of_each(overlap.over_passes(lambda on, off: 1 - off / on, own, times)
                             for times in times_s if is_pipeline),
         bubble=predicted_bubble(work) if is_pipeline else None,
         uneven_bubble=idle_shares(work, [own.median for own in own_s]) if (
@@ -120,25 +114,17 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
         missing=tuple(f"communication {reason}" for reason in missing.values()))
 
 
-def _of_each(values: Iterable[OverPasses | None]) -> tuple[OverPasses, ...]:
+def _of_each(values: Iterable[overlap.OverPasses | None]) -> tuple[overlap.OverPasses, ...]:
     return tuple(one for one in values if one is not None)
 
 
-def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[PassTimes]]:
+def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[overlap.PassTimes]]:
     """Return the ranks, and of each the median of its own time in every pass."""
     steps = off.timing.steps if off is not None and off.timing else None
     if steps is None or not any(steps.pass_step_s):
         return (), []
     return steps.ranks, [[times[row] if times else None for times in steps.pass_step_s]
                          for row in range(len(steps.ranks))]
-
-
-def _partner(name: str, item: CaseResult, same: Iterable[CaseResult]) -> CaseResult | None:
-    candidates = [other for other in same if training_of(other.case).communication == name]
-    return min(candidates, default=None, key=lambda other: (
-        other.statistics is None,
-        sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
-        other.case.index))
 
 
 def _unusable(name: str, item: CaseResult, other: CaseResult | None) -> str:
@@ -150,14 +136,6 @@ def _unusable(name: str, item: CaseResult, other: CaseResult | None) -> str:
     folds = [one.timing.fold if one.timing else "" for one in (other, item)]
     if folds[0] != folds[1]:
         return f"{name} has a time with fold {folds[0]}, not {folds[1]}"
-    if not any(map(all, zip(_pass_medians_s(item), _pass_medians_s(other), strict=False))):
+    if not share_a_pass(item, other):
         return f"{name} was run in no pass in which the training was"
     return ""
-
-
-def _pass_medians_s(item: CaseResult | None) -> PassTimes:
-    return item.timing.pass_medians_s if item is not None and item.timing is not None else ()
-
-
-def _median_s(item: CaseResult | None) -> float | None:
-    return item.statistics.median_s if item is not None and item.statistics is not None else None

@@ -1,24 +1,40 @@
-"""How long the ranks of a pipeline wait for each other, computed from the schedule alone."""
+"""How long the ranks of a pipeline wait for each other, computed from the schedule alone.
+
+The schedules are those of torch.distributed.pipelining, written out as pure functions, so that a
+pipeline's bubble is known without torch. A test holds them equal to what torch 2.13 runs. Sources:
+GPipe arXiv:1811.06965, 1F1B and interleaved 1F1B arXiv:2104.04473, looped BFS arXiv:2211.05953,
+zero bubble (ZB1P, ZBV) arXiv:2401.10241, DualPipeV github.com/deepseek-ai/DualPipe. p is the number
+of ranks, m of micro-batches, v of stages on a rank.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
-from hpcbench.kinds.training.derive.pipeline_orders import (
-    BACKWARD,
-    FORWARD,
-    INPUT,
-    WEIGHT,
-    Op,
-    order,
-)
 from hpcbench.kinds.training.plan.lookup import pipelining
 from hpcbench.kinds.training.plan.workload import Training
 
-COSTS: Mapping[str, float] = MappingProxyType(
+FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"
+"""``B`` is a whole backward; ``I`` and ``W`` are its halves: gradients of inputs, of weights."""
+_COSTS: Mapping[str, float] = MappingProxyType(
     {FORWARD: 1.0, BACKWARD: 2.0, INPUT: 1.0, WEIGHT: 1.0})
 """The time of each computation: a backward has two products for each of a forward's."""
+_OLDEST = -1
+
+
+class Op(NamedTuple):
+    """What a rank computes for one micro-batch in one stage."""
+
+    kind: str
+    stage: int
+    microbatch: int
+
+
+_Step = tuple[str, int]
 
 
 def predicted_bubble(work: Training) -> float | None:
@@ -41,15 +57,14 @@ def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
     if pipelined is None:
         return ()
     schedule, stages_per_rank, microbatches = pipelined
-    orders = [order(schedule.name, work.pp, microbatches, stages_per_rank, rank)
-              for rank in range(work.pp)]
-    units = [sum(COSTS[op.kind] for op in ops) for ops in orders]
+    orders = _orders(schedule.name, work.pp, microbatches, stages_per_rank)
+    units = [_busy(ops) for ops in orders]
     shares = [0.0] * len(own_s)
     for replica in range(len(own_s) // (work.pp * work.tp)):
         for part in range(work.tp):
             line = [(replica * work.pp + stage) * work.tp + part for stage in range(work.pp)]
             paces = [own_s[rank] / unit for rank, unit in zip(line, units, strict=True)]
-            step_s = max(replay(orders, work.pp * stages_per_rank, paces=paces).values())
+            step_s = max(replay(orders, work.pp * stages_per_rank, paces).values())
             for rank in line:
                 shares[rank] = 1 - own_s[rank] / step_s
     return tuple(shares)
@@ -57,7 +72,6 @@ def idle_shares(work: Training, own_s: Sequence[float]) -> tuple[float, ...]:
 
 def bubble_share(
     schedule: str, ranks: int, microbatches: int, stages_per_rank: int = 1,
-    costs: Mapping[str, float] = COSTS,
 ) -> float:
     """Return the share of ``ranks`` x step in which ranks wait, if nothing but the order costs.
 
@@ -68,21 +82,18 @@ def bubble_share(
     micro-batches and v stages a rank. Raises KeyError for an unknown schedule, ValueError for
     numbers with which it cannot be run.
     """
-    orders = [order(schedule, ranks, microbatches, stages_per_rank, rank)
-              for rank in range(ranks)]
-    ends = replay(orders, ranks * stages_per_rank, costs)
-    busy = sum(costs[op.kind] for ops in orders for op in ops)
-    return 1 - busy / (ranks * max(ends.values()))
+    orders = _orders(schedule, ranks, microbatches, stages_per_rank)
+    step = max(replay(orders, ranks * stages_per_rank).values())
+    return 1 - sum(map(_busy, orders)) / (ranks * step)
 
 
 def replay(
-    orders: list[list[Op]], stages: int, costs: Mapping[str, float] = COSTS,
-    paces: Sequence[float] | None = None,
+    orders: list[list[Op]], stages: int, paces: Sequence[float] | None = None,
 ) -> dict[Op, float]:
     """Return when each computation ends, the first begins at 0.
 
-    ``paces``: by how much each rank takes longer than ``costs``. Raises ValueError if ranks wait
-    for each other for ever.
+    ``paces``: by how much each rank takes longer than the costs say. Raises ValueError if ranks
+    wait for each other for ever.
     """
     ends: dict[Op, float] = {}
     free, paces = [0.0] * len(orders), paces or [1.0] * len(orders)
@@ -92,7 +103,7 @@ def replay(
         for rank, ops in enumerate(left):
             while ops and (ready := _ready(ops[-1], stages, ends)) is not None:
                 op = ops.pop()
-                free[rank] = ends[op] = max(free[rank], ready) + costs[op.kind] * paces[rank]
+                free[rank] = ends[op] = max(free[rank], ready) + _COSTS[op.kind] * paces[rank]
         if len(ends) == before:
             raise ValueError(f"no rank can go on: {[ops[-1] for ops in left if ops]}")
     return ends
@@ -110,3 +121,117 @@ def _ready(op: Op, stages: int, ends: Mapping[Op, float]) -> float | None:
         return own
     after = ends.get(Op(BACKWARD, stage + 1, number), ends.get(Op(INPUT, stage + 1, number)))
     return None if after is None else max(own, after)
+
+
+def _busy(ops: Iterable[Op]) -> float:
+    return sum(_COSTS[op.kind] for op in ops)
+
+
+def _orders(schedule: str, p: int, m: int, v: int) -> list[list[Op]]:
+    return [order(schedule, p, m, v, rank) for rank in range(p)]
+
+
+def order(schedule: str, p: int, m: int, v: int, rank: int) -> list[Op]:
+    """Return what a rank computes in one step, in order. Raises KeyError for an unknown schedule.
+
+    Numbers that do not suit the schedule (`plan.schedules.unscheduled`) give an order that cannot
+    be run.
+    """
+    if schedule == "LoopedBFS":
+        return _looped(p, m, v, rank)
+    steps: Mapping[str, Callable[[int, int, int, int], Iterable[_Step]]] = {
+        "GPipe": _fill_and_drain, "1F1B": _one_by_one, "Interleaved1F1B": _interleaved,
+        "InterleavedZeroBubble": partial(_interleaved, halves=True),
+        "ZBVZeroBubble": _zero_bubble_v, "DualPipeV": _dual_pipe_v}
+    return [op for op in _numbered(steps[schedule](p, m, v, rank)) if op.microbatch < m]
+
+
+def _numbered(steps: Iterable[_Step]) -> Iterator[Op]:
+    """Number the micro-batches: each stage takes them in turn, weights the oldest put off."""
+    done: Counter[_Step] = Counter()
+    put_off: list[tuple[int, int]] = []
+    for kind, stage in steps:
+        if kind == WEIGHT:
+            pending = next((item for item in put_off if stage in (item[0], _OLDEST)), None)
+            if pending is not None:
+                put_off.remove(pending)
+                yield Op(WEIGHT, *pending)
+            continue
+        way = (FORWARD if kind == FORWARD else BACKWARD, stage)
+        yield Op(kind, stage, done[way])
+        if kind == INPUT:
+            put_off.append((stage, done[way]))
+        done[way] += 1
+
+
+def _looped(p: int, m: int, v: int, rank: int) -> list[Op]:
+    stages = range(rank, p * v, p)
+    return [*(Op(FORWARD, stage, number) for stage in stages for number in range(m)),
+            *(Op(BACKWARD, stage, number) for stage in reversed(stages)
+              for number in reversed(range(m)))]
+
+
+def _fill_and_drain(_p: int, m: int, _v: int, rank: int) -> list[_Step]:
+    return [*[(FORWARD, rank)] * m, *[(BACKWARD, rank)] * m]
+
+
+def _one_by_one(p: int, m: int, _v: int, rank: int) -> list[_Step]:
+    """Forward p - rank times, then one backward and one forward in turn (torch's Schedule1F1B)."""
+    ahead = min(m, p - rank)
+    return [*[(FORWARD, rank)] * ahead,
+            *[(BACKWARD, rank), (FORWARD, rank)] * (m - ahead), *[(BACKWARD, rank)] * ahead]
+
+
+def _interleaved(p: int, m: int, v: int, rank: int, *, halves: bool = False) -> Iterator[_Step]:
+    """Take the stages in rounds; in ``halves`` weights are put off by ``rank`` backwards (ZB1P)."""
+    each, total = m // max(1, m // p), m * v
+    forwards = [number // each % v * p + rank for number in range(total)]
+    ahead = min((v - 1) * each + (1 if halves else 2) * (p - 1 - rank), total)
+    for number in range(total + ahead):
+        if number < total:
+            yield FORWARD, forwards[number]
+        if number >= ahead:
+            yield INPUT if halves else BACKWARD, (v - 1) * p + 2 * rank - forwards[number - ahead]
+        if halves and number - ahead >= rank:
+            yield WEIGHT, _OLDEST
+    yield from [(WEIGHT, _OLDEST)] * (min(rank, total) * halves)
+
+
+def _zero_bubble_v(p: int, m: int, _v: int, rank: int) -> Iterator[_Step]:
+    """Two stages on a rank; for at least 2p - 1 micro-batches, of which those past m are left out.
+
+    Warm-up, steady state, and a cool-down in which weights that were put off are made up for.
+    """
+    down, up = rank, 2 * p - 1 - rank
+    count = max(2 * p - 1, m)
+    forward_down, forward_up = 2 * p - 1 - rank, p
+    yield from [(FORWARD, down)] * (2 * (p - rank) - 1)
+    yield from [(FORWARD, up), (FORWARD, down)] * rank
+    yield from [(FORWARD, up), (INPUT, up), (WEIGHT, up)] * (p - rank)
+    for number in range(count - forward_up):
+        if number < count - forward_down:
+            yield FORWARD, down
+        yield from [(INPUT, down), (WEIGHT, down), (FORWARD, up), (INPUT, up), (WEIGHT, up)]
+    yield from [(INPUT, down), (INPUT, up)] * rank
+    yield from [(INPUT, down), (WEIGHT, down)] * (p - rank)
+    yield from [(WEIGHT, up)] * rank
+    yield from [(WEIGHT, down)] * rank
+
+
+def _dual_pipe_v(p: int, m: int, _v: int, rank: int) -> Iterator[_Step]:
+    """Two stages on a rank; torch computes the pairs that overlap one after the other."""
+    down, up = rank, 2 * p - 1 - rank
+    after = p - rank - 1
+    yield from [(FORWARD, down)] * (2 * after)
+    yield from [(FORWARD, down), (FORWARD, up)] * (rank + 1)
+    yield from [(INPUT, up), (WEIGHT, _OLDEST), (FORWARD, up)] * after
+    yield from [(FORWARD, down), (BACKWARD, up), (FORWARD, up), (BACKWARD, down)] * (
+        m - 2 * p + rank + 1)
+    yield from [(BACKWARD, up), (FORWARD, up), (BACKWARD, down)] * after
+    # the weights of the second half of the last backwards are put off into the gaps after them
+    last = [stage for _ in range(rank + 1) for stage in (up, down)]
+    whole = len(last) // 4 * 2 + 1 - rank % 2
+    yield from ((BACKWARD if number < whole else INPUT, stage)
+                for number, stage in enumerate(last))
+    yield from [(WEIGHT, _OLDEST), (INPUT, down)] * after
+    yield from [(WEIGHT, _OLDEST)] * (rank + 1)

@@ -1,19 +1,36 @@
-"""Rates and utilisations of a training step, and what must hold between them.
+"""Rates and utilisations of a training step, what must hold between them, and how they scale.
 
 Every rate is derived once, from one step time; rates are never averaged. Tokens and samples count
 once, however many ranks see them: tensor- and pipeline-parallel ranks work on the same ones.
+
+Trainings that differ in nothing but their ranks are compared with that on the fewest.
+With a batch for each replica more replicas train more samples in a step, at best in the same time
+(weak scaling: Gustafson, Reevaluating Amdahl's Law, Comm. ACM 31, 1988). Where ranks share one
+replica the step has the same samples, at best in a part of the time (strong scaling). The
+efficiency is the same quotient for both: samples/s of n ranks / (n / m x samples/s of m ranks).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.lookup import alone_by, trained_part
+from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult
 
-RELATIVE = 1e-9
+_SHOWN_DEFINITION = "megatron"
+"""Of MFU, where a plan has it: it counts the least that a causal model cannot do without."""
+_RELATIVE = 1e-9
 """How far numbers may be apart that follow from each other by a multiplication."""
+_LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
+"""Fields of a training that depend on its layout on ranks."""
+Key = tuple[object, ...]
+Timed = tuple[Case, float]
+"""A case, and the samples that it trains in a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +75,12 @@ def rates(work: Training, step_s: float) -> Rates | None:
     return Rates(work.global_batch / step_s, work.tokens and work.tokens / step_s)
 
 
+def shown_definition(work: Training) -> str | None:
+    """Return whose FLOPs the table's MFU counts; None where the plan counted none."""
+    names = [name for name, _ in work.flops]
+    return _SHOWN_DEFINITION if _SHOWN_DEFINITION in names else next(iter(names), None)
+
+
 def mfu(
     work: Training, definition: str, step_s: float, ranks: int, peaks: Mapping[str, float],
 ) -> Utilisation:
@@ -68,7 +91,7 @@ def mfu(
     (`Training.flops`); ``peaks`` are ``hardware.peak_flops``: declared, never guessed. Raises
     KeyError of another definition.
     """
-    return _utilisation(dict(work.flops)[definition], work.dtype, step_s, ranks, peaks)
+    return hfu(work, dict(work.flops)[definition], step_s, ranks, peaks)
 
 
 def hfu(
@@ -80,17 +103,11 @@ def hfu(
     Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (arXiv
     2205.05198), section 6.3: hardware FLOPs utilisation.
     """
-    return _utilisation(hardware_flops, work.dtype, step_s, ranks, peaks)
-
-
-def _utilisation(
-    flops: int, dtype: str, step_s: float, ranks: int, peaks: Mapping[str, float],
-) -> Utilisation:
-    if dtype not in peaks:
-        return Utilisation(None, f"hardware.peak_flops has no {dtype}")
+    if work.dtype not in peaks:
+        return Utilisation(None, f"hardware.peak_flops has no {work.dtype}")
     if not step_s > 0:
         return Utilisation(None, "the step took no time")
-    return Utilisation(flops / (step_s * ranks * peaks[dtype]))
+    return Utilisation(hardware_flops / (step_s * ranks * peaks[work.dtype]))
 
 
 def violations(record: Record) -> tuple[str, ...]:
@@ -108,14 +125,78 @@ def _violations(record: Record) -> Iterator[str]:
         return
     tokens = record.samples_per_s * record.seq_length
     if record.tokens_per_s is not None and not math.isclose(
-            record.tokens_per_s, tokens, rel_tol=RELATIVE):
+            record.tokens_per_s, tokens, rel_tol=_RELATIVE):
         yield (f"tokens/s {record.tokens_per_s:.9g} is not samples/s x sequence length = "
                f"{tokens:.9g}")
     batch = record.samples_per_s * record.step_s
-    if not math.isclose(batch, record.global_batch, rel_tol=RELATIVE):
+    if not math.isclose(batch, record.global_batch, rel_tol=_RELATIVE):
         yield (f"samples/s x step time = {batch:.9g} is not the global batch "
                f"{record.global_batch}")
     for name, share in record.utilisations.items():
         if share is not None and not 0 <= share <= 1:
             yield (f"{name} is {share:.1%}: more than 0 to 100 %; either the peak in "
                    "hardware.peak_flops or the time is wrong")
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingRecord:
+    """A case beside the one that it is compared with, which is of the same training.
+
+    ``kind`` is ``weak`` if each rank has as many samples in both, ``strong`` if all together have.
+    ``efficiency`` is 1 where samples/s grow as the ranks do; more is possible. ``base_case`` is the
+    id of the other case, on ``base_ranks`` ranks; ``base_alone`` what makes that one a training of
+    one rank, or nothing.
+    """
+
+    kind: str
+    efficiency: float
+    base_case: str
+    base_ranks: int
+    base_samples_per_s: float | None
+    base_alone: str
+
+
+def scaling(items: Iterable[CaseResult]) -> dict[str, ScalingRecord]:
+    """Return how each training scales, by case id; those without anything to compare are left out.
+
+    A strategy is compared with itself on the fewest ranks of the run. If those are several, it is
+    compared with ``single``, and adapters with the same adapters over ``single``. Options of the
+    strategy are the same; blocks may differ.
+    """
+    groups: dict[Key, list[Timed]] = defaultdict(list)
+    for item in items:
+        work, stats = training_of(item.case), item.statistics
+        if work.trains and stats and (computed := rates(work, stats.median_s)):
+            groups[_same(item.case)].append((item.case, computed.samples_per_s))
+    return {case.case_id: record for group in groups.values() for case, record in _of_group(group)}
+
+
+def _same(case: Case) -> Key:
+    """Return what must be equal: model, adapters, step, and where it runs."""
+    work = training_of(case)
+    return (case.backend, case.device, case.env, case.mode, trained_part(work),
+            *((name, value) for name, value in asdict(work).items() if name not in _LAID_OUT))
+
+
+def _of_group(group: Sequence[Timed]) -> Iterator[tuple[Case, ScalingRecord]]:
+    alone = [timed for timed in group if alone_by(training_of(timed[0]))]
+    layouts: dict[Key, list[Timed]] = defaultdict(list)
+    for timed in group:
+        work = training_of(timed[0])
+        layouts[work.strategy, work.options].append(timed)
+    for members in layouts.values():
+        least = min(members, key=lambda timed: timed[0].world_size)
+        base, base_rate = alone[0] if alone and least[0].world_size > 1 else least
+        for case, rate in members:
+            kind = _kind(case, base)
+            if kind and case.world_size > base.world_size:
+                efficiency = rate * base.world_size / (case.world_size * base_rate)
+                yield case, ScalingRecord(kind, efficiency, base.case_id, base.world_size,
+                                          base_rate, alone_by(training_of(base)))
+
+
+def _kind(case: Case, base: Case) -> str | None:
+    samples, base_samples = training_of(case).global_batch, training_of(base).global_batch
+    if samples * base.world_size == base_samples * case.world_size:
+        return "weak"
+    return "strong" if samples == base_samples else None

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from statistics import median
 
 from hpcbench.kinds.training.derive.exposed import Exposure
-from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.step import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.reduce.results import CaseResult, Phase
+from hpcbench.reduce.results import CaseResult, Phase, Steps
 
 CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
 """A rank is named where it stands out in so many of the steps, by so much of the other end."""
 CLEAR_PART = 0.01
 """Share of a step: what is shorter is not reported."""
+_BLOCKING = "mpi"
+"""The backend whose exchange blocks the rank itself, in each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,11 @@ class SlowAlone:
 
 def slow_phases(item: CaseResult, late: LateRank | None) -> Iterator[SlowPhase]:
     """Yield the ranks that are slow in a phase; stages of a pipeline differ anyway."""
-    steps, work = item.timing.steps if item.timing else None, training_of(item.case)
-    if steps is None or len(steps.ranks) == 1 or work.pp > 1 or not work.trains:
+    steps, work = _alike(item), training_of(item.case)
+    if steps is None:
         return
-    together = _left_together(work, overlaps=bool(steps.arrivals) and not _blocks(item))
+    overlaps = bool(steps.arrivals) and item.case.backend != _BLOCKING
+    together = _left_together(work, overlaps=overlaps)
     for phase in steps.phases:
         ratio = max(phase.median_s) / max(min(phase.median_s), 1e-9)
         if max(phase.median_s) < CLEAR_PART * median(steps.step_s) or ratio < CLEAR_RATIO:
@@ -72,17 +75,19 @@ def slow_phases(item: CaseResult, late: LateRank | None) -> Iterator[SlowPhase]:
             yield from _stands_out(phase, together, ratio)
 
 
+def _alike(item: CaseResult) -> Steps | None:
+    """Return the steps of a training whose several ranks have the same to do."""
+    work, steps = training_of(item.case), item.timing.steps if item.timing else None
+    several = steps is not None and len(steps.ranks) > 1
+    return steps if several and work.pp == 1 and work.trains else None
+
+
 def _stands_out(phase: Phase, together: Collection[str], ratio: float) -> Iterator[SlowPhase]:
     shortest = phase.name in together
     rank = phase.quickest_rank if shortest else phase.slowest_rank
     share = (phase.quickest_share if shortest else phase.slowest_share) or 0
     if rank is not None and share >= CLEAR_SHARE:
         yield SlowPhase(phase.name, rank, share, shortest, ratio)
-
-
-def _blocks(item: CaseResult) -> bool:
-    """Return whether an exchange blocks the rank itself, in each call."""
-    return item.case.backend == "mpi"
 
 
 def _left_together(work: Training, *, overlaps: bool) -> set[str]:
@@ -101,11 +106,11 @@ def late_rank(item: CaseResult) -> LateRank | None:
 
     If an exchange blocks the rank, only the first is not the end of a wait for others.
     """
-    steps, work = item.timing.steps if item.timing else None, training_of(item.case)
-    if steps is None or len(steps.ranks) == 1 or work.pp > 1 or not work.trains or (
-            not steps.arrivals):
+    steps = _alike(item)
+    if steps is None or not steps.arrivals:
         return None
-    first, last = steps.arrivals[0], steps.arrivals[0 if _blocks(item) else -1]
+    first = steps.arrivals[0]
+    last = first if item.case.backend == _BLOCKING else steps.arrivals[-1]
     if last.last_share < CLEAR_SHARE or last.behind_s < CLEAR_PART * max(steps.step_s):
         return None
     is_same = first is last or first.last_rank != last.last_rank

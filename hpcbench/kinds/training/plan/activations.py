@@ -55,49 +55,28 @@ class Kept:
 
 
 def block_bytes(shape: ModelShape, kept: Kept) -> int:
-    """Return what one block keeps of a token, if it is not computed again."""
-    if kept.adapters:
-        return _adapted_bytes(shape, kept, kept.adapters)
-    inputs = _attention_inputs(shape, kept) + (2 if kept.copies and shape.gated else 1)
-    attention = shape.hidden * (3 if _is_grouped(shape) else 2) + 2 * shape.kv_hidden
-    mlp = shape.inner * ((4 if shape.gated else 2) + _gelu_parts(shape))
-    divided = (attention + mlp) * kept.element + shape.heads * _LOGSUMEXP
-    return 2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element + divided // kept.tp
-
-
-def _adapted_bytes(shape: ModelShape, kept: Kept, adapters: Adapters) -> int:
-    """Return what a block keeps whose weights are frozen.
+    """Return what one block keeps of a token, if it is not computed again.
 
     A frozen product keeps no input: its adapter's A does, and B what A returns. Under autocast A
     has a copy of its own; and weights in 4 bits return what they are given, so that an MLP whose
-    input is fp32 is.
+    input is fp32 is. No strategy here divides adapters.
     """
-    low_rank = adapters.rank * len(block_adapters(shape, adapters)) // 2
-    mlp_too = adapters.has("mlp.up.weight")
-    inputs = _attention_inputs(shape, kept) + mlp_too * (
-        2 if kept.copies and shape.gated else 1)
-    returned_twice = _is_grouped(shape) or kept.copies
+    adapters, copies, own = kept.adapters, kept.copies, shape.library == OWN_LIBRARY
+    is_library_gpt = shape.family == "gpt" and not own
+    mlp_too = adapters is None or adapters.has("mlp.up.weight")
+    inputs = 3 if copies and not is_library_gpt else 1
+    inputs += mlp_too * (2 if copies and shape.gated else 1)
+    grouped = own and shape.kv_heads != shape.heads  # fewer heads of keys than of queries
+    returned_twice = grouped or (copies and adapters is not None)
     attention = shape.hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
-    wide = kept.wide if kept.copies and adapters.packed else kept.element
-    mlp = shape.inner * (((3 if shape.gated else 1) + _gelu_parts(shape)) * wide
-                         + mlp_too * kept.element)
-    return (2 * _norm_bytes(shape, kept) + mlp + shape.heads * _LOGSUMEXP
-            + (inputs * shape.hidden + attention + low_rank) * kept.element)
-
-
-def _attention_inputs(shape: ModelShape, kept: Kept) -> int:
-    """Return how often the input of queries, keys and values is kept."""
-    together = shape.library != OWN_LIBRARY and shape.family == "gpt"
-    return 3 if kept.copies and not together else 1
-
-
-def _is_grouped(shape: ModelShape) -> bool:
-    """Return whether attention is called with fewer heads of keys than of queries."""
-    return shape.library == OWN_LIBRARY and shape.kv_heads != shape.heads
-
-
-def _gelu_parts(shape: ModelShape) -> int:
-    return _GELU_PARTS if shape.library != OWN_LIBRARY and shape.family == "gpt" else 0
+    if adapters:
+        attention += adapters.rank * len(block_adapters(shape, adapters)) // 2
+    wide = kept.wide if adapters and copies and adapters.packed else kept.element
+    returned = (3 if shape.gated else 1) + _GELU_PARTS * is_library_gpt
+    mlp = shape.inner * (returned * wide + mlp_too * kept.element)
+    divided = attention * kept.element + mlp + shape.heads * _LOGSUMEXP
+    return (2 * _norm_bytes(shape, kept) + inputs * shape.hidden * kept.element
+            + divided // (1 if adapters else kept.tp))
 
 
 def recomputed_bytes(shape: ModelShape, kept: Kept, products: bool = False) -> int:

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
+from hpcbench.kinds.training.plan import resnet, tensors
 from hpcbench.kinds.training.plan.adapters import Adapters
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
 from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import parameters, shape_of, shrink
-from hpcbench.kinds.training.plan.resnet import (
-    FAMILY,
-    RESNETS,
-    ResNetShape,
-    resnet_flops,
-    resnet_of,
-    resnet_parameters,
-    shrink_resnet,
-)
-from hpcbench.kinds.training.plan.resnet_parts import (
-    resnet_block_tensors,
-    resnet_head_tensors,
-    stem_tensors,
-)
-from hpcbench.kinds.training.plan.tensors import (
-    Tensor,
-    block_tensors,
-    embedding_tensors,
-    head_tensors,
-)
+from hpcbench.kinds.training.plan.resnet import RESNETS, ResNetShape
+from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import MODELS, ModelShape
 
@@ -39,7 +22,7 @@ EXTENTS = {**dict.fromkeys(MODELS, ("layers", "hidden", "vocab", "seq_length")),
 
 def model_of(work: Training) -> AnyShape:
     """Return the shape of the model that a case trains."""
-    return resnet_of(work) if work.of_images else shape_of(work)
+    return resnet.resnet_of(work) if work.of_images else shape_of(work)
 
 
 def published(name: str) -> AnyShape:
@@ -49,13 +32,13 @@ def published(name: str) -> AnyShape:
 
 def shrunk(name: str, **extents: int | None) -> AnyShape | str:
     """Return the named model with smaller extents, or why there is none. Raises KeyError."""
-    return shrink_resnet(name, **extents) if name in RESNETS else shrink(name, **extents)
+    return resnet.shrink_resnet(name, **extents) if name in RESNETS else shrink(name, **extents)
 
 
 def extents_of(shape: AnyShape) -> dict[str, str | int]:
     """Return the fields of `Training` that a shape makes."""
     if isinstance(shape, ResNetShape):
-        return {"family": FAMILY, "layers": shape.layers, "width": shape.width,
+        return {"family": resnet.FAMILY, "layers": shape.layers, "width": shape.width,
                 "classes": shape.classes, "image_size": shape.image,
                 **dict.fromkeys(("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length"),
                                 0)}
@@ -65,7 +48,7 @@ def extents_of(shape: AnyShape) -> dict[str, str | int]:
 
 def parameters_of(shape: AnyShape) -> int:
     """Return how many parameters the whole model has."""
-    return resnet_parameters(shape) if isinstance(shape, ResNetShape) else parameters(shape)
+    return resnet.resnet_parameters(shape) if isinstance(shape, ResNetShape) else parameters(shape)
 
 
 def flops_of(
@@ -76,7 +59,7 @@ def flops_of(
     Of a ResNet what is executed is counted: the other definitions are of transformers.
     """
     if isinstance(shape, ResNetShape):
-        return ((EXECUTED, resnet_flops(shape, samples)),)
+        return ((EXECUTED, resnet.resnet_flops(shape, samples)),)
     return flops(shape, samples, adapters)
 
 
@@ -92,8 +75,8 @@ def flops_again(work: Training, definition: str) -> int:
 def part_tensors(shape: AnyShape, number: int) -> list[Tensor]:
     """Return the parameters of a block, in the order of the model."""
     if isinstance(shape, ResNetShape):
-        return resnet_block_tensors(shape, number)
-    return block_tensors(shape, number)
+        return resnet.resnet_block_tensors(shape, number)
+    return tensors.block_tensors(shape, number)
 
 
 def end_tensors(shape: AnyShape, *, alone: bool) -> tuple[list[Tensor], list[Tensor]]:
@@ -102,5 +85,5 @@ def end_tensors(shape: AnyShape, *, alone: bool) -> tuple[list[Tensor], list[Ten
     ``alone``: the latter are on another rank than the former, so that a tied weight is copied.
     """
     if isinstance(shape, ResNetShape):
-        return stem_tensors(shape), resnet_head_tensors(shape)
-    return embedding_tensors(shape), head_tensors(shape, alone=alone)
+        return resnet.stem_tensors(shape), resnet.resnet_head_tensors(shape)
+    return tensors.embedding_tensors(shape), tensors.head_tensors(shape, alone=alone)

@@ -11,14 +11,23 @@ from hpcbench.config.block import Block, Extent
 from hpcbench.config.implementations import Strategies
 from hpcbench.config.names import DTYPE_ALIASES
 from hpcbench.config.section import Text
-from hpcbench.kinds.training.plan import names
+from hpcbench.operations.models import OWN_LIBRARY
 
-TrainingDtype = Annotated[str, named(names.TRAINING_DTYPES, {
-    alias: name for alias, name in DTYPE_ALIASES.items() if name in names.TRAINING_DTYPES})]
-Optimizer = Annotated[str, named(names.OPTIMIZERS)]
-Checkpointing = Annotated[str, named(names.CHECKPOINTINGS)]
-Communication = Annotated[str, named(names.COMMUNICATIONS)]
-Library = Annotated[str, named(names.LIBRARIES)]
+TRAINING_DTYPES = ("fp32", "bf16", "fp16")
+OPTIMIZERS = ("adamw", "sgd")
+CHECKPOINTINGS = ("none", "selective", "operators", "full")
+"""What is recomputed in backward: nothing, every second block, of all blocks what is no product,
+all blocks."""
+COMMUNICATIONS = ("on", "off", "only")
+"""Whether a training step communicates, does all but that, or nothing but that."""
+LIBRARIES = (OWN_LIBRARY, "transformers")
+"""Whose model of the shape is trained."""
+TrainingDtype = Annotated[str, named(TRAINING_DTYPES, {
+    alias: name for alias, name in DTYPE_ALIASES.items() if name in TRAINING_DTYPES})]
+Optimizer = Annotated[str, named(OPTIMIZERS)]
+Checkpointing = Annotated[str, named(CHECKPOINTINGS)]
+Communication = Annotated[str, named(COMMUNICATIONS)]
+Library = Annotated[str, named(LIBRARIES)]
 
 
 class TrainingBlock(Block):

@@ -1,29 +1,140 @@
-"""A point of a sweep over trainings becomes a workload, or a reason to skip it."""
+"""The points of a block of trainings, multiplied out, and the workload or skip of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
+from hpcbench.config.implementations import OptionAxes
+from hpcbench.config.names import BACKENDS, unknown_name
+from hpcbench.errors import ConfigError
+from hpcbench.kinds.training.plan import any_model
 from hpcbench.kinds.training.plan.adapters import count
-from hpcbench.kinds.training.plan.answers import check_answers, check_degrees
-from hpcbench.kinds.training.plan.any_model import (
-    extents_of,
-    flops_of,
-    model_of,
-    parameters_of,
-    published,
-    shrunk,
-)
-from hpcbench.kinds.training.plan.lookup import adapters_of
-from hpcbench.kinds.training.plan.points import ModelChoice, TrainingPoint
-from hpcbench.kinds.training.plan.registry import is_ours
-from hpcbench.kinds.training.plan.spec import Degrees
+from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES
+from hpcbench.kinds.training.plan.block import TrainingBlock
+from hpcbench.kinds.training.plan.layout import Layout
+from hpcbench.kinds.training.plan.lookup import adapters_of, is_ours, ranks_of, registry, usable
+from hpcbench.kinds.training.plan.predict import predict
+from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
+from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.traffic import Calls
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.collectives import collectives
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
-from hpcbench.plan.options import in_order
+from hpcbench.plan.options import Option, in_order, wanted
+from hpcbench.plan.points import PlanRequest, environments, measurements
+
+
+class ModelChoice(NamedTuple):
+    """A model, and the extents that the sweep gives instead of the model's own, by key."""
+
+    model: str
+    extents: tuple[tuple[str, int], ...]
+
+
+class Setting(NamedTuple):
+    """How a step is taken, whatever the strategy: fields of `TrainingBlock` and of `Training`."""
+
+    batch_size: int
+    accumulation: int
+    dtype: str
+    optimizer: str
+    checkpointing: str
+    communication: str
+    data: str
+    library: str
+    compile: bool
+
+
+class TrainingPoint(NamedTuple):
+    """One value of every axis."""
+
+    choice: ModelChoice
+    setting: Setting
+    device: str
+    env: tuple[tuple[str, str], ...]
+    world_size: int
+    strategy: StrategySpec
+    options: tuple[tuple[str, Option], ...]
+    backend: str
+    mode: str
+    warmup: int
+    iterations: int | str
+    validate: bool
+    wakeup_s: float
+
+
+def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Iterator[TrainingPoint]:
+    """Yield the points of a block. Raises ConfigError that lists every unknown name or value."""
+    problems = dict.fromkeys(_problems(block))
+    if problems:
+        raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
+    choices = tuple(_choices(block))
+    inner = measurements(block, job.config)
+    settings = product(*(getattr(block, name) for name in Setting._fields))
+    for model, values, device, env, size in product(
+            _models(block), settings, block.device, environments(block), block.world_size):
+        for spec, options, backends in choices:
+            every = ranks_of(spec, dict(options)) or job.world_size
+            ranks = every if size == "all" else int(size)
+            for backend, measured in product(backends, inner):
+                yield TrainingPoint(model, Setting(*values), device, env, ranks, spec, options,
+                                    backend, *measured)
+
+
+def _models(block: TrainingBlock) -> Iterator[ModelChoice]:
+    """Yield each model with the extents that are of its kind: others are no axes of it."""
+    for model in block.model:
+        given = {key: values for key in EXTENTS[model] if (values := getattr(block, key))}
+        for extents in product(*given.values()):
+            yield ModelChoice(model, tuple(zip(given, extents, strict=True)))
+
+
+def _choices(block: TrainingBlock) -> Iterator[
+        tuple[StrategySpec, tuple[tuple[str, Option], ...], tuple[str, ...]]]:
+    """Yield each strategy with one value for each option, and its backends or the block's."""
+    for name, sets in block.strategies.items():
+        for axes in sets:
+            spec = usable(name, axes)
+            assert spec is not None  # noqa: S101  (an unknown name has been refused)
+            own = {key: axes.get(key, (values.default,)) for key, values in spec.options.items()}
+            given = tuple((str(backend),) for backend in axes.get("backend", ()))
+            for backends, values in product(given or (block.backend,), product(*own.values())):
+                yield spec, in_order(dict(zip(own, values, strict=True))), backends
+
+
+def _problems(block: TrainingBlock) -> Iterator[str]:
+    """Yield what names nothing: models, strategies, options, values."""
+    yield from (f"model: {unknown_name(name, NAMES)}" for name in block.model
+                if name not in EXTENTS)
+    taken = {key for name in block.model for key in EXTENTS.get(name, ())}
+    all_keys = dict.fromkeys(key for keys in EXTENTS.values() for key in keys)
+    yield from (f"{key}: {' and '.join(block.model)} has no such extent; take away {key}, or name "
+                f"a model that has it" for key in all_keys
+                if key not in taken and getattr(block, key) and set(block.model) <= set(EXTENTS))
+    for name, sets in block.strategies.items():
+        for axes in sets:
+            spec = usable(name, axes)
+            if spec is None:
+                yield f"strategies.{name}: {unknown_name(name, registry().strategies)}"
+            else:
+                yield from _bad_options(f"strategies.{name}", axes, spec)
+
+
+def _bad_options(where: str, axes: OptionAxes, spec: StrategySpec) -> Iterator[str]:
+    for option, values in axes.items():
+        if option == "backend":
+            yield from (f"{where}.backend: {unknown_name(value, BACKENDS)}"
+                        for value in values if value not in BACKENDS)
+        elif option not in spec.options:
+            yield f"{where}: {unknown_name(option, [*spec.options, 'backend'])}"
+        else:
+            allowed = spec.options[option]
+            yield from (f"{where}.{option}: {wanted(value, [allowed])}"
+                        for value in values if not allowed.allows(value))
 
 
 def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
@@ -39,23 +150,23 @@ def make_training(point: TrainingPoint) -> tuple[Training, str | None]:
 
 
 def _training(point: TrainingPoint) -> tuple[Training, str | None]:
-    """Return the workload of a point, and why it can run nowhere, or None.
+    """Return the same of a point whose strategy answers.
 
     Ranks that cannot be divided have the degrees of one; a shape that is none keeps what was
     asked for, and no parameters.
     """
     choice, spec = point.choice, point.strategy
-    shape = shrunk(choice.model, **dict(choice.extents))
+    shape = any_model.shrunk(choice.model, **dict(choice.extents))
     degrees = spec.degrees(point.world_size, dict(point.options))
     if isinstance(shape, str):
         return _draft(point, _as_given(choice), Degrees()), shape
     if isinstance(degrees, str):
-        return _draft(point, extents_of(shape), Degrees()), degrees
-    check_degrees(degrees, point.world_size)
-    work = counted(_draft(point, extents_of(shape), degrees))
-    work = replace(work, flops=flops_of(shape, work.global_batch, adapters_of(work)))
+        return _draft(point, any_model.extents_of(shape), Degrees()), degrees
+    _check_degrees(degrees, point.world_size)
+    work = counted(_draft(point, any_model.extents_of(shape), degrees))
+    work = replace(work, flops=any_model.flops_of(shape, work.global_batch, adapters_of(work)))
     if not is_ours(spec):
-        check_answers(spec, work)
+        _check_answers(spec, work)
     reason = spec.ineffective(dict(point.options)) or why_not(work, spec)
     calls = () if work.communication == "off" else spec.calls(work)
     return (work, reason) if reason else (replace(work, calls=calls), None)
@@ -63,27 +174,52 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
 
 def counted(work: Training) -> Training:
     """Return a training with its parameters counted, of the model and of adapters."""
-    shape, adapters = model_of(work), adapters_of(work)
-    return replace(work, parameters=parameters_of(shape), adapters=(
+    shape, adapters = any_model.model_of(work), adapters_of(work)
+    return replace(work, parameters=any_model.parameters_of(shape), adapters=(
         count(shape, adapters) if adapters and isinstance(shape, ModelShape) else 0))
 
 
 def _as_given(choice: ModelChoice) -> dict[str, Any]:
-    return {**extents_of(published(choice.model)), **dict(choice.extents)}
+    return {**any_model.extents_of(any_model.published(choice.model)), **dict(choice.extents)}
 
 
 def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -> Training:
     """Return the workload without what is counted from it."""
+    library = point.setting.library
     return Training(
         strategy=point.strategy.name,
         options=in_order(point.strategy.without_idle(dict(point.options))),
         model=point.choice.model,
-        shrunk=extents != extents_of(published(point.choice.model)), **extents,
+        shrunk=extents != any_model.extents_of(any_model.published(point.choice.model)), **extents,
         **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
         parameters=0, flops=(), calls=(),
-        modules=(*point.strategy.modules, *_of_library(point.setting.library)))
+        modules=(*point.strategy.modules, *(() if library == OWN_LIBRARY else (library,))))
 
 
-def _of_library(library: str) -> tuple[str, ...]:
-    """Return the Python module that has the model, if that is not ours."""
-    return () if library == OWN_LIBRARY else (library,)
+def _check_degrees(degrees: object, ranks: int) -> None:
+    if not isinstance(degrees, Degrees):
+        raise TypeError(f"degrees returned {degrees!r}, no Degrees")
+    if degrees.dp * degrees.tp * degrees.pp != ranks:
+        raise ValueError(f"degrees returned dp={degrees.dp} x tp={degrees.tp} x pp={degrees.pp} "
+                         f"for {ranks} ranks")
+
+
+def _check_answers(spec: StrategySpec, work: Training) -> None:
+    """Raise what a function of a plug-in raises, or an error for an answer of another kind.
+
+    It is other people's code, and Python checks no types: what is wrong costs only its own case.
+    """
+    if not isinstance(reason := spec.unfit(work), str | None):
+        raise TypeError(f"unfit returned {reason!r}, neither text nor None")
+    if reason:
+        return  # the other functions are called only for trainings that suit the strategy
+    if not isinstance(layout := spec.layout(work), Layout):
+        raise TypeError(f"layout returned a {type(layout).__name__}, no Layout")
+    for name in spec.calls(work):
+        if name not in collectives():
+            raise ValueError(f"calls: {unknown_name(name, collectives())}")
+    for stage in stages_of(work):
+        for item in spec.traffic(work, stage.tensors(any_model.model_of(work))):
+            if not isinstance(item, Calls):
+                raise TypeError(f"traffic yielded a {type(item).__name__}, no Calls")
+    predict(work)  # fails if a layout divides by more ranks than there are, and the like

@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from hpcbench.kinds.training.plan.memory import memory_of
-from hpcbench.kinds.training.plan.registry import strategy
+from hpcbench.kinds.training.plan.lookup import strategy
+from hpcbench.kinds.training.plan.predict import Memory, memory_of
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import Training
@@ -32,8 +32,11 @@ def advice(work: Training, available: int) -> str:
     budget = available if needed > available else needed // 2
     fitting = list(_alone(work, budget)) or list(_together(work, budget))
     if not fitting:
-        return f"predicted {_gb(needed)}; no batch_size fits: {_fixed(work)}"
-    settings = ", or ".join(_words(setting) for setting in fitting)
+        fixed = max(memory.total - memory.activations for memory in _memories(work))
+        return (f"predicted {_gb(needed)}; no batch_size fits: {_gb(fixed)} of it are no "
+                "activations")
+    settings = ", or ".join(" with ".join(f"{name} {value}" for name, value in setting.items())
+                            for setting in fitting)
     if needed > available:
         return f"predicted {_gb(needed)}; to fit, as predicted: {settings}"
     return f"predicted {_gb(needed)}, more was needed; to need half as much: {settings}"
@@ -41,7 +44,11 @@ def advice(work: Training, available: int) -> str:
 
 def predicted(work: Training) -> int:
     """Return the bytes that the rank with most needs."""
-    return max(memory_of(work, stage).total for stage in stages_of(work))
+    return max(memory.total for memory in _memories(work))
+
+
+def _memories(work: Training) -> Iterator[Memory]:
+    return (memory_of(work, stage) for stage in stages_of(work))
 
 
 def _alone(work: Training, budget: int) -> Iterator[Setting]:
@@ -78,17 +85,6 @@ def _mildest(
     usable = ({name: value} for value in values[first:first + _TRIED]
               if spec and why_not(with_(value), spec) is None)
     yield from islice(usable, 1)
-
-
-def _words(setting: Setting) -> str:
-    return " with ".join(f"{name} {value}" for name, value in setting.items())
-
-
-def _fixed(work: Training) -> str:
-    """Return what a rank needs whatever its samples are."""
-    least = max((memory_of(work, stage) for stage in stages_of(work)),
-                key=lambda one: one.total - one.activations)
-    return f"{_gb(least.total - least.activations)} of it are no activations"
 
 
 def _gb(size: int) -> str:

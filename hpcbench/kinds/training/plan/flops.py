@@ -12,18 +12,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hpcbench.kinds.training.plan import models
 from hpcbench.kinds.training.plan.adapters import (
     Adapters,
     block_adapters,
     count,
     first_products,
     low_rank_tensors,
-)
-from hpcbench.kinds.training.plan.models import (
-    block_weights,
-    is_recomputed,
-    keeps_products,
-    parameters,
 )
 from hpcbench.operations.models import ModelShape
 
@@ -47,7 +42,7 @@ class Definition(NamedTuple):
 def multiplied(shape: ModelShape) -> int:
     """Return the weights that tokens are really multiplied with: blocks and head, no lookups."""
     transform = shape.hidden * shape.hidden if shape.family == "bert" else 0
-    return shape.layers * block_weights(shape) + shape.vocab * shape.hidden + transform
+    return shape.layers * models.block_weights(shape) + shape.vocab * shape.hidden + transform
 
 
 def _without_lookups(shape: ModelShape) -> int:
@@ -55,18 +50,18 @@ def _without_lookups(shape: ModelShape) -> int:
     tables = 0 if shape.tied else shape.vocab * shape.hidden
     positions = 0 if shape.family == "llama" else shape.seq_length * shape.hidden
     kinds = 2 * shape.hidden if shape.family == "bert" else 0
-    return parameters(shape) - tables - positions - kinds
+    return models.parameters(shape) - tables - positions - kinds
 
 
 DEFINITIONS: Mapping[str, Definition] = MappingProxyType({
     "6n": Definition(
         "6 x parameters x tokens, no attention",
         "Kaplan et al., arXiv:2001.08361 (2020), section 2.1; here N has the embedding, too",
-        parameters, lambda shape: 0),
+        models.parameters, lambda shape: 0),
     "palm": Definition(
         "6 x parameters x tokens, and attention over all pairs of tokens",
         "Chowdhery et al., PaLM, arXiv:2204.02311 (2022), appendix B; llm-foundry, picotron",
-        parameters, lambda shape: 2),
+        models.parameters, lambda shape: 2),
     "torchtitan": Definition(
         "as palm, without embedding tables unless the head shares them",
         "torchtitan 01c01c8 (2026), torchtitan/models/utils.py",
@@ -96,8 +91,10 @@ def flops(
     if adapters:
         return tuple((name, samples * _with_adapters(DEFINITIONS[name], shape, adapters))
                      for name in EXACT)
-    return tuple((name, samples * _of_sample(definition, shape))
-                 for name, definition in DEFINITIONS.items())
+    return tuple((name, samples * (
+        6 * shape.seq_length * definition.weights(shape)
+        + 3 * shape.layers * _attention(definition, shape)))
+        for name, definition in DEFINITIONS.items())
 
 
 def recomputed(
@@ -109,22 +106,17 @@ def recomputed(
     A block is run again, but for its last product where nothing after it is kept for backward:
     torch stops there. Attention counts as in ``definition``. Raises KeyError of unknown names.
     """
-    if keeps_products(checkpointing):
+    if models.keeps_products(checkpointing):
         return 0
-    blocks = sum(is_recomputed(checkpointing, block) for block in range(shape.layers))
+    blocks = sum(models.is_recomputed(checkpointing, block) for block in range(shape.layers))
     low_rank = block_adapters(shape, adapters) if adapters else []
-    weights = block_weights(shape) + sum(item.elements for item in low_rank)
+    weights = models.block_weights(shape) + sum(item.elements for item in low_rank)
     # BERT's last norm keeps what the last product returns, so there all of the block is run again.
     last = 0 if shape.family == "bert" else shape.hidden * shape.inner
     if last and low_rank and ".mlp." in low_rank[-1].name:
         last = low_rank[-1].elements
     products = 2 * shape.seq_length * (weights - last)
     return samples * blocks * (products + _attention(DEFINITIONS[definition], shape))
-
-
-def _of_sample(definition: Definition, shape: ModelShape) -> int:
-    products = 6 * shape.seq_length * definition.weights(shape)
-    return products + 3 * shape.layers * _attention(definition, shape)
 
 
 def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters) -> int:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from hpcbench.kinds.training.plan.tensors import (
-    block_tensors,
-    embedding_tensors,
-    head_tensors,
-)
+from hpcbench.kinds.training.plan.tensors import block_tensors, embedding_tensors, head_tensors
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import MODELS, ModelShape
 
@@ -28,16 +25,14 @@ def shrink(name: str, layers: int | None = None, hidden: int | None = None,
         most = getattr(whole, key)
         if not 1 <= value <= most:
             return f"{key}={value} is not within 1 to {most}, what {name} has"
-    hidden = extents.get("hidden", whole.hidden)
+    wide = extents.get("hidden", whole.hidden)
     # Rotary positions turn pairs of a head's elements.
     unit = whole.heads * (2 if whole.family == "llama" else 1)
-    if hidden % unit or whole.inner * hidden % whole.hidden:
-        return (f"hidden={hidden} cannot be divided among the {whole.heads} heads of {name}; "
+    if wide % unit or whole.inner * wide % whole.hidden:
+        return (f"hidden={wide} cannot be divided among the {whole.heads} heads of {name}; "
                 f"take a multiple of {unit}")
-    return replace(whole, hidden=hidden, inner=whole.inner * hidden // whole.hidden,
-                   layers=extents.get("layers", whole.layers),
-                   seq_length=extents.get("seq_length", whole.seq_length),
-                   vocab=extents.get("vocab", whole.vocab))
+    changes: dict[str, Any] = {**extents, "inner": whole.inner * wide // whole.hidden}
+    return replace(whole, **changes)
 
 
 def shape_of(training: Training) -> ModelShape:

@@ -1,24 +1,34 @@
-"""The planner of trainings."""
+"""The planner of trainings: points become cases, or skips with their reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from hpcbench.config.block import Block
-from hpcbench.config.schema import Config
+from hpcbench.config.schema import Config, Hardware
 from hpcbench.kinds.kind import Planner
+from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.block import TrainingBlock
-from hpcbench.kinds.training.plan.cases import training_cases
 from hpcbench.kinds.training.plan.fits import advice
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.predict import Prediction, predict
+from hpcbench.kinds.training.plan.spec import StrategySpec
+from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
+from hpcbench.operations.models import OWN_LIBRARY
+from hpcbench.plan.assemble import Draft, assemble, calls_of_sample, sample_bounds, too_large
 from hpcbench.plan.case import Case
+from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, number_of_sets
+from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
 
 _AXES = ("model", "layers", "hidden", "vocab", "seq_length", "width", "classes", "image_size",
          "batch_size", "accumulation", "optimizer", "checkpointing", "communication", "data",
          "library", "compile", *COMMON_AXES)
+_FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls",
+            "adapters", "modules")
+"""What follows from the rest of a training: no part of what makes it this one."""
 
 
 class TrainingPlanner(Planner):
@@ -30,9 +40,10 @@ class TrainingPlanner(Planner):
         return {**listed_lengths(block, _AXES), "strategies": number_of_sets(block.strategies)}
 
     def cases(self, title: str, block: Block, job: PlanRequest) -> Iterator[Case]:
-        """Yield the case of every point."""
+        """Yield the case of every point. Raises ConfigError that lists every unknown name."""
         assert isinstance(block, TrainingBlock)
-        return training_cases(title, block, job)
+        for point in build_workload.training_points(title, block, job):
+            yield assemble(title, block, job, point, _draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Training:
         """Rebuild a training; earlier versions stored the place of its strategy's class, too."""
@@ -46,3 +57,45 @@ class TrainingPlanner(Planner):
         """Return which settings of the training would fit into so much memory."""
         assert isinstance(work, Training)
         return advice(work, available_bytes)
+
+
+def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
+    work, reason = build_workload.make_training(point)
+    device = resolve_device(point.backend, point.device)
+    reason = (unfit_world(point.backend, point.world_size, job.world_size) or reason
+              or unsupported(point.backend, device, work.collective_calls()))
+    expected = Prediction() if reason else predict(work)
+    calls = (point.warmup + sample_bounds(point, job.config)[0]) * calls_of_sample(
+        point, job.config)
+    hardware = job.config.hardware
+    reason = reason or too_large(expected.memory.total, 0, device, hardware)
+    if expected.memory.total and reason:
+        reason += f"; {advice(work, int((hardware.memory_per_device_gb or 0) * 1e9))}"
+    return Draft(
+        workload=work, device=device,
+        validate=point.validate and work.communication != "only",  # which has no result
+        memory_bytes=expected.memory.total, skip=reason,
+        estimate_s=_estimate_s(work, expected, device, calls, hardware),
+        identity=_identity(work, point.strategy))
+
+
+def _estimate_s(
+    work: Training, expected: Prediction, device: str, calls: int, hardware: Hardware,
+) -> float:
+    """Return the assumed seconds of one case: set-up, its steps, and one more to check."""
+    kind = device_kind(device)
+    step_s = (expected.hardware_flops / FLOPS_PER_S[kind] + expected.collectives * ALPHA_S[kind]
+              + expected.wire_bytes / bytes_per_s(kind, hardware))
+    return setup_s(work) + (calls + 1) * step_s
+
+
+def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
+    """Return what makes it this training; what follows from that is left out.
+
+    Where it is as usual, that is not named which was no choice at first: old ids remain.
+    """
+    usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False}
+    stated = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS
+            and value != 0  # an extent that its kind of model lacks
+            and usual.get(name) != value}
+    return {"kind": "training", **stated, "options": spec.identifying(work.options)}

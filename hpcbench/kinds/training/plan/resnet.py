@@ -1,16 +1,23 @@
-"""ResNets of bottleneck blocks: extents, what may be shrunk, parameters and FLOPs.
+"""ResNets of bottleneck blocks: extents, what may be shrunk, parameters, FLOPs and memory.
 
 Source: He et al., Deep Residual Learning for Image Recognition, arXiv:1512.03385 (2015), table 1.
 The stride is in the 3 x 3 convolution, not the first: torchvision and MLPerf call this ResNet-50.
+
+What forward keeps is added up operation by operation, as for transformers (`activations`). A test
+compares it with what torch 2.13 keeps on the CPU. A convolution keeps its input, and a batch norm
+its input and two statistics of each channel. A ReLU keeps its result, which is the next
+convolution's input; pooling keeps which pixel was the largest. All of it is in the dtype of the
+arithmetic, unlike the residual of a transformer under autocast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.workload import Training
 
 FAMILY = "resnet"
@@ -20,6 +27,9 @@ STEM_KERNEL = 7
 COLOURS = 3
 NARROW = 16
 """Width up to which a ResNet is one for tests: see `is_narrow`."""
+_STATISTIC = 4
+_INDEX = 8
+"""Bytes of a class, of the place of the largest pixel, and of a count of batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,27 @@ def resnet_of(work: Training) -> ResNetShape:
                        work.image_size)
 
 
+class Convolution(NamedTuple):
+    """One convolution, with a batch norm behind it; ``extent`` is that of what it returns."""
+
+    name: str
+    outputs: int
+    inputs: int
+    kernel: int
+    extent: int
+
+    @property
+    def products(self) -> int:
+        """Return the multiplications of one forward pass on one image."""
+        return self.outputs * self.inputs * self.kernel**2 * self.extent**2
+
+    def tensors(self, convolution: str, norm: str) -> list[Tensor]:
+        """Return its parameters and those of its norm under these names."""
+        return [Tensor(f"{convolution}.weight",
+                       (self.outputs, self.inputs, self.kernel, self.kernel)),
+                Tensor(f"{norm}.weight", (self.outputs,)), Tensor(f"{norm}.bias", (self.outputs,))]
+
+
 class Bottleneck(NamedTuple):
     """One block: channels, stride, and height and width of its input.
 
@@ -119,20 +150,41 @@ class Bottleneck(NamedTuple):
         """Return whether a convolution brings the input to the extents of the output."""
         return self.stride != 1 or self.inputs != self.outputs
 
+    @property
+    def convolutions(self) -> tuple[Convolution, ...]:
+        """Return its three convolutions, and that which projects the input."""
+        behind = self.extent_behind
+        projection = Convolution("projection", self.outputs, self.inputs, 1, behind)
+        return (Convolution("narrow", self.inner, self.inputs, 1, self.extent),
+                Convolution("middle", self.inner, self.inner, 3, behind),
+                Convolution("wide", self.outputs, self.inner, 1, behind),
+                *((projection,) if self.projected else ()))
+
+    @property
+    def kept_elements(self) -> int:
+        """Return the elements that it keeps of an image.
+
+        What each convolution returned, what is behind norm and ReLU of the first two, and what the
+        block returns, which has the extents of the third.
+        """
+        convolutions = self.convolutions
+        return sum(one.outputs * one.extent**2 for one in (*convolutions, *convolutions[:3]))
+
 
 def bottlenecks(shape: ResNetShape) -> tuple[Bottleneck, ...]:
     """Return the blocks of all stages in order."""
-    return tuple(_bottlenecks(shape))
-
-
-def _bottlenecks(shape: ResNetShape) -> Iterator[Bottleneck]:
+    blocks: list[Bottleneck] = []
     inputs, extent = shape.width, halved(halved(shape.image))
     for stage, count in enumerate(shape.blocks):
-        for block in range(count):
-            stride = 2 if stage and not block else 1
-            bottleneck = Bottleneck(inputs, shape.width * 2**stage, stride, extent)
-            yield bottleneck
-            inputs, extent = bottleneck.outputs, bottleneck.extent_behind
+        for number in range(count):
+            stride = 2 if stage and not number else 1
+            blocks.append(Bottleneck(inputs, shape.width * 2**stage, stride, extent))
+            inputs, extent = blocks[-1].outputs, blocks[-1].extent_behind
+    return tuple(blocks)
+
+
+def _stem(shape: ResNetShape) -> Convolution:
+    return Convolution("stem", shape.width, COLOURS, STEM_KERNEL, halved(shape.image))
 
 
 def features(shape: ResNetShape) -> int:
@@ -140,18 +192,29 @@ def features(shape: ResNetShape) -> int:
     return bottlenecks(shape)[-1].outputs
 
 
+def stem_tensors(shape: ResNetShape) -> list[Tensor]:
+    """Return the parameters of the stem, in the order of the model."""
+    return _stem(shape).tensors("stem.convolution", "stem.norm")
+
+
+def resnet_block_tensors(shape: ResNetShape, number: int) -> list[Tensor]:
+    """Return the parameters of a block, in the order of the model."""
+    return [item for one in bottlenecks(shape)[number].convolutions
+            for item in one.tensors(f"blocks.{number}.{one.name}",
+                                    f"blocks.{number}.{one.name}_norm")]
+
+
+def resnet_head_tensors(shape: ResNetShape) -> list[Tensor]:
+    """Return the parameters of the head."""
+    return [Tensor("head.logits.weight", (shape.classes, features(shape))),
+            Tensor("head.logits.bias", (shape.classes,))]
+
+
 def resnet_parameters(shape: ResNetShape) -> int:
     """Return the number of parameters: convolutions, batch norms, and the last product."""
-    stem = COLOURS * shape.width * STEM_KERNEL**2 + 2 * shape.width
-    head = (features(shape) + 1) * shape.classes
-    return stem + sum(_block_parameters(block) for block in bottlenecks(shape)) + head
-
-
-def _block_parameters(block: Bottleneck) -> int:
-    inner, outputs = block.inner, block.outputs
-    convolutions = block.inputs * inner + 9 * inner * inner + inner * outputs
-    projection = (block.inputs + 2) * outputs if block.projected else 0
-    return convolutions + 2 * (inner + inner + outputs) + projection
+    blocks = [resnet_block_tensors(shape, number) for number in range(shape.layers)]
+    return sum(item.elements for part in (
+        stem_tensors(shape), *blocks, resnet_head_tensors(shape)) for item in part)
 
 
 def resnet_flops(shape: ResNetShape, samples: int) -> int:
@@ -163,20 +226,61 @@ def resnet_flops(shape: ResNetShape, samples: int) -> int:
     return stage_flops(shape, range(shape.layers), samples)
 
 
-def stage_flops(shape: ResNetShape, blocks: range | tuple[int, ...], samples: int) -> int:
+def stage_flops(shape: ResNetShape, blocks: Sequence[int], samples: int) -> int:
     """Return the FLOPs of a step of the blocks of these numbers, and of the ends beside them."""
     every = bottlenecks(shape)
-    stem = halved(shape.image)**2 * COLOURS * shape.width * STEM_KERNEL**2
-    products = sum(_products(every[number]) for number in blocks)
+    products = sum(one.products for number in blocks for one in every[number].convolutions)
     products += features(shape) * shape.classes * (shape.layers - 1 in blocks)
-    return samples * 2 * (3 * products + 2 * stem * (0 in blocks))
+    return samples * 2 * (3 * products + 2 * _stem(shape).products * (0 in blocks))
 
 
-def _products(block: Bottleneck) -> int:
-    """Return the multiplications of one forward pass of a block on one image."""
-    behind = 9 * block.inner**2 + block.inner * block.outputs
-    behind += block.projected * block.inputs * block.outputs
-    return block.extent**2 * block.inputs * block.inner + block.extent_behind**2 * behind
+def sent_elements(shape: ResNetShape, number: int) -> int:
+    """Return the elements of what a block returns of one image."""
+    block = bottlenecks(shape)[number]
+    return block.outputs * block.extent_behind**2
+
+
+def _norm_channels(shape: ResNetShape, blocks: Sequence[int]) -> list[int]:
+    """Return the channels of each batch norm of these blocks, and of the stem beside block 0."""
+    every = bottlenecks(shape)
+    return [*([shape.width] if 0 in blocks else []),
+            *(one.outputs for number in blocks for one in every[number].convolutions)]
+
+
+def running_bytes(shape: ResNetShape, blocks: Sequence[int]) -> int:
+    """Return the bytes of the running statistics of these blocks' batch norms, in fp32."""
+    channels = _norm_channels(shape, blocks)
+    return 2 * 4 * sum(channels) + _INDEX * len(channels)
+
+
+def kept_bytes(shape: ResNetShape, blocks: Sequence[int], samples: int, element: int) -> int:
+    """Return what one forward pass of these blocks, and of the ends beside them, keeps."""
+    every = bottlenecks(shape)
+    of_image = sum(every[number].kept_elements for number in blocks) * element
+    of_image += _stem_bytes(shape, element) if 0 in blocks else 0
+    of_image += _head_bytes(shape, element) if shape.layers - 1 in blocks else 0
+    counted = _STATISTIC * (shape.layers - 1 in blocks)  # the loss keeps how many there were
+    return samples * of_image + counted + 2 * _STATISTIC * sum(_norm_channels(shape, blocks))
+
+
+def working_bytes(shape: ResNetShape, last: int, samples: int, element: int) -> int:
+    """Return what is there beside that while the last of a rank's blocks begins its backward.
+
+    The gradients of its result, of its sum and of its last norm; of the logits' there is little.
+    """
+    return 3 * samples * sent_elements(shape, last) * element
+
+
+def _stem_bytes(shape: ResNetShape, element: int) -> int:
+    """Return image, result of the convolution, that behind norm and ReLU, and what is pooled."""
+    before, behind = halved(shape.image), halved(halved(shape.image))
+    elements = COLOURS * shape.image**2 + 2 * shape.width * before**2
+    return elements * element + shape.width * behind**2 * (element + _INDEX)
+
+
+def _head_bytes(shape: ResNetShape, element: int) -> int:
+    """Return the mean that is multiplied, the logarithms of the probabilities, and the class."""
+    return features(shape) * element + 4 * shape.classes + _INDEX
 
 
 def halved(extent: int) -> int:

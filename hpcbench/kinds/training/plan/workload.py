@@ -10,8 +10,6 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
 from hpcbench.plan.workload import Workload
 
-GRAPHS = 2
-"""Graphs of a training that is compiled: a block, as all others are like it, and the loss."""
 SYNTHETIC = "synthetic"
 """The data of a training that reads no file: random tokens."""
 
@@ -21,20 +19,18 @@ class Training(Workload):
     """One training strategy on one model: a sample is one optimizer step (docs/training.md).
 
     ``model`` names what the extents were taken from; ``shrunk`` says that some of them were not.
-    ``family`` is how blocks are built (`plan.models`). A ResNet (`plan.resnet`)
-    has ``layers``, its blocks, and ``width``, ``classes`` and ``image_size``, which are 0 for
-    transformers; ``hidden`` to ``seq_length`` are 0 for a ResNet. ``batch_size`` is
-    the samples of one data-parallel replica in one step, in ``accumulation`` equal parts; there are
-    ``dp`` replicas, each of ``tp`` x ``pp`` ranks. ``dtype`` is that of the arithmetic; bf16 and
-    fp16 are mixed precision over fp32 weights. ``options`` are the strategy's, sorted by name.
-    ``parameters`` counts the whole model; ``adapters`` are the parameters beside it that alone are
-    trained, 0 where the model is. ``flops`` are the model's of one step on all ranks, one figure
-    for each definition. The strategy needs Python ``modules``
-    beside torch.
-    ``communication`` ``off`` takes the same steps without any, which train nothing; ``only`` calls
-    what a step calls, and no more. ``data`` is the path of a file of tokens, or SYNTHETIC.
-    ``library`` is whose model of the shape it is; blocks and loss are compiled if it is to
-    ``compile``.
+    ``family`` is how blocks are built (`plan.models`). A ResNet (`plan.resnet`) has ``layers``, its
+    blocks, and ``width``, ``classes`` and ``image_size``, which are 0 for transformers; ``hidden``
+    to ``seq_length`` are 0 for a ResNet. ``batch_size`` is the samples of one data-parallel replica
+    in one step, in ``accumulation`` equal parts; there are ``dp`` replicas, each of ``tp`` x ``pp``
+    ranks. ``dtype`` is that of the arithmetic; bf16 and fp16 are mixed precision over fp32 weights.
+    ``options`` are the strategy's, sorted by name. ``parameters`` counts the whole model;
+    ``adapters`` are the parameters beside it that alone are trained, 0 where the model is.
+    ``flops`` are the model's of one step on all ranks, one figure for each definition. The strategy
+    needs Python ``modules`` beside torch. ``communication`` ``off`` takes the same steps without
+    any, which train nothing; ``only`` calls what a step calls, and no more. ``data`` is the path of
+    a file of tokens, or SYNTHETIC. ``library`` is whose model of the shape it is; blocks and loss
+    are compiled if it is to ``compile``.
     """
 
     strategy: str
@@ -118,8 +114,8 @@ class Training(Workload):
         return True
 
     def compiled_graphs(self) -> int:
-        """Return how many graphs are compiled when it is set up."""
-        return GRAPHS * self.compiles
+        """Return how many graphs are compiled: a block, as all are like it, and the loss."""
+        return 2 * self.compiles
 
     def rehearsed(self) -> Training:
         """Return it as it is written: compiled or not it calls the same."""
@@ -145,6 +141,11 @@ class Training(Workload):
         return [(name, getattr(self, name)) for name, value in usual.items()
                 if getattr(self, name) != value]
 
+    def degrees(self) -> list[tuple[str, Option]]:
+        """Return the degrees above 1."""
+        return [(name, degree) for name, degree in (
+            ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
+
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""
         return dict(self.options)[name]
@@ -158,11 +159,10 @@ class Training(Workload):
                   f"batch={self.batch_size}"]
         parts += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []
         parts += [self.optimizer]
-        parts += [f"{name}={value}" for name, value in self.unusual()]
-        parts += [] if self.trains else [f"communication={self.communication}"]
-        parts += [f"{name}={degree}" for name, degree in (
-            ("dp", self.dp), ("tp", self.tp), ("pp", self.pp)) if degree != 1]
-        parts += [f"{name}={value}" for name, value in self.options if name not in ("tp", "pp")]
+        communication = [] if self.trains else [("communication", self.communication)]
+        options = [option for option in self.options if option[0] not in ("tp", "pp")]
+        parts += [f"{name}={value}" for name, value in (
+            *self.unusual(), *communication, *self.degrees(), *options)]
         return [*parts, f"ranks={world_size}"]
 
 

@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpcbench.kinds.training.derive.record import NOTHING_KNOWN, OTHER, TrainingRecord
+from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, OTHER, TrainingRecord
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.kinds.training.present.options import telling_options
 from hpcbench.kinds.training.present.result_table import SHORT
-from hpcbench.kinds.training.present.words import degrees_text, model_text
+from hpcbench.kinds.training.present.words import degrees_text, model_text, telling_options
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
-from hpcbench.views.chart import (
-    COLOURS,
-    Axis,
-    Bar,
-    BarChart,
-    BarSection,
-    HeatMapCase,
-    Look,
-    file_name,
-)
+from hpcbench.views import chart
 from hpcbench.views.columns import pass_range
 from hpcbench.views.table import Column, Show
 from hpcbench.views.timing import mode_text
@@ -29,9 +19,9 @@ from hpcbench.views.words import device_type, env_text, options_text, plural
 
 MOST_ROWS = 30
 """More trainings than this are split over several charts."""
-PHASES = {name: Look(title, COLOURS[at])
+PHASES = {name: chart.Look(title, chart.COLOURS[at])
           for (name, title), at in zip(SHORT.items(), (6, 4, 0, 1, 3, 2, 5), strict=True)}
-IN_NO_PHASE = Look(OTHER, "#bbbbbb")
+IN_NO_PHASE = chart.Look(OTHER, "#bbbbbb")
 _VARIED = ("batch_size", "accumulation", "optimizer")
 """What a label names, beside what is unusual, where it is not the same in the whole chart."""
 STEP = Column("step_time", "step", Show.MS, "ms", better="less")
@@ -54,7 +44,7 @@ Key = tuple[str, ...]
 Records = Mapping[str, TrainingRecord]
 
 
-def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
+def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[chart.BarChart]:
     """Yield the charts of the trainings that have statistics, and train: one a model and ranks."""
     groups: dict[Key, list[CaseResult]] = defaultdict(list)
     for item in items:
@@ -70,7 +60,7 @@ def _key(item: CaseResult) -> Key:
             plural(case.world_size, "rank"), mode_text(item), env_text(case))
 
 
-def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator[BarChart]:
+def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator[chart.BarChart]:
     works = [training_of(item.case) for item in items]
     options = telling_options(works)
     labels = [_label(work, works, options[work]) for work in works]
@@ -81,14 +71,14 @@ def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator
         bars = tuple(map(_bar, labels[first:], part, known))
         looks = {look for bar in bars for _, look in bar.segments}
         number = f"-{first // MOST_ROWS + 1}" if len(items) > MOST_ROWS else ""
-        yield BarChart(
+        yield chart.BarChart(
             title=f"{key[0]}: time of a training step by strategy",
             subtitle=", ".join(word for word in key[1:] if word),
-            file_stem=file_name(f"{stem}{number}"), notes=(_caption(known),),
+            file_stem=chart.file_name(f"{stem}{number}"), notes=(_caption(known),),
             case_ids=tuple(item.case.case_id for item in part),
-            x=Axis("time of one step", Show.MS, "ms"),
+            x=chart.Axis("time of one step", Show.MS, "ms"),
             columns=(STEP, SAMPLES if works[first].of_images else TOKENS, MFU, MEMORY),
-            sections=(BarSection("", bars),),
+            sections=(chart.BarSection("", bars),),
             legend=tuple(look for look in (*PHASES.values(), IN_NO_PHASE) if look in looks))
 
 
@@ -109,21 +99,21 @@ def _caption(records: Sequence[TrainingRecord]) -> str:
         *([f"MFU: FLOPs as {', '.join(definitions)} counts them."] if definitions else [])])
 
 
-def _bar(label: str, item: CaseResult, record: TrainingRecord) -> Bar:
+def _bar(label: str, item: CaseResult, record: TrainingRecord) -> chart.Bar:
     rate = (record.samples_per_s if training_of(item.case).of_images else record.tokens_per_s)
     exposure = record.exposure
-    return Bar(
+    return chart.Bar(
         label, (record.step_s, rate, record.mfu, record.held_bytes.get("peak")),
         segments=tuple((time_s, PHASES.get(name, IN_NO_PHASE))
                        for name, time_s in record.part_s.items()),
         whisker=pass_range(item), limit=exposure.off_s, below=exposure.only_s)
 
 
-def heat_map_case(case: Case) -> HeatMapCase:
+def heat_map_case(case: Case) -> chart.HeatMapCase:
     """Return what is trained, and how; what trains most on the most ranks goes first."""
     work = training_of(case)
     size = work.global_batch if work.tokens is None else work.tokens
-    return HeatMapCase(
+    return chart.HeatMapCase(
         f"Step of {work.model} by {work.strategy}",
         (work.dtype, options_text(work.options), model_text(work), f"batch {work.batch_size}"),
         order=(work.trains, case.world_size, size))

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from hpcbench.kinds.training.plan.models import parameters
-from hpcbench.kinds.training.plan.names import (
-    CHECKPOINTINGS,
-    COMMUNICATIONS,
-    LIBRARIES,
-    OPTIMIZERS,
-    TRAINING_DTYPES,
-)
-from hpcbench.kinds.training.plan.registry import registry
-from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_parameters
+from hpcbench.kinds.training.plan import block
+from hpcbench.kinds.training.plan.any_model import AnyShape, parameters_of
+from hpcbench.kinds.training.plan.lookup import registry
+from hpcbench.kinds.training.plan.resnet import RESNETS
 from hpcbench.operations.models import MODELS
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 from hpcbench.views.words import option_lines
 
-_COLUMNS = (Column("model", "model"), Column("family", "built as"), *(
-    Column(title, title, Show.COUNT) for title in (
-        "layers", "hidden", "heads", "kv heads", "inner", "vocab", "seq", "parameters")))
-_OF_IMAGES = (Column("model", "model of images"), *(
-    Column(title, title, Show.COUNT) for title in (
-        "layers", "width", "classes", "image", "parameters")))
+_EXTENTS = {"family": "built as", "layers": "layers", "hidden": "hidden", "heads": "heads",
+            "kv_heads": "kv heads", "inner": "inner", "vocab": "vocab", "seq_length": "seq"}
+_OF_IMAGES = {name: name for name in ("layers", "width", "classes", "image")}
+"""Extent -> the title of its column."""
 
 
 def listing() -> Iterator[Line | Table]:
     """Yield the models with their extents, and the strategies with their options."""
     yield Line("models", "title")
-    yield Table("", _COLUMNS, (Group("", tuple(map(_row, MODELS))),))
-    yield Table("", _OF_IMAGES, (Group("", tuple(map(_image_row, RESNETS))),))
+    yield _models("model", _EXTENTS, MODELS)
+    yield _models("model of images", _OF_IMAGES, RESNETS)
     yield Line("")
     yield Line("training strategies", "title")
     for spec in registry().strategies.values():
@@ -40,20 +32,17 @@ def listing() -> Iterator[Line | Table]:
         problem = plugin.problem and f"cannot be used: {plugin.problem}"
         yield Line(f"  plug-in {plugin.name:<12}{plugin.origin}: {problem or 'offers a strategy'}",
                    "warning" if problem else "plain")
-    for title, names in (("dtypes", TRAINING_DTYPES), ("optimizers", OPTIMIZERS),
-                         ("checkpointing", CHECKPOINTINGS),
-                         ("communication", COMMUNICATIONS), ("libraries", LIBRARIES)):
-        yield Line(f"  {f'{title} of trainings':<28}{', '.join(names)}")
+    for title, allowed in (
+            ("dtypes", block.TRAINING_DTYPES), ("optimizers", block.OPTIMIZERS),
+            ("checkpointing", block.CHECKPOINTINGS), ("communication", block.COMMUNICATIONS),
+            ("libraries", block.LIBRARIES)):
+        yield Line(f"  {f'{title} of trainings':<28}{', '.join(allowed)}")
 
 
-def _row(name: str) -> Row:
-    shape = MODELS[name]
-    return Row((name, shape.family, *(getattr(shape, extent) for extent in (
-        "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")),
-        f"{parameters(shape):,}"))
-
-
-def _image_row(name: str) -> Row:
-    shape = RESNETS[name]
-    return Row((name, shape.layers, shape.width, shape.classes, shape.image,
-                f"{resnet_parameters(shape):,}"))
+def _models(title: str, extents: Mapping[str, str], shapes: Mapping[str, AnyShape]) -> Table:
+    columns = (Column("model", title), *(
+        Column(name, name, Show.TEXT if name == "built as" else Show.COUNT)
+        for name in (*extents.values(), "parameters")))
+    return Table("", columns, (Group("", tuple(
+        Row((name, *(getattr(shape, extent) for extent in extents), f"{parameters_of(shape):,}"))
+        for name, shape in shapes.items())),))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 
 from hpcbench.kinds.kind import CountedCall
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, training_of
-from hpcbench.kinds.training.present.options import telling_options
-from hpcbench.kinds.training.present.words import strategy_text
+from hpcbench.kinds.training.present.words import strategy_text, telling_options
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.views.cell_text import cell_text
@@ -59,25 +59,23 @@ def plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
     return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),))
 
 
-def megabytes(count: int) -> str:
-    """Return ``30.5 MB`` (1e6 B)."""
+def _megabytes(count: int) -> str:
     return f"{cell_text(count, Show.MB)} MB"
 
 
-def calls_text(calls: Iterable[CountedCall]) -> str:
-    """Return ``5 all_reduce (5560320 B)`` of (collective, count, bytes of all), comma-separated."""
+def _calls_text(calls: Iterable[CountedCall]) -> str:
+    """Return ``5 all_reduce (5560320 B)`` of each, comma-separated; the bytes are of all calls."""
     return ", ".join(f"{count} {name} ({size} B)"
                      for name, count, size in calls) or "no collective"
 
 
 def dry_run_lines(work: Training, calls: Sequence[CountedCall] | None) -> Iterator[str]:
-    """Yield what a step called on rank 0, if it was called, and what each of its ranks will need.
-    """
+    """Yield what a step called on rank 0, if it did, and what each of its ranks will need."""
     if calls is not None:
         expected = {(one.collective, one.count, one.size_bytes)
                     for one in predict_stage(work, stages_of(work)[0]).calls}
         how = "as" if set(calls) == expected else "other than"
-        yield f"called by rank 0, {how} predicted: {calls_text(calls)}"
+        yield f"called by rank 0, {how} predicted: {_calls_text(calls)}"
     yield from demand_lines(work)
 
 
@@ -88,16 +86,14 @@ def demand_lines(work: Training) -> Iterator[str]:
                "the model, which are frozen")
     for stage in stages_of(work):
         expected = predict_stage(work, stage)
-        whole = stage.first and stage.last
-        blocks = span_text(stage.blocks)
-        where = "each rank" if whole else f"the ranks with blocks {blocks}"
-        calls = calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
+        where = ("each rank" if stage.first and stage.last else
+                 f"the ranks with blocks {span_text(stage.blocks)}")
+        calls = _calls_text((one.collective, one.count, one.size_bytes) for one in expected.calls)
         yield (f"predicted for {where}: {calls}; {expected.wire_bytes} B on the wire; "
                f"{cell_text(expected.hardware_flops, Show.GFLOP)} GFLOP")
-        memory = expected.memory
-        parts = ", ".join(f"{name} {megabytes(getattr(memory, name))}" for name in (
-            "parameters", "gradients", "optimizer", "activations", "buffers"))
-        yield f"  at most {megabytes(memory.total)}: {parts}"
+        parts = ", ".join(f"{name} {_megabytes(size)}"
+                          for name, size in asdict(expected.memory).items())
+        yield f"  at most {_megabytes(expected.memory.total)}: {parts}"
 
 
 def _case_row(case: Case, options: str) -> Row:
@@ -124,4 +120,4 @@ def _group_row(cases: Sequence[Case]) -> Row:
         span_text(work.batch_size for work in works),
         (f"{span_text(work.image_size for work in works)} pixels" if works[0].of_images else
          f"{span_text(work.seq_length for work in works)} tokens"),
-        f"up to {megabytes(max(case.memory_bytes for case in cases))}", *cost_cells(cases)))
+        f"up to {_megabytes(max(case.memory_bytes for case in cases))}", *cost_cells(cases)))

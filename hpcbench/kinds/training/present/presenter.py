@@ -1,20 +1,70 @@
-"""The presenter of trainings."""
+"""The presenter of trainings, and their fields of summary.json and summary.csv (docs/method.md)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
 from hpcbench.kinds.kind import Presenter
-from hpcbench.kinds.training.derive.record import TrainingRecord
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.exposed import Exposure
+from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present import charts as _charts
 from hpcbench.kinds.training.present import listing as _listing
 from hpcbench.kinds.training.present import plan_table as _plan_table
-from hpcbench.kinds.training.present import result_table, scaling, summary, words
+from hpcbench.kinds.training.present import result_table, scaling, words
+from hpcbench.reduce.results import CaseResult
+from hpcbench.units import to_ms
+from hpcbench.views.columns import ends_of
+from hpcbench.views.words import options_text
+
+MODEL_FIELDS = ("strategy", "model", "shrunk", "layers", "hidden", "vocab", "seq_length",
+                "width", "classes", "image_size", "parameters", "adapters")
+"""Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
+STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing",
+               "data", "library", "compile")
+PHASES = {"data_wait_s": "data", **{f"{phase}_s": phase for phase in (
+    "forward", "backward", "exchange", "forward_backward", "optimizer", "balance", "other")}}
+"""Field -> its phase: the median of the middle rank."""
+MEMORY = {f"{name}_bytes": name for name in (
+    "parameters", "gradients", "optimizer_state", "activations", "peak")}
+"""Field -> what a rank holds: of the rank that holds most of it."""
+RATES = {"samples_per_second": "samples_per_s", "tokens_per_second": "tokens_per_s",
+         "step_time_ms": "step_s", "mfu": "mfu", "hfu": "hfu", "mfu_definition": "mfu_definition",
+         "mfu_missing": "mfu_missing"}
+"""Field -> what it is of the record."""
+SCALING = {"scaling": "kind", "scaling_efficiency": "efficiency", "scaling_base_case": "base_case",
+           "scaling_base_ranks": "base_ranks",
+           "scaling_base_samples_per_second": "base_samples_per_s"}
+"""Field -> what it is of the scaling."""
+_RANGED = {"exposed_s": "exposed_s", "exposed_share": "exposed_share",
+           "communication_overhead": "overhead", "overlap_efficiency": "efficiency"}
+"""Field -> what it is of the exposure; each has the least and the greatest of a pass beside it."""
+_RANGED_NAMES = {name: (name, f"{name}_least", f"{name}_greatest") for name in _RANGED}
+EXPOSURE_FIELDS = (
+    "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
+    "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
+"""Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
+TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *PHASES,
+                   *MEMORY, "peak_of", "communication", "parity",
+                   *EXPOSURE_FIELDS, *SCALING)
+LISTED_FIELDS = (
+    "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
+    *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
+    "ci_high_s", "ci_reliable", *RATES, *PHASES, "parity",
+    *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"], *EXPOSURE_FIELDS,
+    *SCALING,
+)
+MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype", "batch_size",
+                 "accumulation", *MEMORY, "peak_of")
+"""Fields of each row of ``results.memory``."""
 
 
 class TrainingPresenter(Presenter[Training, TrainingRecord]):
     """Presents trainings."""
 
-    fields = summary.TRAINING_FIELDS
+    fields = TRAINING_FIELDS
     listing = staticmethod(_listing.listing)
     plan_table = staticmethod(_plan_table.plan_table)
     dry_run_lines = staticmethod(_plan_table.dry_run_lines)
@@ -24,5 +74,68 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     overviews = staticmethod(scaling.overviews)
     charts = staticmethod(_charts.charts)
     heat_map_case = staticmethod(_charts.heat_map_case)
-    row = staticmethod(summary.row)
-    sections = staticmethod(summary.sections)
+
+    def row(self, item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
+        """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
+        work, record = training_of(item.case), record or NOTHING_KNOWN
+        values: dict[str, Any] = {**dict.fromkeys(TRAINING_FIELDS), **_exposure(record.exposure)}
+        values |= {field: getattr(record, name) for field, name in RATES.items()}
+        values |= {field: getattr(record.scaling, name, None) for field, name in SCALING.items()}
+        values |= {name: getattr(work, name) for name in (
+            *MODEL_FIELDS, *STEP_FIELDS, "global_batch", "communication")}
+        values |= dict.fromkeys(("hidden", "vocab", "seq_length") if work.of_images else
+                                ("width", "classes", "image_size"))
+        values |= {field: record.held_bytes.get(name) for field, name in MEMORY.items()}
+        values |= {field: record.phase_s.get(phase) for field, phase in PHASES.items()}
+        return values | {
+            "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
+            "options": [options_text([option]) for option in work.options],
+            "parity": words.parity_text(item, record), "peak_of": record.peak_of or None}
+
+    def sections(
+        self, rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],
+        derived: Mapping[str, TrainingRecord],
+    ) -> dict[str, Any]:
+        """Return ``training``, ``memory`` and ``not_measured`` of summary.json's results.
+
+        The first holds the ok rows by strategy, each with ``steps``, its phases rank by rank, with
+        ``memory``, rank by rank, and with MFU by every definition. What did not communicate, or did
+        nothing else, is no training: only the row of its training holds its numbers.
+        """
+        planned = [(row, item) for row, item in zip(rows, items, strict=True)
+                   if row["communication"] == "on"]
+        measured = [(row, item) for row, item in planned if row["status"] == "ok"]
+        held = [row for row, item in measured if item.memory]
+        listed = {name: [_listed(row, item, derived) for row, item in measured
+                         if row["strategy"] == name]
+                  for name in dict.fromkeys(row["strategy"] for row, _ in measured)}
+        missing = {}
+        if not measured:
+            missing["training"] = ("no case of kind training is ok" if planned else
+                                   "the sweep has no case of kind training")
+        if not held:
+            missing["memory"] = ("no rank told what it held" if measured else missing["training"])
+        return {"training": listed or None, "not_measured": missing,
+                "memory": [{name: row[name] for name in MEMORY_FIELDS} for row in held] or None}
+
+
+def _exposure(exposure: Exposure) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "off_s": exposure.off_s, "only_s": exposure.only_s, "bubble_predicted": exposure.bubble,
+        "bubble_of_own_times": list(exposure.uneven_bubble) or None,
+        "not_paired": list(exposure.missing) or None,
+        "own_step_s": [own.median for own in exposure.own_s] or None,
+        "idle_share": [idle.median for idle in exposure.idle_share] or None}
+    for field, name in _RANGED.items():
+        row |= ends_of(field, getattr(exposure, name))
+    return row
+
+
+def _listed(
+    row: Mapping[str, Any], item: CaseResult, derived: Mapping[str, TrainingRecord],
+) -> dict[str, Any]:
+    steps = item.timing.steps if item.timing else None
+    record = derived.get(item.case.case_id, NOTHING_KNOWN)
+    return {**{name: row[name] for name in LISTED_FIELDS}, "memory": item.memory,
+            "mfu_by_definition": dict(record.mfu_by_definition),
+            "steps": asdict(steps) if steps else None}

@@ -6,16 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hpcbench.kinds.training.derive.problems import shown_definition
-from hpcbench.kinds.training.derive.record import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.exposed import Exposure
+from hpcbench.kinds.training.derive.rates import shown_definition
+from hpcbench.kinds.training.derive.slow_ranks import LateRank, SlowAlone, SlowPhase
 from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.kinds.training.present import communication
-from hpcbench.kinds.training.present.options import telling_options
-from hpcbench.kinds.training.present.parity import parity_text
-from hpcbench.kinds.training.present.words import degrees_text, model_text, strategy_text
+from hpcbench.kinds.training.present import words
 from hpcbench.reduce.results import CaseResult, Steps
-from hpcbench.views.columns import FLAGS, INTERVAL, STATUS, TABLED, N, interval_cell, n_cell
+from hpcbench.views import columns
+from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
 from hpcbench.views.timing import flag_text, fold_of
 from hpcbench.views.words import device_type, env_text, plural
@@ -28,7 +28,7 @@ COLUMNS = (
     Column("degrees", "degrees", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
     Column("accumulated", "accumulated", Show.COUNT, optional=True),
     Column("step_p50", "step p50", Show.MS, "ms", "of one optimizer step", "less", optional=True),
-    replace(INTERVAL, optional=True),
+    replace(columns.INTERVAL, optional=True),
     Column("samples_per_s", "samples/s", Show.NUMBER, better="more", optional=True),
     Column("tokens_per_s", "tokens/s", Show.NUMBER, better="more", optional=True),
     Column("mfu", "MFU", Show.SIGNIFICANT_PERCENT, "%", better="more", optional=True),
@@ -36,9 +36,14 @@ COLUMNS = (
     *(Column(name, title, Show.PERCENT, "%", "of the time of all steps", optional=True)
       for name, title in SHORT.items()),
     Column("other", "other", Show.PERCENT, "%", "of the time of all steps", "less", optional=True),
-    *communication.COLUMNS,
+    Column("exposed_time", "exposed", Show.MS, "ms", "t - t(off)", "less", optional=True),
+    Column("exposed_share", "exposed", Show.PERCENT, "%", "of t", "less", optional=True),
+    Column("overhead", "overhead", Show.PERCENT, "%", "t / t(off) - 1", "less", optional=True),
+    Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more",
+           optional=True),
     Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
-    Column("parity", "parity", optional=True), replace(N, optional=True), STATUS, FLAGS,
+    Column("parity", "parity", optional=True), replace(columns.N, optional=True),
+    columns.STATUS, columns.FLAGS,
 )
 DEFINITIONS = (
     "step p50 = time of one optimizer step, accumulation included; samples/s = samples of all "
@@ -53,6 +58,19 @@ DEFINITIONS = (
     "parity = loss, gradients and updated weights against those of a single process with the same "
     "weights and samples:",
     "  the largest error of any rank in % of what is allowed",
+)
+DEFINITIONS_OF_EXPOSURE = (
+    "exposed = t - t(off), in % of t, too; overhead = t / t(off) - 1; overlap = (t(off) + t(only) "
+    "- t) / the shorter of both,",
+    "  where t is the time of a step, t(off) that of the same step without communication, t(only) "
+    "that of its calls alone",
+    "  (of the same pass; shown is the median over passes, and from the least to the greatest)",
+)
+DEFINITIONS_OF_PIPELINES = (
+    "idle = 1 - a rank's own time without communication / t: it waits, or communicates; bubble = "
+    "the share of a step that",
+    "  the schedule alone makes ranks wait: if all take equally long, and rank by rank if each "
+    "takes its own time",
 )
 Records = Mapping[str, TrainingRecord]
 Member = tuple[CaseResult, TrainingRecord]
@@ -74,9 +92,9 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
         yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
                "gradient; and what adapters add)")
     if any(not work.trains for work in works):
-        yield from communication.DEFINITIONS
+        yield from DEFINITIONS_OF_EXPOSURE
         if any(work.pp > 1 for work in works):
-            yield from communication.DEFINITIONS_OF_PIPELINES
+            yield from DEFINITIONS_OF_PIPELINES
     peaks = ", ".join(dict.fromkeys(filter(None, (
         _record(item, derived).peak_of for item in items))))
     if peaks:
@@ -91,12 +109,12 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
     groups: dict[str, list[Member]] = defaultdict(list)
     for item in items:
         record = _record(item, derived)
-        if item.status in TABLED and not record.is_partner:
+        if item.status in columns.TABLED and not record.is_partner:
             groups[_group_title(item)].append((item, record))
     if not groups:
         return
     listed = [member for group in groups.values() for member in group]
-    options = telling_options(training_of(item.case) for item, _ in listed)
+    options = words.telling_options(training_of(item.case) for item, _ in listed)
     yield Table(title, COLUMNS, tuple(
         Group(name, tuple(_row(item, record, options) for item, record in group))
         for name, group in groups.items()), notes=(
@@ -111,7 +129,7 @@ def _group_title(item: CaseResult) -> str:
     case, work = item.case, training_of(item.case)
     unusual = [f"{name} {value}" if value is not True else f"{name}d"
                for name, value in work.unusual()]
-    parts = (f"{work.model} ({model_text(work)})", f"{case.backend} ({device_type(item)})",
+    parts = (f"{work.model} ({words.model_text(work)})", f"{case.backend} ({device_type(item)})",
              plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}", work.dtype,
              work.optimizer, *unusual, env_text(case))
     return "  ".join(part for part in parts if part)
@@ -120,14 +138,20 @@ def _group_title(item: CaseResult) -> str:
 def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, str]) -> Row:
     work, stats = training_of(item.case), item.statistics
     return Row((
-        strategy_text(work), options[work], degrees_text(work) or None, work.batch_size,
-        work.accumulation if work.accumulation != 1 else "", record.step_s, interval_cell(stats),
-        record.samples_per_s, record.tokens_per_s, record.mfu,
+        words.strategy_text(work), options[work], words.degrees_text(work) or None, work.batch_size,
+        work.accumulation if work.accumulation != 1 else "", record.step_s,
+        columns.interval_cell(stats), record.samples_per_s, record.tokens_per_s, record.mfu,
         record.hfu if work.checkpointing != "none" else None,
         *_phase_cells(item.timing.steps if item.timing else None),
-        *communication.exposure_cells(record.exposure), record.held_bytes.get("peak"),
-        parity_text(item, record), n_cell(stats), item.status, flag_text(item)),
+        *_exposure_cells(record.exposure), record.held_bytes.get("peak"),
+        words.parity_text(item, record), columns.n_cell(stats), item.status, flag_text(item)),
         item.status, item.case.case_id)
+
+
+def _exposure_cells(exposure: Exposure) -> tuple[Cell, ...]:
+    exposed, overhead = exposure.exposed_s, exposure.overhead
+    return (exposed.median if exposed else None, columns.over_passes_cell(exposure.exposed_share),
+            overhead.median if overhead else None, columns.over_passes_cell(exposure.efficiency))
 
 
 def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
@@ -138,14 +162,16 @@ def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
     """Yield what parity was shown of, and why rows lack numbers."""
-    for compared, count in Counter(_compared(item) for item, _ in listed).items():
-        if compared:
-            yield Line(f"parity of {plural(count, 'row')}: compared was {compared}", "quiet")
+    beside = (dict.fromkeys(str(left["parity"]["on"]) for left in item.detail.values()
+                            if "parity" in left) for item, _ in listed)
+    for compared, count in Counter(", ".join(each) for each in beside if each).items():
+        yield Line(f"parity of {plural(count, 'row')}: compared was {compared}", "quiet")
     reasons = Counter(record.mfu_missing for _, record in listed if record.mfu_missing)
     for reason, count in reasons.items():
         yield Line(f"{plural(count, 'row')} without MFU: {reason}", "quiet")
-    for text in communication.missing_lines(record.exposure for _, record in listed):
-        yield Line(text, "quiet")
+    missing = Counter(reason for _, record in listed for reason in record.exposure.missing)
+    for reason, count in missing.items():
+        yield Line(f"{plural(count, 'row')} not paired: {reason}", "quiet")
 
 
 def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
@@ -161,7 +187,7 @@ def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Ite
 
 def _row_title(item: CaseResult, options: Mapping[Training, str]) -> str:
     work = training_of(item.case)
-    return f"{strategy_text(work)} {options[work]}".rstrip()
+    return f"{words.strategy_text(work)} {options[work]}".rstrip()
 
 
 def _shares(item: CaseResult) -> Iterator[str]:
@@ -180,18 +206,45 @@ def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
                "pass: it has fewer samples than the steps take")
 
 
-def _compared(item: CaseResult) -> str:
-    """Return what was compared with a single process."""
-    compared = [str(left["parity"]["on"]) for left in item.detail.values() if "parity" in left]
-    return ", ".join(dict.fromkeys(compared))
-
-
 def _standing_out(record: TrainingRecord) -> Iterator[str]:
     """Yield which rank is slow in which phase, and how long ranks wait in a pipeline."""
     if record.late_rank:
-        yield communication.late_line(record.late_rank)
-    yield from map(communication.slow_phase_line, record.slow_phases)
+        yield _late_line(record.late_rank)
+    yield from map(_slow_phase_line, record.slow_phases)
     if record.exposure.idle_share:
-        yield communication.idle_line(record.exposure)
+        yield _idle_line(record.exposure)
     if record.slow_alone:
-        yield communication.slow_alone_line(record.slow_alone)
+        yield _slow_alone_line(record.slow_alone)
+
+
+def _idle_line(exposure: Exposure) -> str:
+    bubble = "" if exposure.bubble is None else (
+        f"bubble {cell_text(exposure.bubble, Show.PERCENT)} % as the schedule predicts, with the "
+        "ranks' own times "
+        f"{', '.join(cell_text(share, Show.PERCENT) for share in exposure.uneven_bubble)} %; ")
+    idle = ", ".join(
+        f"{cell_text(columns.over_passes_cell(share), Show.PERCENT)} % on rank {rank}"
+        for rank, share in zip(exposure.ranks, exposure.idle_share, strict=True))
+    return f"{bubble}idle {idle}"
+
+
+def _slow_alone_line(slow: SlowAlone) -> str:
+    return (f"without communication a step takes rank {slow.rank} {_ms(slow.step_s)}, rank "
+            f"{slow.quickest_rank} {_ms(slow.quickest_step_s)}: {slow.ratio:.2f} times as long")
+
+
+def _late_line(late: LateRank) -> str:
+    before = "" if late.first_behind_s is None else (
+        f"; at the first of {late.buckets} buckets {_ms(late.first_behind_s)}")
+    return (f"rank {late.rank} arrives last at the exchange in {late.share:.0%} of the steps, "
+            f"{_ms(late.behind_s)} behind the median of the others{before}")
+
+
+def _slow_phase_line(slow: SlowPhase) -> str:
+    which, wait = ("shortest", ": the others wait for it") if slow.is_shortest else ("longest", "")
+    return (f"{slow.phase} is {which} on rank {slow.rank} in {slow.share:.0%} of the steps"
+            f"{wait}; longest of a rank / shortest {slow.ratio:.2f}")
+
+
+def _ms(time_s: float) -> str:
+    return f"{cell_text(time_s, Show.MS)} ms"

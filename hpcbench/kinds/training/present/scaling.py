@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from hpcbench.kinds.training.derive.record import TrainingRecord
-from hpcbench.kinds.training.derive.scaling import ScalingRecord
-from hpcbench.kinds.training.plan.points import Setting
+from hpcbench.kinds.training.derive.deriver import TrainingRecord
+from hpcbench.kinds.training.derive.rates import ScalingRecord
+from hpcbench.kinds.training.plan.build_workload import Setting
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.kinds.training.present.options import telling_options
-from hpcbench.kinds.training.present.words import model_text
+from hpcbench.kinds.training.present.words import model_text, telling_options
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table

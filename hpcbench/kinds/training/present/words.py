@@ -1,10 +1,15 @@
-"""Short words for trainings."""
+"""Short words for trainings, the same in tables and on figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.derive.deriver import TrainingRecord
+from hpcbench.kinds.training.plan.lookup import strategy
+from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.plan.options import Option
+from hpcbench.reduce.results import CaseResult
 from hpcbench.views.words import distinct, options_text, plural, span_text
 
 
@@ -16,8 +21,7 @@ def model_text(work: Training) -> str:
     wide = f"width {work.width}" if work.of_images else f"hidden {work.hidden}"
     sample = (f"images of {work.image_size} pixels" if work.of_images else
               f"sequence {work.seq_length}")
-    return (f"{plural(work.layers, 'layer')}, {wide}, {sample}"
-            f"{', shrunk' if work.shrunk else ''}")
+    return f"{plural(work.layers, 'layer')}, {wide}, {sample}{', shrunk' * work.shrunk}"
 
 
 def strategy_text(work: Training) -> str:
@@ -27,17 +31,49 @@ def strategy_text(work: Training) -> str:
 
 def degrees_text(work: Training) -> str:
     """Return ``dp=2 tp=2``: the degrees above 1; nothing where there is none."""
-    degrees = (("dp", work.dp), ("tp", work.tp), ("pp", work.pp))
-    return options_text([(name, degree) for name, degree in degrees if degree != 1])
+    return options_text(work.degrees())
 
 
 def span_words(works: Sequence[Training]) -> Iterator[str]:
     """Yield the models, and how much of each step."""
-    tokens = [work.seq_length for work in works if not work.of_images]
-    images = [work.image_size for work in works if work.of_images]
     yield distinct(work.model for work in works)
-    if tokens:
+    if tokens := [work.seq_length for work in works if not work.of_images]:
         yield f"seq={span_text(tokens)}"
-    if images:
+    if images := [work.image_size for work in works if work.of_images]:
         yield f"image={span_text(images)}"
     yield f"batch={span_text(work.batch_size for work in works)}"
+
+
+def telling_options(works: Iterable[Training]) -> Mapping[Training, str]:
+    """Return for each training, as text, the options that tell it from others of these.
+
+    Left out is what has its default in all of them with the same strategy.
+    """
+    of_strategy: dict[str, list[Training]] = defaultdict(list)
+    for work in works:
+        of_strategy[work.strategy].append(work)
+    return {work: options_text([option for option in work.options if not _is_usual(option, same)])
+            for same in of_strategy.values() for work in same}
+
+
+def _is_usual(option: tuple[str, Option], same: Sequence[Training]) -> bool:
+    name, value = option
+    spec = strategy(same[0].strategy)
+    usual = spec.options.get(name) if spec else None
+    return usual is not None and value == usual.default and all(
+        dict(work.options).get(name, value) == value for work in same)
+
+
+def parity_text(item: CaseResult, record: TrainingRecord) -> str | None:
+    """Return the largest error in % of what is allowed, beside a single process, or why none.
+
+    None if the case did not get to it.
+    """
+    work = training_of(item.case)
+    if not work.trains:
+        return "n/a: no communication" if work.communication == "off" else "n/a: communication only"
+    if item.n_wrong is None:
+        return None if item.case.validate else "unchecked"
+    if item.n_wrong:
+        return f"{item.n_wrong} wrong"
+    return "ok" if record.parity_share is None else f"{100 * record.parity_share:.3g}%"

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_silent
 from hpcbench.errors import CaseError
-from hpcbench.kinds.training.plan.registry import strategy
-from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.lookup import strategy
+from hpcbench.kinds.training.plan.step import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.memory import Peak

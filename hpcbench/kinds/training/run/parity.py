@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from hpcbench.kinds.training.plan.lookup import adapters_of
-from hpcbench.kinds.training.plan.shares import is_dynamic, unlike_shares
+from hpcbench.kinds.training.plan.step import is_dynamic, unlike_shares
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.bounds import (
     UNIT,

@@ -1,1 +1,1 @@
-"""Our training strategies, one a module: each ``SPEC`` holds its meaning and its plan."""
+"""Our training strategies: ``SPECS`` of each module are the meaning and the plan of each."""

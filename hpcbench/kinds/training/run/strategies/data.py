@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcbench.kinds.training.plan.shares import EVERY, divide, even_shares, is_dynamic
+from hpcbench.kinds.training.plan.step import EVERY, divide, even_shares, is_dynamic
 from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.traffic import buckets
 from hpcbench.kinds.training.plan.workload import Training

@@ -1,0 +1,34 @@
+"""The case of a run that another is compared with, and the times that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hpcbench.reduce.results import CaseResult
+from hpcbench.statistics.overlap import PassTimes
+
+_WAYS = ("block", "warmup", "iterations", "min_iterations", "validate", "wakeup_s")
+"""How partners may differ; of several the one that differs least is taken."""
+
+
+def nearest(item: CaseResult, candidates: Iterable[CaseResult]) -> CaseResult | None:
+    """Return the candidate that was measured most like a case, of equals the first planned one."""
+    return min(candidates, default=None, key=lambda other: (
+        other.statistics is None,
+        sum(getattr(other.case, way) != getattr(item.case, way) for way in _WAYS),
+        other.case.index))
+
+
+def share_a_pass(item: CaseResult, other: CaseResult) -> bool:
+    """Return whether there is a pass in which both were run."""
+    return any(map(all, zip(pass_medians_s(item), pass_medians_s(other), strict=False)))
+
+
+def pass_medians_s(item: CaseResult | None) -> PassTimes:
+    """Return the medians of the passes in seconds, none where nothing was timed."""
+    return item.timing.pass_medians_s if item is not None and item.timing is not None else ()
+
+
+def median_s(item: CaseResult | None) -> float | None:
+    """Return the median in seconds, None where there are no statistics."""
+    return item.statistics.median_s if item is not None and item.statistics is not None else None
