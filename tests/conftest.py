@@ -1,4 +1,4 @@
-"""The rules of this test suite: which skips are allowed, what ``--all`` adds, how mpirun is run."""
+"""The rules of this test suite: allowed skips, what ``--all`` adds, what runs at once, mpirun."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import re
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hpcbench.backends.tools import COMPILER, tool_facts
 from launcher import MpiLauncher, launcher_for
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler.protocol import Scheduling
 
 Report = pytest.TestReport | pytest.CollectReport
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
@@ -28,6 +33,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if soaks:
         config.hook.pytest_deselected(items=soaks)
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody asks
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """Return who gives tests to processes: with --dist loadfile, ours."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from scheduling import AloneAtTheEnd
+
+    return AloneAtTheEnd(config, log)
 
 
 @dataclass(frozen=True)
