@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from hpcbench.backends.tools import COMPILER, tool_facts
 from launcher import MpiLauncher, launcher_for
@@ -16,6 +17,10 @@ from launcher import MpiLauncher, launcher_for
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler.protocol import Scheduling
+
+settings.register_profile(  # a slow or busy machine is no reason to fail
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 Report = pytest.TestReport | pytest.CollectReport
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")

@@ -48,7 +48,7 @@ def public_folder() -> Iterator[Path]:
 
 @EVERY_MPI_IF_ALL
 def test_as_this_user(mpirun: MpiLauncher) -> None:
-    done = mpirun.run(4, command=LITERAL, config=SMALL).check()
+    done = mpirun.run(2, command=LITERAL, config=SMALL).check()
     assert done.folder is not None and (done.folder / "results.h5").is_file()
     mpirun.assert_no_orphans()
 
@@ -58,7 +58,7 @@ def test_as_an_ordinary_user(mpirun: MpiLauncher, public_folder: Path) -> None:
     mpirun.folder = public_folder
     before = as_ordinary_user(mpirun.venv)
     owner = NOBODY if before else None
-    done = mpirun.run(4, command=LITERAL, config=SMALL, before=before, owner=owner).check()
+    done = mpirun.run(2, command=LITERAL, config=SMALL, before=before, owner=owner).check()
     assert done.folder is not None and (done.folder / "results.h5").is_file()
     assert not before or (done.folder / "results.h5").stat().st_uid == NOBODY
     mpirun.assert_no_orphans()

@@ -12,11 +12,13 @@ from hpcbench.trace.schema import NO_COMMUNICATOR, SAMPLE_COLUMNS, UNTIMED, Flag
 from hpcbench.trace.sealed import open_trace
 from hpcbench.trace.source import sync_records
 from launcher import EVERY_MPI, MpiLauncher
-from mpi.reading import ONCE, read, sweep
+from mpi.reading import ONCE, Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
 FLAGS = SAMPLE_COLUMNS.index("flags")
 MODES = ["isolated", "pipelined", "barrier_start"]
+ONCE_S = 1.5
+"""One late start: longer than what a busy machine makes of any other iteration."""
 
 
 def records(folder: Path | None, rank: int) -> list[Record]:
@@ -111,16 +113,29 @@ def test_the_canary_is_measured_beside_the_plan(mpirun: MpiLauncher) -> None:
 
 def test_a_slow_rank_is_the_one_the_others_wait_for(mpirun: MpiLauncher) -> None:
     """A rank that starts late has the shortest call: never blame the longest."""
-    faults = [{"rank": 1, "kind": "slow", "iteration": row, "seconds": 0.03}
+    faults = [{"case": "* 8B *", "rank": 1, "kind": "slow", "iteration": row, "seconds": 0.03}
               for row in range(1, 9)]
+    once = {"case": "* 16B *", "rank": 1, "kind": "slow", "iteration": 2, "seconds": ONCE_S}
     measure = {**ONCE, "iterations": 8, "warmup": 1}
-    job = mpirun.run(3, config=sweep("8", measure=measure, fault=faults)).check()
-    (item,) = read(job.folder).results.cases
+    config = sweep("8", "16", measure=measure, fault=[*faults, once])
+    outcome = read(mpirun.run(3, config=config).check().folder)
+    _waited_once(outcome)
+    item = outcome.of_size(8)
     assert item.timing is not None
     assert item.timing.quickest_rank == 1 and (item.timing.quickest_share or 0) > 0.8
     assert item.timing.imbalance_s is not None and item.timing.imbalance_s > 0.02
     assert item.timing.last_in_s is not None
     assert item.timing.last_in_s < (item.timing.local_max_s or 0)
+
+
+def _waited_once(outcome: Outcome) -> None:
+    """See that the others waited for rank 1 in that iteration and no other, and nothing failed."""
+    found = outcome.of_size(16)
+    samples = outcome.samples[found.case.case_id]
+    assert found.status == "ok" and samples is not None
+    waited_s = (samples.end_ns - samples.start_ns)[0] / 1e9
+    assert waited_s[2] > 0.8 * ONCE_S
+    assert max(*waited_s[:2], *waited_s[3:]) < 0.8 * ONCE_S
 
 
 def test_every_rank_compared_its_clock(mpirun: MpiLauncher) -> None:
