@@ -30,7 +30,7 @@ def test_the_group_gives_what_gloo_gives(mpirun: MpiLauncher, ranks: int) -> Non
 
 
 @EVERY_MPI_IF_ALL
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_training_steps_have_one_process_gradients(mpirun: MpiLauncher, ranks: int) -> None:
     done = _on_group(mpirun, ranks, "training")
     assert done.stdout.count("right") == ranks

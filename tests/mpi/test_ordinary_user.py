@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, ROOT, MpiLauncher
+from launcher import EVERY_MPI, ROOT, MpiLauncher
 
 pytestmark = pytest.mark.mpi
 
@@ -46,8 +46,10 @@ def public_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@EVERY_MPI_IF_ALL
+@pytest.mark.soak
+@EVERY_MPI
 def test_as_this_user(mpirun: MpiLauncher) -> None:
+    """As all other tests do; without --all the literal command is the ordinary user's."""
     done = mpirun.run(2, command=LITERAL, config=SMALL).check()
     assert done.folder is not None and (done.folder / "results.h5").is_file()
     mpirun.assert_no_orphans()

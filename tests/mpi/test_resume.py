@@ -150,6 +150,6 @@ def test_without_a_folder_the_newest_run_goes_on(mpirun: MpiLauncher, tmp_path: 
              "--resume"]
     config = sweep("8", output={"plots": False, "folder": str(tmp_path / "out")})
     (tmp_path / "c.json").write_text(json.dumps(config))
-    first = mpirun.run(2, command=words).check()
+    first = mpirun.run(1, command=words).check()
     assert len(list((tmp_path / "out").iterdir())) == 2 and "[1/1]" in first.stdout
-    assert "nothing is left to run" in mpirun.run(2, command=words).check().stdout
+    assert "nothing is left to run" in mpirun.run(1, command=words).check().stdout
