@@ -1,7 +1,7 @@
 """What bash tests/run.sh runs at once: a file of tests per core, and in the end one by one.
 
-pytest-xdist gives each of its processes one file at a time. Tests that start jobs or that measure
-come last, when the other processes have ended, so that nothing of the suite disturbs them.
+pytest-xdist gives each of its processes one file at a time. What measures, or waits for faults to
+be found in time, comes last, when the other processes have ended: nothing of the suite disturbs it.
 """
 
 from __future__ import annotations
@@ -9,23 +9,33 @@ from __future__ import annotations
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-ALONE = ("tests/mpi/", "tests/install/test_local.py", "tests/unit/test_measure_loop.py",
+JOBS = "tests/mpi/"
+ALONE = (JOBS, "tests/install/test_local.py", "tests/unit/test_measure_loop.py",
          "tests/unit/test_noise.py")
 """How the ids of tests begin that need the machine for themselves."""
+BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
+    "collective_plugin", "ddlb_job", "golden_resume", "kind_plugin", "library_told",
+    "ordinary_user", "plugins", "primitive_compiled", "primitive_overlap", "primitives",
+    "strategy_plugin", "training", "training_jobs", "training_low_rank", "training_parallel",
+    "training_resnet"))
+"""Jobs of which only results count: no time, and no limit that a loaded machine comes near."""
 LAST = "alone, one after the other"
 
 
 class AloneAtTheEnd(LoadFileScheduling):
-    """Files in parallel; when they are done, everything in ALONE in one process."""
+    """Files in parallel; when they are done, the rest in one process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return LAST if nodeid.startswith(ALONE) else super()._split_scope(nodeid)
+        if nodeid.startswith(ALONE) and not nodeid.startswith(BESIDE_OTHERS):
+            return LAST
+        return super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give the process a file; what comes last goes to the only one that is left."""
         if LAST in self.workqueue:
             self.workqueue.move_to_end(LAST)
         if next(iter(self.workqueue)) != LAST:
+            self.workqueue.move_to_end(self._next_file(node), last=False)
             super()._assign_work_unit(node)
             return
         others = [other for other in self.nodes if other is not node]
@@ -33,6 +43,14 @@ class AloneAtTheEnd(LoadFileScheduling):
             node.shutdown()
         elif not any(self._pending_of(self.assigned_work[other]) for other in others):
             super()._assign_work_unit(node)
+
+    def _next_file(self, node: WorkerController) -> str:
+        """Return a file that starts jobs, unless another process has one: cores are few."""
+        busy = any(scope.startswith(JOBS) and not all(tests.values())
+                   for other in self.nodes if other is not node
+                   for scope, tests in self.assigned_work[other].items())
+        files = [scope for scope in self.workqueue if scope != LAST]
+        return next((file for file in files if file.startswith(JOBS) is not busy), files[0])
 
     def mark_test_complete(
         self, node: WorkerController, item_index: int, duration: float = 0,
