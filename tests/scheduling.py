@@ -19,6 +19,8 @@ BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "strategy_plugin", "training", "training_jobs", "training_low_rank", "training_parallel",
     "training_resnet"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near."""
+COMPUTING = ("tests/install/", "tests/workloads/", "tests/unit/")
+"""Where the others are, the longest files first: the last ones should end at about one time."""
 LAST = "alone, one after the other"
 
 
@@ -45,12 +47,13 @@ class AloneAtTheEnd(LoadFileScheduling):
             super()._assign_work_unit(node)
 
     def _next_file(self, node: WorkerController) -> str:
-        """Return a file that starts jobs, unless another process has one: cores are few."""
+        """Return a file that starts jobs if no other process has one, else one that computes."""
         busy = any(scope.startswith(JOBS) and not all(tests.values())
                    for other in self.nodes if other is not node
                    for scope, tests in self.assigned_work[other].items())
         files = [scope for scope in self.workqueue if scope != LAST]
-        return next((file for file in files if file.startswith(JOBS) is not busy), files[0])
+        folders = (*COMPUTING, JOBS, "") if busy else (JOBS, *COMPUTING, "")
+        return next(file for folder in folders for file in files if file.startswith(folder))
 
     def mark_test_complete(
         self, node: WorkerController, item_index: int, duration: float = 0,
