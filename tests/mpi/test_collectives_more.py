@@ -62,7 +62,7 @@ def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
 
 
 @pytest.mark.parametrize("groups_of", [
-    {4: 2, 3: 3}, pytest.param({4: 4}, marks=pytest.mark.soak)], ids=str)
+    {4: 2, 3: 3}, pytest.param({4: 4}, marks=pytest.mark.soak)], ids=["some", "alone"])
 def test_several_groups_at_once_each_have_their_own_result(
     mpirun: MpiLauncher, groups_of: dict[int, int],
 ) -> None:
