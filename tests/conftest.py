@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,16 @@ ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also run the tests marked soak")
+
+
+def pytest_configure() -> None:
+    """Let commands hear signals that nohup, or ``&`` of a shell, has this process ignore.
+
+    What is ignored stays so in them, what is handled does not; here it still does nothing.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

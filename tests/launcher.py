@@ -59,8 +59,6 @@ OPENMPI_ENV = {
     "OMPI_MCA_btl": "^ofi",
 }
 TOKEN = "HPCBENCH_TEST_JOB"
-HEARING = ("/usr/bin/env", "--default-signal=HUP,INT,QUIT")
-"""Words before a command that is sent signals: nohup and ``&`` of a shell have it ignore some."""
 SHARED_MEMORY = ("mpich_shm_*", "sm_segment.*")
 
 
@@ -202,7 +200,7 @@ class MpiLauncher:
         words = (*before, self.program("mpirun"), "-np", str(np))
         words += tuple(command) if command else self._hpcbench_run(home)
         with (home / "stdout").open("wb") as out, (home / "stderr").open("wb") as err:
-            popen = subprocess.Popen([*HEARING, *words, *args], cwd=home, stdin=subprocess.DEVNULL,
+            popen = subprocess.Popen([*words, *args], cwd=home, stdin=subprocess.DEVNULL,
                                      stdout=out, stderr=err, start_new_session=True,
                                      env=self.environment(home, env or {}))
         job = Running(popen, (*words, *args), home)

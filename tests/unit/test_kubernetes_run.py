@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import HEARING, ROOT
+from launcher import ROOT
 
 SCRIPT = ROOT / "jobs" / "k8s" / "run.sh"
 TOOLS = ("bash", "sh", "cat", "date", "dirname", "grep", "gzip", "ln", "ls", "mkdir", "rm",
@@ -103,8 +103,8 @@ class Cluster:
     def start(self, *words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
         env = {"PATH": str(self.folder / "bin"), "HPCBENCH_IMAGE": "image", "HPCBENCH_NAME": "job"}
         with subprocess.Popen(
-                [*HEARING, "bash", str(SCRIPT), *words], env=env | variables,
-                cwd=self.folder / "user", text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                ["bash", str(SCRIPT), *words], env=env | variables, cwd=self.folder / "user",
+                text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 stdin=subprocess.DEVNULL, start_new_session=True) as popen:
             try:
                 yield popen
