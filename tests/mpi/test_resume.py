@@ -39,9 +39,14 @@ def whole(outcome: Outcome) -> bool:
 
 
 def stopped(mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: str) -> Finished:
-    """Run a job in ``folder`` and send it a signal when it has printed ``after``."""
+    """Run a job in ``folder`` and send it a signal when it has printed ``after``.
+
+    If it is to stop in good order, its next case lasts until the signal has come.
+    """
     config = folder.parent / f"{folder.name}.json"
-    config.write_text(json.dumps(sweep(*SIZES, **LONG)))
+    slow = {"case": "* 64B *", "rank": 1, "kind": "slow", "seconds": 1.5}
+    config.write_text(json.dumps(sweep(
+        *SIZES, **LONG, fault=[] if number == signal.SIGKILL else [slow])))
     words = [mpirun.program("python"), "-m", "hpcbench", "run", str(config), "--resume",
              str(folder)]
     with mpirun.start(2, command=words) as job:
@@ -50,7 +55,7 @@ def stopped(mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: st
             job.kill()
         else:
             os.kill(job.pid, number)
-        return job.wait(30)
+        return job.wait(60)
 
 
 @EVERY_MPI_IF_ALL
@@ -110,7 +115,7 @@ def _wait_for_second_case(job: Running, folder: Path, attempt: int) -> None:
     """Wait until rank 0 has noted that the case began: its journal is longer than at the start."""
     traces = folder / "traces" / (f"attempt{attempt}" if attempt else "")
     journal = traces / "rank00000.journal"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if journal.exists() and journal.read_bytes().count(b'"begin"') >= 2 - attempt:
             return
@@ -145,6 +150,6 @@ def test_without_a_folder_the_newest_run_goes_on(mpirun: MpiLauncher, tmp_path: 
              "--resume"]
     config = sweep("8", output={"plots": False, "folder": str(tmp_path / "out")})
     (tmp_path / "c.json").write_text(json.dumps(config))
-    first = mpirun.run(2, command=words).check()
+    first = mpirun.run(1, command=words).check()
     assert len(list((tmp_path / "out").iterdir())) == 2 and "[1/1]" in first.stdout
-    assert "nothing is left to run" in mpirun.run(2, command=words).check().stdout
+    assert "nothing is left to run" in mpirun.run(1, command=words).check().stdout

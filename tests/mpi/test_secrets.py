@@ -21,7 +21,8 @@ from mpi.reading import read, sweep
 pytestmark = pytest.mark.mpi
 
 NAMES = ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASS", "LDAP_PASSWORD", "MY_CREDENTIALS",
-         "PROXY_AUTH", "NCCL_API_KEY", "UCX_AUTH", "SLURM_JWT_TOKEN")
+         "PROXY_AUTH", "NCCL_API_KEY", "NCCL_FAKE_TOKEN", "UCX_AUTH", "UCX_PASSWORD",
+         "SLURM_JWT_TOKEN")
 
 
 def planted() -> dict[str, str]:
@@ -75,7 +76,8 @@ def assert_clean(job: Finished, *more: Path) -> dict[str, int]:
 
 
 def test_no_secret_in_any_output(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    faults = [{"case": "* 2048B *", "rank": 1, "kind": "raise", "iteration": 1},
+    faults = [{"case": "* 512B *", "rank": 0, "kind": "slow", "seconds": 1},  # to copy its journal
+              {"case": "* 2048B *", "rank": 1, "kind": "raise", "iteration": 1},
               {"case": "* 1024B *", "rank": 0, "kind": "segv", "iteration": 1}]
     config = sweep("512", "1024", "2048", fault=faults, output={"plots": True},
                    launch={"pass_env": ["HF_*", "*_COMMENT"], "timeout_s": 30})

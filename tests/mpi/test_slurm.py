@@ -175,10 +175,13 @@ def test_scancel_seals_what_there_is(
 def _signalled(
     slurm: SlurmCluster, mpirun: MpiLauncher, through: str, *scancel: str,
 ) -> Ended:
-    """Run a job of many cases; after the first, call scancel with these options."""
+    """Run a job of many cases; after the first, call scancel with these options.
+
+    The third lasts long enough for that on any machine.
+    """
     folder = checkout(mpirun.folder / "signalled", SMOKE)
-    config = sweep(*(str(16 * number) for number in range(1, 9)), measure={
-        "warmup": 0, "iterations": 80, "mode": "barrier_start"})
+    config = sweep(*(str(16 * number) for number in range(1, 9)), fault=[
+        {"case": "* 48B *", "rank": 1, "kind": "slow", "seconds": 5}])
     (folder / "long.json").write_text(json.dumps(config))
     job = slurm.submit("slurm/smoke.sbatch", "long.json", cwd=folder,
                        env=environment(mpirun, folder, HPCBENCH_LAUNCHER=through))

@@ -372,11 +372,11 @@ def test_a_process_dies_with_its_parent() -> None:
                                f"{child!r}])"], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
-    assert state(pid) in ("R", "S")
+    assert state(pid) not in ("", "Z")
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while state(pid) not in ("", "Z"):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -98,7 +98,8 @@ def test_the_garbage_collector_is_as_before() -> None:
 
 
 ON_ONE_CORE = "import json, os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])})\n"
-SPIN = ON_ONE_CORE + "end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+SPIN = ON_ONE_CORE + (
+    "print('here', flush=True); end = time.monotonic() + 100\nwhile time.monotonic() < end: pass")
 LOOK = ON_ONE_CORE + (
     "from dataclasses import asdict\n"
     "from hpcbench.measure.noise import look_for_detours\n"
@@ -108,10 +109,11 @@ LOOK = ON_ONE_CORE + (
 def test_a_shared_core_shows() -> None:
     """Two processes on one core have about half of it each."""
     core = str(min(os.sched_getaffinity(0)))
-    with subprocess.Popen([sys.executable, "-c", SPIN, core]) as other:
+    with subprocess.Popen([sys.executable, "-c", SPIN, core], stdout=subprocess.PIPE) as other:
         try:
+            assert other.stdout is not None and other.stdout.readline() == b"here\n"
             done = subprocess.run([sys.executable, "-c", LOOK, core], cwd=ROOT, text=True,
-                                  check=True, capture_output=True, timeout=30)
+                                  check=True, capture_output=True, timeout=60)
         finally:
             other.kill()
     shared = from_values(Noise, json.loads(done.stdout))

@@ -33,7 +33,7 @@ LISTED = "*::test_listed | no such thing here: * | the machine decides\n"
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    for name in ("conftest.py", "launcher.py"):
+    for name in ("conftest.py", "launcher.py", "scheduling.py"):
         shutil.copy2(ROOT / "tests" / name, tmp_path / name)
     (tmp_path / "allowed_skips.txt").write_text(LISTED)
     (tmp_path / "test_skips.py").write_text(TESTS)
@@ -43,7 +43,7 @@ def suite(tmp_path: Path) -> Path:
 
 def closing_line(suite: Path, *arguments: str) -> str:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments]
-    done = subprocess.run(command, cwd=suite, text=True, capture_output=True, timeout=60)
+    done = subprocess.run(command, cwd=suite, text=True, capture_output=True, timeout=200)
     return done.stdout.splitlines()[-1].partition(" in ")[0]
 
 
@@ -58,6 +58,36 @@ def test_all_adds_soaks(suite: Path) -> None:
 def test_a_skipped_file_fails(suite: Path) -> None:
     (suite / "test_skips.py").write_text(MODULE)
     assert "1 error" in closing_line(suite)
+
+
+ONE_OF_MANY = """
+import pathlib, pytest, time
+LOG = pathlib.Path(__file__).parents[{depth}] / "log"
+
+@pytest.mark.parametrize("number", range(3))
+def test_it(number):
+    with LOG.open("a") as log:
+        log.write("{name} ")
+    time.sleep(0.1)
+"""
+
+
+def test_what_needs_the_machine_for_itself_comes_last(suite: Path) -> None:
+    """Whatever the order of the files and of their tests' ends."""
+    (suite / "test_skips.py").unlink()
+    (suite / "tests" / "mpi").mkdir(parents=True)
+    for name in ("one", "two", "three"):
+        (suite / f"test_{name}.py").write_text(ONE_OF_MANY.format(depth=0, name="first"))
+    for name in ("training", "plugins"):  # jobs that may run beside others
+        (suite / "tests" / "mpi" / f"test_{name}.py").write_text(
+            ONE_OF_MANY.format(depth=2, name="first"))
+    for name in ("four", "five"):
+        (suite / "tests" / "mpi" / f"test_{name}.py").write_text(
+            ONE_OF_MANY.format(depth=2, name=name))
+    assert closing_line(suite, "-n", "2", "--dist", "loadfile") == "21 passed"
+    words = (suite / "log").read_text().split()
+    assert words[:15] == ["first"] * 15
+    assert words[15:] in (["four"] * 3 + ["five"] * 3, ["five"] * 3 + ["four"] * 3)
 
 
 def test_patterns_take_brackets_literally() -> None:

@@ -1,0 +1,63 @@
+"""What bash tests/run.sh runs at once: a file of tests per core, and in the end one by one.
+
+pytest-xdist gives each of its processes one file at a time. What measures, or waits for faults to
+be found in time, comes last, when the other processes have ended: nothing of the suite disturbs it.
+"""
+
+from __future__ import annotations
+
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+JOBS = "tests/mpi/"
+ALONE = (JOBS, "tests/unit/test_measure_loop.py", "tests/unit/test_noise.py")
+"""How the ids of tests begin that need the machine for themselves."""
+BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
+    "collective_plugin", "ddlb_job", "golden_resume", "kind_plugin", "kubernetes",
+    "library_told", "ordinary_user", "plugins", "primitive_compiled", "primitive_overlap",
+    "primitives", "strategy_plugin", "training", "training_jobs", "training_low_rank",
+    "training_parallel", "training_resnet", "ucc"))
+"""Jobs of which only results count: no time, and no limit that a loaded machine comes near."""
+COMPUTING = ("tests/install/", "tests/workloads/", "tests/unit/")
+"""Where the others are, the longest files first: the last ones should end at about one time."""
+LAST = "alone, one after the other"
+
+
+class AloneAtTheEnd(LoadFileScheduling):
+    """Files in parallel; when they are done, the rest in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(ALONE) and not nodeid.startswith(BESIDE_OTHERS):
+            return LAST
+        return super()._split_scope(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give the process a file; what comes last goes to the only one that is left."""
+        if LAST in self.workqueue:
+            self.workqueue.move_to_end(LAST)
+        if next(iter(self.workqueue)) != LAST:
+            self.workqueue.move_to_end(self._next_file(node), last=False)
+            super()._assign_work_unit(node)
+            return
+        others = [other for other in self.nodes if other is not node]
+        if not all(other.shutting_down for other in others):
+            node.shutdown()
+        elif not any(self._pending_of(self.assigned_work[other]) for other in others):
+            super()._assign_work_unit(node)
+
+    def _next_file(self, node: WorkerController) -> str:
+        """Return a file that starts jobs if no other process has one, else one that computes."""
+        busy = any(scope.startswith(JOBS) and not all(tests.values())
+                   for other in self.nodes if other is not node
+                   for scope, tests in self.assigned_work[other].items())
+        files = [scope for scope in self.workqueue if scope != LAST]
+        folders = (*COMPUTING, JOBS, "") if busy else (JOBS, *COMPUTING, "")
+        return next(file for folder in folders for file in files if file.startswith(folder))
+
+    def mark_test_complete(
+        self, node: WorkerController, item_index: int, duration: float = 0,
+    ) -> None:
+        """Note that a test has ended: another process may have waited for that."""
+        super().mark_test_complete(node, item_index, duration)
+        for other in self.nodes:
+            self._reschedule(other)
