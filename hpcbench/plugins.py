@@ -6,11 +6,10 @@ read where torch is not installed.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -84,20 +83,57 @@ __all__ = (
     "listed_lengths", "magnitude", "moved", "not_divided", "on_every_rank", "poison", "product",
     "reduce_op", "reduced", "resolve_device", "right_operand", "table", "unsupported",
 )
+_WHERE: Mapping[str, str] = MappingProxyType({
+    "config.axes": "Axis",
+    "config.block": "Block",
+    "config.schema": "Config",
+    "kinds.collective.plan.workload": "Collective",
+    "kinds.collective.run.operation": "Operation reduce_op",
+    "kinds.kind": "Deriver KindSpec Planner Presenter Runner",
+    "kinds.primitive.plan.spec":
+        "ImplementationSpec PrimitiveSpec Problem Traffic Work not_divided on_every_rank",
+    "kinds.primitive.plan.workload": "Primitive",
+    "kinds.primitive.run.expected": "Expected joined left_operand magnitude product right_operand",
+    "kinds.primitive.run.implementations.base": "Implementation",
+    "kinds.primitive.run.inputs": "Columnwise Experts Gradients Inputs Mlp Rowwise",
+    "kinds.training.plan.layout": "Buckets Groups Layout",
+    "kinds.training.plan.spec": "Degrees StrategySpec",
+    "kinds.training.plan.tensors": "Tensor",
+    "kinds.training.plan.traffic": "Calls calls",
+    "kinds.training.plan.workload": "Training",
+    "kinds.training.run.models.model": "Model",
+    "kinds.training.run.phases": "PhaseClock",
+    "kinds.training.run.strategies.base": "Batch Strategy",
+    "kinds.training.run.strategies.replica": "Replica",
+    "operations.call": "Call",
+    "operations.check": "Mismatch compare",
+    "operations.collectives": "CollectiveSpec",
+    "operations.data": "contributed moved poison reduced",
+    "operations.dtypes": "DTYPES",
+    "operations.operation": "AnyOperation",
+    "operations.place": "Place",
+    "plan.assemble": "Draft assemble",
+    "plan.case": "Case",
+    "plan.options": "Option Values",
+    "plan.points": "COMMON_AXES PlanRequest common_points listed_lengths",
+    "plan.support": "resolve_device unsupported",
+    "plan.workload": "Workload",
+    "reduce.results": "CaseResult",
+    "views": "chart table",
+})
+"""Module or package below hpcbench: the public names that it gives; of a package, its modules."""
 
 
 @cache
 def _modules() -> Mapping[str, str]:
-    """Return the module of each public name, as the imports above give it to type checkers."""
-    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
-    return {alias.name: str(node.module) for node in typed.body
-            if isinstance(node, ast.ImportFrom) for alias in node.names}
+    """Return the module of each public name."""
+    return {name: f"hpcbench.{module}" for module, names in _WHERE.items()
+            for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, and nothing else. Raises AttributeError."""
-    if name not in __all__:
+    if name not in _modules():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _modules()[name]
     return getattr(import_module(module), name, None) or import_module(f"{module}.{name}")
