@@ -74,11 +74,11 @@ def one_rank(given: argparse.Namespace) -> None:
     import torch.distributed as dist
     from mpi4py import MPI
 
-    from hpcbench.backends.groups import Division, open_groups
+    from hpcbench.backends.groups import open_groups
 
     world, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
     dist.init_process_group("gloo", store=store(world), rank=world.rank, world_size=size)
-    group = open_groups("mpi", timedelta(seconds=300), Division(size, 1, world.rank), world.Dup())
+    group = open_groups("mpi", timedelta(seconds=300), size, 1, world.rank, world.Dup())
     control, found = world.Dup(), {}
     gc.collect()
     gc.freeze()  # as the template process does before it forks workers

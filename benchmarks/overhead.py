@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 from hpcbench.backends.control import GlooControl
 from hpcbench.backends.devices import CpuDevice
-from hpcbench.backends.groups import Division, open_groups
+from hpcbench.backends.groups import open_groups
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.kinds.collective.run.runner import CollectiveRunner
 from hpcbench.measure.loop import Schedule, Surroundings, measure
@@ -73,8 +73,8 @@ def one_rank(given: argparse.Namespace) -> None:
     timeout = timedelta(seconds=300)
     dist.init_process_group("gloo", init_method=f"file://{given.folder}/store", rank=given.rank,
                             world_size=RANKS, timeout=timeout)
-    division = Division(dist.get_world_size(), 1, dist.get_rank())
-    groups = [open_groups("gloo", timeout, division, None) for _ in range(3)]
+    size, rank = dist.get_world_size(), dist.get_rank()
+    groups = [open_groups("gloo", timeout, size, 1, rank, None) for _ in range(3)]
     gc.collect()
     gc.freeze()  # as the template process does before it forks workers
     n_each = given.warmup + given.iterations

@@ -34,7 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpcbench.backends.control import GlooControl
 from hpcbench.backends.devices import CpuDevice
-from hpcbench.backends.groups import Division, open_groups
+from hpcbench.backends.groups import open_groups
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
@@ -92,8 +92,8 @@ def one_rank(given: argparse.Namespace) -> None:
     dist.init_process_group("gloo", init_method=f"file://{given.folder}/store", rank=given.rank,
                             world_size=size, timeout=timeout)
     torch.set_num_threads(1)
-    work, division = training(strategy), Division(size, 1, given.rank)
-    places = [Place(given.rank, size, open_groups("gloo", timeout, division, None),
+    work = training(strategy)
+    places = [Place(given.rank, size, open_groups("gloo", timeout, size, 1, given.rank, None),
                     torch.device("cpu")) for _ in NAMES]
     loops = (through_hpcbench(work, places[0], 1 + given.steps), *(
         plain(work, place) for place in places[1:]))

@@ -20,7 +20,6 @@ from hpcbench.backends.tools import COMPILER, tool_facts
 from hpcbench.config.load import load_config
 from hpcbench.config.schema import Launch
 from hpcbench.errors import ExitCode
-from hpcbench.launch.measuring import memory_limit_bytes
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.launch.workers.messages import FailureAnswer, RehearsalAnswer, RehearsalRequest
 from hpcbench.launch.workers.worker_pool import WorkerPool
@@ -46,7 +45,7 @@ def trials(plan: Plan, launch: Launch) -> Iterator[Trial]:
     """Yield what came of each case, in the order of the plan."""
     env = worker_environment(os.environ, launch.pass_env, {})
     with WorkerPool(env, SharedProgress.create(1), kinds=plan.kinds,
-                    memory_limit_bytes=memory_limit_bytes(launch),
+                    memory_limit_bytes=launch.memory_limit_bytes,
                     ready_timeout_s=launch.init_timeout_s) as pool, \
             closing(_Rehearsal(lambda: pool.start_worker(()))) as rehearsal:
         for case in plan.cases:

@@ -1,4 +1,15 @@
-"""The exceptions that are raised on purpose, and the exit code that each ends a command with."""
+"""The exception tree, and the exit code each branch ends a command with.
+
+HpcbenchError                 4  internal error
+  UsageError                  2  the user can fix it: bad usage, config, launch or file
+    ConfigError               2  config.json, YAML or a command-line override
+    LaunchError               2  the way the job was started
+    FileError                 2  a folder or file that cannot be used as asked
+      TraceError              2  a trace, journal or results file that is not what it should be
+  RankLostError               3  another rank's supervisor does not answer; the job is ended
+  CaseError                   -  one case cannot go on; ends the case, never the command
+    PluginError               -  a plug-in cannot be imported; costs its cases only
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _vocabulary(vocab: int | None, model: str | None) -> int:
         raise UsageError("give --vocab or --model: one of them says which tokens there are")
     if model is not None and model not in MODELS:
         raise UsageError(f"--model: {unknown_name(model, MODELS)}")
-    return vocab or MODELS[str(model)].vocab
+    return MODELS[str(model)].vocab if vocab is None else vocab
 
 
 def _write(path: Path, count: int, vocab: int, dtype: str, seed: int) -> None:

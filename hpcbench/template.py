@@ -18,7 +18,6 @@ import sys
 import traceback
 
 from hpcbench.launch.ranks.stop_requests import leave_requests_to_supervisor
-from hpcbench.launch.workers.environment import die_with_parent, print_whole_lines
 from hpcbench.launch.workers.messages import (
     FORK_REQUESTS,
     TEMPLATE_EVENTS,
@@ -28,6 +27,7 @@ from hpcbench.launch.workers.messages import (
     encoded,
     worker_channel,
 )
+from hpcbench.launch.workers.processes import die_with_parent, print_whole_lines
 
 _MESSAGE_BYTES = 256 * 1024
 
@@ -48,7 +48,7 @@ def main() -> None:
             kinds()[kind].runner()
     gc.collect()
     gc.freeze()
-    control.send(encoded(TEMPLATE_EVENTS, TemplateEvent("ready")))
+    control.send(encoded(TEMPLATE_EVENTS, TemplateEvent("ready", 0, 0)))
     _Forker(control).serve()
 
 
@@ -87,7 +87,7 @@ class _Forker:
         for fd in fds:
             os.close(fd)
         self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
-        self._report(TemplateEvent("forked", pid))
+        self._report(TemplateEvent("forked", pid, 0))
         return True
 
     def _report(self, event: TemplateEvent) -> None:

@@ -24,7 +24,6 @@ from hpcbench.backends.groups import open_groups
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.errors import CaseError
-from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.registry import kinds, spec_of
 from hpcbench.launch.ranks.communicator import InlineComms
 from hpcbench.launch.verdicts.verdict import Outcome
@@ -46,10 +45,11 @@ from hpcbench.launch.workers.messages import (
     WorkerChannel,
 )
 from hpcbench.masking import print_traceback
+from hpcbench.measure.control import Control
 from hpcbench.measure.faults import after_call, before_call, strays
 from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.measure.start import AgreedStart, Control, Start, after_barrier, first_slack_ns
+from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
 from hpcbench.operations.operation import AnyOperation, Draggable, Telling, Wrong
 from hpcbench.operations.place import Place
@@ -71,6 +71,7 @@ class Worker:
         self._groups: dict[tuple[str, int, str], Any] = {}
         self._slack_ns = 0
         self._devices: dict[str, CpuDevice | CudaDevice] = {}
+        self._runner = cache(lambda kind: spec_of(kind).runner())
 
     def answer(self, request: Request) -> Answer:
         """Carry out one request; an exception becomes an answer that says what and where."""
@@ -101,7 +102,7 @@ class Worker:
         ledger = Ledger()
         world = open_rehearsal(case.world_size, ledger)
         place = Place(0, case.world_size, world, torch.device("cpu"))
-        operation = _runner(case.kind).open(case.workload, place, validate=False)
+        operation = self._runner(case.kind).open(case.workload, place, validate=False)
         for _ in range(case.workload.rehearsal_calls()):
             operation.prepare()
             ledger.tally.clear()
@@ -155,7 +156,7 @@ class Worker:
         self._progress.mark(Phase.SETUP)
         device = self._device(request.device)
         communicator_ns = self._open_group(case)
-        runner = _runner(case.kind)
+        runner = self._runner(case.kind)
         with runner.around(case.workload, device.torch_device, self._member.local_size):
             operation = runner.open(case.workload, self._place(case, device),
                                     validate=case.validate)
@@ -244,11 +245,6 @@ class Worker:
         self._membership = None
         self._store = None
         self._groups.clear()
-
-
-@cache
-def _runner(kind: str) -> Runner:
-    return spec_of(kind).runner()
 
 
 def _stray(case: Case, place: Place) -> AnyOperation:

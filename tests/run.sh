@@ -6,7 +6,7 @@
 # (marked soak) and lifts that limit. HPCBENCH_PYTHON and HPCBENCH_VENV: see jobs/local.sh --help.
 #
 # A file of tests runs on each core, and in the end what needs the machine for itself, one by one
-# (tests/scheduling.py). -n 0 runs all in one process, which -s takes.
+# (tests/scheduling.py). -n 0 runs all in one process; pytest's -s needs it.
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/../jobs/environment.sh"
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from hpcbench.measure.start import Integers
+from hpcbench.measure.control import Integers
 
 
 class GlooControl:

@@ -13,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import multiprocessing
 import os
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -71,26 +72,35 @@ def ucc_facts() -> dict[str, Any]:
 def _in_a_child(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return what ``ask`` returns in a fork of this process, or how the fork ended.
 
-    A fork of multiprocessing ends without running what libraries do at exit.
+    The fork ends without running what libraries do at exit.
     """
     answers, writable = _FORK.Pipe(duplex=False)
 
     def answer_with_defaults() -> None:
         for name in _ONLY_THE_DEFAULT:
             os.environ.pop(name, None)
-        writable.send(ask())
+        code = 1
+        try:
+            writable.send(ask())
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)  # at once: neither libraries nor their threads are waited for
 
     child = _FORK.Process(target=answer_with_defaults)
     child.start()
     writable.close()
-    in_time = answers.poll(_PROBE_TIMEOUT_S)
+    answer: dict[str, Any] | None = None
+    in_time = False
     try:
-        answer: dict[str, Any] | None = answers.recv() if in_time else None
-    except EOFError:
-        answer = None
-    if not in_time:
-        child.kill()
-    child.join()
+        if in_time := answers.poll(_PROBE_TIMEOUT_S):
+            with contextlib.suppress(EOFError, OSError):  # it ended before, or in, its answer
+                answer = answers.recv()
+    finally:
+        if not in_time:
+            child.kill()
+        child.join()
     if answer is not None:
         return answer
     code = child.exitcode or 0
@@ -105,7 +115,8 @@ def _try_everything() -> dict[str, Any]:
         return {"reason": reason}
     facts: dict[str, Any] = {
         "layers": _layers(), "versions": _versions(), "libraries": loaded_libraries()}
-    if error := _refusal_of_one_rank("cpu"):
+    error = _refusal_of_one_rank("cpu")
+    if error is not None:
         return {**facts, "reason": f"a group of one rank does not work: {error}"}
     return {**facts, "reason": None, "lacks": refused(one_rank_calls())}
 

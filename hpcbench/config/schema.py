@@ -72,6 +72,11 @@ class Launch(Section):
     inline: bool = key(False, "Run the worker in the MPI process, for a debugger.")
     allow_mixed: bool = key(False, "Accept ranks whose software versions differ.")
 
+    @property
+    def memory_limit_bytes(self) -> int:
+        """Return the limit of a worker's data memory, 0 where there is none."""
+        return int((self.memory_limit_gb or 0) * 1e9)
+
 
 class Measure(Section):
     """How each case is measured, unless its block says otherwise."""

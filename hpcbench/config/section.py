@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,6 +38,12 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def key(default: Any, description: str, **more: Any) -> Any:
-    """Return the field of a key that may be left out; ``more`` is what pydantic's Field takes."""
-    return Field(default=default, description=description, **more)
+Default = TypeVar("Default")
+
+
+def key(default: Default, description: str, **more: Any) -> Default:
+    """Return the field of a key that may be left out; ``more`` is what pydantic's Field takes.
+
+    Type checkers compare the default with the key's type, as they do for a plain one.
+    """
+    return cast("Default", Field(default=default, description=description, **more))

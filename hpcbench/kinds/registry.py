@@ -106,7 +106,8 @@ def presenter_of(kind: str) -> Presenter[Any, Any]:
     spec = kinds().get(kind)
     if spec is None:
         return Presenter()
-    return GuardedPresenter(spec.presenter) if spec.is_plugin else spec.presenter()
+    ours = spec.presenter_path.startswith("hpcbench.")
+    return spec.presenter() if ours else GuardedPresenter(spec.presenter)
 
 
 def kind_aliases() -> dict[str, str]:

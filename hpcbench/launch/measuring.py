@@ -47,13 +47,8 @@ def open_pool(planned: PlannedRun, topology: Topology) -> WorkerPool:
     env = worker_environment(os.environ, launch.pass_env, _thread_env(topology))
     return WorkerPool(
         env, SharedProgress.create(most_rows(plan)), kinds=plan.kinds,
-        memory_limit_bytes=memory_limit_bytes(launch),
+        memory_limit_bytes=launch.memory_limit_bytes,
         ready_timeout_s=_init_timeout_s(launch, topology))
-
-
-def memory_limit_bytes(launch: Launch) -> int:
-    """Return the limit of a worker's data memory, 0 where there is none."""
-    return int((launch.memory_limit_gb or 0) * 1e9)
 
 
 def _init_timeout_s(launch: Launch, topology: Topology) -> float:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from hpcbench.config.fault import Fault
 from hpcbench.errors import HpcbenchError
 from hpcbench.measure.kernel_files import KernelFiles
-from hpcbench.measure.loop import Stray
+from hpcbench.measure.loop import Operation
 
 _OOM_HEADROOM_BYTES = 64 * 2**20
 
@@ -52,8 +52,8 @@ def after_call(
 
 
 def strays(
-    faults: Sequence[Fault], other: Callable[[], Stray],
-) -> dict[int, Stray]:
+    faults: Sequence[Fault], other: Callable[[], Operation],
+) -> dict[int, Operation]:
     """Return what to call instead of the workload, by iteration; ``other`` is called if needed."""
     when = [fault.iteration for fault in faults if fault.kind == "desync"]
     return dict.fromkeys(when, other()) if when else {}

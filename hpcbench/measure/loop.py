@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hpcbench.measure.noise import no_garbage_collection
+from hpcbench.measure.garbage import no_garbage_collection
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import Start
 from hpcbench.measure.stop import Stopping
@@ -20,8 +20,8 @@ SINGLE_CALLS = 2
 """Rows that checking takes at most beside warm-ups and timed samples."""
 
 
-class Stray(Protocol):
-    """Another operation than the one that is planned."""
+class Operation(Protocol):
+    """What a sample calls: the workload, or another operation in its place (a fault)."""
 
     name: str
 
@@ -29,7 +29,7 @@ class Stray(Protocol):
         """Do it once."""
 
 
-class Workload(Stray, Protocol):
+class Workload(Operation, Protocol):
     """What the loop needs of a workload; only ``run`` is timed."""
 
     def prepare(self) -> None:
@@ -75,7 +75,7 @@ class Surroundings:
     now_ns: Callable[[], int]
     faults: Mapping[int, Callable[[], None]] = field(default_factory=dict)
     spoilers: Mapping[int, Callable[[], None]] = field(default_factory=dict)
-    strays: Mapping[int, Stray] = field(default_factory=dict)
+    strays: Mapping[int, Operation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class _Loop:
         """Take one sample of ``batch`` calls."""
         row, progress, around = self.row, self.progress, self.around
         progress.mark(Phase.PREPARE, row)
-        called: Stray = around.strays.get(row, self.workload)
+        called: Operation = around.strays.get(row, self.workload)
         run = called.run if batch == 1 else _repeated(called.run, batch)
         timed, now_ns = self.device.timed, around.now_ns
         self.workload.prepare()

@@ -9,15 +9,14 @@ them at the same time, as they run the sweep; else ranks that share a core would
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from hpcbench.measure.garbage import no_garbage_collection
 from hpcbench.trace.schema import FixedWork, Noise
 
 Clock = Callable[[], int]
@@ -34,19 +33,6 @@ for which the scheduler lets another process run."""
 _WORK_SIZES = (1000, 500_000)
 """Least and most numbers to add up; a clock that is too coarse to time them would ask for more."""
 _MIN_LOOPS = 20
-
-
-@contextlib.contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Collect garbage now, and not again before the block ends; then as before."""
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def measure_noise(seconds: float = 0.5) -> dict[str, Any]:

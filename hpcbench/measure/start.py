@@ -10,15 +10,12 @@ import contextlib
 import ctypes
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from hpcbench.measure.control import Control
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import Flag
-
-Integers = npt.NDArray[np.int64]
 
 LATE_NS = 10_000
 """A start so much behind the agreed time is flagged: nothing shorter can be distinguished from
@@ -31,17 +28,6 @@ _MOST_SPIN_NS = 500_000
 _WINDOW = 8
 _PROBES = 10
 _PR_SET_TIMERSLACK = 29
-
-
-class Control(Protocol):
-    """How the ranks of a case agree, never by the group under test; all call in the same order."""
-
-    def barrier(self) -> None:
-        """Return when every rank has called."""
-
-    def maximum(self, values: Integers) -> Integers:
-        """Return the element-wise maximum over ranks of ``values``, of one length everywhere."""
-
 
 Start = Callable[[], Flag]
 """Called before each sample; returns when it may begin, with the flags of its beginning."""

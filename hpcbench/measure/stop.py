@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hpcbench.measure.control import Control, Integers
 from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.measure.start import Control, Integers
 from hpcbench.statistics.stopping import StopRule, decide, next_checkpoint
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import SAMPLE_COLUMNS, STOP_REASONS, Samples

@@ -20,7 +20,6 @@ from hpcbench.reduce.passes import Attempt, Context
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.attempts import attempt_folders, attempt_of
 from hpcbench.trace.journal import is_being_written, journal_path, read_journal
-from hpcbench.trace.schema import Header
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import (
     BEGIN_NOTE,
@@ -180,23 +179,21 @@ def read_history(folder: Path, plan: Plan) -> History:
 
 def versions_before(folder: Path) -> dict[str, str]:
     """Return what rank 0 ran with in the newest attempt that has it; nothing if none has."""
-    headers = [*_headers_of_rank_0(folder)]
-    return dict(headers[-1].versions) if headers else {}
+    for traces in reversed(attempt_folders(folder / "traces")):
+        for source in open_traces(traces)[0]:
+            if source.header.rank == 0:
+                return dict(source.header.versions)
+    return {}
 
 
 def run_id_before(folder: Path) -> str:
     """Return the run that rank 0's traces in a folder belong to, "" if unknown."""
-    return next((header.run_id for header in _headers_of_rank_0(folder)), "")
-
-
-def _headers_of_rank_0(folder: Path) -> Iterator[Header]:
-    """Yield rank 0's header of each attempt that has one, in order."""
     for traces in attempt_folders(folder / "traces"):
         with contextlib.suppress(UnreadableTrace):
-            yield open_trace(trace_path(traces, 0)).header
-            continue
+            return open_trace(trace_path(traces, 0)).header.run_id
         with contextlib.suppress(UnreadableTrace):
-            yield read_journal(journal_path(traces, 0)).header
+            return read_journal(journal_path(traces, 0)).header.run_id
+    return ""
 
 
 def _finished(known: Attempts, plan: Plan) -> tuple[frozenset[RunKey], frozenset[str]]:

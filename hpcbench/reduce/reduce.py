@@ -173,8 +173,9 @@ def _sample_counts(plan: Plan, attempts: Attempts) -> Mapping[str, int]:
     for intake in attempts.intakes:
         of_rank: dict[str, int] = {}
         for source in intake.sources.values():
-            if not wanted <= of_rank.keys():
-                of_rank = {**source.sample_counts(), **of_rank}
+            of_rank = {**source.sample_counts(), **of_rank}
+            if wanted <= of_rank.keys():
+                break
         counts.update(of_rank)
     return counts
 

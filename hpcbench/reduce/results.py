@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.plan.case import Case, Plan
-
-if TYPE_CHECKING:
-    from hpcbench.reduce.canary import Canary
+from hpcbench.reduce.canary_runs import Canary
 
 SCHEMA_VERSION = 2
 FOLDS = {

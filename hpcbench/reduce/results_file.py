@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from hpcbench.errors import FileError
 from hpcbench.plan.case import Case
-from hpcbench.reduce.canary import Canary
+from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,

@@ -115,7 +115,8 @@ def _misplaced(
 def noise_by_rank(sources: Mapping[int, TraceSource]) -> dict[int, Noise]:
     """Return each rank's first noise check, of the ranks that made one."""
     notes = {rank: noted(source, NOISE_NOTE) for rank, source in sources.items()}
-    return {rank: from_values(Noise, data[0]["detours"]) for rank, data in notes.items() if data}
+    return {rank: from_values(Noise, data[0]["detours"])
+            for rank, data in notes.items() if data and data[0]}
 
 
 def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> Iterator[Finding]:

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.canary import MOST_DRIFT, Canary, CanaryRun
+from hpcbench.reduce.canary import MOST_DRIFT
+from hpcbench.reduce.canary_runs import Canary, CanaryRun
 from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, RunInfo, SampleSource
 from hpcbench.reduce.stack import SampleMap, sample_map
 from hpcbench.views.chart import (

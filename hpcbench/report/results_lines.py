@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.canary import CANARY_QUALITIES
+from hpcbench.reduce.canary_runs import CANARY_QUALITIES
 from hpcbench.reduce.results import FOLDS, QUALITIES, CaseResult, Results, Timing
 from hpcbench.reduce.spread import launch_spreads, sample_counts, start_ups
 from hpcbench.report.plan_lines import in_order, span_line

@@ -105,7 +105,7 @@ def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
     for source, wanted in (
             (case, CASE_FIELDS), (case.workload, ("dtype", "groups")), (item, OUTCOME_FIELDS),
             (stats, STATISTIC_FIELDS), (item.timing, (*TIMING_FIELDS, "pass_medians_s"))):
-        row |= {name: getattr(source, name) for name in wanted} if source else {}
+        row |= {name: getattr(source, name) for name in wanted} if source is not None else {}
     row |= {"env": env_text(case), "device": item.device or case.device,
             "device_memory": device_memory_how(item), "fold": fold_of(item) if stats else None,
             "min_iterations": case.iterations if case.is_fixed else case.min_iterations}

@@ -34,7 +34,7 @@ from hpcbench.measure.environment import node_identity
 from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.validation import storage_probe
-from hpcbench.validation.affinity import affinity_lines, device_lines
+from hpcbench.validation.cores_and_gpus import affinity_lines, device_lines
 from hpcbench.validation.gather import report_rank
 from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.limits import limit_lines

@@ -81,10 +81,10 @@ def _fastest_bytes_per_s(done: Finished) -> dict[int, float]:
 def test_all_reduces_of_2_and_4_hosts_move_what_the_link_carries(mpirun: MpiLauncher) -> None:
     """Busbw is a direction's rate whatever the number of hosts: what plain TCP has, or nearly."""
     config = sweep("4MiB", block={"world_size": [2, 4]}, measure={"iterations": 12})
-    fastest = dict.fromkeys((2, 4), 0.0)
+    fastest, stream = dict.fromkeys((2, 4), 0.0), 0.0
     for _ in range(4):  # as often as a busy machine needs to let them have the link once
         job = mpirun.run(4, config=config, **_command(mpirun, 4)).check()
-        found, stream = _fastest_bytes_per_s(job), _stream_bytes_per_s()
+        found, stream = _fastest_bytes_per_s(job), max(stream, _stream_bytes_per_s())
         fastest = {ranks: max(fastest[ranks], found[ranks]) for ranks in fastest}
         if fastest[2] > 0.93 * stream and fastest[4] > 0.85 * stream:
             break

@@ -5,6 +5,8 @@ Each rank costs about 4 s of CPU time to start and end, nearly all of it imports
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from launcher import EVERY_MPI_IF_ALL, ROOT, MpiLauncher
@@ -22,8 +24,8 @@ def test_a_smoke_sweep_of_many_oversubscribed_ranks(mpirun: MpiLauncher, ranks: 
 
 
 def test_a_smoke_sweep_of_oversubscribed_ranks(mpirun: MpiLauncher) -> None:
-    """More ranks than cores and than any other test without --all has."""
-    _smoke(mpirun, 5)
+    """More ranks than cores, where there are at most seven, and than other tests have."""
+    _smoke(mpirun, min(8, max(5, (os.cpu_count() or 1) + 1)))
 
 
 def _smoke(mpirun: MpiLauncher, ranks: int) -> None:

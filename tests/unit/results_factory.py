@@ -16,7 +16,7 @@ from hpcbench.kinds.primitive.plan.spec import Problem, options_of
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.plan.case import Case, Plan, case_id
 from hpcbench.plan.options import Option
-from hpcbench.reduce.canary import Canary, CanaryRun
+from hpcbench.reduce.canary_runs import Canary, CanaryRun
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import (
     CaseResult,

@@ -3,8 +3,8 @@ from __future__ import annotations
 import re
 
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome
-from hpcbench.launch.workers.environment import KILLED_FOR_MEMORY
 from hpcbench.launch.workers.observation import Observation, with_advice
+from hpcbench.launch.workers.processes import KILLED_FOR_MEMORY
 from results_factory import make_case
 from training_cases import make_training, make_training_case
 

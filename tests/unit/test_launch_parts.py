@@ -28,7 +28,7 @@ from hpcbench.launch.ranks.session import check_launch
 from hpcbench.launch.ranks.waiting import WakeupSignal
 from hpcbench.launch.verdicts.final_case import inline_evidence
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.workers.environment import split_by_load_time, state, worker_environment
+from hpcbench.launch.workers.environment import split_by_load_time, worker_environment
 from hpcbench.launch.workers.messages import (
     CaseAnswer,
     CaseRequest,
@@ -38,6 +38,7 @@ from hpcbench.launch.workers.messages import (
     supervisor_channel,
     worker_channel,
 )
+from hpcbench.launch.workers.processes import state
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.measure.environment import described_hardware, recorded_variables
 from hpcbench.measure.progress import Phase, SharedProgress
@@ -365,7 +366,7 @@ def test_a_call_astray_is_in_the_watchdogs_evidence() -> None:
 
 
 def test_a_process_dies_with_its_parent() -> None:
-    child = ("import os,time; from hpcbench.launch.workers.environment import die_with_parent;"
+    child = ("import os,time; from hpcbench.launch.workers.processes import die_with_parent;"
              "die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(60)")
     parent = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess,sys; subprocess.run([sys.executable, '-c', "

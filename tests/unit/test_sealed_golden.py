@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcbench.reduce.canary import Canary
+from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.results import Clocks
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.clock import ClockCheck

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbench.launch.ranks.store_communicator import REMEDY
-from hpcbench.validation.affinity import device_lines
+from hpcbench.validation.cores_and_gpus import device_lines
 from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.rank_report import RANK_REPORT, JobReport, RankReport
 from hpcbench.validation.software import software_lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import struct
 import time
@@ -17,9 +18,10 @@ from hpcbench.launch.ranks.waiting import refuse_lateness, wait_quietly
 
 _TAG = 79
 _TESTS = 30
-"""So many tests (about 3 us) before each further one yields the core: the other rank may be
-waiting for this very one."""
+"""So many tests (about 3 us over MPI) before each further one yields the core: the other rank may
+be waiting for this very one."""
 _LOOK_EVERY = 256
+_LONGEST_SLEEP_S = 0.2
 _VALUE = struct.Struct("!q")
 
 
@@ -162,6 +164,15 @@ class _SocketPair(Pair):
 
     def send(self, value: int) -> None:
         self._connection.sendall(_VALUE.pack(value))  # 8 bytes of which the last were answered
+
+    def wait(self, timeout_s: float) -> int:
+        """Return the next value; sleeps until some of it has come."""
+        began = time.monotonic()
+        while not self._is_whole():
+            select.select([self._connection], [], [], min(_LONGEST_SLEEP_S, timeout_s))
+            self._while_waiting()
+            refuse_lateness(began, timeout_s, self._other)
+        return self._value()
 
     def _is_whole(self) -> bool:
         """Return whether the next value is there. Raises OSError when the other side is gone."""

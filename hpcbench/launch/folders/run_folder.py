@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import TypeAdapter
 
 from hpcbench.errors import FileError
-from hpcbench.launch.attempt import Attempt
 from hpcbench.launch.ranks.agreement import from_root, on_all, on_root
 from hpcbench.launch.ranks.session import Topology
 from hpcbench.plan.case import Plan, plan_to_json
@@ -27,6 +27,9 @@ from hpcbench.trace.files import whole_file
 from hpcbench.trace.journal import journal_path
 from hpcbench.trace.sealed import trace_path
 from hpcbench.units import rank_list
+
+if TYPE_CHECKING:  # the probe of storage starts a process that needs none of it
+    from hpcbench.launch.attempt import Attempt
 
 VISIBLE_WITHIN_S = 2.0
 """How long a rank looks for what rank 0 has written: NFS clients may be late to see it."""
@@ -194,10 +197,13 @@ def sees(token: Path, limit_s: float = VISIBLE_WITHIN_S) -> bool:
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def separate_folders(path: Path, run_id: str, hostname: str) -> tuple[Path, Path]:
-    """Return where a host may write that does not see ``path``: beside it, or for a while."""
-    return (path.with_name(f"{path.name}.on-{hostname}"),
-            Path(tempfile.gettempdir()) / f"hpcbench-{run_id}")
+def separate_folders(path: Path, run_id: str, hostname: str) -> Iterator[Path]:
+    """Yield where a host may write that does not see ``path``: beside it, or for a while.
+
+    Raises FileNotFoundError at the second where no temporary folder can be written.
+    """
+    yield path.with_name(f"{path.name}.on-{hostname}")
+    yield Path(tempfile.gettempdir()) / f"hpcbench-{run_id}"
 
 
 def _own_place(folder: RunFolder, topology: Topology) -> list[str]:
@@ -219,7 +225,8 @@ def separate_folder(folder: RunFolder, hostname: str, rank: int) -> tuple[Path |
     """
     tried: list[str] = []
     there = os.path.isdir(folder.path.parent.parent)  # noqa: PTH112  (Path.is_dir raises, too)
-    for path in separate_folders(folder.path, folder.run_id, hostname)[0 if there else 1:]:
+    places = separate_folders(folder.path, folder.run_id, hostname)
+    for path in itertools.islice(places, 0 if there else 1, None):
         traces = attempt_folder(path / "traces", folder.attempt)
         try:
             traces.mkdir(parents=True, exist_ok=True)

@@ -170,8 +170,8 @@ def fetch_stranded_traces(session: Session, run_path: str, run_id: str) -> list[
     """
     comm, topology = session
     path = Path(run_path)
-    own = separate_folders(path, run_id, topology.hostname)  # each host sends what is its own
-    stranded = [folder for folder in own if comm.rank and folder.is_dir()]
+    own = separate_folders(path, run_id, topology.hostname) if comm.rank else ()
+    stranded = [folder for folder in own if folder.is_dir()]  # each host sends what is its own
     keys = [[topology.node, folder.stat().st_dev, folder.stat().st_ino] for folder in stranded]
     listed = comm.allgather([topology.hostname, [str(folder) for folder in stranded], keys])
     higher = [key for _, _, keys_of in listed[comm.rank + 1:] for key in keys_of]

@@ -11,7 +11,7 @@ from typing import Any
 
 from hpcbench.errors import RankLostError
 from hpcbench.launch.clocks.pairs import Pair
-from hpcbench.launch.ranks.communicator import Communicator
+from hpcbench.launch.ranks.communicator import Communicator, InlineComms
 from hpcbench.launch.ranks.waiting import Inbox
 from hpcbench.units import rank_list
 
@@ -80,6 +80,22 @@ class BoundedCommunicator(Communicator):
     def pair(self, rank: int, timeout_s: float) -> AbstractContextManager[Pair]:
         """Give quick messages to and from another rank, which has to open the same pair."""
         return self._comm.pair(rank, timeout_s)
+
+    def first(self, count: int) -> Communicator | None:
+        """Return the communicator of ranks 0..count-1, whose waits are not bounded."""
+        return self._comm.first(count)
+
+    def notify(self, number: int) -> None:
+        """Tell the other ranks, by way of rank 0, that case ``number`` has failed here."""
+        self._comm.notify(number)
+
+    def noticed(self, number: int) -> bool:
+        """Return whether another rank reported that case ``number`` has failed."""
+        return self._comm.noticed(number)
+
+    def inline_comms(self) -> InlineComms | None:
+        """Return new communicators of the same ranks, or None where there is no MPI."""
+        return self._comm.inline_comms()
 
     def abort(self, code: int) -> None:
         """End every rank of the job now."""

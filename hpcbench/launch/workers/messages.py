@@ -168,14 +168,14 @@ class ForkRequest:
 
 @dataclass(frozen=True, slots=True)
 class TemplateEvent:
-    """The template has imported torch; or a worker was forked, or has ended.
+    """The template has imported torch (``pid`` 0); or a worker was forked, or has ended.
 
-    ``code`` is the exit code of one that has ended; a negative one is a signal.
+    ``code`` is the exit code of one that has ended, else 0; a negative one is a signal.
     """
 
     event: Literal["ready", "forked", "ended"]
-    pid: int = 0
-    code: int = 0
+    pid: int
+    code: int
 
 
 Message = TypeVar("Message")

@@ -19,8 +19,8 @@ from hpcbench.kinds.registry import planner_of
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome
-from hpcbench.launch.workers.environment import KILLED_FOR_MEMORY
 from hpcbench.launch.workers.messages import Answer, CaseAnswer, FailureAnswer
+from hpcbench.launch.workers.processes import KILLED_FOR_MEMORY
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.masking import masked
 from hpcbench.measure.allocation import cgroup

@@ -16,7 +16,7 @@ from typing import Protocol
 from hpcbench.errors import LaunchError
 from hpcbench.launch.ranks.stop_requests import requests_held
 from hpcbench.launch.verdicts.verdict import Outcome
-from hpcbench.launch.workers import environment, messages
+from hpcbench.launch.workers import messages, processes
 from hpcbench.launch.workers.messages import Answer, FailureAnswer, LeaveRequest, Request
 from hpcbench.launch.workers.worker_output import WorkerOutput, read_tail, text_of
 from hpcbench.measure.progress import SharedProgress
@@ -183,7 +183,7 @@ class WorkerProcess(WorkerHandle):
         self._pid = pid
         self._channel = channel
         self._output = output
-        self._oom_kills = environment.oom_kills()
+        self._oom_kills = processes.oom_kills()
 
     def send(self, request: Request) -> None:
         """Hand over one request; a worker that is gone shows when the answer is awaited."""
@@ -211,13 +211,15 @@ class WorkerProcess(WorkerHandle):
         if code is None:
             gone = "" if self._template.is_alive() else " together with its template process"
             return f"worker ended{gone}, exit status unknown"
-        for_memory = code == -signal.SIGKILL and environment.oom_kills() > self._oom_kills
-        more = f", {environment.KILLED_FOR_MEMORY} (cgroup oom_kill)" if for_memory else ""
+        before, now = self._oom_kills, processes.oom_kills()
+        for_memory = code == -signal.SIGKILL and None not in (before, now) and (
+            int(now or 0) > int(before or 0))
+        more = f", {processes.KILLED_FOR_MEMORY} (cgroup oom_kill)" if for_memory else ""
         return f"worker {ending(code)}{more}"
 
     def is_stopped(self) -> bool:
         """Return whether the kernel has stopped the process (SIGSTOP, debugger)."""
-        return environment.state(self._pid) in ("T", "t")
+        return processes.state(self._pid) in ("T", "t")
 
     def stacks(self) -> str:
         """Ask for the stacks of all threads and return them, "" if none come."""

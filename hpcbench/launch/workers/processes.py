@@ -1,0 +1,57 @@
+"""What a worker asks of Linux for itself, and what Linux knows of a process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_IOLBF = 1
+KILLED_FOR_MEMORY = "killed by the kernel for memory"
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent ends; end at once if it already has.
+
+    The signal is sent when the *thread* that started this process ends, so start from the main
+    thread.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def print_whole_lines() -> None:
+    """Have C's stdout write every line when it is printed, as on a terminal.
+
+    To a file it writes blocks of 4096 bytes. A worker that ends by a signal or by ``_exit``
+    would lose the last lines of NCCL.
+    """
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, ctypes.c_size_t(0))
+
+
+def state(pid: int) -> str:
+    """Return the kernel's one-letter process state (R, S, D, T, Z), or "" if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return text.rpartition(")")[2].split()[0]
+
+
+def oom_kills() -> int | None:
+    """Return how many processes of this cgroup the kernel killed for memory, None if not known."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        names = {"memory": [f"memory{path}/memory.oom_control"],
+                 "": [f"{path}/memory.events", f"unified{path}/memory.events"]}
+        for name in names.get(controllers, ()):
+            file = Path(f"/sys/fs/cgroup/{name.lstrip('/')}")
+            if file.exists():
+                counts = dict(line.split() for line in file.read_text().splitlines())
+                if "oom_kill" in counts:
+                    return int(counts["oom_kill"])
+    return None
