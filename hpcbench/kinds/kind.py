@@ -229,10 +229,8 @@ class KindSpec:
 
     @property
     def is_plugin(self) -> bool:
-        """Return whether the kind, or a side of it, is another package's."""
-        return not all(path.startswith("hpcbench.") for path in (
-            self.block, self.planner_path, self.runner_path, self.deriver_path,
-            self.presenter_path))
+        """Return whether the kind, by its planner, is another package's."""
+        return not self.planner_path.startswith("hpcbench.")
 
     def block_class(self) -> type[Block]:
         """Return the class of the kind's blocks in sweep files."""

@@ -8,9 +8,9 @@ import pytest
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
-from hpcbench.kinds.training.plan.lookup import strategies
 from hpcbench.kinds.training.plan.models import parameters, shape_of
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict, predict_stage
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.operations.collectives import collectives

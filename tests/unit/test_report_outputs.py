@@ -8,7 +8,7 @@ import pytest
 
 from hpcbench.config import names
 from hpcbench.errors import FileError
-from hpcbench.kinds.training.plan.lookup import strategies
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.operations.models import MODELS
 from hpcbench.reduce.results import Results
 from hpcbench.reduce.results_file import new_results, open_results

@@ -9,8 +9,8 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
-from hpcbench.kinds.training.plan.lookup import strategies
 from hpcbench.kinds.training.plan.models import parameters
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_parameters
 from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
 from hpcbench.kinds.training.plan.spec import StrategySpec

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbench.kinds.training.plan.flops import flops
-from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.records import with_records

@@ -18,8 +18,8 @@ from hpcbench.kinds.training.plan.activations import (
 )
 from hpcbench.kinds.training.plan.block import LIBRARIES
 from hpcbench.kinds.training.plan.flops import EXACT, flops, recomputed
-from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.spec import Degrees
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.model import Model, Part, mean_loss

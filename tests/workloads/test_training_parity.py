@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpcbench.kinds.training.plan.lookup import strategies
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.validity import why_not

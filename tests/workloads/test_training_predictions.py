@@ -21,9 +21,9 @@ from hpcbench.kinds.training.plan.activations import (
     recomputed_bytes,
 )
 from hpcbench.kinds.training.plan.block import LIBRARIES
-from hpcbench.kinds.training.plan.lookup import strategies
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.predict import predict_stage
+from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of

@@ -25,13 +25,16 @@ class Reduction(Operation):
 
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
-        op = str(spec.op)
-        self.op = reduce_op(op)
-        self.source = self.on_device(
-            contributed(place.rank, place.world_size, op, spec.count, self.dtype, place.first))
-        self.expected = self.on_device(
-            reduced(place.world_size, op, 0, spec.count, self.dtype, place.first))
+        self.op = reduce_op(spec.op)
+        self.source = self.on_device(contributed(
+            place.rank, place.world_size, str(spec.op), spec.count, self.dtype, place.first))
         self.output = self.empty(spec.count)
+
+    def expect(self) -> None:
+        """Make the result, which a rank that has none need not hold."""
+        self.expected = self.on_device(reduced(
+            self.place.world_size, str(self.spec.op), 0, self.spec.count, self.dtype,
+            self.place.first))
 
     def prepare(self) -> None:
         """Restore the input that the last call may have overwritten."""
@@ -40,6 +43,10 @@ class Reduction(Operation):
 
 class AllReduce(Reduction):
     """torch.distributed.all_reduce, which has only the in-place form."""
+
+    def __init__(self, spec: Collective, place: Place) -> None:
+        super().__init__(spec, place)
+        self.expect()
 
     def run(self) -> None:
         """Reduce in place."""
@@ -177,6 +184,8 @@ class Reduce(Reduction):
     def __init__(self, spec: Collective, place: Place) -> None:
         super().__init__(spec, place)
         self.has_result = self.is_root
+        if self.is_root:
+            self.expect()
 
     def run(self) -> None:
         """Reduce to the root."""

@@ -15,7 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from hpcbench.kinds.training.plan.lookup import pipelining
+from hpcbench.kinds.training.plan.registry import pipelining
 from hpcbench.kinds.training.plan.workload import Training
 
 FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from hpcbench.kinds.training.plan.lookup import alone_by, trained_part
+from hpcbench.kinds.training.plan.registry import alone_by, trained_part
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from hpcbench.kinds.training.derive.exposed import Exposure
-from hpcbench.kinds.training.plan.step import is_dynamic
+from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.reduce.results import CaseResult, Phase, Steps
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hpcbench.kinds.training.plan import resnet, tensors
 from hpcbench.kinds.training.plan.adapters import Adapters
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
-from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import parameters, shape_of, shrink
+from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.resnet import RESNETS, ResNetShape
 from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.workload import Training

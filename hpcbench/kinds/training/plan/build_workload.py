@@ -15,8 +15,8 @@ from hpcbench.kinds.training.plan.adapters import count
 from hpcbench.kinds.training.plan.any_model import EXTENTS, NAMES
 from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.layout import Layout
-from hpcbench.kinds.training.plan.lookup import adapters_of, is_ours, ranks_of, registry, usable
 from hpcbench.kinds.training.plan.predict import predict
+from hpcbench.kinds.training.plan.registry import adapters_of, is_ours, ranks_of, registry, usable
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.traffic import Calls

@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from hpcbench.kinds.training.plan.lookup import strategy
 from hpcbench.kinds.training.plan.predict import Memory, memory_of
+from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import Training

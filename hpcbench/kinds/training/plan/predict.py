@@ -14,9 +14,9 @@ from hpcbench.kinds.training.plan.adapters import scale_bytes
 from hpcbench.kinds.training.plan.any_model import AnyShape, flops_again, model_of
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
 from hpcbench.kinds.training.plan.layout import Groups
-from hpcbench.kinds.training.plan.lookup import adapters_of, own_traffic
 from hpcbench.kinds.training.plan.model_traffic import pipeline_calls, tensor_calls
 from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
+from hpcbench.kinds.training.plan.registry import adapters_of, own_traffic
 from hpcbench.kinds.training.plan.resnet import ResNetShape
 from hpcbench.kinds.training.plan.stages import Stage, held_blocks, laid_out, stages_of, tensors_of
 from hpcbench.kinds.training.plan.step import Step, step_of

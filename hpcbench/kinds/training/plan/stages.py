@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from hpcbench.config.names import DTYPE_BYTES
 from hpcbench.kinds.training.plan.adapters import is_narrow, low_rank_tensors
 from hpcbench.kinds.training.plan.any_model import AnyShape, end_tensors, model_of, part_tensors
-from hpcbench.kinds.training.plan.lookup import adapters_of, pipelining
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.registry import adapters_of, pipelining
 from hpcbench.kinds.training.plan.schedules import Pipelining, stages_on
 from hpcbench.kinds.training.plan.tensors import COLUMNWISE, ROWWISE, Tensor
 from hpcbench.kinds.training.plan.workload import Training

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hpcbench.kinds.training.plan.lookup import adapters_of, layout_of, strategies
+from hpcbench.kinds.training.plan.registry import adapters_of, layout_of, strategies
 from hpcbench.kinds.training.plan.resnet import bottlenecks, resnet_of
+from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.spec import StrategySpec
-from hpcbench.kinds.training.plan.step import is_dynamic, step_of
+from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
 

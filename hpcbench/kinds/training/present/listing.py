@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from hpcbench.kinds.training.plan import block
 from hpcbench.kinds.training.plan.any_model import AnyShape, parameters_of
-from hpcbench.kinds.training.plan.lookup import registry
+from hpcbench.kinds.training.plan.registry import registry
 from hpcbench.kinds.training.plan.resnet import RESNETS
 from hpcbench.operations.models import MODELS
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hpcbench.kinds.training.derive.deriver import TrainingRecord
-from hpcbench.kinds.training.plan.lookup import strategy
+from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.options import Option
 from hpcbench.reduce.results import CaseResult

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -14,8 +15,8 @@ import torch.distributed as dist
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_silent
 from hpcbench.errors import CaseError
-from hpcbench.kinds.training.plan.lookup import strategy
-from hpcbench.kinds.training.plan.step import is_dynamic
+from hpcbench.kinds.training.plan.registry import strategy
+from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.memory import Peak
@@ -50,7 +51,7 @@ class TrainingOperation:
         self._forget()
         self._peak = Peak(place.device)
         self._strategy: Strategy = make(spec, place)
-        self._phases = phase_clock(place.device)
+        self._phases = phase_clock(place.device, time.perf_counter_ns)
         self._rows: list[int] = []
         self._step = 0
         self._loss = torch.zeros(())
@@ -66,7 +67,7 @@ class TrainingOperation:
 
         What is to be compiled is compiled by then.
         """
-        phases = phase_clock(self.place.device)
+        phases = phase_clock(self.place.device, time.perf_counter_ns)
         for _ in range(max(self._strategy.settling, SETTLING if self._spec.compile else 0)):
             phases.begin()
             batch = self._loader.batch(0, *self._strategy.share)

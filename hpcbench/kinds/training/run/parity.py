@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
 import torch
 
-from hpcbench.kinds.training.plan.lookup import adapters_of
-from hpcbench.kinds.training.plan.step import is_dynamic, unlike_shares
+from hpcbench.kinds.training.plan.registry import adapters_of
+from hpcbench.kinds.training.plan.shares import is_dynamic, unlike_shares
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.bounds import (
     UNIT,
@@ -121,7 +122,7 @@ def _comparisons(
     work: Training, strategy: Strategy, reference: Reference,
 ) -> Iterator[tuple[str, list[_Comparison]]]:
     device = strategy.place.device
-    phases = phase_clock(device)
+    phases = phase_clock(device, time.perf_counter_ns)
     loader = Loader(work, device)
     frozen, before = strategy.frozen(), strategy.full_weights() if adapters_of(work) else {}
     got: dict[str, torch.Tensor] = {}

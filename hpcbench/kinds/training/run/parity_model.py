@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hpcbench.kinds.training.plan.adapters import NF4_BLOCK
 from hpcbench.kinds.training.plan.build_workload import counted
-from hpcbench.kinds.training.plan.lookup import adapters_of, strategy
+from hpcbench.kinds.training.plan.registry import adapters_of, strategy
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.plan.validity import why_not

@@ -5,12 +5,10 @@ Also when something is there that is to be exchanged: moments within the phases.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
-
-from hpcbench.trace.schema import ARRIVAL
 
 PHASES = ("data", "forward", "backward", "exchange", "forward_backward", "optimizer", "balance")
 """In the order of a step. A schedule that mixes forward and backward has ``forward_backward``.
@@ -22,11 +20,12 @@ PHASES = ("data", "forward", "backward", "exchange", "forward_backward", "optimi
 class PhaseClock:
     """Durations of the phases of each step, in ns; a phase may have several parts in one step."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ns: Callable[[], int]) -> None:
         self.steps: list[dict[str, int]] = []
+        self._now_ns = now_ns
         self._begin: Any = None
         self._since: Any = None
-        self._noted: list[tuple[dict[str, int], str, Any, Any]] = []
+        self._noted: list[tuple[dict[str, int], str, Any, Any, bool]] = []
 
     def begin(self) -> None:
         """Begin a step."""
@@ -36,23 +35,23 @@ class PhaseClock:
     def end(self, phase: str) -> None:
         """End a part of a phase; the next one begins now."""
         at = self.now()
-        self._noted.append((self.steps[-1], phase, self._since, at))
+        self._noted.append((self.steps[-1], phase, self._since, at, True))
         self._since = at
 
     def arrive(self, what: str) -> None:
         """Note how long after the step's begin something is there; of several times the last."""
-        self._noted.append((self.steps[-1], what, self._begin, self.now()))
+        self._noted.append((self.steps[-1], what, self._begin, self.now(), False))
 
     def settle(self) -> None:
         """Fill in the phases since the last time; the device has nothing left to do."""
-        for step, name, since, at in self._noted:
-            earlier = 0 if name.startswith(ARRIVAL) else step.get(name, 0)
+        for step, name, since, at, adds in self._noted:
+            earlier = step.get(name, 0) if adds else 0
             step[name] = earlier + self.between_ns(since, at)
         self._noted.clear()
 
     def now(self) -> Any:
         """Return this moment, for `between_ns`."""
-        return time.perf_counter_ns()
+        return self._now_ns()
 
     def between_ns(self, since: Any, at: Any) -> int:
         """Return the time between two moments, in ns."""
@@ -78,6 +77,6 @@ class EventPhaseClock(PhaseClock):
         return int(since.elapsed_time(at) * 1e6)  # ms to ns
 
 
-def phase_clock(device: torch.device) -> PhaseClock:
+def phase_clock(device: torch.device, now_ns: Callable[[], int]) -> PhaseClock:
     """Return the clock for steps on a device."""
-    return EventPhaseClock() if device.type == "cuda" else PhaseClock()
+    return EventPhaseClock(now_ns) if device.type == "cuda" else PhaseClock(now_ns)

@@ -9,8 +9,8 @@ import torch
 from torch.func import functional_call
 
 from hpcbench.kinds.training.plan.adapters import Adapters, is_narrow, low_rank_tensors
-from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.plan.tensors import Tensor, of_transposed
 from hpcbench.kinds.training.plan.workload import Training

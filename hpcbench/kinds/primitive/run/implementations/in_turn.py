@@ -9,17 +9,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as functional
 
 from hpcbench.kinds.primitive.run import inputs as given
 from hpcbench.kinds.primitive.run.implementations.base import AnyInputs, Returning
-from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor, renamed
+from hpcbench.operations.torch_calls import all_gather_tensor, reduce_scatter_tensor
 
-_all_gather = renamed(functional, "all_gather_single", "all_gather_tensor")
-_reduce_scatter = renamed(functional, "reduce_scatter_single", "reduce_scatter_tensor")
 Step = Callable[[torch.Tensor], torch.Tensor]
 """What makes a tensor of another: a collective, or nothing."""
 
@@ -33,7 +31,9 @@ class InTurn(Returning[AnyInputs]):
 
     def __init__(self, inputs: AnyInputs) -> None:
         super().__init__(inputs)
-        self._functional = inputs.spec.implementation == "functional"
+        self._functional = None
+        if inputs.spec.implementation == "functional":
+            self._functional = import_module(f"{__package__}.functional_collectives")
         self.is_alone = inputs.spec.implementation == "compute_only"
         if self.is_alone:
             self.part = "compute"
@@ -47,8 +47,8 @@ class InTurn(Returning[AnyInputs]):
         """Return what brings all ranks' rows together, in rank order."""
         if self.is_alone:
             return _as_it_is
-        if self._functional:
-            return lambda own: functional.wait_tensor(_all_gather(own, 0, self.group))
+        if functional := self._functional:
+            return lambda own: functional.gathered(own, self.group)
         whole = self.empty(rows, columns)
 
         def gather(own: torch.Tensor) -> torch.Tensor:
@@ -61,10 +61,8 @@ class InTurn(Returning[AnyInputs]):
         """Return what adds all ranks' partial results; a rank ends with its rows, or with all."""
         if self.is_alone:
             return _as_it_is
-        if self._functional:
-            return lambda partial: functional.wait_tensor(
-                _reduce_scatter(partial, "sum", 0, self.group) if scatter else
-                functional.all_reduce(partial, "sum", self.group))
+        if functional := self._functional:
+            return lambda partial: functional.combined(partial, self.group, scatter=scatter)
         own = self.empty(rows // self.ranks, columns) if scatter else None
 
         def combine(partial: torch.Tensor) -> torch.Tensor:
@@ -78,9 +76,8 @@ class InTurn(Returning[AnyInputs]):
 
     def exchanging(self, received: Sequence[int], sent: Sequence[int], columns: int) -> Step:
         """Return what sends so many rows to each rank, and receives so many from each."""
-        if self._functional:
-            return lambda rows: functional.wait_tensor(
-                functional.all_to_all_single(rows, list(received), list(sent), self.group))
+        if functional := self._functional:
+            return lambda rows: functional.exchanged(rows, received, sent, self.group)
         arrived = self.empty(sum(received), columns)
 
         def exchange(rows: torch.Tensor) -> torch.Tensor:
@@ -104,9 +101,9 @@ class Columnwise(InTurn[given.Columnwise]):
         """Gather and multiply, in the order of the case."""
         weight, made = self.inputs.weight, self._product
         if self.inputs.gather_first:
-            self.output = torch.mm(self._gather(self._start), weight, out=made)
+            self.output = torch.matmul(self._gather(self._start), weight, out=made)
         else:
-            self.output = self._gather(torch.mm(self._start, weight, out=made))
+            self.output = self._gather(torch.matmul(self._start, weight, out=made))
 
 
 class Rowwise(InTurn[given.Rowwise]):
@@ -121,7 +118,7 @@ class Rowwise(InTurn[given.Rowwise]):
     def run(self) -> None:
         """Multiply, and reduce."""
         self.output = self._combine(
-            torch.mm(self.inputs.columns, self.inputs.weight, out=self._partial))
+            torch.matmul(self.inputs.columns, self.inputs.weight, out=self._partial))
 
 
 class Mlp(InTurn[given.Mlp]):
@@ -138,9 +135,9 @@ class Mlp(InTurn[given.Mlp]):
 
     def run(self) -> None:
         """Gather where tokens are divided, multiply, activate, multiply, and reduce."""
-        torch.mm(self._gather(self._start), self.inputs.up, out=self._hidden)
+        torch.matmul(self._gather(self._start), self.inputs.up, out=self._hidden)
         self.inputs.activate(self._hidden)
-        self.output = self._combine(torch.mm(self._hidden, self.inputs.down, out=self._partial))
+        self.output = self._combine(torch.matmul(self._hidden, self.inputs.down, out=self._partial))
 
 
 class Gradients(InTurn[given.Gradients]):
@@ -155,7 +152,7 @@ class Gradients(InTurn[given.Gradients]):
     def run(self) -> None:
         """Multiply, layer by layer, and reduce."""
         for gradients, weight in zip(self.inputs.gradients, self._partial, strict=True):
-            torch.mm(gradients.T, self.inputs.tokens, out=weight)
+            torch.matmul(gradients.T, self.inputs.tokens, out=weight)
         self.output = self._combine(self._partial)
 
 
@@ -172,7 +169,7 @@ class Experts(InTurn[given.Experts]):
     def run(self) -> None:
         """Send tokens to their experts, multiply what arrives, and send the results back."""
         arrived = self._dispatch(self.inputs.tokens)
-        self.output = self._combine(torch.mm(arrived, self.inputs.weight, out=self._made))
+        self.output = self._combine(torch.matmul(arrived, self.inputs.weight, out=self._made))
 
 
 class ExpertsAlone(InTurn[given.Experts]):
@@ -188,4 +185,4 @@ class ExpertsAlone(InTurn[given.Experts]):
     def run(self) -> None:
         """Multiply, expert by expert."""
         for (tokens, weight), result in zip(self._products, self._results, strict=True):
-            torch.mm(tokens, weight, out=result)
+            torch.matmul(tokens, weight, out=result)

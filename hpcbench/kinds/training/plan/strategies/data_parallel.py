@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from hpcbench.config.names import DTYPE_BYTES
 from hpcbench.kinds.training.plan.layout import Buckets, Groups, Layout
+from hpcbench.kinds.training.plan.shares import SPEED_BYTES, is_dynamic, unfit_to_balance
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
-from hpcbench.kinds.training.plan.step import SPEED_BYTES, is_dynamic, unfit_to_balance
 from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.traffic import Calls, calls
 from hpcbench.kinds.training.plan.workload import Training

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
@@ -13,7 +14,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcbench.kinds.training.plan.step import EVERY, divide, even_shares, is_dynamic
+from hpcbench.kinds.training.plan.shares import EVERY, divide, even_shares, is_dynamic
 from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.traffic import buckets
 from hpcbench.kinds.training.plan.workload import Training
@@ -165,7 +166,7 @@ class OwnWork:
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self._clock = phase_clock(device)
+        self._clock = phase_clock(device, time.perf_counter_ns)
         self._since = self._until = self._clock.now()
         for parameter in next(model.parts()).module.parameters():
             parameter.register_post_accumulate_grad_hook(self._ready)

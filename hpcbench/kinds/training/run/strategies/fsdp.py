@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from hpcbench.kinds.training.plan.lookup import layout_of
+from hpcbench.kinds.training.plan.registry import layout_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.build import build
 from hpcbench.kinds.training.run.models.model import Model

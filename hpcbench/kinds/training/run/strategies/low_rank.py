@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from hpcbench.kinds.training.plan.adapters import TARGETS, is_narrow
-from hpcbench.kinds.training.plan.lookup import adapters_of
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import Held, local, local_bytes

@@ -17,7 +17,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_sc
 
 from hpcbench.backends.rehearsal import NAME as REHEARSAL
 from hpcbench.kinds.training.plan.any_model import model_of
-from hpcbench.kinds.training.plan.lookup import layout_of, pipelining
+from hpcbench.kinds.training.plan.registry import layout_of, pipelining
 from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of
 from hpcbench.kinds.training.plan.schedules import stages_on
 from hpcbench.kinds.training.plan.workload import Training

@@ -26,7 +26,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
-from hpcbench.kinds.training.plan.lookup import layout_of
+from hpcbench.kinds.training.plan.registry import layout_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.blocks import Block
 from hpcbench.kinds.training.run.models.build import build
