@@ -16,12 +16,7 @@ from hpcbench.launch.attempt import Attempt, SupervisorContext
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator, InlineComms
 from hpcbench.launch.ranks.waiting import LONGEST_PAUSE_S
 from hpcbench.launch.recording import CaseRun, canary_note, case_record, unmeasured_record
-from hpcbench.launch.verdicts.final_case import (
-    FinalCase,
-    Watchdog,
-    end_with_case,
-    inline_evidence,
-)
+from hpcbench.launch.verdicts.final_case import FinalCase, Watchdog, end_with_case, inline_evidence
 from hpcbench.launch.workers.messages import CaseRequest
 from hpcbench.launch.workers.worker_group import CaseHooks, CaseOutcome, NoAgreement, WorkerGroup
 from hpcbench.launch.workers.worker_pool import InlineWorker, WorkerPool

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.grouping import by_value, on_ranks
 from hpcbench.operations.bandwidth import Bandwidth
 from hpcbench.plan.case import Case
 from hpcbench.reduce.clocks import GlobalStamps, RankClocks
 from hpcbench.reduce.fold import Edges, durations, folded_waits_ns, overtaking_ns, waits_ns
-from hpcbench.reduce.grouping import by_value, on_ranks
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, is_timed
 from hpcbench.trace.schema import ARRIVAL, NO_DEVICE_TIME, STOP_REASONS, UNTIMED, Flag

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.reduce.grouping import grouped
+from hpcbench.grouping import grouped
 from hpcbench.reduce.results import CaseSamples, Clocks, Finding
 from hpcbench.trace.clock import MAX_DRIFT, ClockModel, SyncRecord, bound_at, to_global
 from hpcbench.trace.container import expected_content

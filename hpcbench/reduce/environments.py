@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.grouping import by_value, grouped, on_ranks
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.grouping import by_value, grouped, on_ranks
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.schema import Header
 from hpcbench.units import rank_list

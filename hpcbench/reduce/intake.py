@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from hpcbench.grouping import grouped
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.attempts import attempt_folder, attempt_of, is_later_attempt
 from hpcbench.trace.journal import journal_path, read_journal

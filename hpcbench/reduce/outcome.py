@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem, timer_problem
 from hpcbench.reduce.fold import joined
-from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
 from hpcbench.reduce.stack import PassKey, stack_samples

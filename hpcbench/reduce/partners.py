@@ -19,6 +19,18 @@ def nearest(item: CaseResult, candidates: Iterable[CaseResult]) -> CaseResult | 
         other.case.index))
 
 
+def why_unpaired(name: str, what: str, item: CaseResult, other: CaseResult | None) -> str:
+    """Return why a partner's times do not compare with the case's; nothing if they do."""
+    if other is None:
+        return f"{name} of the same {what} is not in the sweep"
+    if other.statistics is None:
+        return f"{name} of the same {what} is {other.status}"
+    folds = [one.timing.fold if one.timing else "" for one in (other, item)]
+    if folds[0] != folds[1]:
+        return f"the time of {name} has fold {folds[0]}, not {folds[1]}"
+    return "" if share_a_pass(item, other) else f"there is no pass in which {name} was run, too"
+
+
 def share_a_pass(item: CaseResult, other: CaseResult) -> bool:
     """Return whether there is a pass in which both were run."""
     return any(map(all, zip(pass_medians_s(item), pass_medians_s(other), strict=False)))

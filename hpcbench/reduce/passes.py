@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hpcbench.grouping import by_value, on_ranks
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import turns
 from hpcbench.reduce.checks import AGAIN, Problem, check_causality, check_records, check_samples
 from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.fold import Edges, edges
-from hpcbench.reduce.grouping import by_value, on_ranks
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples
 from hpcbench.trace.arena import Empty

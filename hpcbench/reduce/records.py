@@ -17,9 +17,9 @@ from typing import Any
 import h5py
 from pydantic import TypeAdapter
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import broken_kinds, kinds
-from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.trace.columns import read_lines, write_text
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import Turn, generations, shuffled, turns
-from hpcbench.reduce.grouping import grouped
 from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.reduce.stack import PassKey
 from hpcbench.reduce.timing import MOST_LATE

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hpcbench.reduce.grouping import grouped
+from hpcbench.grouping import grouped
 from hpcbench.reduce.results import CaseResult, Statistics, Timing
 from hpcbench.statistics.order import MIN_N_P5_P95
 

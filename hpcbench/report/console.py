@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
 from rich.text import Text
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Presenter
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Plan
-from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results import Results
 from hpcbench.report import results_lines as lines
 from hpcbench.report.plan_lines import case_tables, plan_header, skip_lines
 from hpcbench.report.table_lines import table_lines
@@ -36,9 +36,7 @@ def print_results(results: Results, folder: Path) -> None:
 
 def _tables(results: Results) -> Iterator[Table]:
     """Yield the tables of all blocks, the cases of each of which are all of one kind."""
-    blocks: dict[tuple[str, str], list[CaseResult]] = defaultdict(list)
-    for item in results.cases:
-        blocks[item.case.block, item.case.kind].append(item)
+    blocks = grouped(((item.case.block, item.case.kind), item) for item in results.cases)
     # without records of its kind a case is presented as one of any kind
     presenters = {kind: Presenter() if kind in results.missing_kinds else presenter_of(kind)
                   for _, kind in blocks}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.text import Text
 
 from hpcbench.config.names import PASSED_ENV
+from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.report.table_lines import table_lines
@@ -79,9 +80,7 @@ def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
 def case_tables(plan: Plan) -> Iterator[Text]:
     """Yield every case, or, for long plans, one line per block, backend and what it runs."""
     runs = [case for case in plan.cases if case.skip is None]
-    blocks: dict[tuple[str, str], list[Case]] = defaultdict(list)
-    for case in runs:
-        blocks[case.block, case.kind].append(case)
+    blocks = grouped(((case.block, case.kind), case) for case in runs)
     for (block, kind), cases in blocks.items():
         title, listed = f"block {block}", len(runs) <= LISTED_CASES
         yield from table_lines(presenter_of(kind).plan_table(title, cases, listed=listed)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.text import Text
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.canary_runs import CANARY_QUALITIES
@@ -161,10 +162,8 @@ def _canary_lines(results: Results) -> Iterator[Text]:
 def outcome_lines(results: Results) -> Iterator[Text]:
     """Yield everything that is not ok, grouped by status, rank to blame and reason."""
     for status in ("wrong", "failed", "timeout", "skipped", "not_run"):
-        groups: dict[tuple[str, int | None], list[CaseResult]] = defaultdict(list)
-        for item in results.cases:
-            if item.status == status:
-                groups[item.reason, item.blamed_rank].append(item)
+        groups = grouped(((item.reason, item.blamed_rank), item) for item in results.cases
+                         if item.status == status)
         if groups:
             yield Text()
             yield Text(f"{status}: {sum(map(len, groups.values()))} of "
@@ -207,9 +206,8 @@ def finding_lines(results: Results) -> Iterator[Text]:
     if results.findings:
         yield Text()
         yield Text("findings (docs/checks.md)", style="bold")
-    alike: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for finding in results.findings:
-        alike[finding.code, finding.scope].append(finding.message)
+    alike = grouped(((finding.code, finding.scope), finding.message)
+                    for finding in results.findings)
     for (code, scope), messages in alike.items():
         shown = messages[:SHOWN_FINDINGS]
         if len(messages) > SHOWN_FINDINGS:
@@ -230,7 +228,5 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
 
 def items_by_kind(items: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
     """Return the cases of each kind, in the order of `in_order`."""
-    of_kind: dict[str, list[CaseResult]] = defaultdict(list)
-    for item in items:
-        of_kind[item.case.kind].append(item)
+    of_kind = grouped((item.case.kind, item) for item in items)
     return {kind: of_kind[kind] for kind in in_order(of_kind)}

@@ -15,12 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from hpcbench.statistics.dependence import (
-    check_segments,
-    dependence,
-    segments_differ,
-    t_of_normal,
-)
+from hpcbench.statistics.dependence import check_segments, dependence, segments_differ, t_of_normal
 from hpcbench.statistics.order import Values
 
 MIN_N_RELIABLE = 20

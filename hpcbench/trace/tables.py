@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,6 +12,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.grouping import grouped
 from hpcbench.trace.clock import ClockModel, SyncRecord
 from hpcbench.trace.columns import (
     lines_of,
@@ -138,10 +138,7 @@ def _details(column: npt.NDArray[Any]) -> list[Mapping[str, Any]]:
 
 
 def _rows_of(column: npt.NDArray[Any]) -> Mapping[str, Sequence[int]]:
-    rows: dict[str, list[int]] = defaultdict(list)
-    for row, case_id in enumerate(texts_of(column)):
-        rows[case_id].append(row)
-    return dict(rows)
+    return grouped((case_id, row) for row, case_id in enumerate(texts_of(column)))
 
 
 def write_clocks(file: h5py.File, rows: Sequence[tuple[int, SyncRecord]]) -> None:

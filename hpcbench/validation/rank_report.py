@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from hpcbench.backends.availability import RankFacts
+from hpcbench.grouping import grouped
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.typed import from_values
 
@@ -100,10 +101,7 @@ class JobReport:
     @property
     def by_node(self) -> dict[str, list[RankReport]]:
         """Return the ranks of each node, by the node's identity."""
-        nodes: dict[str, list[RankReport]] = {}
-        for report in self.ranks:
-            nodes.setdefault(report.node, []).append(report)
-        return nodes
+        return grouped((report.node, report) for report in self.ranks)
 
     @property
     def with_facts(self) -> list[RankReport]:
@@ -115,9 +113,7 @@ def by_value(
     ranks: Iterable[RankReport], value: Callable[[RankReport], Value],
 ) -> dict[Value, list[int]]:
     """Return which ranks have which value; the one that most have comes first."""
-    groups: dict[Value, list[int]] = {}
-    for report in ranks:
-        groups.setdefault(value(report), []).append(report.rank)
+    groups = grouped((value(report), report.rank) for report in ranks)
     return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 

@@ -80,9 +80,9 @@ def test_a_pipeline_has_its_bubble_beside_what_ranks_are_idle() -> None:
     (lambda off: (), "off of the same training is not in the sweep"),
     (lambda off: (not_ok(off.case, "failed", "no memory"),), "off of the same training is failed"),
     (lambda off: (replace(off, timing=replace(off.timing, fold="global")),),
-     "off has a time with fold global, not local_max"),
+     "the time of off has fold global, not local_max"),
     (lambda off: (replace(off, timing=replace(off.timing, pass_medians_s=(None, None, 8e-3))),),
-     "off was run in no pass in which the training was"),
+     "there is no pass in which off was run, too"),
 ])
 def test_what_cannot_be_paired_has_a_reason(change: Any, reason: str) -> None:
     on, off, only = trio()

@@ -17,12 +17,7 @@ from typing import Any
 import numpy as np
 
 from hpcbench.launch.clocks.pairs import Pair, open_mpi_pair
-from hpcbench.launch.ranks.waiting import (
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
-    WakeupSignal,
-    wait_quietly,
-)
+from hpcbench.launch.ranks.waiting import FIRST_PAUSE_S, LONGEST_PAUSE_S, WakeupSignal, wait_quietly
 
 _SLOT_BYTES = 1024  # an allgather of short messages is one MPI operation
 _NOTICE_TAG = 77

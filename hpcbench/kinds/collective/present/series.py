@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.chart import file_name
@@ -97,9 +98,7 @@ def _facets(
     if len(keys) <= (MAX_ROWS if one_size else MAX_LINES):
         return [(facet, keys)]
     axis = _varied(keys)[0]
-    groups: dict[str, list[Key]] = defaultdict(list)
-    for key in keys:
-        groups[key[axis]].append(key)
+    groups = grouped((key[axis], key) for key in keys)
     return [part for value, group in groups.items()
             for part in _facets(group, lines, (*facet, value))]
 

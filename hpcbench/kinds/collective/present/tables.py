@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.collective.derive.deriver import CollectiveRecord
 from hpcbench.kinds.collective.plan.workload import Collective, collective_of
 from hpcbench.plan.case import Case
@@ -69,18 +69,13 @@ def plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
     """Return a row for each case, or for each collective on each backend."""
     if listed:
         return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
-    groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
-    for case in cases:
-        groups[_what_cells(case), batch_text(case), case.needs].append(case)
+    groups = grouped(((_what_cells(case), batch_text(case), case.needs), case) for case in cases)
     return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),))
 
 
 def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
     """Yield one block's table: a group of rows per collective, backend, device, ranks and mode."""
-    groups: dict[str, list[CaseResult]] = defaultdict(list)
-    for item in items:
-        if item.status in columns.TABLED:
-            groups[_group_title(item)].append(item)
+    groups = grouped((_group_title(item), item) for item in items if item.status in columns.TABLED)
     if groups:
         yield Table(title, _RESULT_COLUMNS, tuple(
             Group(name, tuple(_result_row(item, derived.get(item.case.case_id))

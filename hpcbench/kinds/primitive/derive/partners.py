@@ -8,16 +8,16 @@ options a partner has (but ``size``) a case must have too.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.derive.rates import FlopRates, communication_rates, flop_rates
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.operations.bandwidth import Bandwidth
 from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
-from hpcbench.reduce.partners import median_s, nearest, pass_medians_s, share_a_pass
+from hpcbench.reduce.partners import median_s, nearest, pass_medians_s, why_unpaired
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.overlap import (
     OverPasses,
@@ -77,10 +77,8 @@ NOTHING = PrimitiveRecord()
 
 def compare(items: Sequence[CaseResult]) -> Mapping[str, PrimitiveRecord]:
     """Return what is derived of each primitive's case with statistics, by its id."""
-    problems: dict[Key, list[CaseResult]] = defaultdict(list)
-    for item in items:
-        if isinstance(item.case.workload, Primitive):
-            problems[problem_key(item.case)].append(item)
+    problems = grouped((problem_key(item.case), item) for item in items
+                       if isinstance(item.case.workload, Primitive))
     return {item.case.case_id: _comparison(item, same) for same in problems.values()
             for item in same if item.statistics is not None}
 
@@ -151,7 +149,7 @@ def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> PrimitiveRecord
         return PrimitiveRecord(flops, communication_rates(work, stats.median_s))
     partners = {name: partner(name, item, same) for name in (COMPUTE, COMMUNICATE, BASE)}
     missing = {name: reason for name, other in partners.items()
-               if (reason := _unusable(name, item, other))}
+               if (reason := why_unpaired(name, "problem", item, other))}
     compute, communicate, base = (
         () if name in missing else pass_medians_s(other) for name, other in partners.items())
     own = pass_medians_s(item)
@@ -167,17 +165,3 @@ def _comparison(item: CaseResult, same: Sequence[CaseResult]) -> PrimitiveRecord
         efficiency=efficiency,
         times_longest=times_longest_part(own, compute, communicate),
         speedup=speedup(own, base), missing=tuple(missing.values()))
-
-
-def _unusable(name: str, item: CaseResult, other: CaseResult | None) -> str:
-    """Return why a partner's times do not compare with the case's; nothing if they do."""
-    if other is None:
-        return f"{name} of the same problem is not in the sweep"
-    if other.statistics is None:
-        return f"{name} of the same problem is {other.status}"
-    folds = [other.timing.fold if other.timing else "", item.timing.fold if item.timing else ""]
-    if folds[0] != folds[1]:
-        return f"the time of {name} has fold {folds[0]}, not {folds[1]}"
-    if not share_a_pass(item, other):
-        return f"there is no pass in which {name} was run, too"
-    return ""

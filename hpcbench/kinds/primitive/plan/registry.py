@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from hpcbench.entry_points import Offer, offers
+from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.plan.implementations import ALIASES, ELSEWHERE, IMPLEMENTATIONS
 from hpcbench.kinds.primitive.plan.primitives import PRIMITIVES
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec
@@ -66,13 +67,11 @@ class Registry:
         self, name: str, primitives: Sequence[PrimitiveSpec],
     ) -> dict[str, list[Values]]:
         """Return what each option may be in one of the primitives."""
-        values_of: dict[str, list[Values]] = {}
-        for primitive in primitives:
-            spec = self.implementation(name, primitive.name)
-            own = spec.options if spec else self.elsewhere.get(name, {})
-            for option, values in {**primitive.options, **own}.items():
-                values_of.setdefault(option, []).append(values)
-        return values_of
+        specs = ((primitive, self.implementation(name, primitive.name)) for primitive in primitives)
+        return grouped(
+            (option, values) for primitive, spec in specs for option, values in {
+                **primitive.options,
+                **(spec.options if spec else self.elsewhere.get(name, {}))}.items())
 
     def implementation(self, name: str, primitive: str) -> ImplementationSpec | None:
         """Return what implements a primitive under a name: ours, else a plug-in's, else None."""

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.derive.partners import (
     COMMUNICATE,
     COMPUTE,
@@ -73,10 +74,7 @@ Records = Mapping[str, PrimitiveRecord]
 
 def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[BarChart]:
     """Yield the charts of the cases that have statistics: one a problem."""
-    problems: dict[Key, list[CaseResult]] = defaultdict(list)
-    for item in items:
-        if item.statistics is not None:
-            problems[_key(item)].append(item)
+    problems = grouped((_key(item), item) for item in items if item.statistics is not None)
     for key, same in problems.items():
         yield from _charts(key, same, derived)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.plan.registry import Registry, load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec
 from hpcbench.views.cell_text import MISSING
@@ -87,10 +87,9 @@ def _matrix(registry: Registry) -> Iterator[Line | Table]:
     columns = tuple(Column(name, name) for name in ("", *registry.primitives))
     rows = tuple(Row((name, *row.values())) for name, row in table.items())
     yield Table("", columns, (Group("", rows),))
-    grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for (name, primitive), reason in reasons(registry).items():
-        grouped[name, reason].append(primitive)
-    for (name, reason), primitives in grouped.items():
+    missing = grouped(((name, reason), primitive)
+                      for (name, primitive), reason in reasons(registry).items())
+    for (name, reason), primitives in missing.items():
         everywhere = len(primitives) == len(registry.primitives)
         where = name if everywhere else f"{name} of {', '.join(primitives)}"
         yield Line(f"  no {where}: {reason}", "quiet")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.derive.partners import (
     NOTHING,
     Options,
@@ -77,10 +78,9 @@ def plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
     """Return a row for each case, or for each implementation on each backend."""
     if listed:
         return Table(title, _CASE_COLUMNS, (Group("", tuple(map(_case_row, cases))),))
-    groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
-    for case in cases:
-        groups[case.workload.name, primitive_of(case).implementation, case.backend, case.env,
-               case.device, case.world_size, batch_text(case), case.needs].append(case)
+    groups = grouped((
+        (case.workload.name, primitive_of(case).implementation, case.backend, case.env,
+         case.device, case.world_size, batch_text(case), case.needs), case) for case in cases)
     return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),))
 
 
@@ -109,10 +109,7 @@ def _where_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
 def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
     """Yield one block's table: a group of rows per problem, backend, device, ranks and mode."""
     orders = list(dict.fromkeys(primitive_of(item.case).order for item in items))
-    groups: dict[str, list[CaseResult]] = defaultdict(list)
-    for item in items:
-        if item.status in columns.TABLED:
-            groups[_group_title(item)].append(item)
+    groups = grouped((_group_title(item), item) for item in items if item.status in columns.TABLED)
     for group in groups.values():
         group.sort(key=lambda item: (
             orders.index(primitive_of(item.case).order), parts_first(item)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from hpcbench.kinds.training.derive.pipeline import idle_shares, predicted_bubble
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.reduce.partners import median_s, nearest, pass_medians_s, share_a_pass
+from hpcbench.reduce.partners import median_s, nearest, pass_medians_s, why_unpaired
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics import overlap
 
@@ -90,7 +90,7 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
         other for other in same if training_of(other.case).communication == name))
         for name in (OFF, ONLY)}
     missing = {name: reason for name, other in partners.items()
-               if (reason := _unusable(name, item, other))}
+               if (reason := why_unpaired(name, "training", item, other))}
     off, only = (None if name in missing else other for name, other in partners.items())
     own, without, alone = pass_medians_s(item), pass_medians_s(off), pass_medians_s(only)
     efficiency = overlap.overlap_efficiency(own, without, alone)
@@ -125,17 +125,3 @@ def _by_rank(off: CaseResult | None) -> tuple[tuple[int, ...], list[overlap.Pass
         return (), []
     return steps.ranks, [[times[row] if times else None for times in steps.pass_step_s]
                          for row in range(len(steps.ranks))]
-
-
-def _unusable(name: str, item: CaseResult, other: CaseResult | None) -> str:
-    """Return why a partner's times do not compare with the case's; nothing if they do."""
-    if other is None:
-        return f"{name} of the same training is not in the sweep"
-    if other.statistics is None:
-        return f"{name} of the same training is {other.status}"
-    folds = [one.timing.fold if one.timing else "" for one in (other, item)]
-    if folds[0] != folds[1]:
-        return f"{name} has a time with fold {folds[0]}, not {folds[1]}"
-    if not share_a_pass(item, other):
-        return f"{name} was run in no pass in which the training was"
-    return ""

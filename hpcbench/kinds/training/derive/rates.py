@@ -13,10 +13,10 @@ efficiency is the same quotient for both: samples/s of n ranks / (n / m x sample
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.training.plan.registry import alone_by, trained_part
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
@@ -163,11 +163,10 @@ def scaling(items: Iterable[CaseResult]) -> dict[str, ScalingRecord]:
     compared with ``single``, and adapters with the same adapters over ``single``. Options of the
     strategy are the same; blocks may differ.
     """
-    groups: dict[Key, list[Timed]] = defaultdict(list)
-    for item in items:
-        work, stats = training_of(item.case), item.statistics
-        if work.trains and stats and (computed := rates(work, stats.median_s)):
-            groups[_same(item.case)].append((item.case, computed.samples_per_s))
+    measured = ((item.case, rates(training_of(item.case), item.statistics.median_s))
+                for item in items if training_of(item.case).trains and item.statistics)
+    groups = grouped((_same(case), (case, computed.samples_per_s))
+                     for case, computed in measured if computed)
     return {case.case_id: record for group in groups.values() for case, record in _of_group(group)}
 
 
@@ -180,10 +179,8 @@ def _same(case: Case) -> Key:
 
 def _of_group(group: Sequence[Timed]) -> Iterator[tuple[Case, ScalingRecord]]:
     alone = [timed for timed in group if alone_by(training_of(timed[0]))]
-    layouts: dict[Key, list[Timed]] = defaultdict(list)
-    for timed in group:
-        work = training_of(timed[0])
-        layouts[work.strategy, work.options].append(timed)
+    layouts = grouped(((training_of(timed[0]).strategy, training_of(timed[0]).options), timed)
+                      for timed in group)
     for members in layouts.values():
         least = min(members, key=lambda timed: timed[0].world_size)
         base, base_rate = alone[0] if alone and least[0].world_size > 1 else least

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, OTHER, TrainingRecord
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present.result_table import SHORT
@@ -46,10 +46,8 @@ Records = Mapping[str, TrainingRecord]
 
 def charts(items: Sequence[CaseResult], derived: Records) -> Iterator[chart.BarChart]:
     """Yield the charts of the trainings that have statistics, and train: one a model and ranks."""
-    groups: dict[Key, list[CaseResult]] = defaultdict(list)
-    for item in items:
-        if item.statistics is not None and training_of(item.case).trains:
-            groups[_key(item)].append(item)
+    groups = grouped((_key(item), item) for item in items
+                     if item.statistics is not None and training_of(item.case).trains)
     for key, same in groups.items():
         yield from _charts(key, same, derived)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import CountedCall
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.stages import stages_of
@@ -51,11 +51,9 @@ def plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
         options = telling_options(training_of(case) for case in cases)
         rows = tuple(_case_row(case, options[training_of(case)]) for case in cases)
         return Table(title, _CASE_COLUMNS, (Group("", rows),))
-    groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
-    for case in cases:
-        work = training_of(case)
-        groups[work.model, strategy_text(work), case.backend, case.env, case.device,
-               case.world_size, batch_text(case), case.needs].append(case)
+    groups = grouped((
+        (training_of(case).model, strategy_text(training_of(case)), case.backend, case.env,
+         case.device, case.world_size, batch_text(case), case.needs), case) for case in cases)
     return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),))
 
 

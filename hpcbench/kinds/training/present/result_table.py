@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.exposed import Exposure
 from hpcbench.kinds.training.derive.rates import shown_definition
@@ -106,11 +107,9 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
 
     What was run without communication, or nothing but that, is shown in the row of its training.
     """
-    groups: dict[str, list[Member]] = defaultdict(list)
-    for item in items:
-        record = _record(item, derived)
-        if item.status in columns.TABLED and not record.is_partner:
-            groups[_group_title(item)].append((item, record))
+    members = ((item, _record(item, derived)) for item in items if item.status in columns.TABLED)
+    groups = grouped((_group_title(member[0]), member) for member in members
+                     if not member[1].is_partner)
     if not groups:
         return
     listed = [member for group in groups.values() for member in group]

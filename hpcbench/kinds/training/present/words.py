@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.deriver import TrainingRecord
 from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
@@ -49,9 +49,7 @@ def telling_options(works: Iterable[Training]) -> Mapping[Training, str]:
 
     Left out is what has its default in all of them with the same strategy.
     """
-    of_strategy: dict[str, list[Training]] = defaultdict(list)
-    for work in works:
-        of_strategy[work.strategy].append(work)
+    of_strategy = grouped((work.strategy, work) for work in works)
     return {work: options_text([option for option in work.options if not _is_usual(option, same)])
             for same in of_strategy.values() for work in same}
 

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from hpcbench.grouping import grouped
+
 
 class Recipe(NamedTuple):
     """A class of torch.optim and its settings; the rest are torch's defaults."""
@@ -37,8 +39,6 @@ def grouped_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.op
     torch updates the parameters of a group together where it can. It cannot where some are DTensors
     and some are not, or where their meshes differ.
     """
-    groups: dict[object, list[nn.Parameter]] = {}
-    for parameter in parameters:
-        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        groups.setdefault(mesh, []).append(parameter)
+    groups = grouped((one.device_mesh if isinstance(one, DTensor) else None, one)
+                     for one in parameters)
     return make_optimizer(name, [{"params": group} for group in groups.values()])
