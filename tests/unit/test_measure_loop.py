@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpcbench.measure.control import Control, Integers
 from hpcbench.measure.loop import Measured, Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import (
     LATE_NS,
     MOST_SLACK_NS,
     AgreedStart,
-    Control,
-    Integers,
     after_barrier,
     wait_until,
 )

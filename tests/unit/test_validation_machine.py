@@ -16,7 +16,7 @@ from hpcbench.config.load import check_config
 from hpcbench.errors import ExitCode
 from hpcbench.plan.expand import make_plan
 from hpcbench.validation import storage_probe
-from hpcbench.validation.affinity import affinity_lines
+from hpcbench.validation.cores_and_gpus import affinity_lines
 from hpcbench.validation.limits import limit_lines
 from hpcbench.validation.lines import Line, fail, ok, rendered, show, warn
 from hpcbench.validation.network import network_lines
