@@ -7,7 +7,6 @@ read where torch is not installed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -123,22 +122,18 @@ _WHERE: Mapping[str, str] = MappingProxyType({
 })
 """Module or package below hpcbench: the public names that it gives; of a package, its modules."""
 
-
-@cache
-def _modules() -> Mapping[str, str]:
-    """Return the module of each public name."""
-    return {name: f"hpcbench.{module}" for module, names in _WHERE.items()
-            for name in names.split()}
+_MODULES = MappingProxyType({name: f"hpcbench.{module}" for module, names in _WHERE.items()
+                             for name in names.split()})
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, and nothing else. Raises AttributeError."""
-    if name not in _modules():
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _modules()[name]
+    module = _MODULES[name]
     return getattr(import_module(module), name, None) or import_module(f"{module}.{name}")
 
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return sorted(_modules())
+    return sorted(_MODULES)

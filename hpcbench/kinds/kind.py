@@ -230,7 +230,7 @@ class KindSpec:
     @property
     def is_plugin(self) -> bool:
         """Return whether the kind, by its planner, is another package's."""
-        return not self.planner_path.startswith("hpcbench.")
+        return not in_this_package(self.planner_path)
 
     def block_class(self) -> type[Block]:
         """Return the class of the kind's blocks in sweep files."""
@@ -301,6 +301,11 @@ class KindSpec:
                 raise
             raise PluginError(
                 f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def in_this_package(path: str) -> bool:
+    """Return whether a ``module:name`` is ours, so that what it raises is no fault of a plug-in."""
+    return path.startswith("hpcbench.")
 
 
 def _load(path: str) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import hpcbench.kinds
 from hpcbench.entry_points import offers
-from hpcbench.kinds.kind import KindSpec, Planner, Presenter
+from hpcbench.kinds.kind import KindSpec, Planner, Presenter, in_this_package
 from hpcbench.kinds.unusable import GuardedPresenter
 
 if TYPE_CHECKING:
@@ -106,8 +106,9 @@ def presenter_of(kind: str) -> Presenter[Any, Any]:
     spec = kinds().get(kind)
     if spec is None:
         return Presenter()
-    ours = spec.presenter_path.startswith("hpcbench.")
-    return spec.presenter() if ours else GuardedPresenter(spec.presenter)
+    if in_this_package(spec.presenter_path):
+        return spec.presenter()
+    return GuardedPresenter(spec.presenter)
 
 
 def kind_aliases() -> dict[str, str]:

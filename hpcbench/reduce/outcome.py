@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbench.grouping import grouped
+from hpcbench.kinds.kind import in_this_package
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem, timer_problem
@@ -133,7 +134,7 @@ def _kind_problems(case: Case, time_s: float, context: Context) -> Iterable[Prob
         nodes = context.attempts[-1].nodes
         return list(spec.deriver().problems(case, time_s, nodes, context.hardware))
     except Exception as error:
-        if spec.deriver_path.startswith("hpcbench."):  # ours: no fault of a plug-in
+        if in_this_package(spec.deriver_path):
             raise
         return [Problem("HB153", f"the checks of kind {case.kind} raised {type(error).__name__}: "
                         f"{error}; mend the plug-in and reduce again", rejects=False)]

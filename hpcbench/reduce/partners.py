@@ -28,12 +28,8 @@ def why_unpaired(name: str, what: str, item: CaseResult, other: CaseResult | Non
     folds = [one.timing.fold if one.timing else "" for one in (other, item)]
     if folds[0] != folds[1]:
         return f"the time of {name} has fold {folds[0]}, not {folds[1]}"
-    return "" if share_a_pass(item, other) else f"there is no pass in which {name} was run, too"
-
-
-def share_a_pass(item: CaseResult, other: CaseResult) -> bool:
-    """Return whether there is a pass in which both were run."""
-    return any(map(all, zip(pass_medians_s(item), pass_medians_s(other), strict=False)))
+    in_both = any(map(all, zip(pass_medians_s(item), pass_medians_s(other), strict=False)))
+    return "" if in_both else f"there is no pass in which {name} was run, too"
 
 
 def pass_medians_s(item: CaseResult | None) -> PassTimes:

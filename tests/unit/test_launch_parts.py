@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from hpcbench.backends.mpi_facts import cuda_awareness
 from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
 from hpcbench.errors import LaunchError
+from hpcbench.launch.folders.run_folder import separate_folders
 from hpcbench.launch.measuring import most_rows
 from hpcbench.launch.probe import resolve, version_mix
 from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
@@ -363,6 +365,20 @@ def test_a_call_astray_is_in_the_watchdogs_evidence() -> None:
     worker.progress.stray("broadcast", 4)
     found = inline_evidence(1, cast("WorkerHandle", worker))
     assert (found.stray, found.stray_iteration, found.expired) == ("broadcast", 4, True)
+
+
+def test_the_temporary_folder_is_looked_up_only_where_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host may have none that can be written, and a place beside the folder of the run."""
+    def missing() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "gettempdir", missing)
+    places = separate_folders(Path("/results/run"), "id", "host")
+    assert next(places) == Path("/results/run.on-host")
+    with pytest.raises(FileNotFoundError):
+        next(places)
 
 
 def test_a_process_dies_with_its_parent() -> None:

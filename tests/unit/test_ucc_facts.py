@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -160,3 +162,31 @@ def test_a_probe_that_dies_is_a_reason_and_not_the_end(ending: Any, reason: str)
     assert _in_a_child(lambda: {"reason": None, "layers": ["ucp"]}) == {
         "reason": None, "layers": ["ucp"]}
     assert reason in _in_a_child(ending)["reason"]
+
+
+def test_a_refusal_without_a_text_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    import torch.distributed as dist
+
+    from hpcbench.backends import ucc
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(ucc, "load", lambda: "")
+    monkeypatch.setattr(ucc, "_layers", lambda: None)
+    monkeypatch.setattr(ucc, "_versions", dict)
+    monkeypatch.setattr(dist, "init_process_group", refuse)
+    assert ucc._try_everything()["reason"].startswith("a group of one rank does not work")
+
+
+def test_a_probe_ends_with_its_answer_whatever_threads_are_left() -> None:
+    """A thread of a library that never ends must not hold up the start of the job."""
+    pytest.importorskip("torch")
+    from hpcbench.backends.ucc import _in_a_child
+
+    def answer() -> dict[str, Any]:
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+        return {"reason": None}
+
+    assert _in_a_child(answer) == {"reason": None}
