@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from hpcbench.trace.clock import ClockModel  # noqa: E402
 from hpcbench.trace.journal import Journal, journal_path  # noqa: E402
 from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, Flag, Header, Samples  # noqa: E402
 from hpcbench.trace.sealed import seal, trace_path  # noqa: E402
+from process_memory import peak_bytes  # noqa: E402
 from synthetic import (  # noqa: E402
     BASE_NS,
     CASE_NS,
@@ -167,7 +167,7 @@ def reduce_once(folder: Path) -> None:
     wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_began_s
     if any(item.status != "ok" for item in results.cases) or results.findings:
         sys.exit(f"not all ok: {results.findings[:3]}")
-    print(wall_s, cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(wall_s, cpu_s, peak_bytes() / (1 << 20))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from typing import Any
 
 from bad_inputs import RunFiles, command_line, sweep_file
 from hpcbench.__main__ import main
+from process_memory import peak_bytes
 
 MEMORY_BYTES = 1 << 30
 CPU_S = 30.0
@@ -116,8 +117,7 @@ def fuzz(kind: str, seed: str, count: int, folder: Path) -> None:
         if not outcome.startswith("code "):
             print(json.dumps({"number": number, "words": [word[:200] for word in words],
                               "outcome": outcome, "said": said[-1500:]}), flush=True)
-    print(json.dumps({"outcomes": outcomes, "slowest_s": slowest, "peak_bytes": 1024 *
-                      resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+    print(json.dumps({"outcomes": outcomes, "slowest_s": slowest, "peak_bytes": peak_bytes()}))
 
 
 if __name__ == "__main__":

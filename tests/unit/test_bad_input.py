@@ -51,6 +51,16 @@ def test_bad_input_is_answered_in_words(
     assert total["slowest_s"] < CPU_S and total["peak_bytes"] < 2 * MEMORY_BYTES
 
 
+def test_the_peak_is_the_peak_of_the_process_itself() -> None:
+    """It is not its parent's peak, which Linux hands on in ``ru_maxrss``."""
+    held = b"1" * (400 << 20)
+    done = subprocess.run(
+        [sys.executable, "-c", "import process_memory; print(process_memory.peak_bytes())"],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True,
+        check=True)
+    assert 1 << 20 < int(done.stdout) < len(held) // 4
+
+
 @pytest.mark.parametrize(("code", "err", "wrong"), [
     (0, "", None), (1, "", None), (3, "", None), (2, "hpcbench: x.json: is a folder", None),
     (4, "hpcbench: internal error", "exit code 4"), (2, "", "exit code 2 without a word"),
