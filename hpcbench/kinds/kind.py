@@ -12,6 +12,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -259,8 +260,10 @@ class KindSpec:
         return self._made(self.deriver_path, Deriver, f"{_UNUSABLE}Deriver")
 
     def presenter(self) -> Presenter[Any, Any]:
-        """Return a new presenter."""
-        return self._made(self.presenter_path, Presenter, "hpcbench.kinds.kind:Presenter")
+        """Return a new presenter; that of a plug-in is guarded: it costs its own tables only."""
+        make = partial(self._made, self.presenter_path, Presenter, "hpcbench.kinds.kind:Presenter")
+        return make() if in_this_package(self.presenter_path) else _load(
+            "hpcbench.views.guarded:GuardedPresenter")(make)
 
     def _checked_block(self) -> type[Block]:
         block = self._load(self.block)

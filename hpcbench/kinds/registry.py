@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import hpcbench.kinds
 from hpcbench.entry_points import offers
-from hpcbench.kinds.kind import KindSpec, Planner, Presenter, in_this_package
-from hpcbench.kinds.unusable import GuardedPresenter
+from hpcbench.kinds.kind import KindSpec, Planner, Presenter
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case
@@ -104,11 +103,7 @@ def presenter_of(kind: str) -> Presenter[Any, Any]:
     That of a plug-in is guarded: it never raises.
     """
     spec = kinds().get(kind)
-    if spec is None:
-        return Presenter()
-    if in_this_package(spec.presenter_path):
-        return spec.presenter()
-    return GuardedPresenter(spec.presenter)
+    return spec.presenter() if spec else Presenter()
 
 
 def kind_aliases() -> dict[str, str]:

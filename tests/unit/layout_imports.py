@@ -18,7 +18,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "grouping": ("units",),
     "kinds.kind": ("errors",), "kinds.unusable": ("errors", "kinds.kind"),
     "kinds.moved": (), "entry_points": ("kinds.moved",),
-    "kinds.registry": ("kinds", "kinds.kind", "kinds.unusable", "entry_points"),
+    "kinds.registry": ("kinds", "kinds.kind", "entry_points"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),

@@ -11,14 +11,14 @@ import pytest
 
 from hpcbench.kinds.kind import Planner, Presenter
 from hpcbench.kinds.registry import kinds, presenter_of
-from hpcbench.kinds.unusable import GuardedPresenter
 from hpcbench.plan.case import case_from_json, case_to_json
 from hpcbench.plan.workload import UnknownWorkload, Workload
 from hpcbench.report.console import print_results
 from hpcbench.report.listing import print_listing
 from hpcbench.report.summary import case_rows, summary_document
 from hpcbench.trace.source import plan_from_text, plan_to_text
-from hpcbench.views.table import Column, Group, Row, Table
+from hpcbench.views.guarded import GuardedPresenter
+from hpcbench.views.table import Column, Group, Row, Show, Table
 from results_factory import make_case, make_plan, make_results, ok
 
 if TYPE_CHECKING:
@@ -69,6 +69,23 @@ class BadPresenter(Presenter[Any, Any]):
 
     listing = definitions = overviews = charts = span_words = _late
     tables = dry_run_lines = size_words = row = sections = heat_map_case = type_word = _early
+
+
+class Malformed(Presenter[Any, Any]):
+    """Returns what no renderer can show."""
+
+    def tables(self, *values: object) -> Any:
+        return [Table("short", (Column("a", "a"), Column("b", "b")), (Group("", (Row((1,)),)),))]
+
+    def plan_table(self, *values: object, listed: bool) -> Any:
+        time = Column("time", "time", Show.US)
+        return Table("no number", (time,), (Group("", (Row(({},)),)),))  # type: ignore[arg-type]
+
+    def definitions(self, *values: object) -> Any:
+        return [5]
+
+    def row(self, *values: object) -> Any:
+        return {"milliseconds": {5}}
 
 
 class Stillborn(Presenter[Any, Any]):
@@ -153,6 +170,21 @@ def test_a_presenter_that_cannot_be_made_says_why() -> None:
     presenter = GuardedPresenter(Stillborn)
     assert presenter.problem == "its presenter raised ZeroDivisionError: at once"
     assert presenter.tables("naps", [], {}) is None
+
+
+@pytest.mark.parametrize(("method", "values", "problem"), [
+    ("tables", ("naps", [], {}), "ValueError: zip() argument 2 is longer than argument 1"),
+    ("plan_table", ("naps", []), "TypeError: "),
+    ("definitions", ([], {}), "TypeError: 5 is not a str"),
+    ("row", (None, None), "TypeError: Object of type set is not JSON serializable")])
+def test_an_answer_that_cannot_be_shown_is_refused_where_it_comes_in(
+    method: str, values: tuple[Any, ...], problem: str,
+) -> None:
+    presenter = GuardedPresenter(Malformed)
+    options = {"listed": False} if method == "plan_table" else {}
+    found = getattr(presenter, method)(*values, **options)
+    assert found in (None, [], {})
+    assert presenter.problem.startswith(f"its presenter's {method} raised {problem}")
 
 
 def test_every_method_of_a_presenter_is_guarded() -> None:
