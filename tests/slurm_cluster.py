@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -41,9 +42,9 @@ SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
 # how long a credential holds is also how long a job that was requeued is held back
-AuthInfo=socket={folder}/munge/socket,cred_expire=5
+AuthInfo=socket={sockets}/munge,cred_expire=5
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool.%n
+SlurmdSpoolDir={sockets}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/log/slurmctld.log
@@ -92,12 +93,17 @@ class SlurmCluster:
     partitions: Sequence[Nodes]
     env: Mapping[str, str] = field(default_factory=dict)
     hosts: bool = False
+    _sockets: Path = Path()
+    """Where sockets are: a short path, since Linux takes 107 bytes of one."""
     _daemons: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> SlurmCluster:
         for name in ("state", "log", "munge"):
             (self.folder / name).mkdir(parents=True)
-        self.folder.chmod(0o755)
+        self._sockets = Path(self._daemons.enter_context(
+            TemporaryDirectory(prefix="slurm", dir="/tmp", ignore_cleanup_errors=True)))
+        for folder in (self.folder, self._sockets):
+            folder.chmod(0o755)
         self.env = {**(self.env or os.environ), "SLURM_CONF": str(self.folder / "slurm.conf")}
         try:
             self._start_munge()
@@ -184,14 +190,14 @@ class SlurmCluster:
     def _start_munge(self) -> None:
         folder = self.folder / "munge"
         folder.chmod(0o755)
-        key = folder / "key"
+        key, door = folder / "key", self._sockets / "munge"
         key.touch(0o600)
         key.write_bytes(os.urandom(128))
         self._spawn("munged", "--foreground", "--force", f"--key-file={key}",
-                    f"--socket={folder}/socket", f"--pid-file={folder}/pid",
+                    f"--socket={door}", f"--pid-file={folder}/pid",
                     f"--log-file={folder}/log", f"--seed-file={folder}/seed")
         deadline = time.monotonic() + _UP_S
-        while not (folder / "socket").exists():
+        while not door.exists():
             assert time.monotonic() < deadline, self._logs()
             time.sleep(0.01)
 
@@ -200,7 +206,7 @@ class SlurmCluster:
         address = "10.77.0.1" if self.hosts else "127.0.0.1"
         ports = iter(_free_ports(1 + sum(nodes.count for nodes in self.partitions)))
         conf = _CONF.format(control=f"{host}({address})", port=next(ports), folder=self.folder,
-                            user=pwd.getpwuid(os.getuid()).pw_name)
+                            sockets=self._sockets, user=pwd.getpwuid(os.getuid()).pw_name)
         gres = ""
         for nodes in self.partitions:
             names = nodes.names(self.hosts)
@@ -211,8 +217,8 @@ class SlurmCluster:
                          f"CoresPerSocket={nodes.cpus} RealMemory=4000"
                          + (f" Gres=gpu:{nodes.gpus}" if nodes.gpus else "")
                          + (f" Feature={nodes.features}" if nodes.features else "") + "\n")
-                for folder in ("spool", "tmp"):
-                    (self.folder / f"{folder}.{name}").mkdir(mode=0o755)
+                for folder in (self._sockets / name, self.folder / f"tmp.{name}"):
+                    folder.mkdir(mode=0o755)
             conf += (f"PartitionName={nodes.partition} Nodes={','.join(names)} "
                      "MaxTime=INFINITE State=UP\n")
             gres += self._gpus(nodes, names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,11 @@ def test_a_rank_that_cannot_import_torch(mpirun: MpiLauncher, tmp_path: Path) ->
 
 @pytest.mark.soak
 def test_a_rank_whose_workers_do_not_start_in_time(mpirun: MpiLauncher, tmp_path: Path) -> None:
+    """It waits longer than it was told to where ranks share cores (docs/performance.md)."""
     done = with_another_torch(mpirun, tmp_path, "import time; time.sleep(300)", 25)
-    assert ("failed on 1 of 3 ranks\n  rank 1: the worker template did not start: no answer in "
-            "25 s (launch.init_timeout_s)") in told(done)
+    waited = re.search(r"failed on 1 of 3 ranks\n  rank 1: the worker template did not start: "
+                       r"no answer in ([\d.]+) s \(launch.init_timeout_s\)", told(done))
+    assert waited and 25 <= float(waited[1]) <= 75
     mpirun.assert_no_orphans()
 
 
