@@ -28,6 +28,7 @@ from hpcbench.trace.attempts import attempt_folder, attempt_folders
 from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.journal import Journal, is_being_written, journal_path
 from hpcbench.trace.schema import Record
+from hpcbench.trace.sealed import trace_path
 from synthetic import (
     BASE_NS,
     make_header,
@@ -127,6 +128,18 @@ def test_history_has_what_all_ranks_recorded(killed: Path) -> None:
     assert history.left(PLAN.cases, Turn(0, 0, 0)) == [PLAN.cases[3]]
     assert history.quarantine(PLAN.cases[3]) is None
     assert versions_before(killed) == {"hpcbench": "0.1", "torch": "2.0"}
+
+
+def test_the_software_before_is_that_of_rank_0_by_its_header(tmp_path: Path) -> None:
+    """Not by the name of its file, which a copy may have changed."""
+    folder = tmp_path / "run"
+    traces = write_synthetic_run(folder, PLAN, headers=lambda header: replace(
+        header, versions={"torch": f"2.{header.rank}"}))
+    first, second = trace_path(traces, 0), trace_path(traces, 1)
+    aside = first.rename(first.with_suffix(".aside"))
+    second.rename(first)
+    aside.rename(second)
+    assert versions_before(folder) == {"torch": "2.0"}
 
 
 def test_history_lacks_what_one_rank_did_not_record(tmp_path: Path) -> None:

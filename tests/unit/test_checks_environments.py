@@ -240,3 +240,8 @@ def test_the_reducer_finds_noise_notes(tmp_path: Path) -> None:
     results = reduce_folder(tmp_path / "run")
     assert [(item.code, "rank 2" in item.message) for item in results.findings] == [
         ("HB143", True)]
+
+
+def test_a_noise_note_without_a_check_is_passed_over(tmp_path: Path) -> None:
+    write_synthetic_run(tmp_path / "run", PLAN, notes=lambda rank: [(NOISE_NOTE, {})])
+    assert reduce_folder(tmp_path / "run").findings == ()

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
 import re
+import signal
+from typing import Any
+
+import pytest
 
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome
+from hpcbench.launch.workers import processes
 from hpcbench.launch.workers.observation import Observation, with_advice
 from hpcbench.launch.workers.processes import KILLED_FOR_MEMORY
+from hpcbench.launch.workers.worker_process import Template, WorkerProcess
 from results_factory import make_case
 from training_cases import make_training, make_training_case
 
@@ -24,3 +30,25 @@ def test_a_training_that_the_kernel_killed_for_memory_says_what_would_fit() -> N
     assert with_advice(killed, make_case(), 2) == killed
     other = sighting("worker ended by signal 11 (SIGSEGV)")
     assert with_advice(other, case, 2) == other
+
+
+class Killed(Template):
+    """A template whose worker was killed."""
+
+    def __init__(self) -> None:
+        pass
+
+    def exit_code(self, pid: int, timeout_s: float) -> int:
+        return -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("before", "now", "told"), [
+    (2, 3, True), (2, 2, False), (None, 3, False), (2, None, False), (None, None, False)])
+def test_a_kill_for_memory_is_claimed_only_where_the_kernel_counted_it(
+    monkeypatch: pytest.MonkeyPatch, before: int | None, now: int | None, told: bool,
+) -> None:
+    counts = iter((before, now))
+    monkeypatch.setattr(processes, "oom_kills", lambda: next(counts))
+    none: Any = None
+    worker = WorkerProcess(Killed(), 1, none, none, none)
+    assert (KILLED_FOR_MEMORY in worker.how_it_ended()) is told
