@@ -9,7 +9,7 @@ from typing import Any
 from hpcbench.config.block import Block
 from hpcbench.config.schema import Config, Hardware
 from hpcbench.plan.case import Case, case_id
-from hpcbench.plan.points import PlanRequest, Point
+from hpcbench.plan.points import CommonPoint, PlanRequest
 from hpcbench.plan.support import BACKEND_TRAITS, needs
 from hpcbench.plan.workload import Workload
 
@@ -31,7 +31,7 @@ class Draft:
     host_bytes: int = 0
 
 
-def assemble(title: str, block: Block, job: PlanRequest, point: Point, draft: Draft) -> Case:
+def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, draft: Draft) -> Case:
     """Return the case of a point."""
     config = job.config
     env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
@@ -49,19 +49,19 @@ def assemble(title: str, block: Block, job: PlanRequest, point: Point, draft: Dr
         host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config))
 
 
-def sample_bounds(point: Point, config: Config) -> tuple[int, int]:
+def sample_bounds(point: CommonPoint, config: Config) -> tuple[int, int]:
     """Return the least and the most timed samples of a pass; they are equal if fixed."""
     if isinstance(point.iterations, str):
         return config.measure.min_iterations, config.measure.max_iterations
     return point.iterations, point.iterations
 
 
-def least_calls(point: Point, config: Config) -> int:
+def least_calls(point: CommonPoint, config: Config) -> int:
     """Return how many calls a pass makes at least, warm-ups counted, for estimates."""
     return (point.warmup + sample_bounds(point, config)[0]) * calls_of_sample(point, config)
 
 
-def calls_of_sample(point: Point, config: Config) -> int:
+def calls_of_sample(point: CommonPoint, config: Config) -> int:
     """Return how many calls one sample is."""
     return config.measure.batch if point.mode == "pipelined" else 1
 
@@ -79,7 +79,7 @@ def too_large(memory_bytes: int, host_bytes: int, device: str, hardware: Hardwar
             f"hardware.memory_per_device_gb {limit:g}")
 
 
-def _contradiction(point: Point) -> str | None:
+def _contradiction(point: CommonPoint) -> str | None:
     """Return why the point's environment selects something else than its backend, or None."""
     selected = dict(BACKEND_TRAITS[point.backend].env)
     return next((f"env {name}={value} contradicts {point.backend}, which sets {selected[name]}"
@@ -87,7 +87,7 @@ def _contradiction(point: Point) -> str | None:
 
 
 def _identity(
-    point: Point, draft: Draft, env: tuple[tuple[str, str], ...], config: Config,
+    point: CommonPoint, draft: Draft, env: tuple[tuple[str, str], ...], config: Config,
 ) -> dict[str, Any]:
     """Return what makes a case this case; limits and labels do not."""
     identity: dict[str, Any] = {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from hpcbench.config.block import Block
 from hpcbench.config.implementations import OptionAxes
@@ -29,40 +29,11 @@ class PlanRequest:
     world_size: int
 
 
-class Point(Protocol):
-    """What a point of every kind has: where it runs and how it is measured."""
-
-    @property
-    def backend(self) -> str:
-        """Return the backend's name."""
-
-    @property
-    def env(self) -> tuple[tuple[str, str], ...]:
-        """Return the variables of the sweep, sorted by name."""
-
-    @property
-    def world_size(self) -> int:
-        """Return the number of ranks."""
-
-    @property
-    def mode(self) -> str:
-        """Return the timing mode."""
-
-    @property
-    def warmup(self) -> int:
-        """Return the number of warm-ups."""
-
-    @property
-    def iterations(self) -> int | str:
-        """Return the number of timed samples of a pass, or ``auto``."""
-
-    @property
-    def wakeup_s(self) -> float:
-        """Return how often supervisors wake while the case runs, in seconds."""
-
-
 class CommonPoint(NamedTuple):
-    """One value of every axis that blocks of all kinds have."""
+    """One value of every axis that blocks of all kinds have: where a case runs, how it is measured.
+
+    ``env`` is sorted by name, ``iterations`` may be ``auto``, ``wakeup_s`` is in seconds.
+    """
 
     dtype: str
     backend: str

@@ -14,7 +14,7 @@ from hpcbench.operations.collectives import collective_spec
 from hpcbench.operations.sizes import rank_bytes, rounded, smallest_bytes
 from hpcbench.plan.assemble import Draft, least_calls, too_large
 from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
-from hpcbench.plan.points import PlanRequest, environments
+from hpcbench.plan.points import CommonPoint, PlanRequest, environments
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
 
 _CHECKS, _CHECK_BYTES_PER_S = 2, 5e8
@@ -22,30 +22,21 @@ _CHECKS, _CHECK_BYTES_PER_S = 2, 5e8
 
 
 class Point(NamedTuple):
-    """One value of every axis, in the order in which the last varies fastest."""
+    """One value of every axis."""
 
+    common: CommonPoint
     collective: str
-    backend: str
-    device: str
-    env: tuple[tuple[str, str], ...]
-    world_size: int
-    dtype: str
     op: str
     root: int
     in_place: bool | None
     split: str
     groups: int
-    mode: str
-    warmup: int
-    iterations: int | str
-    validate: bool
-    size_bytes: int
-    wakeup_s: float
+    size: int
 
     @property
     def group_size(self) -> int:
         """Return the ranks of one group; of a world that cannot be divided, a skip, at least 1."""
-        return max(self.world_size // self.groups, 1)
+        return max(self.common.world_size // self.groups, 1)
 
 
 def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
@@ -53,11 +44,14 @@ def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
     axes = axes_of(block, job.config)
     axes["env"] = environments(block)
     axes["world_size"] = tuple(job.world_size if k == "all" else k for k in block.world_size)
-    return (Point(*values) for values in product(*axes.values()))
+    for values in product(*axes.values()):
+        value = dict(zip(axes, values, strict=True))
+        common = CommonPoint(*(value[name] for name in CommonPoint._fields))
+        yield Point(common, *(value[name] for name in Point._fields[1:]))
 
 
 def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]]:
-    """Return axis -> values, in `Point`'s order; env is left to be multiplied out."""
+    """Return axis -> values, the last varying fastest; env is left to be multiplied out."""
     measure = config.measure
     return {
         "collective": block.collective, "backend": block.backend, "device": block.device,
@@ -75,13 +69,14 @@ def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]
 def draft(point: Point, job: PlanRequest) -> Draft:
     """Return what a collective adds to a point; options that it does not have are dropped."""
     work, config, ranks = _workload(point), job.config, point.group_size
-    device = resolve_device(point.backend, point.device)
-    validate = point.validate and work.traits.moves_data
+    common = point.common
+    device = resolve_device(common.backend, common.device)
+    validate = common.validate and work.traits.moves_data
     memory = rank_bytes(work.collective, work.in_place, ranks, work.size_bytes, work.split)
-    calls = least_calls(point, config)
+    calls = least_calls(common, config)
     return Draft(
         workload=work, device=device, validate=validate, memory_bytes=memory,
-        skip=(unsupported(point.backend, device, [work.own_call()])
+        skip=(unsupported(common.backend, device, [work.own_call()])
               or _unfit_world(point, work, job.world_size) or _rounded_to_nothing(point, work)
               or too_large(memory, 0, device, config.hardware)),
         estimate_s=_estimate_s(work, device, ranks, calls, validate, config.hardware),
@@ -104,14 +99,14 @@ def _identity(work: Collective) -> dict[str, Any]:
 
 def _workload(point: Point) -> Collective:
     traits = collective_spec(point.collective)
-    dtype = point.dtype if traits.moves_data else "uint8"
+    dtype = point.common.dtype if traits.moves_data else "uint8"
     split = point.split if traits.uneven else "even"
-    size, count = rounded(point.collective, dtype, point.group_size, point.size_bytes, split)
+    size, count = rounded(point.collective, dtype, point.group_size, point.size, split)
     return Collective(
         collective=point.collective, dtype=dtype, op=point.op if traits.has_op else None,
         root=point.root if traits.has_root else None,
         in_place=_form(traits.in_place, point.in_place),
-        requested_bytes=point.size_bytes if traits.moves_data else 0, size_bytes=size, count=count,
+        requested_bytes=point.size if traits.moves_data else 0, size_bytes=size, count=count,
         split=split, groups=point.groups)
 
 
@@ -136,14 +131,15 @@ def _unfit_world(point: Point, work: Collective, job_size: int) -> str | None:
     """Return why the ranks are too few or too many, or cannot be divided as requested, or None."""
     ranks, least = point.group_size, work.traits.min_world_size
     where = " in a group" if work.groups > 1 else ""
-    if point.world_size > job_size:
-        return f"world_size {point.world_size} is more than the job's {job_size} ranks"
-    if point.world_size % work.groups:
-        return f"{point.world_size} ranks cannot be divided into {work.groups} equal groups"
+    world_size, backend = point.common.world_size, point.common.backend
+    if world_size > job_size:
+        return f"world_size {world_size} is more than the job's {job_size} ranks"
+    if world_size % work.groups:
+        return f"{world_size} ranks cannot be divided into {work.groups} equal groups"
     if ranks < least:
         return f"{work.collective} needs at least {least} ranks{where}"
-    if ranks < BACKEND_TRAITS[point.backend].min_world_size:
-        return f"{point.backend} makes no group of {ranks} rank"
+    if ranks < BACKEND_TRAITS[backend].min_world_size:
+        return f"{backend} makes no group of {ranks} rank"
     if work.split != "even" and ranks < 2:
         return f"split {work.split} needs at least 2 ranks{where}"
     if work.root is not None and work.root >= ranks:

@@ -32,7 +32,7 @@ class CollectivePlanner(Planner):
         """Yield the case of every point."""
         assert isinstance(block, CollectiveBlock)
         for point in points(block, job):
-            yield assemble(title, block, job, point, draft(point, job))
+            yield assemble(title, block, job, point.common, draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Collective:
         """Rebuild a collective."""

@@ -48,7 +48,7 @@ class PrimitivePlanner(Planner):
         """Yield the case of every point."""
         assert isinstance(block, PrimitiveBlock)
         for point in primitive_points(title, block, job, self._registry):
-            yield assemble(title, block, job, point, _draft(point, job))
+            yield assemble(title, block, job, point.common, _draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Primitive:
         """Rebuild a primitive; earlier versions stored the paths of its modules, too."""
@@ -89,25 +89,26 @@ def make_workload(
 
 def _draft(point: PrimitivePoint, job: PlanRequest) -> Draft:
     """Return what a primitive adds to a point."""
+    common = point.common
     work, reason = _workload(point)
-    device, hardware = resolve_device(point.backend, point.device), job.config.hardware
-    memory = device_bytes(work, point.world_size)
-    host = host_bytes(work, point.world_size, validate=point.validate)
-    calls = least_calls(point, job.config)
+    device, hardware = resolve_device(common.backend, common.device), job.config.hardware
+    memory = device_bytes(work, common.world_size)
+    host = host_bytes(work, common.world_size, validate=common.validate)
+    calls = least_calls(common, job.config)
     return Draft(
-        workload=work, device=device, validate=point.validate, memory_bytes=memory,
+        workload=work, device=device, validate=common.validate, memory_bytes=memory,
         host_bytes=host,
-        skip=(unfit_world(point.backend, point.world_size, job.world_size) or reason
+        skip=(unfit_world(common.backend, common.world_size, job.world_size) or reason
               or _unsupported(point, work, device) or too_large(memory, host, device, hardware)),
-        estimate_s=_estimate_s(work, device, point.world_size, calls, point.validate, hardware),
+        estimate_s=_estimate_s(work, device, common.world_size, calls, common.validate, hardware),
         identity=_identity(work, point.shape))
 
 
 def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
     """Return the workload of a point, and why it can run nowhere, or None."""
     spec, shape, implementation = point.primitive, point.shape, point.implementation
-    problem = Problem(shape.m, shape.n, shape.k, point.dtype, point.world_size, point.order,
-                      dict(point.options))
+    problem = Problem(shape.m, shape.n, shape.k, point.common.dtype, point.common.world_size,
+                      point.order, dict(point.options))
     if isinstance(implementation, str):
         return _uncounted(spec, implementation, problem, shape.origin), point.absent
     reason = shape.misfit
@@ -160,7 +161,7 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
             device not in point.implementation.devices):
         return (f"{work.implementation} runs on {' or '.join(point.implementation.devices)} only, "
                 f"not on {device}")
-    return unsupported(point.backend, device, work.collective_calls())
+    return unsupported(point.common.backend, device, work.collective_calls())
 
 
 def _estimate_s(

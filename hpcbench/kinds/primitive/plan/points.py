@@ -19,28 +19,19 @@ from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec, Primi
 from hpcbench.kinds.primitive.plan.usable import AXES_OF_POINTS
 from hpcbench.operations.models import MODELS
 from hpcbench.plan.options import Option, Values, wanted
-from hpcbench.plan.points import PlanRequest, environments, measurements
+from hpcbench.plan.points import CommonPoint, PlanRequest, environments, measurements
 
 
 class PrimitivePoint(NamedTuple):
     """One value of every axis. ``implementation`` is a name where ``absent`` says why it is not."""
 
+    common: CommonPoint
     primitive: PrimitiveSpec
     shape: Shape
-    dtype: str
-    backend: str
-    device: str
-    env: tuple[tuple[str, str], ...]
-    world_size: int
     implementation: ImplementationSpec | str
     absent: str
     order: str
     options: tuple[tuple[str, Option], ...]
-    mode: str
-    warmup: int
-    iterations: int | str
-    validate: bool
-    wakeup_s: float
 
 
 _Choice = tuple[ImplementationSpec | str, str, str, tuple[tuple[str, Option], ...]]
@@ -63,8 +54,8 @@ def primitive_points(
                 backends = block.backend if own is None else (str(own),)
                 for backend, measured in product(backends, inner):
                     yield PrimitivePoint(
-                        spec, shape_on(ranks), dtype, backend, device, env, ranks,
-                        implementation, absent, order, options, *measured)
+                        CommonPoint(dtype, backend, device, env, ranks, *measured), spec,
+                        shape_on(ranks), implementation, absent, order, options)
 
 
 def _choices(

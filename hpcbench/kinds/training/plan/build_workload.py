@@ -25,7 +25,7 @@ from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.collectives import collectives
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 from hpcbench.plan.options import Option, in_order, wanted
-from hpcbench.plan.points import PlanRequest, environments, measurements
+from hpcbench.plan.points import CommonPoint, PlanRequest, environments, measurements
 
 
 class ModelChoice(NamedTuple):
@@ -52,19 +52,11 @@ class Setting(NamedTuple):
 class TrainingPoint(NamedTuple):
     """One value of every axis."""
 
+    common: CommonPoint
     choice: ModelChoice
     setting: Setting
-    device: str
-    env: tuple[tuple[str, str], ...]
-    world_size: int
     strategy: StrategySpec
     options: tuple[tuple[str, Option], ...]
-    backend: str
-    mode: str
-    warmup: int
-    iterations: int | str
-    validate: bool
-    wakeup_s: float
 
 
 def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Iterator[TrainingPoint]:
@@ -81,8 +73,10 @@ def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Itera
             every = ranks_of(spec, dict(options)) or job.world_size
             ranks = every if size == "all" else int(size)
             for backend, measured in product(backends, inner):
-                yield TrainingPoint(model, Setting(*values), device, env, ranks, spec, options,
-                                    backend, *measured)
+                setting = Setting(*values)
+                yield TrainingPoint(
+                    CommonPoint(setting.dtype, backend, device, env, ranks, *measured), model,
+                    setting, spec, options)
 
 
 def _models(block: TrainingBlock) -> Iterator[ModelChoice]:
@@ -157,12 +151,12 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
     """
     choice, spec = point.choice, point.strategy
     shape = any_model.shrunk(choice.model, **dict(choice.extents))
-    degrees = spec.degrees(point.world_size, dict(point.options))
+    degrees = spec.degrees(point.common.world_size, dict(point.options))
     if isinstance(shape, str):
         return _draft(point, _as_given(choice), Degrees()), shape
     if isinstance(degrees, str):
         return _draft(point, any_model.extents_of(shape), Degrees()), degrees
-    _check_degrees(degrees, point.world_size)
+    _check_degrees(degrees, point.common.world_size)
     work = counted(_draft(point, any_model.extents_of(shape), degrees))
     work = replace(work, flops=any_model.flops_of(shape, work.global_batch, adapters_of(work)))
     if not is_ours(spec):

@@ -16,7 +16,7 @@ from hpcbench.kinds.training.plan.predict import Prediction, predict
 from hpcbench.kinds.training.plan.spec import StrategySpec
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
-from hpcbench.plan.assemble import Draft, assemble, calls_of_sample, sample_bounds, too_large
+from hpcbench.plan.assemble import Draft, assemble, least_calls, too_large
 from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kind, setup_s
 from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, number_of_sets
@@ -43,7 +43,7 @@ class TrainingPlanner(Planner):
         """Yield the case of every point. Raises ConfigError that lists every unknown name."""
         assert isinstance(block, TrainingBlock)
         for point in build_workload.training_points(title, block, job):
-            yield assemble(title, block, job, point, _draft(point, job))
+            yield assemble(title, block, job, point.common, _draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Training:
         """Rebuild a training; earlier versions stored the place of its strategy's class, too."""
@@ -60,20 +60,20 @@ class TrainingPlanner(Planner):
 
 
 def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
+    common = point.common
     work, reason = build_workload.make_training(point)
-    device = resolve_device(point.backend, point.device)
-    reason = (unfit_world(point.backend, point.world_size, job.world_size) or reason
-              or unsupported(point.backend, device, work.collective_calls()))
+    device = resolve_device(common.backend, common.device)
+    reason = (unfit_world(common.backend, common.world_size, job.world_size) or reason
+              or unsupported(common.backend, device, work.collective_calls()))
     expected = Prediction() if reason else predict(work)
-    calls = (point.warmup + sample_bounds(point, job.config)[0]) * calls_of_sample(
-        point, job.config)
+    calls = least_calls(common, job.config)
     hardware = job.config.hardware
     reason = reason or too_large(expected.memory.total, 0, device, hardware)
     if expected.memory.total and reason:
         reason += f"; {advice(work, int((hardware.memory_per_device_gb or 0) * 1e9))}"
     return Draft(
         workload=work, device=device,
-        validate=point.validate and work.communication != "only",  # which has no result
+        validate=common.validate and work.communication != "only",  # which has no result
         memory_bytes=expected.memory.total, skip=reason,
         estimate_s=_estimate_s(work, expected, device, calls, hardware),
         identity=_identity(work, point.strategy))
