@@ -22,7 +22,7 @@ _CHECKS, _CHECK_BYTES_PER_S = 2, 5e8
 
 
 class Point(NamedTuple):
-    """One value of every axis."""
+    """One value of every axis; ``size`` is the one that was asked for, in bytes."""
 
     common: CommonPoint
     collective: str
