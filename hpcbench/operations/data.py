@@ -28,7 +28,8 @@ _MOVED_MODULUS = {torch.uint8: 251, torch.bfloat16: 251, torch.float16: 2039}
 
 def moved(rank: int, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:
     """Return elements ``start .. start + count`` of what ``rank`` sends when nothing is reduced."""
-    return _tile(_hash(rank) % _MOVED_MODULUS.get(dtype, PERIOD), start, count, dtype)
+    modulus = _MOVED_MODULUS.get(dtype, PERIOD)
+    return _tile(_hash(rank, modulus) % modulus, start, count, dtype)
 
 
 def contributed(
@@ -58,8 +59,13 @@ def poison(dtype: torch.dtype) -> float | int:
     return float("nan") if dtype.is_floating_point else torch.iinfo(dtype).max
 
 
-def _hash(rank: int) -> torch.Tensor:
-    return (7 * torch.arange(PERIOD, dtype=torch.int64) + 131 * rank) % PERIOD
+def _hash(rank: int, modulus: int = PERIOD) -> torch.Tensor:
+    """Return one period. Ranks differ modulo ``modulus``, in the first element or in the second.
+
+    There are only so many first elements: ranks that have the same one differ in their step.
+    """
+    step, offset = 7 + rank // modulus, 131 * rank % modulus
+    return (step * torch.arange(PERIOD, dtype=torch.int64) + offset) % PERIOD
 
 
 def _contribution(rank: int, world_size: int, op: str, dtype: torch.dtype) -> torch.Tensor:
