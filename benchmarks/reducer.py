@@ -24,13 +24,13 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from hpcbench.measure.kernel_files import KernelFiles  # noqa: E402
 from hpcbench.plan.case import Plan, plan_to_json  # noqa: E402
 from hpcbench.reduce.reduce import reduce_folder  # noqa: E402
 from hpcbench.trace.clock import ClockModel  # noqa: E402
 from hpcbench.trace.journal import Journal, journal_path  # noqa: E402
 from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, Flag, Header, Samples  # noqa: E402
 from hpcbench.trace.sealed import seal, trace_path  # noqa: E402
-from process_memory import peak_bytes  # noqa: E402
 from synthetic import (  # noqa: E402
     BASE_NS,
     CASE_NS,
@@ -167,7 +167,7 @@ def reduce_once(folder: Path) -> None:
     wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_began_s
     if any(item.status != "ok" for item in results.cases) or results.findings:
         sys.exit(f"not all ok: {results.findings[:3]}")
-    print(wall_s, cpu_s, peak_bytes() / (1 << 20))
+    print(wall_s, cpu_s, (KernelFiles().process_bytes("VmHWM") or 0) / (1 << 20))
 
 
 if __name__ == "__main__":

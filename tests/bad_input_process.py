@@ -24,7 +24,7 @@ from typing import Any
 
 from bad_inputs import RunFiles, command_line, sweep_file
 from hpcbench.__main__ import main
-from process_memory import peak_bytes
+from hpcbench.measure.kernel_files import KernelFiles
 
 MEMORY_BYTES = 1 << 30
 CPU_S = 30.0
@@ -92,8 +92,8 @@ def _stop(number: int, frame: Any) -> None:
 
 
 def _limit_memory() -> None:
-    held = next(int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text()
-                .splitlines() if line.startswith("VmData"))
+    held = KernelFiles().process_bytes("VmData")
+    assert held is not None
     resource.setrlimit(resource.RLIMIT_DATA, (held + MEMORY_BYTES,) * 2)
 
 
@@ -117,7 +117,8 @@ def fuzz(kind: str, seed: str, count: int, folder: Path) -> None:
         if not outcome.startswith("code "):
             print(json.dumps({"number": number, "words": [word[:200] for word in words],
                               "outcome": outcome, "said": said[-1500:]}), flush=True)
-    print(json.dumps({"outcomes": outcomes, "slowest_s": slowest, "peak_bytes": peak_bytes()}))
+    print(json.dumps({"outcomes": outcomes, "slowest_s": slowest,
+                      "peak_bytes": KernelFiles().process_bytes("VmHWM")}))
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def _raise() -> None:
 
 def _run_out_of_memory() -> None:
     """Allocate more than RLIMIT_DATA leaves of VmData, which it limits; torch then raises."""
-    used = int(KernelFiles().fields("proc/self/status")["VmData"].removesuffix("kB")) * 1024
+    used = KernelFiles().process_bytes("VmData") or 0
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (used + _OOM_HEADROOM_BYTES, hard))
     torch.ones(8 * _OOM_HEADROOM_BYTES, dtype=torch.uint8)

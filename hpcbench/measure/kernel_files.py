@@ -44,6 +44,11 @@ class KernelFiles:
         pairs = (re.split(r"\s*[:=]\s*", line, maxsplit=1) for line in text.splitlines())
         return {pair[0].strip(): pair[1].strip().strip('"') for pair in pairs if len(pair) == 2}
 
+    def process_bytes(self, field: str) -> int | None:
+        """Return a field of this process's status, such as ``VmHWM``, in bytes."""
+        size = re.fullmatch(r"([0-9]+) kB", self.fields("proc/self/status").get(field, ""))
+        return int(size[1]) * 1024 if size else None  # the kernel's kB are KiB
+
     def names(self, folder: str) -> list[str]:
         """Return the sorted names in a folder; empty if there is none."""
         with suppress(OSError, ValueError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -14,6 +13,7 @@ from hpcbench.config.block import Block
 from hpcbench.config.names import unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
+from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import Case, Plan
@@ -47,9 +47,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
 
 def _distinct(every: Sequence[Case], planners: Mapping[str, Planner]) -> list[Case]:
     """Return one case of each id; its planner merges the points that are the same."""
-    cases_by_id: dict[str, list[Case]] = defaultdict(list)
-    for case in every:
-        cases_by_id[case.case_id].append(case)
+    cases_by_id = grouped((case.case_id, case) for case in every)
     return [replace(same[0], workload=planners[same[0].kind].merged(
         [case.workload for case in same])) for same in cases_by_id.values()]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary import MOST_DRIFT
@@ -125,9 +125,7 @@ def _map_caption(calls: int, note: str, grid: SampleMap) -> str:
 
 def canary_chart(canary: Canary, plan: Plan) -> LineChart:
     """Return the canary's times against the time since its first run, of FEWEST_RUNS at least."""
-    launches: dict[int, list[CanaryRun]] = defaultdict(list)
-    for run in canary.runs:
-        launches[run.launch].append(run)
+    launches = grouped((run.launch, run) for run in canary.runs)
     limits = _canary_limits(canary)
     scale = Scale.LOG if is_wide([limits], WIDE) else Scale.LINEAR
     lines = tuple(Line(f"launch {launch + 1}", tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
@@ -89,10 +89,7 @@ def case_tables(plan: Plan) -> Iterator[Text]:
 
 def skip_lines(plan: Plan) -> Iterator[Text]:
     """Yield why cases cannot run as configured, grouped by reason."""
-    groups: dict[str, list[Case]] = defaultdict(list)
-    for case in plan.cases:
-        if case.skip is not None:
-            groups[case.skip].append(case)
+    groups = grouped((case.skip, case) for case in plan.cases if case.skip is not None)
     if groups:
         yield Text()
         yield Text(f"skipped: {sum(map(len, groups.values()))}", style="yellow")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 from pathlib import Path
 
 from hpcbench.launch.folders.run_folder import SeparateFolder
 from hpcbench.launch.folders.trace_delivery import deliver
 from hpcbench.launch.ranks.session import open_session
+from hpcbench.measure.kernel_files import KernelFiles
 
 
 def main(folder: Path, mib: int) -> None:
@@ -30,11 +30,11 @@ def main(folder: Path, mib: int) -> None:
                     stream.write(os.urandom(1 << 20))
                 stream.write(bytes([comm.rank]))
         comm.barrier()
-        before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = KernelFiles().process_bytes("VmHWM") or 0
         places = {rank: SeparateFolder(f"host{rank}", str(folder)) for rank in range(1, comm.size)}
         problems = deliver(comm, files, places, folder / "traces")
-        grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
-        told = comm.allgather([problems, grown_kib, path.exists()])
+        grown = (KernelFiles().process_bytes("VmHWM") or 0) - before
+        told = comm.allgather([problems, grown, path.exists()])
         if comm.rank == 0:
             print(json.dumps(told))
 

@@ -34,7 +34,8 @@ NODE_OF_EIGHT_CORES = {
     "proc/sys/kernel/numa_balancing": "1\n", "proc/sys/kernel/randomize_va_space": "2\n",
     "proc/sys/kernel/random/boot_id": "b-o-o-t\n",
     "proc/self/numa_maps": "555 interleave:0-1 file=/usr/bin/python3 mapped=2\n556 bind:0\n",
-    "proc/self/status": "Name:\tpython\nMems_allowed_list:\t0-1\nTHP_enabled:\t1\n",
+    "proc/self/status": "Name:\tpython\nVmHWM:\t   10880 kB\n"
+                        "Mems_allowed_list:\t0-1\nTHP_enabled:\t1\n",
     "etc/os-release": 'NAME="Linux"\nPRETTY_NAME="Example Linux 1"\n',
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
     "sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet\n",
@@ -105,6 +106,12 @@ def test_memory_and_load(eight: KernelFiles) -> None:
                                    "1": {"cpus": "4-7", "total_bytes": None}}
     assert load(eight) == {"average": [0.5, 0.25, 0.1], "steal_share_since_boot": 0.1,
                            "pressure": {"cpu": 1.5, "memory": None, "io": None}}
+
+
+def test_memory_of_this_process(eight: KernelFiles, tmp_path: Path) -> None:
+    assert eight.process_bytes("VmHWM") == 10880 * 1024
+    assert eight.process_bytes("VmRSS") is None and eight.process_bytes("Name") is None
+    assert KernelFiles(tmp_path / "empty").process_bytes("VmHWM") is None
 
 
 def test_memory_policy(eight: KernelFiles, tmp_path: Path) -> None:

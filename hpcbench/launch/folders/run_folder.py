@@ -9,7 +9,6 @@ import os
 import secrets
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import TypeAdapter
 
 from hpcbench.errors import FileError
+from hpcbench.grouping import by_value
 from hpcbench.launch.ranks.agreement import from_root, on_all, on_root
 from hpcbench.launch.ranks.session import Topology
 from hpcbench.plan.case import Plan, plan_to_json
@@ -243,11 +243,8 @@ def separate_folder(folder: RunFolder, hostname: str, rank: int) -> tuple[Path |
 
 def separate_folder_lines(folders: RankFolders) -> list[str]:
     """Return the lines that say which ranks do not see the folder, and where they write."""
-    by_place: dict[SeparateFolder, list[int]] = defaultdict(list)
-    for rank, place in folders.apart.items():
-        by_place[place].append(rank)
     lines = [f"  rank {rank_list(ranks)} on {place.host}: {place.path}"
-             for place, ranks in by_place.items()]
+             for place, ranks in by_value(folders.apart).items()]
     shown = lines[:_MOST_LINES] + ([f"  and on {len(lines) - _MOST_LINES} more hosts"]
                                    if len(lines) > _MOST_LINES else [])
     return [f"{len(folders.apart)} of the ranks do not see this folder: they write to disks of "

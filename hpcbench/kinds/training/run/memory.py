@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-_STATUS = Path("/proc/self/status")
+from hpcbench.measure.kernel_files import KernelFiles
+
 _CLEAR = Path("/proc/self/clear_refs")
 
 
@@ -64,7 +65,7 @@ class Peak:
             # freed pages go back to the system: using them again would not look like growth
             with suppress(AttributeError, OSError):  # glibc has it
                 ctypes.CDLL(None).malloc_trim(0)
-            self._before = process_bytes("VmRSS")
+            self._before = KernelFiles().process_bytes("VmRSS")
             self._known = _restart_peak()
 
     def read(self) -> dict[str, int | str]:
@@ -72,7 +73,7 @@ class Peak:
         if self._device.type == "cuda":
             return {"peak": torch.cuda.max_memory_allocated(self._device),
                     "peak_of": "cuda allocated"}
-        peak = process_bytes("VmHWM")
+        peak = KernelFiles().process_bytes("VmHWM")
         if not self._known or peak is None or self._before is None:
             return {}
         return {"peak": max(peak - self._before, 0), "peak_of": "process growth"}
@@ -85,12 +86,3 @@ def _restart_peak() -> bool:
     except OSError:
         return False
     return True
-
-
-def process_bytes(field: str) -> int | None:
-    """Return a field of /proc/self/status in bytes, None where there is no such file."""
-    with suppress(OSError):
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith(f"{field}:"):
-                return int(line.split()[1]) * 1024  # the kernel's kB are KiB
-    return None

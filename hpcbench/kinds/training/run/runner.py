@@ -13,9 +13,10 @@ from hpcbench.backends.failures import out_of_memory
 from hpcbench.kinds.kind import Runner
 from hpcbench.kinds.training.plan.fits import advice
 from hpcbench.kinds.training.plan.workload import Training
-from hpcbench.kinds.training.run.memory import Peak, process_bytes
+from hpcbench.kinds.training.run.memory import Peak
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.replay import ReplayOperation
+from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.operations.operation import AnyOperation
 from hpcbench.operations.place import Place
 from hpcbench.plan.workload import Workload
@@ -60,7 +61,7 @@ def _available(device: torch.device, local_size: int) -> tuple[int, str]:
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device), "the GPU's"
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    data = process_bytes("VmData")
+    data = KernelFiles().process_bytes("VmData")
     if limit != resource.RLIM_INFINITY and data is not None:
         return max(limit - data, 0), "left of launch.memory_limit_gb"
     return psutil.virtual_memory().available // local_size, "the node's, for each of its ranks"
