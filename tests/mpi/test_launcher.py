@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -71,6 +72,16 @@ def test_killed_ranks_leave_no_shared_memory(mpirun: MpiLauncher) -> None:
                 if any(str(path) in rank_maps(rank) for rank in job.processes())}
         assert here
     assert not here & segments()
+
+
+@pytest.mark.parametrize("mpirun", ["openmpi"], indirect=True)
+def test_a_killed_mpirun_leaves_nothing_that_a_later_one_could_meet(mpirun: MpiLauncher) -> None:
+    """Process ids come again: /tmp/ompi.PID of a killed mpirun ended another with code 213."""
+    with mpirun.start(2, command=python(mpirun, f"{RANK}\nimport time; time.sleep(60)")) as job:
+        job.wait_for("rank")
+        session = f"ompi.{job.pid}"
+    assert (job.home / session).is_dir()
+    assert not Path(tempfile.gettempdir(), session).exists()
 
 
 def rank_maps(process: psutil.Process) -> str:
