@@ -173,8 +173,9 @@ def test_a_presenter_that_cannot_be_made_says_why() -> None:
 
 
 @pytest.mark.parametrize(("method", "values", "problem"), [
-    ("tables", ("naps", [], {}), "ValueError: zip() argument 2 is longer than argument 1"),
-    ("plan_table", ("naps", []), "TypeError: "),
+    ("tables", ("naps", [], {}), "ValueError: table 'short', row 1: 1 cells for 2 columns"),
+    ("plan_table", ("naps", []),
+     "TypeError: table 'no number', row 1, column 'time': {} cannot be shown as us"),
     ("definitions", ([], {}), "TypeError: 5 is not a str"),
     ("row", (None, None), "TypeError: Object of type set is not JSON serializable")])
 def test_an_answer_that_cannot_be_shown_is_refused_where_it_comes_in(
