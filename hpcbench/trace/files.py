@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ def whole_file(path: Path, *, make_folder: bool = False) -> Iterator[Path]:
 
     Raises FileError if the disk does not take it; then ``path`` is as it was before.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
         if make_folder:
             path.parent.mkdir(parents=True, exist_ok=True)

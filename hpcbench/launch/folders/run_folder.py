@@ -105,13 +105,14 @@ def _plan_files(plan: Plan) -> dict[str, str]:
 
 
 def _point_latest_to(path: Path) -> None:
-    """Replace the link in one step; a file of that name that is no link is left alone."""
+    """Replace the link in one step; a file of that name that is no link is left alone.
+
+    Jobs in containers often have the same process id, so it makes no name unique.
+    """
     latest = path.parent / "latest"
     if latest.exists() and not latest.is_symlink():
         return
-    beside = path.parent / f".latest-{os.getpid()}"
-    with contextlib.suppress(FileNotFoundError):
-        beside.unlink()
+    beside = path.parent / f".latest-{secrets.token_hex(6)}"
     beside.symlink_to(path.name)
     beside.replace(latest)
 

@@ -1,0 +1,30 @@
+"""Jobs in containers often have the same process id, and may share one results folder."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from hpcbench.launch.folders.run_folder import create_run_folder
+from hpcbench.trace.files import whole_file
+from synthetic import make_plan
+
+
+def test_runs_that_begin_at_once_in_one_folder_do_not_meet(tmp_path: Path) -> None:
+    plan = make_plan(n_cases=1)
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: create_run_folder(plan, tmp_path), range(200)))
+    assert len({folder.path for folder in folders}) == 200
+    assert (tmp_path / "latest").resolve() in {folder.path for folder in folders}
+    assert not list(tmp_path.glob(".latest-*"))
+
+
+def test_two_that_write_one_file_at_once_leave_one_of_the_two_whole(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    with whole_file(path) as first:
+        first.write_text("first")
+        with whole_file(path) as second:
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert [item.name for item in tmp_path.iterdir()] == ["summary.json"]
