@@ -167,7 +167,9 @@ def reduce_once(folder: Path) -> None:
     wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_began_s
     if any(item.status != "ok" for item in results.cases) or results.findings:
         sys.exit(f"not all ok: {results.findings[:3]}")
-    print(wall_s, cpu_s, (KernelFiles().process_bytes("VmHWM") or 0) / (1 << 20))
+    if (peak := KernelFiles().process_bytes("VmHWM")) is None:
+        sys.exit("/proc/self/status does not tell this process's peak memory (VmHWM)")
+    print(wall_s, cpu_s, peak / (1 << 20))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.launch.workers.observation import RankLocation
 from hpcbench.launch.workers.worker_group import Rendezvous
 from hpcbench.launch.workers.worker_pool import WorkerPool
-from hpcbench.measure.allocation import cgroup
+from hpcbench.measure.allocation import granted_cores
 from hpcbench.measure.environment import described_hardware, machine
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import SINGLE_CALLS
@@ -56,9 +55,7 @@ def _init_timeout_s(launch: Launch, topology: Topology) -> float:
 
     Of cores that a cgroup grants; how many of a node's a launcher binds its ranks to is not known.
     """
-    granted = cgroup(KernelFiles())["cpus"]
-    cores = min(os.cpu_count() or 1, granted if isinstance(granted, (int, float)) else math.inf)
-    ranks_a_core = topology.local_size / cores
+    ranks_a_core = topology.local_size / granted_cores(KernelFiles())
     return launch.init_timeout_s * max(1.0, ranks_a_core)
 
 

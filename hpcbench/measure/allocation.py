@@ -6,6 +6,7 @@ change it.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -77,6 +78,12 @@ def cgroup(files: KernelFiles) -> dict[str, Any]:
               for folder in _folders(paths, "memory", "/memory")]
     version = 1 if "memory" in paths or "cpu" in paths else 2 if "" in paths else None
     return {"version": version, "cpus": _tightest(cpus), "memory_bytes": _tightest(sizes)}
+
+
+def granted_cores(files: KernelFiles) -> float:
+    """Return the cores that all processes here may use together: the machine's, or the cgroup's."""
+    granted = cgroup(files)["cpus"]
+    return min(os.cpu_count() or 1, granted if isinstance(granted, (int, float)) else math.inf)
 
 
 def _folders(paths: Mapping[str, str], controller: str, *mounts: str) -> Iterator[str]:

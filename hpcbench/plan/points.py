@@ -62,15 +62,30 @@ def environments(block: Block) -> tuple[tuple[tuple[str, str], ...], ...]:
                            for name in sorted(block.env))))
 
 
+class MeasurementAxes(NamedTuple):
+    """The values of each axis that says how a case is measured: the block's, else the sweep's."""
+
+    mode: tuple[str, ...]
+    warmup: tuple[int, ...]
+    iterations: tuple[int | str, ...]
+    validate: tuple[bool, ...]
+    wakeup_s: tuple[float, ...]
+
+
+def measurement_axes(block: Block, config: Config) -> MeasurementAxes:
+    """Return what the block says, and what the sweep says where the block says nothing."""
+    measure = config.measure
+    return MeasurementAxes(
+        block.mode or (measure.mode,), block.warmup or (measure.warmup,),
+        block.iterations or (measure.iterations,), block.check or (measure.check,),
+        block.wakeup_s or (config.launch.wakeup_s,))
+
+
 def measurements(
     block: Block, config: Config,
 ) -> tuple[tuple[str, int, int | str, bool, float], ...]:
     """Return each combination of mode, warm-ups, iterations, validation and wake-up time."""
-    measure = config.measure
-    return tuple(product(
-        block.mode or (measure.mode,), block.warmup or (measure.warmup,),
-        block.iterations or (measure.iterations,), block.check or (measure.check,),
-        block.wakeup_s or (config.launch.wakeup_s,)))
+    return tuple(product(*measurement_axes(block, config)))
 
 
 def refuse_huge(blocks: Sequence[tuple[Planner, Block]], config: Config) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from hpcbench.kinds.kind import Presenter
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.chart import Chart, HeatMapCase
-from hpcbench.views.table import Line, Row, Table
+from hpcbench.views.table import Column, Line, Table
 
 
 def _all_of(*types: type) -> Callable[[Iterable[Any]], list[Any]]:
@@ -29,21 +29,18 @@ def _shown(item: Any, types: tuple[type, ...]) -> Any:
         raise TypeError(f"{reprlib.repr(item)} is not a {names}")
     if isinstance(item, Table):
         for number, row in enumerate(item.rows, 1):
-            _check_row(item, number, row)
+            for cell, column in zip(row.cells, item.columns, strict=True):
+                _check_cell(cell, column, f"table {item.title!r}, row {number}")
     return item
 
 
-def _check_row(table: Table, number: int, row: Row) -> None:
-    """Raise TypeError or ValueError where the row's cells are not those of the columns."""
-    where = f"table {table.title!r}, row {number}"
-    if len(row.cells) != len(table.columns):
-        raise ValueError(f"{where}: {len(row.cells)} cells for {len(table.columns)} columns")
-    for cell, column in zip(row.cells, table.columns, strict=True):
-        try:
-            cell_text(cell, column.show)
-        except (TypeError, ValueError, AttributeError) as error:
-            message = f"{where}, column {column.name!r}: {reprlib.repr(cell)} cannot be shown"
-            raise TypeError(f"{message} as {column.show.value}") from error
+def _check_cell(cell: Any, column: Column, where: str) -> None:
+    """Raise TypeError where the cell of a plug-in is no value of its column."""
+    try:
+        cell_text(cell, column.show)
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise TypeError(f"{where}, column {column.name!r}: {reprlib.repr(cell)} cannot be shown as "
+                        f"{column.show.value}") from error
 
 
 def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:

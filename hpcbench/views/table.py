@@ -114,13 +114,22 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: ``lead`` stands between title and columns, ``notes`` below the last row."""
+    """A table: ``lead`` stands between title and columns, ``notes`` below the last row.
+
+    Raises ValueError for a row that has not one cell a column.
+    """
 
     title: str
     columns: tuple[Column, ...]
     groups: tuple[Group, ...]
     lead: tuple[Line, ...] = ()
     notes: tuple[Line, ...] = ()
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.rows, 1):
+            if len(row.cells) != len(self.columns):
+                raise ValueError(f"table {self.title!r}, row {number}: {len(row.cells)} cells for "
+                                 f"{len(self.columns)} columns")
 
     @property
     def rows(self) -> tuple[Row, ...]:

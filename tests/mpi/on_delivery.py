@@ -17,6 +17,12 @@ from hpcbench.launch.ranks.session import open_session
 from hpcbench.measure.kernel_files import KernelFiles
 
 
+def peak_bytes() -> int:
+    peak = KernelFiles().process_bytes("VmHWM")
+    assert peak is not None
+    return peak
+
+
 def main(folder: Path, mib: int) -> None:
     with open_session(os.environ) as (comm, _):
         path = folder / f"node{comm.rank}" / f"rank{comm.rank:05d}.h5"
@@ -30,10 +36,10 @@ def main(folder: Path, mib: int) -> None:
                     stream.write(os.urandom(1 << 20))
                 stream.write(bytes([comm.rank]))
         comm.barrier()
-        before = KernelFiles().process_bytes("VmHWM") or 0
+        before = peak_bytes()
         places = {rank: SeparateFolder(f"host{rank}", str(folder)) for rank in range(1, comm.size)}
         problems = deliver(comm, files, places, folder / "traces")
-        grown = (KernelFiles().process_bytes("VmHWM") or 0) - before
+        grown = peak_bytes() - before
         told = comm.allgather([problems, grown, path.exists()])
         if comm.rank == 0:
             print(json.dumps(told))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import os
 from pathlib import Path
 
 import pytest
 
 import virtual_hosts
-from hpcbench.measure.allocation import cgroup
+from hpcbench.measure.allocation import granted_cores
 from hpcbench.measure.kernel_files import KernelFiles
 from launcher import Finished, MpiLauncher
 from mpi.reading import sweep
@@ -48,10 +46,9 @@ def test_a_rank_that_cannot_import_torch(mpirun: MpiLauncher, tmp_path: Path) ->
 def test_a_rank_whose_workers_do_not_start_in_time(mpirun: MpiLauncher, tmp_path: Path) -> None:
     """It waits longer than it was told to where ranks share cores (docs/performance.md)."""
     done = with_another_torch(mpirun, tmp_path, "import time; time.sleep(300)", 25)
-    granted = cgroup(KernelFiles())["cpus"]
-    cores = min(os.cpu_count() or 1, granted if isinstance(granted, int | float) else math.inf)
+    ranks_a_core = 3 / granted_cores(KernelFiles())
     assert ("failed on 1 of 3 ranks\n  rank 1: the worker template did not start: no answer in "
-            f"{25 * max(1, 3 / cores):g} s (launch.init_timeout_s)") in told(done)
+            f"{25 * max(1, ranks_a_core):g} s (launch.init_timeout_s)") in told(done)
     mpirun.assert_no_orphans()
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measure.allocation import cgroup, memory_policy, process
+from hpcbench.measure.allocation import cgroup, granted_cores, memory_policy, process
 from hpcbench.measure.environment import machine, recorded_variables, scheduler_variables
 from hpcbench.measure.host import cpu, host, kernel, load, memory, network
 from hpcbench.measure.kernel_files import KernelFiles, cpu_list
@@ -143,6 +143,13 @@ def test_cgroup_limits(
 ) -> None:
     found = cgroup(tree(tmp_path, contents))
     assert (found["version"], found["cpus"], found["memory_bytes"]) == expected
+
+
+@pytest.mark.parametrize(("quota", "cores"), [
+    ("50000 100000\n", 0.5), ("max 100000\n", os.cpu_count()), ("99999999 1\n", os.cpu_count())])
+def test_granted_cores(tmp_path: Path, quota: str, cores: float) -> None:
+    files = tree(tmp_path, {"proc/self/cgroup": "0::/a\n", f"{V2}/a/cpu.max": quota})
+    assert granted_cores(files) == cores
 
 
 def test_network(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,6 +81,10 @@ class Malformed(Presenter[Any, Any]):
     def plan_table(self, *values: object, listed: bool) -> Any:
         time = Column("time", "time", Show.US)
         return Table("no number", (time,), (Group("", (Row(({},)),)),))  # type: ignore[arg-type]
+
+    def overviews(self, *values: object) -> Any:
+        size = Column("size", "size", Show.SIZE)
+        return [Table("endless", (size,), (Group("", (Row((1,)), Row((math.inf,)))),))]
 
     def definitions(self, *values: object) -> Any:
         return [5]
@@ -176,6 +181,8 @@ def test_a_presenter_that_cannot_be_made_says_why() -> None:
     ("tables", ("naps", [], {}), "ValueError: table 'short', row 1: 1 cells for 2 columns"),
     ("plan_table", ("naps", []),
      "TypeError: table 'no number', row 1, column 'time': {} cannot be shown as us"),
+    ("overviews", ([], {}),
+     "TypeError: table 'endless', row 2, column 'size': inf cannot be shown as size"),
     ("definitions", ([], {}), "TypeError: 5 is not a str"),
     ("row", (None, None), "TypeError: Object of type set is not JSON serializable")])
 def test_an_answer_that_cannot_be_shown_is_refused_where_it_comes_in(

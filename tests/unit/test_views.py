@@ -54,6 +54,11 @@ def test_values_line_up_below_titles_and_units() -> None:
         "  one row lacks it"]
 
 
+def test_a_row_has_one_cell_a_column() -> None:
+    with pytest.raises(ValueError, match="table 'block x', row 2: 2 cells for 3 columns"):
+        make_table(("a", 1e-3, 0.5), ("b", 1e-3))
+
+
 def test_optional_columns_without_values_are_left_out() -> None:
     table = make_table(("a", None, None), ("b", None, ""))
     assert [column.name for column in table.without_empty().columns] == ["name", "time"]

@@ -14,7 +14,7 @@ from hpcbench.operations.collectives import collective_spec
 from hpcbench.operations.sizes import rank_bytes, rounded, smallest_bytes
 from hpcbench.plan.assemble import Draft, least_calls, too_large
 from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
-from hpcbench.plan.points import CommonPoint, PlanRequest, environments
+from hpcbench.plan.points import CommonPoint, PlanRequest, environments, measurement_axes
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
 
 _CHECKS, _CHECK_BYTES_PER_S = 2, 5e8
@@ -52,17 +52,14 @@ def points(block: CollectiveBlock, job: PlanRequest) -> Iterator[Point]:
 
 def axes_of(block: CollectiveBlock, config: Config) -> dict[str, tuple[Any, ...]]:
     """Return axis -> values, the last varying fastest; env is left to be multiplied out."""
-    measure = config.measure
+    how = measurement_axes(block, config)
     return {
         "collective": block.collective, "backend": block.backend, "device": block.device,
         "env": (), "world_size": block.world_size, "dtype": block.dtype, "op": block.op,
         "root": block.root, "in_place": block.in_place or (None,),
         "split": block.split, "groups": block.groups,
-        "mode": block.mode or (measure.mode,),
-        "warmup": block.warmup or (measure.warmup,),
-        "iterations": block.iterations or (measure.iterations,),
-        "validate": block.check or (measure.check,),
-        "size": block.size, "wakeup_s": block.wakeup_s or (config.launch.wakeup_s,),
+        "mode": how.mode, "warmup": how.warmup, "iterations": how.iterations,
+        "validate": how.validate, "size": block.size, "wakeup_s": how.wakeup_s,
     }
 
 
