@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from hpcbench.config.load import check_config
+from hpcbench.grouping import grouped
 from hpcbench.kinds.primitive.plan.registry import load_registry
 from hpcbench.kinds.primitive.plan.spec import LAYERS
 from hpcbench.kinds.primitive.present.listing import cells, reasons
@@ -41,12 +43,11 @@ def matrix() -> str:
 
 def empty_cells() -> str:
     """Return a line for each reason why implementations of ours lack primitives."""
-    grouped: dict[tuple[str, str], list[str]] = {}
-    for (name, primitive), reason in reasons(REGISTRY).items():
-        if name in OURS:
-            grouped.setdefault((name, reason), []).append(f"`{primitive}`")
-    return "\n".join(f"- `{name}` of {', '.join(primitives)}: {reason}"
-                     for (name, reason), primitives in grouped.items())
+    primitives_of = grouped(((name, reason), f"`{primitive}`") for (name, primitive), reason
+                            in reasons(REGISTRY).items() if name in OURS)
+    return "\n".join(textwrap.fill(f"- `{name}` of {', '.join(primitives)}: {reason}", 110,
+                                   subsequent_indent="  ", break_on_hyphens=False)
+                     for (name, reason), primitives in primitives_of.items())
 
 
 @pytest.mark.parametrize("marker", ["matrix", "reasons"])
