@@ -5,7 +5,10 @@ Every key that takes a list is an axis; a block is measured at each point of the
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field
 
@@ -27,9 +30,24 @@ from hpcbench.config.section import (
 Extent = Annotated[int, Field(ge=1, le=2**31)]
 
 
-class Block(Section):
-    """What every sweep has: where it runs, and how its cases are measured."""
+@dataclass(frozen=True, slots=True)
+class Replaceable:
+    """A key of a block whose names another key, or a flag, can replace.
 
+    ``described_by`` are the keys that say more of what was named, and have no meaning for another.
+    """
+
+    key: str
+    described_by: tuple[str, ...] = ()
+
+
+class Block(Section):
+    """What every sweep has: where it runs, and how its cases are measured.
+
+    ``replaceable`` maps a key of the file, such as ``model``, to what it replaces in the block.
+    """
+
+    replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({})
     kind: Kind = Field(description="collective (or comm), primitive, or training (or train).")
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = key(
         None, "Title of the block's table; default: kind and number.")

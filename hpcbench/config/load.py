@@ -10,14 +10,16 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from hpcbench.config.dialects.ddlb import DdlbFile, is_ddlb, translated
+from hpcbench.config.dialects.dialect import Dialect
+from hpcbench.config.dialects.registry import dialect_of
 from hpcbench.config.problems import problems
+from hpcbench.config.replace import REPLACING, replace_names
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError, FileError
 from hpcbench.units import shortened
 
 PACKAGED = Path(__file__).with_name("default.json")
-AnyFile = TypeVar("AnyFile", Config, DdlbFile)
+AnyFile = TypeVar("AnyFile", Config, Dialect)
 _YAML = (".yaml", ".yml")
 _MOST_BYTES = 4 * 2**20
 """Larger files are refused unread: of YAML this much takes a minute."""
@@ -53,15 +55,19 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     """Return the checked configuration; overrides are (key path, value) and win over the file.
 
     An override of measure.warmup, .iterations, .validate or .mode holds for every block.
-    A file of DDLB is translated first: overrides are of our keys.
+    Another tool's file is translated first: overrides are of our keys.
     Raises ConfigError that lists every problem, FileError if the file cannot be read.
     """
     file = find_config(path)
     raw = read_config(file)
-    if is_ddlb(raw):
-        raw = translated(_checked(DdlbFile, raw, str(file)))
+    if dialect := dialect_of(raw):
+        raw = _checked(dialect, raw, str(file)).translated()
+    for key in REPLACING:
+        replace_names(raw, key)
     for key, value in overrides:
         _override(raw, key, value)
+        if key in REPLACING:
+            replace_names(raw, key)
     return check_config(raw, str(file), [key for key, _ in overrides])
 
 

@@ -30,6 +30,10 @@ MODES = ("isolated", "pipelined", "barrier_start")
 ORDERS = ("shuffled", "planned")
 FAULTS = ("kill", "segv", "stop", "raise", "abort", "oom", "exit", "slow", "slow_samples", "wrong",
           "desync", "teardown")
+PROFILERS = ("torch", "nsys", "none")
+"""Who records profiled samples; none: only the stamps that every sample has are analysed."""
+TRIGGERS = ("always", "sync_stalls")
+"""Which cases are profiled: all, or those whose ranks wait for each other."""
 PASSED_ENV = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TERM",
     "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME",

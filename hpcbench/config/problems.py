@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from hpcbench.config.dialects.ddlb import DdlbBenchmark, DdlbFile
+from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.fault import Fault
 from hpcbench.config.names import nearest, quote
-from hpcbench.config.schema import Config, Hardware, Launch, Measure, Output, block_classes
+from hpcbench.config.schema import (
+    Config,
+    Hardware,
+    Launch,
+    Measure,
+    Output,
+    Profiling,
+    block_classes,
+)
 
 Location = tuple[int | str, ...]
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "hardware": Hardware, "launch": Launch, "measure": Measure, "output": Output,
-    "fault": Fault,
+    "profiling": Profiling, "fault": Fault,
 }
 _WANTED: Mapping[str, str] = {
     "int_type": "must be a whole number", "int_from_float": "must be a whole number",
@@ -99,17 +107,29 @@ def keys_of(model: type[BaseModel]) -> list[str]:
 def _section(location: Location, root: type[BaseModel]) -> type[BaseModel]:
     if len(location) == 1:
         return root
-    if root is DdlbFile:
-        return DdlbBenchmark
+    if issubclass(root, Dialect):
+        return _section_at(root, location[:-1])
     if location[0] == "benchmarks" and len(location) > 2:
         return block_classes()[str(location[2])]
     return _SECTIONS[str(location[0])]
 
 
+def _section_at(root: type[BaseModel], path: Location) -> type[BaseModel]:
+    """Return the section of a file of sections within sections that a path leads to."""
+    for part in path:
+        by_key = {field.alias or name: field for name, field in root.model_fields.items()}
+        inner = [item for item in (by_key[str(part)].annotation,
+                                   *get_args(by_key[str(part)].annotation))
+                 if isinstance(item, type) and issubclass(item, BaseModel)]
+        root = inner[0]
+    return root
+
+
 def _unknown_key(location: Location, root: type[BaseModel]) -> str:
     key, allowed = str(location[-1]), keys_of(_section(location, root))
-    if root is DdlbFile:
-        return f"unknown key of a file of DDLB;{_guess(key, allowed)} allowed: {', '.join(allowed)}"
+    if issubclass(root, Dialect):
+        return (f"unknown key of a file of {root.tool};{_guess(key, allowed)} "
+                f"allowed: {', '.join(allowed)}")
     sections = [name for name, model in _SECTIONS.items() if key in keys_of(model)]
     kinds = [kind for kind, model in block_classes().items() if key in keys_of(model)]
     if kinds:

@@ -24,9 +24,11 @@ from hpcbench.config.section import (
     Mode,
     Order,
     Positive,
+    Profiler,
     Section,
     Text,
     Timeout,
+    Trigger,
     Wakeup,
     Warmup,
     key,
@@ -115,6 +117,16 @@ class Measure(Section):
         return self
 
 
+class Profiling(Section):
+    """Whether cases are profiled beside being measured: samples of their own, no statistics."""
+
+    enabled: bool = key(False, "Profile cases once they are measured.")
+    tool: Profiler = key("torch", "Who records: torch, nsys, or none for the stamps alone.")
+    trigger: Trigger = key(
+        "always", "Which cases: always for all, sync_stalls for those whose ranks wait.")
+    samples: Annotated[int, Field(ge=1, le=100)] = key(3, "Profiled samples of each case.")
+
+
 class Output(Section):
     """Where results go."""
 
@@ -151,14 +163,19 @@ class Config(Section):
         "default", "Name of the results folder: letters, digits and . _ -")
     benchmark: Kind | None = key(None, "Run only the blocks of this kind.")
     notes: Texts = key((), "Lines for people, printed with the plan and kept with it.")
-    only: Text | None = key(None, "Run only cases whose label matches this pattern.")
-    model: Texts = key((), "Run only trainings of these models.")
-    strategy: Texts = key((), "Run only trainings with these strategies.")
+    only: Texts | None = key(
+        None, "Run only cases whose label contains one of these texts, or matches one as a shell "
+        "pattern of the whole label.")
+    exclude: Texts | None = key(None, "Run no cases whose label does so with one of these.")
+    model: Texts = key((), "Run only trainings, of these models instead of those in blocks.")
+    strategy: Texts = key(
+        (), "Run only trainings, with these strategies instead of those in blocks.")
     require: Annotated[tuple[Backend, ...], OneOrMany()] = key(
         (), "Backends whose skips make the run fail.")
     hardware: Hardware = Hardware()
     launch: Launch = Launch()
     measure: Measure = Measure()
+    profiling: Profiling = Profiling()
     output: Output = Output()
     benchmarks: Annotated[tuple[AnyBlock, ...], Field(min_length=1)] = Field(
         description="The sweeps, in order.")
@@ -195,6 +212,7 @@ def stored_config(stored: Mapping[str, Any]) -> Config:
             hardware=_known(Hardware, stored.get("hardware", {})),
             launch=_known(Launch, stored.get("launch", {})),
             measure=_known(Measure, stored.get("measure", {})),
+            profiling=_known(Profiling, stored.get("profiling", {})),
             output=_known(Output, stored.get("output", {})))
 
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from hpcbench.config.block import Block
-from hpcbench.config.names import unknown_name
+from hpcbench.config.names import quote, unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
 from hpcbench.grouping import grouped
@@ -34,7 +34,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
     every = [case for title, block in blocks
              for case in planners[block.kind].cases(title, block, PlanRequest(config, world_size))]
     distinct = _distinct(every, planners)
-    kept = ordered(_matching(_selected(distinct, config), config.only))
+    kept = ordered(_matching(_selected(distinct, config), config))
     cases = tuple(replace(case, index=index)
                   for index, case in enumerate(_with_budget(kept, config)))
     _refuse_idle(config, cases)
@@ -107,14 +107,23 @@ def _selected(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     return cases
 
 
-def _matching(cases: Sequence[Case], pattern: str | None) -> Sequence[Case]:
-    if pattern is None:
-        return cases
-    kept = [case for case in cases if fnmatchcase(case.label, pattern)]
-    if not kept:
-        raise ConfigError(f'only: "{pattern}" matches none of {len(cases)} cases; it must match '
-                          f'a whole label, such as "{cases[0].label}"')
+def _matching(cases: Sequence[Case], config: Config) -> Sequence[Case]:
+    """Return the cases that ``only`` and ``exclude`` leave. Raises ConfigError if none is left."""
+    chosen = [case for case in cases if config.only is None or _matches(case, config.only)]
+    if not chosen and cases:
+        raise ConfigError(f"only: {' and '.join(map(quote, config.only or ()))} match none of "
+                          f"{len(cases)} cases; write a part of a label, such as "
+                          f'"{cases[0].workload.name}" of "{cases[0].label}"')
+    kept = [case for case in chosen if not _matches(case, config.exclude or ())]
+    if not kept and chosen:
+        raise ConfigError(f"exclude: {' and '.join(map(quote, config.exclude or ()))} leave none "
+                          f"of {len(chosen)} cases")
     return kept
+
+
+def _matches(case: Case, patterns: Sequence[str]) -> bool:
+    """Return whether a label contains one of some texts, or is what one says as a pattern."""
+    return any(text in case.label or fnmatchcase(case.label, text) for text in patterns)
 
 
 def _plan_hash(plain: dict[str, Any], cases: Sequence[Case], world_size: int) -> str:

@@ -45,9 +45,9 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "gen_data": READING,
     "dry_run": (*MACHINE, "launch", "report"),
     "run": (*MACHINE, "launch", "reduce", "report", "resume"),
-    "flags": (*BASE, "config"),
-    "cli": (*BASE, *INTERFACES, "config", "plan", "launch", "reduce", "report", "flags", "run",
-            "dry_run", "gen_data", "resume", "validation"),
+    "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "reduce", "report", "run",
+                 "dry_run", "gen_data", "resume", "validation"),
+    "cli": ("hpcbench", "commands"),
     "__main__": (*BASE, "cli", "launch"),
     # the public door for packages of others: it may show anything, and nothing here uses it
     "plugins": (*MACHINE, "reduce", "views", "kinds.*.plan", "kinds.*.run", "kinds.*.derive",
@@ -106,7 +106,7 @@ TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults", *(
 MPI = ("hpcbench.backends.mpi_*",)
 PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.registry",
              f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan", "hpcbench.plan.*",
-             "hpcbench.cli", "hpcbench.flags")
+             "hpcbench.cli", "hpcbench.commands", "hpcbench.commands.*")
 ONLY_FROM: Mapping[str, Sequence[str]] = {
     "torch": TORCH, "mpi4py": MPI, "matplotlib": ("hpcbench.report.plots*",),
     "triton": (KIND_RUN,), "transformers": (KIND_RUN,), "peft": (KIND_RUN,),

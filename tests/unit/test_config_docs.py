@@ -9,7 +9,7 @@ import pytest
 from hpcbench.config.fault import Fault
 from hpcbench.config.load import PACKAGED, check_config, json_schema, load_config
 from hpcbench.config.problems import keys_of
-from hpcbench.config.schema import Config, Hardware, Launch, Measure, Output
+from hpcbench.config.schema import Config, Hardware, Launch, Measure, Output, Profiling
 from hpcbench.config.section import Section
 from hpcbench.kinds.collective.plan.block import CollectiveBlock
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
@@ -35,7 +35,7 @@ def test_the_schema_in_docs_is_the_generated_one() -> None:
 
 @pytest.mark.parametrize("section", [
     Config, CollectiveBlock, PrimitiveBlock, TrainingBlock, Measure, Launch, Hardware, Output,
-    Fault])
+    Profiling, Fault])
 def test_every_key_is_documented_with_an_example(section: type[Section]) -> None:
     for key in keys_of(section):
         assert f"| `{key}` |" in DOC or key == "$schema"
@@ -44,7 +44,7 @@ def test_every_key_is_documented_with_an_example(section: type[Section]) -> None
 
 def test_every_example_row_is_a_json_member_of_some_section() -> None:
     sections = (Config, CollectiveBlock, PrimitiveBlock, TrainingBlock, Measure, Launch, Hardware,
-                Output, Fault)
+                Output, Profiling, Fault)
     keys = {key for section in sections for key in keys_of(section)}
     examples = re.findall(r"`(\"\w+\": [^`]*)` \|$", DOC, re.MULTILINE)
     assert len(examples) > 40
@@ -60,7 +60,8 @@ def test_every_whole_example_loads() -> None:
 
 def test_every_flag_stands_for_a_key_that_there_is() -> None:
     """A renamed module once got into the table, in place of `launch.inline`."""
-    sections = {"": Config, "measure": Measure, "launch": Launch, "output": Output}
+    sections = {"": Config, "measure": Measure, "launch": Launch, "output": Output,
+                "profiling": Profiling}
     rows = re.findall(r"^\| `-.* \| (.*) \|$", DOC, re.MULTILINE)
     named = [key.rpartition(".") for row in rows for key in re.findall(r"`([\w.]+)`", row)]
     assert len(named) > 10

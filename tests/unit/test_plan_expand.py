@@ -194,13 +194,30 @@ def test_the_plan_hash_depends_on_what_is_measured_only() -> None:
     assert len({one.plan_hash, *(other.plan_hash for other in others)}) == 4
 
 
-def test_only_keeps_the_cases_whose_label_matches() -> None:
-    blocks = [{"collective": ["all_reduce", "broadcast"], "size": ["8", "1KiB"]}]
-    assert [case.label for case in plan_of(*blocks, only="*broadcast* 1024B*").cases] == [
-        "broadcast gloo cpu fp32 1024B n=4"]
-    with pytest.raises(ConfigError, match='only: "broadcast" matches none of 4 cases') as caught:
-        plan_of(*blocks, only="broadcast")
-    assert "all_reduce gloo cpu fp32 sum 8B n=4" in str(caught.value)
+BROADCASTS = {"collective": ["all_reduce", "broadcast"], "size": ["8", "1KiB"]}
+
+
+@pytest.mark.parametrize(("filters", "kept"), [
+    ({"only": "*broadcast* 1024B*"}, ["broadcast 1024B"]),
+    ({"only": "broadcast"}, ["broadcast 1024B", "broadcast 8B"]),
+    ({"only": ["1024B", "cpu fp32 8B"]}, ["all_reduce 1024B", "broadcast 1024B", "broadcast 8B"]),
+    ({"exclude": "all_reduce"}, ["broadcast 1024B", "broadcast 8B"]),
+    ({"exclude": ["all_*", "* 8B*"]}, ["broadcast 1024B"]),
+    ({"only": "8B", "exclude": "broadcast"}, ["all_reduce 8B"]),
+])
+def test_filters_take_a_part_of_a_label_or_a_pattern(
+    filters: dict[str, Any], kept: list[str],
+) -> None:
+    labels = [case.label.split() for case in plan_of(BROADCASTS, **filters).cases]
+    assert sorted(f"{words[0]} {words[-2]}" for words in labels) == kept
+
+
+def test_filters_that_leave_nothing_say_what_a_label_is() -> None:
+    with pytest.raises(ConfigError, match='only: "scatter" match none of 4 cases') as caught:
+        plan_of(BROADCASTS, only="scatter")
+    assert '"all_reduce" of "all_reduce gloo cpu fp32 sum 8B n=4"' in str(caught.value)
+    with pytest.raises(ConfigError, match='exclude: "gloo" leave none of 4 cases'):
+        plan_of(BROADCASTS, exclude="gloo")
 
 
 def test_benchmark_chooses_blocks_by_kind() -> None:

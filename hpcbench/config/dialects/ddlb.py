@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from hpcbench.config.axes import Axis, named
 from hpcbench.config.block import Extent
+from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.implementations import Implementations, OptionAxes
 from hpcbench.config.section import Dtype, Section, Text, Warmup, key
 
@@ -39,32 +40,32 @@ class DdlbBenchmark(Section):
     implementations: Implementations = Field(description="Mapping of names to lists of options.")
 
 
-class DdlbFile(Section):
+class DdlbFile(Dialect):
     """A whole sweep file of DDLB."""
 
+    tool: ClassVar[str] = "DDLB"
     benchmark: DdlbBenchmark
 
+    @classmethod
+    def recognises(cls, raw: Mapping[str, Any]) -> bool:
+        """Return whether a raw file is DDLB's: there ``benchmark`` is a mapping, in ours a kind."""
+        return isinstance(raw.get("benchmark"), Mapping)
 
-def is_ddlb(raw: Mapping[str, Any]) -> bool:
-    """Return whether a raw file is DDLB's: there ``benchmark`` is a mapping, in ours a kind."""
-    return isinstance(raw.get("benchmark"), Mapping)
-
-
-def translated(file: DdlbFile) -> dict[str, Any]:
-    """Return the same sweep as a raw mapping of ours."""
-    benchmark = file.benchmark
-    columnwise = benchmark.primitive == "tp_columnwise"
-    block = {
-        "kind": "primitive", "primitive": benchmark.primitive, "backend": "nccl",
-        "m": list(benchmark.m), "n": list(benchmark.n), "k": list(benchmark.k),
-        "dtype": benchmark.dtype,
-        "options": {"weight": "replicated"} if columnwise else {},
-        "implementations": {
-            name: [axes for one in sets for axes in _sets(name, one, columnwise=columnwise)]
-            for name, sets in benchmark.implementations.items()},
-    }
-    return {"name": "ddlb", "notes": list(_notes(benchmark)), "measure": _measure(benchmark),
-            "benchmarks": [block]}
+    def translated(self) -> dict[str, Any]:
+        """Return the same sweep as a raw mapping of ours."""
+        benchmark = self.benchmark
+        columnwise = benchmark.primitive == "tp_columnwise"
+        block = {
+            "kind": "primitive", "primitive": benchmark.primitive, "backend": "nccl",
+            "m": list(benchmark.m), "n": list(benchmark.n), "k": list(benchmark.k),
+            "dtype": benchmark.dtype,
+            "options": {"weight": "replicated"} if columnwise else {},
+            "implementations": {
+                name: [axes for one in sets for axes in _sets(name, one, columnwise=columnwise)]
+                for name, sets in benchmark.implementations.items()},
+        }
+        return {"name": "ddlb", "notes": list(_notes(benchmark)), "measure": _measure(benchmark),
+                "benchmarks": [block]}
 
 
 def _measure(benchmark: DdlbBenchmark) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from hpcbench.config.axes import Axis, named
-from hpcbench.config.block import Block, Extent
+from hpcbench.config.block import Block, Extent, Replaceable
 from hpcbench.config.implementations import Strategies
 from hpcbench.config.names import DTYPE_ALIASES
 from hpcbench.config.section import Text
@@ -33,6 +35,9 @@ Library = Annotated[str, named(LIBRARIES)]
 class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
+    replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
+        "model": Replaceable("model", ("layers", "hidden", "vocab", "width", "classes")),
+        "strategy": Replaceable("strategies")})
     model: Axis[Text] = Field(description="What is trained; hpcbench list names them.")
     strategies: Strategies = Field(
         description="How it is spread over the ranks: names, or a mapping of names to options; "

@@ -65,12 +65,17 @@ class SweepFlags:
         help="Times the whole plan is run: measure.passes.")] = None
     launches: Annotated[Optional[int], Option(
         help="Independent repetitions of it with fresh workers: measure.launches.")] = None
-    only: Annotated[Optional[str], Option(
-        help="Keep the cases whose label matches this shell pattern: only.")] = None
+    only: Annotated[Optional[list[str]], Option(
+        help="Keep the cases whose label contains this text, or matches it as a shell pattern of "
+        "the whole label: only. Repeatable.")] = None
+    exclude: Annotated[Optional[list[str]], Option(
+        help="Drop the cases whose label does: exclude. Repeatable.")] = None
     model: Annotated[Optional[list[str]], Option(
-        help="Run only trainings of this model: model. Repeatable.")] = None
+        help="Run only trainings, of this model instead of those in blocks: model. "
+        "Repeatable.")] = None
     strategy: Annotated[Optional[list[str]], Option(
-        help="Run only trainings with this strategy: strategy. Repeatable.")] = None
+        help="Run only trainings, with this strategy instead of those in blocks: strategy. "
+        "Repeatable.")] = None
     assignments: SetOption = None
 
     def overrides(self, **others: object) -> list[tuple[str, object]]:
@@ -80,7 +85,8 @@ class SweepFlags:
             "benchmark": self.benchmark, "measure.warmup": self.warmup,
             "measure.iterations": int(iters) if iters and iters.isdecimal() else iters,
             "measure.mode": self.mode, "measure.passes": self.passes,
-            "measure.launches": self.launches, "only": self.only, "model": self.model or None,
+            "measure.launches": self.launches, "only": self.only or None,
+            "exclude": self.exclude or None, "model": self.model or None,
             "strategy": self.strategy or None,
             **{name.replace("__", "."): value for name, value in others.items()},
         }, self.assignments)

@@ -1,0 +1,1 @@
+"""The commands: what each one takes on the command line, and which part of hpcbench it calls."""

@@ -1,0 +1,31 @@
+"""``hpcbench validate``: is this machine, and this launch, ready for a run."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from hpcbench.commands.flags import ConfigFlags, OutputOption, SetOption, grouped, overrides_of
+
+
+@grouped
+def validate(
+    source: ConfigFlags,
+    output: OutputOption = None,
+    assignments: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    timeout: Annotated[float, typer.Option(
+        min=1, max=3600, help="Seconds in which each rank has to answer.")] = 60.0,
+) -> None:
+    """Check machine and launch before a run: mpirun -np 4 python -m hpcbench validate.
+
+    With a sweep file also what that sweep needs. Exit code 1 if a check fails.
+    """
+    from hpcbench.validation.validate import ValidationRequest, validate_command
+
+    sys.stderr = sys.__stderr__
+    overrides = overrides_of({"output.folder": str(output) if output else None}, assignments)
+    request = ValidationRequest(source.path(), overrides, as_json, timeout)
+    raise typer.Exit(validate_command(request))
