@@ -1,4 +1,4 @@
-"""``hpcbench gen-data`` and ``schema``: files to begin with."""
+"""``hpcbench gen-config``, ``gen-data`` and ``schema``: files to begin with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,25 @@ from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
+
+from hpcbench.config.presets import HARDWARE
+
+
+def gen_config(
+    hardware: Annotated[Optional[str], typer.Option(
+        help=f"The machine: {', '.join(HARDWARE)}.")] = None,
+    output: Annotated[Optional[Path], typer.Option(
+        "-o", "--output", metavar="FILE", help="The file to write, .json, .yaml or .yml. "
+        "Default: print YAML.")] = None,
+    source: Annotated[Optional[Path], typer.Option(
+        "--from", metavar="FILE", help="A sweep file, also of another tool, to begin with. "
+        "With --hardware its own values of the machine win.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
+) -> None:
+    """Write a sweep file for a machine, or another tool's file in the form of ours."""
+    from hpcbench.gen_config import generate
+
+    typer.echo(generate(hardware, source, output, force=force).rstrip("\n"))
 
 
 def gen_data(
