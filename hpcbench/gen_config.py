@@ -60,21 +60,22 @@ def generate(
 
 def _check_output(path: Path, *, force: bool) -> None:
     """Refuse a file that cannot be written as asked, before anything is read or made."""
-    shown = shortened(str(path))
     if path.suffix.lower() not in _SUFFIXES:
-        raise UsageError(f"-o {shown}: end the name in {', '.join(_SUFFIXES[:-1])} or "
-                         f"{_SUFFIXES[-1]}, which says what is written")
+        *first, last = _SUFFIXES
+        raise UsageError(f"-o {shortened(str(path))}: end the name in {', '.join(first)} or "
+                         f"{last}, which says what is written")
     try:
         is_folder, has_folder = path.is_dir(), path.parent.is_dir()
         is_there = path.exists() or path.is_symlink()
     except OSError as error:  # a name that is too long, a folder that may not be entered
-        raise FileError(f"{shown}: cannot be written: {error.strerror}") from None
+        raise FileError(
+            f"{shortened(str(path))}: cannot be written: {error.strerror}") from None
     if is_folder:
-        raise FileError(f"{shown}: is a folder; name a file in it")
+        raise FileError(f"{path}: is a folder; name a file in it")
     if not has_folder:
-        raise FileError(f"{shown}: there is no folder {path.parent}; make it first")
+        raise FileError(f"{path}: there is no folder {path.parent}; make it first")
     if is_there and not force:
-        raise FileError(f"{shown}: there already; --force writes over it")
+        raise FileError(f"{path}: there already; --force writes over it")
 
 
 def _sweep(preset: Preset | None, source: Path | None) -> Sweep:

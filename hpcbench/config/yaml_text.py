@@ -63,6 +63,12 @@ class _Dumper(yaml.SafeDumper):
             return self.represent_scalar("tag:yaml.org,2002:float", short)
         return super().represent_float(data)
 
+    def represent_str(self, data: str) -> Any:
+        """Return the node of a text; within quotes what cannot be printed is escaped."""
+        if data.isprintable():
+            return super().represent_str(data)
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"')
+
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         """Indent lists below their key."""
         super().increase_indent(flow, False)
@@ -73,3 +79,4 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.add_representer(float, _Dumper.represent_float)
+_Dumper.add_representer(str, _Dumper.represent_str)

@@ -9,6 +9,8 @@ from typing import Any
 from rich.text import Text
 
 from hpcbench.config.names import BACKENDS, DTYPE_BYTES, OPS, ORDERS, SPLITS
+from hpcbench.config.presets import HARDWARE
+from hpcbench.config.presets.preset import load_preset
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.operations.collectives import collectives
 from hpcbench.report.table_lines import listing_lines
@@ -46,6 +48,10 @@ def _lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
     yield Text("timing modes", style="bold")
     for name, meaning in MODES.items():
         yield _line(name, f"{meaning}; fold {USUAL_FOLDS[name]}")
+    yield Text()
+    yield Text("hardware of gen-config", style="bold")
+    for name in HARDWARE:
+        yield _line(name, load_preset(name).about)
     yield Text()
     yield Text("backends", style="bold")
     for name in BACKENDS:

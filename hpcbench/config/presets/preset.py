@@ -21,8 +21,9 @@ _COMMENT = re.compile(r" *# ?(.*)")
 class Preset:
     """A sweep for known hardware.
 
-    ``text`` is the file with its comments and ``content`` the mapping in it. ``about`` is a sentence
-    about the machine. ``sources`` maps keys of section ``hardware`` to the comment before them.
+    ``text`` is the file with its comments, and ``content`` is the mapping in it. ``about`` is a
+    sentence about the machine. ``sources`` maps keys of section ``hardware`` to the comment before
+    them.
     """
 
     name: str
