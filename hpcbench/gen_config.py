@@ -129,7 +129,9 @@ def with_hardware(sweep: Sweep, preset: Preset, source: Path) -> Sweep:
 
     Raises ConfigError if it is for another type of device.
     """
-    own, known = sweep.content.get("hardware", {}), preset.content["hardware"]
+    known: Mapping[str, Any] = preset.content["hardware"]
+    given = sweep.content.get("hardware", {})
+    own = {key: value for key, value in given.items() if value is not None}
     if own.get("device_type", known["device_type"]) != known["device_type"]:
         raise ConfigError(
             f"{source}: hardware.device_type is {own['device_type']}, but {preset.name} has "

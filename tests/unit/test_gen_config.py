@@ -112,7 +112,7 @@ def sweep(folder: Path, **keys: Any) -> Path:
 def test_a_machine_is_put_into_a_file_whose_own_values_win(tmp_path: Path) -> None:
     source = sweep(tmp_path, name="x", hardware={
         "memory_per_device_gb": 32, "peak_flops": {"fp16": 112e12, "fp32": 15.7e12},
-        "network_bandwidth_gbps": 25})
+        "network_bandwidth_gbps": 25, "device_type": None})
     known = Hardware.model_validate_json(json.dumps(
         load_preset("v100-nvlink").content["hardware"]))
     config = written(tmp_path / "a.yaml", "v100-nvlink", source)
@@ -128,6 +128,13 @@ def test_a_machine_is_put_into_a_file_whose_own_values_win(tmp_path: Path) -> No
     notes = written(tmp_path / "a.json", "v100-nvlink", source).notes
     assert notes[0].endswith("peak_flops.fp16 of mine.json.")
     assert notes[1].startswith("hardware.peak_flops: NVIDIA V100")
+
+
+def test_a_file_can_be_replaced_by_its_own_canonical_form(tmp_path: Path) -> None:
+    source = sweep(tmp_path, hardware={"memory_per_device_gb": 8})
+    before = load_config(source).plain()
+    generate(None, source, source, force=True)
+    assert load_config(source).plain() == before
 
 
 def test_a_file_for_another_device_takes_no_machine(tmp_path: Path) -> None:
