@@ -93,7 +93,8 @@ def read_sweep(source: Path) -> Sweep:
     Raises ConfigError or FileError as `load_config` does.
     """
     config = load_config(source)
-    content = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    dumped = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    content = {key: value for key, value in dumped.items() if value != {}}
     content["benchmarks"] = [_readable(content, number, config)
                              for number in range(len(content["benchmarks"]))]
     dialect = dialect_of(read_config(find_config(source)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.config.dialects.registry import dialect_of
+from hpcbench.config.dialects.registry import DIALECTS, dialect_of
 from hpcbench.config.load import load_config, read_config
 from hpcbench.config.presets import HARDWARE
 from hpcbench.config.presets.preset import load_preset
@@ -26,7 +28,17 @@ from hpcbench.plan.expand import make_plan
 from launcher import ROOT
 
 DDLB = ROOT / "tests/data/ddlb.json"
-SWEEPS = [ROOT / "config.json", DDLB, *sorted((ROOT / "jobs").glob("*.yaml")),
+
+
+def files_of_other_tools() -> Iterator[Path]:
+    """Yield the sweep files of other tools among the tests' data."""
+    for path in sorted((ROOT / "tests/data").iterdir()):
+        with contextlib.suppress(UsageError):
+            if path.suffix in (".json", ".yaml") and dialect_of(read_config(path)):
+                yield path
+
+
+SWEEPS = [ROOT / "config.json", *files_of_other_tools(), *sorted((ROOT / "jobs").glob("*.yaml")),
           *sorted((ROOT / "slurm").glob("*.json")),
           *sorted((ROOT / "tests/data/golden/configs").glob("*.json"))]
 
@@ -67,6 +79,10 @@ def test_the_canonical_form_means_the_same(tmp_path: Path, source: Path, suffix:
     told = {"notes": []} if dialect_of(read_config(source)) else {}
     assert {**after.plain(), **told} == {**before.plain(), **told}
     assert case_ids(after) == case_ids(before)
+
+
+def test_files_of_every_tool_are_among_them() -> None:
+    assert {dialect_of(read_config(path)) for path in SWEEPS} == {None, *DIALECTS}
 
 
 def test_a_canonical_file_stays_as_it_is(tmp_path: Path) -> None:
