@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hpcbench.config.axes import Axis
     from hpcbench.config.block import Block
     from hpcbench.config.schema import Config
+    from hpcbench.errors import CaseError
     from hpcbench.kinds.collective.plan.workload import Collective
     from hpcbench.kinds.collective.run.operation import Operation, reduce_op
     from hpcbench.kinds.kind import Deriver, KindSpec, Planner, Presenter, Runner
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AnyOperation", "Axis", "Batch", "Block", "Buckets", "COMMON_AXES", "Call", "Calls", "Case",
-    "CaseResult", "Collective", "CollectiveSpec", "Columnwise", "Config", "DTYPES", "Degrees",
+    "CaseError", "CaseResult", "Collective", "CollectiveSpec", "Columnwise", "Config", "DTYPES", "Degrees",
     "Deriver", "Draft", "Expected", "Experts", "Gradients", "Groups", "Implementation",
     "ImplementationSpec", "Inputs", "KindSpec", "Layout", "Mismatch", "Mlp", "Model",
     "Operation", "Option", "PhaseClock", "Place", "PlanRequest", "Planner", "Presenter",
@@ -86,6 +87,7 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "config.axes": "Axis",
     "config.block": "Block",
     "config.schema": "Config",
+    "errors": "CaseError",
     "kinds.collective.plan.workload": "Collective",
     "kinds.collective.run.operation": "Operation reduce_op",
     "kinds.kind": "Deriver KindSpec Planner Presenter Runner",

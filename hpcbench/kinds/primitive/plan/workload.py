@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hpcbench.operations.call import Call, calls_of
 from hpcbench.plan.case import Case
@@ -22,7 +23,8 @@ class Primitive(Workload):
     most to do, ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call
     communicates as nccl-tests' sizes, summed, and times their busbw factors. ``calls`` names the
     collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
-    and a compiler if it ``compiles`` when it is set up.
+    and a compiler if it ``compiles`` when it is set up. ``variables`` names those of the case's
+    environment that the implementation asked for.
     """
 
     primitive: str
@@ -43,6 +45,7 @@ class Primitive(Workload):
     devices: tuple[str, ...] = ("cpu", "cuda")
     modules: tuple[str, ...] = ()
     compiles: bool = False
+    variables: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -69,6 +72,11 @@ class Primitive(Workload):
     def needs(self) -> tuple[str, ...]:
         """Return what it needs of a machine beside backend and device: modules, a compiler."""
         return (*self.modules, *(("compiler",) if self.compiles else ()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields; without ``variables`` where there are none, as earlier versions."""
+        kept = super(Primitive, self).to_json()  # slots: a bare super() has no class here
+        return kept if self.variables else {key: kept[key] for key in kept if key != "variables"}
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""
