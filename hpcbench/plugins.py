@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from hpcbench.operations.collectives import CollectiveSpec
     from hpcbench.operations.data import contributed, moved, poison, reduced
     from hpcbench.operations.dtypes import DTYPES
+    from hpcbench.operations.meeting_point import meeting_point
     from hpcbench.operations.operation import AnyOperation
     from hpcbench.operations.place import Place
     from hpcbench.plan.assemble import Draft, assemble
@@ -73,15 +74,16 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AnyOperation", "Axis", "Batch", "Block", "Buckets", "COMMON_AXES", "Call", "Calls", "Case",
-    "CaseError", "CaseResult", "Collective", "CollectiveSpec", "Columnwise", "Config", "DTYPES", "Degrees",
-    "Deriver", "Draft", "Expected", "Experts", "Gradients", "Groups", "Implementation",
+    "CaseError", "CaseResult", "Collective", "CollectiveSpec", "Columnwise", "Config", "DTYPES",
+    "Degrees", "Deriver", "Draft", "Expected", "Experts", "Gradients", "Groups", "Implementation",
     "ImplementationSpec", "Inputs", "KindSpec", "Layout", "Mismatch", "Mlp", "Model",
     "Operation", "Option", "PhaseClock", "Place", "PlanRequest", "Planner", "Presenter",
     "Primitive", "PrimitiveSpec", "Problem", "Replica", "Rowwise", "Runner", "Strategy",
     "StrategySpec", "Tensor", "Traffic", "Training", "Values", "Work", "Workload", "assemble",
     "calls", "chart", "common_points", "compare", "contributed", "joined", "left_operand",
-    "listed_lengths", "magnitude", "moved", "not_divided", "on_every_rank", "poison", "product",
-    "reduce_op", "reduced", "resolve_device", "right_operand", "table", "unsupported",
+    "listed_lengths", "magnitude", "meeting_point", "moved", "not_divided", "on_every_rank",
+    "poison", "product", "reduce_op", "reduced", "resolve_device", "right_operand", "table",
+    "unsupported",
 )
 _WHERE: Mapping[str, str] = MappingProxyType({
     "config.axes": "Axis",
@@ -111,6 +113,7 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "operations.collectives": "CollectiveSpec",
     "operations.data": "contributed moved poison reduced",
     "operations.dtypes": "DTYPES",
+    "operations.meeting_point": "meeting_point",
     "operations.operation": "AnyOperation",
     "operations.place": "Place",
     "plan.assemble": "Draft assemble",

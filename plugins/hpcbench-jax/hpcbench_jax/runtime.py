@@ -8,51 +8,47 @@ that ends, or dies in a later case, would take the others with it.
 from __future__ import annotations
 
 import os
-import socket
 from functools import cache
+from typing import Any
 
 import jax
 import numpy as np
 import torch
-import torch.distributed as dist
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hpcbench.plugins import CaseError, Place
+from hpcbench.plugins import CaseError, Place, meeting_point
 
 AXIS = "ranks"
 _CONNECT_TIMEOUT_S = 60
 
 
-def mesh_of(place: Place) -> Mesh:
-    """Return one device of each rank of a group, in rank order; all ranks must call.
-
-    Raises CaseError where JAX cannot run, or runs on other ranks than the group's.
-    """
-    if not dist.is_initialized() or dist.get_world_size() != place.world_size:
-        raise CaseError("jax needs all ranks of a real job: it has collectives of its own, which "
-                        "a dry run, or a part of the ranks, cannot stand in for")
-    return _started(place.device.type, place.device.index)
-
-
 @cache
-def _started(device_type: str, index: int | None) -> Mesh:
-    """Start JAX, connect the ranks, and return the mesh of their devices.
+def mesh_of(place: Place) -> Mesh:
+    """Start JAX, connect the ranks, and return one device of each, in rank order.
 
-    What is cached lives as long as JAX itself in this process.
+    All ranks must call. What is cached lives as long as JAX itself in this process. Raises
+    CaseError where JAX has no such device or was started for others, and as `meeting_point` does.
     """
-    _configure(index if device_type == "cuda" else None)
+    address, port = meeting_point(place)
+    started_for = jax.config.jax_platforms
+    if started_for not in (None, "", place.device.type):
+        raise CaseError(f"JAX was started for {started_for} in this worker, and starts once: put "
+                        f"the cases of {place.device.type} into a sweep of their own")
+    _configure(place.device.type)
+    if place.world_size == 1:
+        return Mesh(_devices(place.device.type), (AXIS,))
     jax.distributed.initialize(
-        _coordinator(), dist.get_world_size(), dist.get_rank(),
-        local_device_ids=None if index is None else [index],
+        f"{address}:{port}", place.world_size, place.rank,
+        local_device_ids=None if place.device.index is None else [place.device.index],
         cluster_detection_method="deactivate", initialization_timeout=_CONNECT_TIMEOUT_S)
-    mesh = Mesh(_devices(device_type), (AXIS,))
-    if device_type == "cpu":
+    mesh = Mesh(_devices(place.device.type), (AXIS,))
+    if place.device.type == "cpu":
         _connect(mesh)
         jax.distributed.shutdown()
     return mesh
 
 
-def _configure(gpu: int | None) -> None:
+def _configure(device_type: str) -> None:
     """Set what JAX and XLA read before they start.
 
     fp64 is fp64; SIGTERM stays the worker's; the CPU client has as many threads as torch
@@ -60,30 +56,19 @@ def _configure(gpu: int | None) -> None:
     """
     os.environ["PJRT_NPROC"] = str(torch.get_num_threads())
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    if gpu is None:
-        jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_platforms", device_type)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)
     jax.config.update("jax_enable_x64", True)
 
 
-def _coordinator() -> str:
-    """Return address and port of the coordinator: rank 0's, on a port that is free there."""
-    port = [0]
-    if dist.get_rank() == 0:
-        with socket.create_server(("", 0)) as server:
-            port = [server.getsockname()[1]]
-    dist.broadcast_object_list(port)
-    return f"{os.environ['MASTER_ADDR']}:{port[0]}"  # where rank 0 is, as torch was told
-
-
-def _devices(device_type: str) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+def _devices(device_type: str) -> np.ndarray[Any, np.dtype[np.object_]]:
     """Return one device of each process. Raises CaseError where this JAX has none of the type."""
     try:
         found = jax.devices(device_type)
     except RuntimeError as error:
-        raise CaseError(f"this JAX has no {device_type}: {error}; install jax[cuda12], see JAX's "
-                        "installation page") from error
+        raise CaseError(f"this JAX has no {device_type} device, install jax[cuda12] or "
+                        f"jax[cuda13]: {error}") from error
     first = {device.process_index: device for device in reversed(found)}
     return np.array([first[rank] for rank in sorted(first)])
 
@@ -98,9 +83,10 @@ def _connect(mesh: Mesh) -> None:
 
 def on_mesh(own: torch.Tensor, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
     """Return a global array of which this rank has ``own``, a copy, as ``spec`` divides it."""
-    extents = [extent * (mesh.size if axis == AXIS else 1) for extent, axis in
-               zip(own.shape, (*spec, *[None] * own.dim()), strict=False)]
-    device = mesh.local_devices[0]
-    copied = jax.device_put(jax.numpy.array(jax.dlpack.from_dlpack(own), copy=True), device)
+    divided = [*spec, *[None] * (own.dim() - len(spec))]
+    extents = [extent * (mesh.size if axis == AXIS else 1)
+               for extent, axis in zip(own.shape, divided, strict=True)]
+    copied = jax.numpy.array(jax.dlpack.from_dlpack(own), copy=True)
     return jax.make_array_from_single_device_arrays(
-        tuple(extents), NamedSharding(mesh, spec), [copied])
+        tuple(extents), NamedSharding(mesh, spec),
+        [jax.device_put(copied, mesh.local_devices[0])])

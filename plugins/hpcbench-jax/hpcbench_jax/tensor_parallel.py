@@ -40,8 +40,8 @@ class Compiled(plugins.Implementation[AnyInputs]):
         self._result: jax.Array | None = None
 
     @property
-    def output(self) -> torch.Tensor:  # type: ignore[override]  # torch's view of the same memory
-        """Return this rank's part of the last result."""
+    def output(self) -> torch.Tensor:
+        """Return this rank's part of the last result: a view of JAX's memory."""
         assert self._result is not None
         return torch.from_dlpack(self._result.addressable_data(0))
 

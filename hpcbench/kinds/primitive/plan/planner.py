@@ -85,7 +85,7 @@ def make_workload(
         size_bytes=sum(traffic.size_bytes for traffic in work.traffic),
         wire_bytes=sum(traffic.wire_bytes for traffic in work.traffic), calls=calls,
         devices=implementation.devices, modules=implementation.modules,
-        compiles=implementation.compiles), skip
+        compiles=implementation.compiles, connects=implementation.connects), skip
 
 
 def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitivePoint) -> Case:

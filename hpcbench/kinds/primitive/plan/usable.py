@@ -135,7 +135,7 @@ _OF_PRIMITIVES: Mapping[str, _Wanted] = MappingProxyType({
     "decided": _Wanted("a mapping of orders to options", _mapping(_mapping(_is_option))),
 })
 _OF_IMPLEMENTATIONS: Mapping[str, _Wanted] = MappingProxyType({
-    **_COMMON, "compiles": _SWITCH, "overlaps": _SWITCH,
+    **_COMMON, "compiles": _SWITCH, "connects": _SWITCH, "overlaps": _SWITCH,
     "runners": _Wanted("a mapping of primitives to module:class", _mapping(_is_anything)),
     "absent": _Wanted("a mapping of primitives to text", _mapping(_is_text)),
     "part": _Wanted("both, compute or communicate", _one_of(("both", "compute", "communicate"))),

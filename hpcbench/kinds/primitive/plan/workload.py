@@ -10,6 +10,9 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
 from hpcbench.plan.workload import Workload
 
+_LATER = ("variables", "connects")
+"""Fields that are not in results of version 0.1."""
+
 
 @dataclass(frozen=True, slots=True)
 class Primitive(Workload):
@@ -24,7 +27,8 @@ class Primitive(Workload):
     communicates as nccl-tests' sizes, summed, and times their busbw factors. ``calls`` names the
     collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
     and a compiler if it ``compiles`` when it is set up. ``variables`` names those of the case's
-    environment that the implementation asked for.
+    environment that the implementation asked for. ``connects``: a library of its own connects the
+    ranks.
     """
 
     primitive: str
@@ -46,6 +50,7 @@ class Primitive(Workload):
     modules: tuple[str, ...] = ()
     compiles: bool = False
     variables: tuple[str, ...] = ()
+    connects: bool = False
 
     @property
     def name(self) -> str:
@@ -74,9 +79,13 @@ class Primitive(Workload):
         return (*self.modules, *(("compiler",) if self.compiles else ()))
 
     def to_json(self) -> dict[str, Any]:
-        """Return its fields; without ``variables`` where there are none, as earlier versions."""
+        """Return its fields; of those that earlier versions lack only what says something."""
         kept = super(Primitive, self).to_json()  # slots: a bare super() has no class here
-        return kept if self.variables else {key: kept[key] for key in kept if key != "variables"}
+        return {name: value for name, value in kept.items() if value or name not in _LATER}
+
+    def needs_ranks(self) -> bool:
+        """Return whether only real ranks can run it."""
+        return self.connects
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""
