@@ -26,11 +26,11 @@ COLUMNWISE = ImplementationSpec(
     meaning="Transformer Engine's Linear: the all-gather under the product (never run)",
     runners={"tp_columnwise": f"{_MODULE}:Columnwise"},
     orders=frozenset({("tp_columnwise", "AG_before")}), calls=(), devices=("cuda",),
-    backends=("nccl",), modules=("transformer_engine.pytorch",), unfit=unfit, overlaps=True)
+    backends=("nccl",), modules=("transformer_engine",), unfit=unfit, overlaps=True)
 ROWWISE = ImplementationSpec(
     name="transformer_engine",
     meaning="Transformer Engine's Linear: the reduce-scatter after the product (never run)",
     runners={"tp_rowwise": f"{_MODULE}:Rowwise"},
     orders=frozenset({("tp_rowwise", "RS_after")}), devices=("cuda",),
-    backends=("nccl",), modules=("transformer_engine.pytorch",), unfit=unfit)
+    backends=("nccl",), modules=("transformer_engine",), unfit=unfit)
 SPECS = [COLUMNWISE, ROWWISE]

@@ -96,7 +96,8 @@ def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitiveP
     except Exception as error:  # as in `_workload`
         env, reason = {}, _plugin_error(error)
     common = point.common._replace(env=tuple(sorted({**env, **dict(point.common.env)}.items())))
-    work = replace(work, variables=tuple(sorted(env)))
+    own = env.keys() - dict(point.common.env).keys()
+    work = replace(work, variables=tuple(sorted(own)))
     return assemble(title, block, job, common, _draft(point, job, work, reason))
 
 
