@@ -54,9 +54,9 @@ class PrimitivePlanner(Planner):
         """Rebuild a primitive; earlier versions stored the paths of its modules, too."""
         kept = {name: value for name, value in data.items() if name not in ("inputs", "runner")}
         options = tuple((str(name), value) for name, value in data["options"])
-        several = {name: tuple(data.get(name, ()))
-                   for name in ("calls", "devices", "modules", "variables")}
-        return Primitive(**{**kept, **several, "options": options})
+        several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
+        variables = tuple(data.get("variables", ()))  # earlier versions have none
+        return Primitive(**{**kept, **several, "options": options, "variables": variables})
 
     def merged(self, same: Sequence[Workload]) -> Workload:
         """Return the first; one that several models lead to is named after them all."""
