@@ -55,8 +55,8 @@ class PrimitivePlanner(Planner):
         kept = {name: value for name, value in data.items() if name not in ("inputs", "runner")}
         options = tuple((str(name), value) for name, value in data["options"])
         several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
-        variables = tuple(data.get("variables", ()))  # earlier versions have none
-        return Primitive(**{**kept, **several, "options": options, "variables": variables})
+        several["variables"] = tuple(data.get("variables", ()))  # earlier versions have none
+        return Primitive(**{**kept, **several, "options": options})
 
     def merged(self, same: Sequence[Workload]) -> Workload:
         """Return the first; one that several models lead to is named after them all."""
