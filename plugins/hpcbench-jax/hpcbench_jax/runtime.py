@@ -1,8 +1,9 @@
 """JAX in a worker: started once, on the ranks of the worker's torch process group.
 
 JAX needs a coordinator, a server at which its processes find each other, until they are connected.
-On CPUs it is closed again then. A process that loses its coordinator is aborted by JAX, so a worker
-that ends, or dies in a later case, would take the others with it.
+A process that loses its coordinator is aborted by JAX, so a worker that ends, or dies in a later
+case, would take the others with it. On CPUs the coordinator is therefore closed as soon as they are
+connected. On GPUs it stays: NCCL connects later.
 """
 
 from __future__ import annotations
