@@ -100,7 +100,7 @@ def package_imports() -> Iterator[tuple[Module, Import]]:
 KIND_RUN = f"{KINDS}.*.run*"
 TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults", *(
     f"hpcbench.operations.{name}" for name in
-    ("check", "data", "dtypes", "operation", "place", "torch_calls")), *(
+    ("check", "data", "dtypes", "meeting_point", "operation", "place", "torch_calls")), *(
     f"hpcbench.backends.{name}" for name in
     ("control", "devices", "facts", "failures", "groups", "ledger", "mpi_buffers",
      "mpi_group", "python_group", "rehearsal", "ucc")))
