@@ -37,7 +37,7 @@ class SuiteFlags:
         "software, which the results then tell.")] = False
 
     def all_files(self) -> tuple[Path, ...]:
-        """Return the files of both ways; one that is given is told from none by --resume."""
+        """Return the files that were given in either way, arguments first."""
         return (*(self.files or ()), *(self.more or ()))
 
 
@@ -45,8 +45,7 @@ class SuiteFlags:
 def suite(how: SuiteFlags, output: OutputOption = None, *, sweep: SweepFlags) -> None:
     """Run several sweep files: mpirun -np 4 python -m hpcbench suite A.json B.yaml.
 
-    Flags hold for all of them. Each has a results folder below that of the suite, whose suite.json
-    has a section for each. A member that fails does not stop the others.
+    Flags hold for all files. A member that fails does not stop the others; suite.json has them all.
     """
     files = how.all_files()
     overrides = sweep.overrides(
