@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,18 +62,17 @@ def suite_command(request: SuiteRequest) -> int:
 def run_suite(session: Session, request: SuiteRequest, stop: StopRequests) -> ExitCode:
     """Run one member after the other until a request to stop; collective over all ranks."""
     comm = session.comm
-    begun = on_root(comm, lambda: _begin(request, comm.size))
+    begun = on_root(comm, lambda: begin_suite(request, comm.size))
     ledger, signal = _Ledger(Path(begun["folder"]), request.output), ""
     for index, sweep in begun["todo"]:
         if signal := next(filter(None, comm.allgather(stop.any)), ""):
             break
-        folder = Path(on_root(comm, lambda index=index: ledger.begin(index)))
+        folder = Path(on_root(comm, partial(ledger.begin, index)))
         began_s = time.perf_counter()
         code, error = _run_member(session, RunRequest(
             Path(sweep) if sweep else None, (), folder, request.force), stop)
         spent_s = time.perf_counter() - began_s
-        on_root(comm, lambda index=index, code=code, error=error, spent_s=spent_s:
-                ledger.end(index, code, error, spent_s))
+        on_root(comm, partial(ledger.end, index, code, error, spent_s))
     signal = signal or next(filter(None, comm.allgather(stop.any)), "")
     code = on_root(comm, lambda: ledger.close(signal, as_json=request.as_json), IDLE_PAUSE_S)
     return ExitCode(code)
@@ -89,7 +89,7 @@ def _run_member(session: Session, request: RunRequest, stop: StopRequests) -> tu
         return int(error.exit_code), str(error)
 
 
-def _begin(request: SuiteRequest, world_size: int) -> dict[str, Any]:
+def begin_suite(request: SuiteRequest, world_size: int) -> dict[str, Any]:
     """Return the folder, and of each member to run its index and its sweep file (rank 0).
 
     The sweep file is "" for a member that goes on. Nothing is written before all is checked.

@@ -36,7 +36,8 @@ def show(
     from hpcbench.report.suite_lines import print_suite
 
     if is_suite(path):
-        return print_suite(read_suite(path), path)
+        print_suite(read_suite(path), path)
+        return
     with open_results(path) as file:
         print_results(file.results, path.parent if path.is_file() else path)
 
