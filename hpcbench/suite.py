@@ -125,7 +125,7 @@ def _new_suite(request: SuiteRequest, world_size: int) -> Path:
     path, run_id = create_suite_folder(_results_folder(request.files, plans), {
         name: plan.config for name, plan in zip(names, plans, strict=True)})
     write_suite(Suite(run_id, __version__, world_size, _now(), tuple(
-        Member(str(file), plan.name, name, not_counted(len(plan.cases)))
+        Member(str(file), plan.name, name, len(plan.cases), counts=not_counted(len(plan.cases)))
         for file, plan, name in zip(request.files, plans, names, strict=True))),
         path / SUITE_FILE, *_also(request.output))
     return path
@@ -227,7 +227,9 @@ class _Ledger:
         from hpcbench.report.suite_lines import print_suite
 
         suite = read_suite(self.folder)
-        suite = replace(suite, stopped_by=signal, exit_code=suite_exit_code(suite.members))
+        is_cut_short = any(not member.is_done for member in suite.members)
+        suite = replace(suite, stopped_by=signal if is_cut_short else "",
+                        exit_code=suite_exit_code(suite.members))
         self._write(suite)
         if as_json:
             print(suite_text(suite), end="", file=sys.__stdout__, flush=True)

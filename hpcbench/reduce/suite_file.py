@@ -45,8 +45,9 @@ _ONLY_SKIPPED, _NOT_RUN = frozenset({"skipped"}), frozenset({"skipped", "not_run
 class Member:
     """One sweep file of a suite.
 
-    ``folder`` is below the suite's. ``counts`` has ``planned`` and every status of cases, which
-    add up to it; it is None while nobody has counted. ``duration_s`` is that of all attempts.
+    ``folder`` is below the suite's. ``planned`` cases are those of its plan. ``counts`` has
+    ``planned``, too, and every status of cases, which add up to it; it is None while nobody has
+    counted. ``duration_s`` is that of all attempts.
     ``summary`` is the content of the member's summary.json. ``exit_code`` is what `run` alone
     would end with.
     """
@@ -54,10 +55,11 @@ class Member:
     file: str
     name: str
     folder: str
-    counts: Mapping[str, int] | None
+    planned: int
     status: str = NOT_STARTED
     reasons: tuple[str, ...] = ()
     exit_code: int | None = None
+    counts: Mapping[str, int] | None = None
     started_at: str | None = None
     duration_s: float | None = None
     summary: Mapping[str, Any] | None = None
@@ -138,7 +140,7 @@ def refuse_suite(folder: Path) -> None:
 
 
 def not_counted(planned: int) -> dict[str, int]:
-    """Return the counts of a member that has not started."""
+    """Return the counts of a member of which no case was run."""
     return {"planned": planned, **dict.fromkeys(STATUSES, 0), "not_run": planned}
 
 
@@ -150,8 +152,9 @@ def ended(member: Member, folder: Path, exit_code: int, error: str, duration_s: 
     """
     spent_s = duration_s + (member.duration_s or 0.0)
     if error:
+        counts = None if folder.is_dir() else not_counted(member.planned)
         return replace(member, status=ERROR, reasons=(error,), exit_code=exit_code,
-                       duration_s=spent_s)
+                       duration_s=spent_s, counts=counts)
     summary = _summary(folder / "summary.json")
     status = status_of(exit_code, summary)
     reasons = skip_reasons(summary) if status == NOT_HERE else ()

@@ -54,7 +54,7 @@ def written(folder: Path, name: str, **keys: Any) -> Path:
 
 
 def member(status: str = NOT_STARTED, **keys: Any) -> Member:
-    return replace(Member("a.json", "a", "01-a", not_counted(2), status), **keys)
+    return replace(Member("a.json", "a", "01-a", 2, status, counts=not_counted(2)), **keys)
 
 
 def suite(*members: Member) -> Suite:
@@ -195,8 +195,10 @@ def test_the_status_of_a_member(code: int, found: dict[str, Any], status: str) -
 
 
 def test_what_became_of_a_member(tmp_path: Path) -> None:
-    failed = ended(member(), tmp_path, 2, "disk full", 1.0)
+    failed = ended(member(counts=None), tmp_path, 2, "disk full", 1.0)
     assert (failed.status, failed.reasons, failed.exit_code) == (ERROR, ("disk full",), 2)
+    assert failed.counts is None  # cases may have run
+    assert ended(member(counts=None), tmp_path / "none", 2, "no eth7", 1.0).counts == not_counted(2)
     (tmp_path / "summary.json").write_text(json.dumps(summary("skipped", "skipped")))
     again = ended(failed, tmp_path, 1, "", 2.0)
     assert (again.status, again.reasons) == (NOT_HERE, ("why skipped",))
