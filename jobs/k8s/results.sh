@@ -68,8 +68,7 @@ copy_logs() {
     local pod folder=results/$name/logs
     [ -z "$logged" ] || return 0
     logged=yes
-    for pod in $(kube get pods --selector "training.kubeflow.org/job-name=$name" \
-        --output 'jsonpath={.items[*].metadata.name}' 2>/dev/null); do
+    for pod in $(pods_say '{.items[*].metadata.name}'); do
         mkdir -p "$folder"
         kube logs "$pod" --all-containers --request-timeout=30s >"$folder/$pod.log" 2>/dev/null
         [ -s "$folder/$pod.log" ] || rm -f "$folder/$pod.log"

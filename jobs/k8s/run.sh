@@ -156,10 +156,11 @@ delete_job() {
 
 create_job() {
     local told
-    stream= logged=
+    stream= logged=yes # nothing is ours before it is created
     trap '' PIPE         # a tee that Ctrl-C has ended, too, must not end this
     trap delete_job EXIT # of this run only: another job of this name is left alone
     told=$(render | kube create -f - 2>&1) || fail "the cluster refuses the job: $(tr '\n' ' ' <<<"$told")"
+    logged=
     say "created job $name: $nodes nodes, $ranks ranks, $mpi, $image"
 }
 
@@ -169,19 +170,25 @@ launcher_says() {
         --output "jsonpath={.items[*]$1}"
 }
 
-# Print one line for each pod that does not run, with the reason.
-troubles() {
-    kube get pods --selector "training.kubeflow.org/job-name=$name" --output 'jsonpath={range .items[*]}{
-        .metadata.name} {.status.phase} {.status.reason} {.status.message} {
-        .status.conditions[?(@.status=="False")].message} {
-        .status.containerStatuses[*].state.waiting.reason} {
-        .status.containerStatuses[*].state.waiting.message}{"\n"}{end}' 2>/dev/null |
-        grep -v -e ' Running ' -e ' Succeeded ' -e '-launcher Failed ' | tr -s ' '
+# pods_say JSONPATH: print something about each pod; no line may break inside its braces.
+pods_say() {
+    kube get pods --selector "training.kubeflow.org/job-name=$name" --output "jsonpath=$1" 2>/dev/null
 }
 
-# Set $pending if a worker has not started; fail if an image cannot be had: the cluster would go on trying.
+# Print one line for each pod that does not run, with the reason.
+troubles() {
+    local query='{range .items[*]}{.metadata.name} {.status.phase} {.status.reason} {.status.message} '
+    query+='{.status.conditions[?(@.status=="False")].message} '
+    query+='{.status.containerStatuses[*].state.waiting.reason} '
+    query+='{.status.containerStatuses[*].state.waiting.message}{"\n"}{end}'
+    pods_say "$query" | grep -v -e ' Running ' -e ' Succeeded ' -e '-launcher Failed ' | tr -s ' '
+}
+
+# Set $pending if a worker has not started; fail if an image cannot be had: the cluster goes on trying.
 look_at_pods() {
-    local pod phase reason told
+    local pod phase reason told query='{range .items[*]}{.metadata.name}|{.status.phase}|'
+    query+='{.status.containerStatuses[*].state.waiting.reason}|'
+    query+='{.status.containerStatuses[*].state.waiting.message}{"\n"}{end}'
     pending=
     while IFS='|' read -r pod phase reason told; do
         if [[ $pod = *-worker-* && $phase = Pending ]]; then pending=yes; fi
@@ -189,9 +196,7 @@ look_at_pods() {
             fail "pod $pod cannot have the image $image ($reason): ${told:-no message}; is its name" \
                 "right, is it pushed, and does it need imagePullSecrets?" ;;
         esac
-    done < <(kube get pods --selector "training.kubeflow.org/job-name=$name" --output 'jsonpath={range .items[*]}{
-        .metadata.name}|{.status.phase}|{.status.containerStatuses[*].state.waiting.reason}|{
-        .status.containerStatuses[*].state.waiting.message}{"\n"}{end}' 2>/dev/null)
+    done < <(pods_say "$query")
 }
 
 # Wait while workers are pending; the launcher, which waits for them, too, gives up at its limit.

@@ -27,6 +27,10 @@ KUBECTL = """#!/bin/bash
 play=$(dirname "$0")/../play
 echo "${*//$'\\n'/ }" >>"$play/calls"
 if [ "$1" = --namespace ]; then shift 2; fi
+if [ "$1" = get ] && [[ $* = *$'\n'* ]]; then # as kubectl says of a line break inside braces
+    echo "error: error parsing jsonpath, unclosed action" >&2
+    exit 1
+fi
 case "$*" in
     *--raw*) . "$play/raw" ;;
     "get namespace "*) . "$play/namespace" ;;
