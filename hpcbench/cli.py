@@ -17,6 +17,7 @@ from hpcbench.commands.list import list_
 from hpcbench.commands.plan import plan
 from hpcbench.commands.read import plot, reduce, show
 from hpcbench.commands.run import run
+from hpcbench.commands.suite import suite
 from hpcbench.commands.validate import validate
 
 app = typer.Typer(
@@ -27,8 +28,9 @@ app = typer.Typer(
     epilog="Main job: mpirun -np 4 python -m hpcbench run",
 )
 COMMANDS: Mapping[str, Callable[..., None]] = {
-    "run": run, "plan": plan, "reduce": reduce, "show": show, "plot": plot, "validate": validate,
-    "list": list_, "gen-config": gen_config, "gen-data": gen_data, "schema": schema,
+    "run": run, "suite": suite, "plan": plan, "reduce": reduce, "show": show, "plot": plot,
+    "validate": validate, "list": list_, "gen-config": gen_config, "gen-data": gen_data,
+    "schema": schema,
 }
 for _name, _command in COMMANDS.items():
     app.command(name=_name)(_command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hpcbench.errors import ExitCode, HpcbenchError
@@ -112,12 +112,17 @@ def _can_be_repeated(folder: RunFolder) -> Iterator[None]:
 
 
 def run_command(request: RunRequest) -> int:
-    """Run the job on this rank and return the exit code that all ranks agreed on."""
+    """Run one sweep on this rank and return the exit code that all ranks agreed on."""
+    return as_job(lambda session, stop: run(session, request, stop))
+
+
+def as_job(work: Callable[[Session, StopRequests], ExitCode]) -> int:
+    """Do this rank's part of a job and return the exit code that all ranks agreed on."""
     comm: Communicator | None = None
     try:
         with stop_requests() as stop, open_session(os.environ) as session:
             comm = session.comm
-            return int(run(session, request, stop))
+            return int(work(session, stop))
     except AgreedError as error:
         if comm is not None and comm.rank == 0:
             _complain(str(error))

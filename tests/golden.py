@@ -36,7 +36,7 @@ RESULTS = {"v1": ROOT / "tests" / "data" / "results-v1.h5",
            "v2": ROOT / "tests" / "data" / "results-v2.h5",
            **{kind: folder / "results.h5" for kind, folder in RUNS.items()}}
 """Name -> a results file of earlier code."""
-COMMANDS = ("run", "plan", "reduce", "show", "plot", "validate", "list", "gen-config",
+COMMANDS = ("run", "suite", "plan", "reduce", "show", "plot", "validate", "list", "gen-config",
             "gen-data", "schema")
 SWEEPS = (
     *((path, ranks) for path in (

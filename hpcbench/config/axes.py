@@ -87,14 +87,20 @@ Axis = Annotated[tuple[T, ...], Field(min_length=1), OneOrMany()]
 """One value or a non-empty list; a list of several is an axis of the sweep."""
 
 
-def named(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Checked:
-    """Return the annotation of a name from a fixed set; aliases become the name they stand for."""
+def named(
+    known: Iterable[str], aliases: Mapping[str, str] | None = None,
+    unknown: Callable[[object, Iterable[str], Mapping[str, str]], str] = unknown_name,
+) -> Checked:
+    """Return the annotation of a name from a fixed set; aliases become the name they stand for.
+
+    ``unknown`` gives the message for a value that is none of them.
+    """
     names, other = tuple(known), dict(aliases or {})
     table = {**{name: name for name in names}, **other}
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or value not in table:
-            raise ValueError(unknown_name(value, names, other))
+            raise ValueError(unknown(value, names, other))
         return table[value]
 
     return Checked(check, lambda: {"enum": list(table)})

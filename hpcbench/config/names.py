@@ -60,6 +60,17 @@ def unknown_name(name: object, allowed: Iterable[str], aliases: Iterable[str] = 
     return f"{quote(name)} is not known;{hint} allowed: {', '.join(names)}"
 
 
+def unknown_kind(name: object, kinds: Iterable[str], aliases: Mapping[str, str]) -> str:
+    """Return the message for a kind that is not installed: which there are, with other names."""
+    known = list(kinds)
+    guess = nearest(name, [*known, *aliases]) if isinstance(name, str) else None
+    hint = f' did you mean "{guess}"?' if guess else ""
+    there_are = ", ".join(
+        kind + "".join(f" ({alias})" for alias, of in aliases.items() if of == kind)
+        for kind in known)
+    return f"there is no kind {quote(name)} yet;{hint} there are {there_are}"
+
+
 def quote(value: object) -> str:
     """Return a value as it would be written in JSON, shortened."""
     return shortened(json.dumps(value, default=str))

@@ -71,7 +71,8 @@ def _chosen_blocks(config: Config) -> list[tuple[str, Block]]:
     chosen = [(title, block) for title, block in titled if config.benchmark in (None, block.kind)]
     if not chosen:
         kinds = sorted({block.kind for block in config.benchmarks})
-        raise ConfigError(f"benchmark: {unknown_name(config.benchmark, kinds)}")
+        raise ConfigError(f"benchmark: no block is of kind {config.benchmark}; there are blocks of "
+                          f"kind {' and '.join(kinds)}")
     return chosen
 
 

@@ -12,6 +12,9 @@ from pathlib import Path
 from hpcbench.errors import FileError
 from hpcbench.trace.source import UnreadableTrace
 
+SUITE_FILE = "suite.json"
+"""The file by which the folder of a suite is known; each member has a results folder below it."""
+
 
 @contextlib.contextmanager
 def open_regular(path: Path) -> Iterator[int]:

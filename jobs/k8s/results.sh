@@ -63,6 +63,20 @@ copy_results() {
     [ "$missing" = " " ]
 }
 
+# Copy what every pod has printed, once; one that never started has printed nothing.
+copy_logs() {
+    local pod folder=results/$name/logs
+    [ -z "$logged" ] || return 0
+    logged=yes
+    for pod in $(pods_say '{.items[*].metadata.name}'); do
+        mkdir -p "$folder"
+        kube logs "$pod" --all-containers --request-timeout=30s >"$folder/$pod.log" 2>/dev/null
+        [ -s "$folder/$pod.log" ] || rm -f "$folder/$pod.log"
+    done
+    rmdir "$folder" 2>/dev/null || [ ! -d "$folder" ] || say "logs of the pods: $PWD/$folder"
+    return 0
+}
+
 # Leave the job as it is, and say how to copy what is missing, and to delete it then.
 keep() {
     local node kubectl="kubectl${namespace:+ --namespace $namespace}"

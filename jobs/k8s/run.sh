@@ -2,9 +2,10 @@
 # bash jobs/k8s/run.sh [--render] NODES [BATCH SEQ STEPS]
 #
 # Runs hpcbench on NODES nodes of a Kubernetes cluster that has the Kubeflow MPI operator (v2beta1):
-# fills in a manifest, creates the job, shows what its launcher prints, copies the results to
-# ./results/NAME, deletes the job, and ends with its exit code: 0 all is well, 1 bad findings, 2 bad
-# usage or a cluster that does not take the job, 3 incomplete or not copied, 4 internal error. Ctrl-C,
+# fills in a manifest, checks that the cluster can take the job, creates it, shows what its launcher
+# prints, copies the results to ./results/NAME and the logs of all pods to ./results/NAME/logs,
+# deletes the job, and ends with its exit code: 0 all is well, 1 bad findings, 2 bad usage or a
+# cluster that does not take the job, 3 incomplete or not copied, 4 internal error. Ctrl-C,
 # or a lost terminal, has the ranks seal what there is, and copies that; a second Ctrl-C before copying
 # begins deletes the job at once. If copying fails, or Ctrl-C ends it, the job stays, and commands that
 # copy and delete it are printed. --render prints the manifest, and needs no cluster.
@@ -28,10 +29,13 @@
 # HPCBENCH_TIME_LIMIT    seconds after which the running case is finished and what there is
 #                        reported (exit 3); default 7200. That may take 10 minutes and a quarter of
 #                        the limit; then mpirun is killed, and what was recorded is copied (exit 137)
+# HPCBENCH_UNCHECKED     checks to leave out: nodes (the job waits for nodes and GPUs to become free,
+#                        or for an autoscaler), policies (network policies), or both: 'nodes policies'
 # HPCBENCH_MANIFEST      a manifest of yours in place of mpijob.yaml or mistral7b_qlora_a10.yaml
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 poll_s=2
+. "$here/checks.sh"
 . "$here/results.sh"
 
 say() { echo "hpcbench k8s: $*"; }
@@ -50,6 +54,7 @@ number() {
 
 # Set the settings from arguments and variables, and check them.
 settle() {
+    local word
     render=
     if [ "${1:-}" = --render ]; then render=yes && shift; fi
     [ $# = 1 ] || [ $# = 4 ] || fail "give NODES, or NODES BATCH SEQ STEPS (--help explains)"
@@ -72,6 +77,10 @@ settle() {
     name=${HPCBENCH_NAME:-hpcbench-$(date +%Y%m%d-%H%M%S)} run=$(date +%s)-$$
     [[ $name =~ ^[a-z]([a-z0-9-]*[a-z0-9])?$ ]] && [ ${#name} -le 45 ] ||
         fail "HPCBENCH_NAME is '$name': small letters, digits and -, 45 at most, a letter first"
+    unchecked=${HPCBENCH_UNCHECKED:-}
+    for word in $unchecked; do
+        [[ $word =~ ^(nodes|policies)$ ]] || fail "HPCBENCH_UNCHECKED has '$word': nodes, policies, or both"
+    done
     case ${HPCBENCH_MPI:-mpich} in
         mpich) mpi=MPICH ;;
         openmpi) mpi=OpenMPI ;;
@@ -133,26 +142,11 @@ render() {
     printf '%s\n' "$text"
 }
 
-# Fail unless there is a kubectl, a cluster that it reaches, and the operator's kind in it.
-check_cluster() {
-    local told
-    command -v kubectl >/dev/null || fail "no kubectl on PATH: install it, and point it at a cluster"
-    # by discovery: to list the definitions themselves needs rights on the whole cluster
-    if ! told=$(kube get --raw /apis/kubeflow.org/v2beta1 2>&1); then
-        case $told in
-            *NotFound* | *"could not find"*) told= ;;
-            *) fail "kubectl cannot reach the cluster: ${told##*$'\n'}" ;;
-        esac
-    fi
-    case $told in *'"mpijobs"'*) ;; *)
-        fail "the cluster has no MPIJob of kubeflow.org/v2beta1: have the Kubeflow MPI operator" \
-            "installed (github.com/kubeflow/mpi-operator, 0.5 or newer)" ;;
-    esac
-}
-
 delete_job() {
+    local code=$?
     trap '' INT TERM HUP
     [ -z "$stream" ] || kill "$stream" 2>/dev/null
+    if [ $code != 130 ]; then copy_logs; fi # else it is to be gone at once
     rmdir "results/$name" 2>/dev/null
     say "deleting job $name"
     kube delete mpijobs.kubeflow.org,configmaps --selector "hpcbench-run=$run" \
@@ -162,10 +156,11 @@ delete_job() {
 
 create_job() {
     local told
-    stream=
+    stream= logged=yes # nothing is ours before it is created
     trap '' PIPE         # a tee that Ctrl-C has ended, too, must not end this
     trap delete_job EXIT # of this run only: another job of this name is left alone
     told=$(render | kube create -f - 2>&1) || fail "the cluster refuses the job: $(tr '\n' ' ' <<<"$told")"
+    logged=
     say "created job $name: $nodes nodes, $ranks ranks, $mpi, $image"
 }
 
@@ -175,14 +170,40 @@ launcher_says() {
         --output "jsonpath={.items[*]$1}"
 }
 
+# pods_say JSONPATH: print something about each pod; no line may break inside its braces.
+pods_say() {
+    kube get pods --selector "training.kubeflow.org/job-name=$name" --output "jsonpath=$1" 2>/dev/null
+}
+
 # Print one line for each pod that does not run, with the reason.
 troubles() {
-    kube get pods --selector "training.kubeflow.org/job-name=$name" --output 'jsonpath={range .items[*]}{
-        .metadata.name} {.status.phase} {.status.reason} {.status.message} {
-        .status.conditions[?(@.status=="False")].message} {
-        .status.containerStatuses[*].state.waiting.reason} {
-        .status.containerStatuses[*].state.waiting.message}{"\n"}{end}' 2>/dev/null |
-        grep -v -e ' Running ' -e ' Succeeded ' -e '-launcher Failed ' | tr -s ' '
+    local query='{range .items[*]}{.metadata.name} {.status.phase} {.status.reason} {.status.message} '
+    query+='{.status.conditions[?(@.status=="False")].message} '
+    query+='{.status.containerStatuses[*].state.waiting.reason} '
+    query+='{.status.containerStatuses[*].state.waiting.message}{"\n"}{end}'
+    pods_say "$query" | grep -v -e ' Running ' -e ' Succeeded ' -e '-launcher Failed ' | tr -s ' '
+}
+
+# Set $pending if a worker has not started; fail if an image cannot be had: the cluster goes on trying.
+look_at_pods() {
+    local pod phase reason told query='{range .items[*]}{.metadata.name}|{.status.phase}|'
+    query+='{.status.containerStatuses[*].state.waiting.reason}|'
+    query+='{.status.containerStatuses[*].state.waiting.message}{"\n"}{end}'
+    pending=
+    while IFS='|' read -r pod phase reason told; do
+        if [[ $pod = *-worker-* && $phase = Pending ]]; then pending=yes; fi
+        case $reason in *ImagePullBackOff* | *InvalidImageName* | *ErrImageNeverPull*)
+            fail "pod $pod cannot have the image $image ($reason): ${told:-no message}; is its name" \
+                "right, is it pushed, and does it need imagePullSecrets?" ;;
+        esac
+    done < <(pods_say "$query")
+}
+
+# Wait while workers are pending; the launcher, which waits for them, too, gives up at its limit.
+wait_for_workers() {
+    while look_at_pods && [ "$pending" ] && [ "$(launcher_says .status.phase)" = Running ]; do
+        sleep "$poll_s"
+    done
 }
 
 # Wait until the launcher has started; set $launcher.
@@ -198,6 +219,7 @@ wait_for_launcher() {
                 "kubectl describe mpijob $name"
             fail "the launcher did not start in $start_limit s"
         fi
+        look_at_pods
         sleep "$poll_s"
     done
 }
@@ -250,7 +272,7 @@ finish() {
     missing=" 0 "
     trap 'keep; exit 130' INT TERM HUP
     code=$(launcher_says '.status.containerStatuses[?(@.name=="launcher")].state.terminated.exitCode')
-    if ! copy_results; then keep; kept=yes; fi
+    if copy_results; then copy_logs; else copy_logs && keep; kept=yes; fi
     trap 'exit 130' INT TERM HUP
     [ -z "$trouble" ] || fail "$trouble"
     if [[ ! $code =~ ^[0-9]+$ ]]; then
@@ -277,5 +299,6 @@ check_cluster
 open_folder
 create_job
 wait_for_launcher
+wait_for_workers
 follow
 finish

@@ -110,6 +110,9 @@ def test_a_job_of_the_operator_is_measured_by_every_rank(cluster: Cluster) -> No
         (0, "job-worker-0"), (1, "job-worker-0"), (2, "job-worker-1"), (3, "job-worker-1")]
     assert {header.environment["variables"].get("NCCL_DEBUG") for header in headers} == {"WARN"}
     assert (cluster.folder / "cluster" / "deleted").exists()
+    logs = {path.name: path.read_text() for path in (cluster.results / "logs").iterdir()}
+    assert "waiting for 2 workers" in logs["job-launcher.log"]
+    assert "not checked" not in output
 
 
 def endless() -> dict[str, object]:

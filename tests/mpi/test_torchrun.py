@@ -18,12 +18,11 @@ pytestmark = pytest.mark.mpi
 
 def torchrun(
     mpirun: MpiLauncher, folder: Path, *options: str, before: tuple[str, ...] = (),
-    **additions: str,
+    command: tuple[str, ...] = ("run", "config.json", "-o", "out"), **additions: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the sweep in config.json under torchrun, in the folder."""
+    """Run a command of hpcbench under torchrun, in the folder; by default the sweep there."""
     return subprocess.run(
-        [*before, mpirun.program("torchrun"), *options, "-m", "hpcbench", "run", "config.json",
-         "-o", "out"],
+        [*before, mpirun.program("torchrun"), *options, "-m", "hpcbench", *command],
         cwd=folder, env=mpirun.environment(folder, additions), capture_output=True, text=True,
         timeout=90, check=False)
 

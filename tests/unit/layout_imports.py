@@ -46,8 +46,9 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "gen_data": READING,
     "dry_run": (*MACHINE, "launch", "report"),
     "run": (*MACHINE, "launch", "reduce", "report", "resume"),
+    "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "reduce", "report", "run",
-                 "dry_run", "gen_config", "gen_data", "resume", "validation"),
+                 "dry_run", "gen_config", "gen_data", "resume", "suite", "validation"),
     "cli": ("hpcbench", "commands"),
     "__main__": (*BASE, "cli", "launch"),
     # the public door for packages of others: it may show anything, and nothing here uses it

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,11 +27,25 @@ KUBECTL = """#!/bin/bash
 play=$(dirname "$0")/../play
 echo "${*//$'\\n'/ }" >>"$play/calls"
 if [ "$1" = --namespace ]; then shift 2; fi
+if [ "$1" = get ] && [[ $* = *$'\n'* ]]; then # as kubectl says of a line break inside braces
+    echo "error: error parsing jsonpath, unclosed action" >&2
+    exit 1
+fi
 case "$*" in
     *--raw*) . "$play/raw" ;;
+    "get namespace "*) . "$play/namespace" ;;
+    "auth can-i "*) . "$play/rights" ;;
+    "create --dry-run=server"*) cat >/dev/null; . "$play/job" ;;
+    "get nodes "*) . "$play/nodes" ;;
+    "get pods --all-namespaces "*) . "$play/pods" ;;
+    "get networkpolicies "*) . "$play/policies" ;;
+    "get secret "*) . "$play/secret" ;;
+    *metadata.name*'|{.status.phase}'*) . "$play/waiting" ;;
+    *--all-containers*) echo "printed by $2" ;;
     create*) cat >"$play/created.yaml"; . "$play/create" ;;
     *metadata.name*'{"\\n"}'*) . "$play/troubles" ;;
-    *metadata.name*) echo job-launcher ;;
+    *job-role=launcher*metadata.name*) echo job-launcher ;;
+    *metadata.name*) echo job-launcher job-worker-0 ;;
     "get pod "*) . "$play/worker" ;;
     *status.phase*) . "$play/phase" ;;
     *exitCode*) . "$play/exit_code" ;;
@@ -42,7 +57,14 @@ case "$*" in
     *) echo "not expected: $*" >&2; exit 1 ;;
 esac
 """
+FOUND = ROOT / "tests" / "data" / "kubernetes"
+"""Objects as the Kubernetes API gives them."""
 ANSWERS = {
+    "namespace": "echo namespace/team",
+    "rights": "echo yes",
+    **{name: f"cat '{FOUND / name}.json'" for name in ("job", "nodes", "pods", "policies")},
+    "secret": "echo secret/registry",
+    "waiting": 'echo "job-launcher|Running||"; echo "job-worker-0|Running||"',
     "raw": """echo '{"resources":[{"name":"mpijobs"}]}'""",
     "create": "echo created",
     "troubles": "",
@@ -71,6 +93,11 @@ class Ended:
         lines = self.stderr.splitlines()
         assert len(lines) == 1 and lines[0].startswith("hpcbench k8s: "), self
         return lines[0].removeprefix("hpcbench k8s: ")
+
+    def asked(self, verb: str) -> list[str]:
+        """Return the calls of this verb, without those that ask for rights."""
+        calls = [call.removeprefix("--namespace team ") for call in self.calls]
+        return [call for call in calls if call.startswith(f"{verb} ")]
 
     def deleted(self) -> bool:
         """Tell whether the last thing done was to delete what this run had made, nothing else."""
@@ -131,6 +158,7 @@ def cluster(tmp_path: Path) -> Cluster:
         (tmp_path / name).mkdir()
     for tool in TOOLS:
         (tmp_path / "bin" / tool).symlink_to(shutil.which(tool) or "")
+    (tmp_path / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
     for name, text in {"kubectl": KUBECTL, "sleep": "#!/bin/sh\nexec /bin/sleep 0.05\n"}.items():
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
@@ -148,9 +176,14 @@ def test_a_job_from_creation_to_deletion(cluster: Cluster) -> None:
     assert (results / "latest" / "traces" / "rank00000.h5").read_text() == "of worker 0"
     assert f"results: {results}/job" in done.stdout
     assert all(call.startswith("--namespace team ") for call in done.calls)
-    verbs = [call.split()[2] for call in done.calls]
-    assert verbs[:2] == ["get", "create"] and verbs.count("logs") == verbs.count("exec") == 1
+    verbs = [call.split()[2] for call in done.calls
+             if "--dry-run" not in call and "--all-containers" not in call]
+    assert verbs[0] == "get" and verbs.count("create") == verbs.count("delete") == 1
+    assert verbs.count("logs") == verbs.count("exec") == 1
     assert verbs.index("logs") < verbs.index("exec") < verbs.index("delete")
+    logs = results / "job" / "logs"
+    assert (logs / "job-worker-0.log").read_text() == "printed by job-worker-0\n"
+    assert (logs / "job-launcher.log").exists() and f"logs of the pods: {logs}" in done.stdout
     created = (cluster.folder / "play" / "created.yaml").read_text()
     token = re.findall(r"hpcbench-run: \"(\S+)\"", created)
     assert len(token) == 2 and f"hpcbench-run={token[0]} " in done.calls[-1] and done.deleted()
@@ -179,6 +212,7 @@ def test_the_exit_code_of_the_job_is_passed_on(cluster: Cluster, code: int) -> N
     (("4",), {"HPCBENCH_SLOTS": "2x"}, "HPCBENCH_SLOTS is '2x'"),
     (("4",), {"HPCBENCH_GPU": "a: b"}, "HPCBENCH_GPU is 'a: b'"),
     (("4",), {"HPCBENCH_CLAIM": "A b"}, "HPCBENCH_CLAIM is 'A b'"),
+    (("4",), {"HPCBENCH_UNCHECKED": "nodes all"}, "HPCBENCH_UNCHECKED has 'all': nodes, policies"),
     (("4",), {"HPCBENCH_TIME_LIMIT": "1h"}, "HPCBENCH_TIME_LIMIT is '1h'"),
     (("4",), {"HPCBENCH_CONFIG": "/nowhere.json"}, "cannot read /nowhere.json"),
     (("4",), {"HPCBENCH_MANIFEST": "/nowhere.yaml"}, "cannot read /nowhere.yaml"),
@@ -258,7 +292,7 @@ def test_a_stream_that_breaks_off_is_taken_up_again(cluster: Cluster) -> None:
                         'echo b; echo Succeeded >"$play/is"')
     done = cluster.run("1")
     assert done.code == 0 and "a\nb\n" in done.stdout
-    first, second = (call for call in done.calls if call.startswith("logs"))
+    first, second = (call for call in done.asked("logs") if "--follow" in call)
     assert "--since" not in first and "--since=12s" in second
 
 
@@ -271,7 +305,7 @@ def test_a_folder_that_cannot_take_the_results_starts_nothing(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     done = cluster.run("1")
-    assert told in done.line() and not any("create" in call for call in done.calls)
+    assert told in done.line() and not created(cluster)
 
 
 @pytest.mark.parametrize(("code", "ends"), [(0, 3), (1, 1)])
@@ -283,7 +317,7 @@ def test_what_is_not_copied_is_not_deleted(
     cluster.answer(fetch=fetch, exit_code=f"printf {code}")
     done = cluster.run("1", HPCBENCH_NAMESPACE="team")
     assert done.code == ends and "attempt 3 of 3" in done.stderr
-    assert "results: " not in done.stdout and not any("delete" in call for call in done.calls)
+    assert "results: " not in done.stdout and not done.asked("delete")
     copy, delete = re.findall("^    (kubectl .*)", done.stderr, re.MULTILINE)
     assert re.fullmatch(r"kubectl --namespace team delete mpijobs.kubeflow.org,configmaps "
                         r"--selector hpcbench-run=\d+-\d+", delete)
@@ -333,7 +367,84 @@ def test_no_results_at_all(cluster: Cluster) -> None:
     done = cluster.run("1")
     assert done.code == 2 and done.deleted()
     assert done.stderr == "hpcbench k8s: there are no results\n"
-    assert not list((cluster.folder / "user" / "results").iterdir())
+    assert [path.name for path in cluster.results.iterdir()] == ["logs"]
+
+
+def created(cluster: Cluster) -> bool:
+    return (cluster.folder / "play" / "created.yaml").exists()
+
+
+FORBIDDEN = "echo 'Error from server (Forbidden): not for you' >&2; exit 1"
+NOT_FOUND = "echo 'Error from server (NotFound): not found' >&2; exit 1"
+
+
+@pytest.mark.parametrize(("answers", "variables", "told"), [
+    ({"rights": 'case "$*" in *"create mpijobs"* | *exec) echo no; exit 1 ;; *) echo yes ;; esac'},
+     {}, "you may not create mpijobs.kubeflow.org, create pods/exec in namespace of the context"),
+    ({"namespace": NOT_FOUND}, {"HPCBENCH_NAMESPACE": "team"}, "there is no namespace team"),
+    ({"job": "echo 'admission webhook denied the request' >&2; exit 1"}, {},
+     "the cluster refuses the job: admission webhook denied"),
+    ({"secret": NOT_FOUND}, {}, "imagePullSecrets names registry, and there is no such secret"),
+    ({}, {"HPCBENCH_SLOTS": "8"}, "5 Ready nodes with 8 free nvidia.com/gpu are needed, there are 4"
+     " (gpu-b: 6 of 8 free; gpu-c: not Ready; gpu-d: cordoned; gpu-e: taint team, which the"
+     " manifest does not tolerate; small-a: no nvidia.com/gpu)"),
+    ({"policies": f"cat '{FOUND / 'policies-denying.json'}'"}, {},
+     "network policy default-deny restricts ingress"),
+])
+def test_what_the_cluster_lacks_is_one_line_and_nothing_is_created(
+    cluster: Cluster, answers: dict[str, str], variables: dict[str, str], told: str,
+) -> None:
+    cluster.answer(**answers)
+    done = cluster.run("5", **variables)
+    assert told in done.line() and not created(cluster)
+    assert not (cluster.folder / "user" / "results").exists()
+
+
+def test_all_that_is_wrong_is_told_at_once(cluster: Cluster) -> None:
+    cluster.answer(secret=NOT_FOUND, policies=f"cat '{FOUND / 'policies-denying.json'}'")
+    done = cluster.run("9")
+    assert done.code == 2 and len(done.stderr.splitlines()) == 3 and not created(cluster)
+
+
+@pytest.mark.parametrize(("answers", "told"), [
+    ({"nodes": FORBIDDEN}, "nodes and their GPUs: Error from server (Forbidden): not for you"),
+    ({"pods": FORBIDDEN}, "which nvidia.com/gpu other pods have: Error from server (Forbidden)"),
+    ({"policies": FORBIDDEN}, "network policies: Error from server (Forbidden)"),
+    ({"secret": FORBIDDEN}, "whether there is a secret registry: Error from server (Forbidden)"),
+    ({"nodes": "echo nonsense"}, "nodes: judge.py failed"),
+    ({"job": "echo 'webhook does not support dry run' >&2; exit 1"}, "not support dry run"),
+])
+def test_what_may_not_be_seen_is_said_and_is_no_problem(
+    cluster: Cluster, answers: dict[str, str], told: str,
+) -> None:
+    cluster.answer(**answers)
+    done = cluster.run("2")
+    assert done.code == 0 and f"not checked: {told}".split(":")[0] in done.stdout, done
+    assert told in done.stdout
+
+
+def test_checks_can_be_left_out(cluster: Cluster) -> None:
+    cluster.answer(policies=f"cat '{FOUND / 'policies-denying.json'}'")
+    done = cluster.run("9", HPCBENCH_UNCHECKED="nodes policies")
+    assert done.code == 0 and "not checked: nodes (HPCBENCH_UNCHECKED)" in done.stdout
+    assert not any("get nodes" in call or "networkpolicies" in call for call in done.calls)
+
+
+def test_without_python_it_says_what_it_does_not_check(cluster: Cluster) -> None:
+    (cluster.folder / "bin" / "python3").unlink()
+    done = cluster.run("2")
+    assert done.code == 0 and "nodes, network policies and secrets: no python3" in done.stdout
+
+
+@pytest.mark.parametrize("pod", ["job-launcher", "job-worker-1"])
+def test_an_image_that_cannot_be_pulled_ends_it_at_once(cluster: Cluster, pod: str) -> None:
+    """A worker's, too, while the launcher waits for it."""
+    phase = "Pending" if pod == "job-launcher" else "Running"
+    cluster.answer(phase=f"printf {phase}", waiting='echo "job-worker-0|Running||"; echo "'
+                   f'{pod}|Pending|ImagePullBackOff|Back-off pulling image"')
+    done = cluster.run("2")
+    assert f"pod {pod} cannot have the image image (ImagePullBackOff): Back-off" in done.line()
+    assert done.deleted() and (cluster.results / "logs" / "job-launcher.log").exists()
 
 
 RUNS_ON = 'touch "$play/runs"; while [ ! -e "$play/stopped" ]; do /bin/sleep 0.05; done'
@@ -386,7 +497,7 @@ def test_interrupted_while_the_results_are_copied(cluster: Cluster) -> None:
         wait_for(cluster.folder / "play" / "copying")
         os.killpg(popen.pid, signal.SIGINT)
         done = cluster.ended(popen)
-    assert done.code == 130 and not any("delete" in call for call in done.calls)
+    assert done.code == 130 and not done.asked("delete")
     assert "kubectl exec job-worker-0" in done.stderr and "kubectl delete" in done.stderr
 
 
@@ -402,11 +513,9 @@ def test_interrupted_twice_the_job_is_deleted_at_once(cluster: Cluster) -> None:
 
 
 def test_interrupted_before_it_has_started(cluster: Cluster) -> None:
-    cluster.answer(phase="printf Pending")
+    cluster.answer(phase=': >"$play/polled"; printf Pending')
     with cluster.start("2") as popen:
-        deadline = time.monotonic() + 30
-        while len(cluster.calls()) < 4 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(cluster.folder / "play" / "polled")
         os.killpg(popen.pid, signal.SIGINT)
         done = cluster.ended(popen)
     assert done.code == 130 and done.deleted()
@@ -416,6 +525,7 @@ def test_help_has_every_setting(cluster: Cluster) -> None:
     (cluster.folder / "bin" / "kubectl").unlink()
     done = cluster.run("--help")
     assert done.code == 0
-    code = SCRIPT.read_text().partition("\nset -u\n")[2]
+    code = "".join(path.read_text().partition("\nset -u\n")[2] or path.read_text()
+                   for path in (SCRIPT, *map(SCRIPT.with_name, ("checks.sh", "results.sh"))))
     used = set(re.findall(r"\$\{(HPCBENCH_\w+)", code))
     assert used == set(re.findall(r"^(HPCBENCH_\w+)", done.stdout, re.MULTILINE))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -23,7 +23,7 @@ from hpcbench.launch.ranks.session import Topology
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.history import History
 from hpcbench.trace.attempts import attempt_folder
-from hpcbench.trace.files import whole_file
+from hpcbench.trace.files import SUITE_FILE, whole_file
 from hpcbench.trace.journal import journal_path
 from hpcbench.trace.sealed import trace_path
 from hpcbench.units import rank_list
@@ -59,18 +59,48 @@ def create_run_folder(plan: Plan, parent: Path, path: Path | None = None) -> Run
 
     Raises FileError if the folder cannot be made or written.
     """
-    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    run_id = _new_run_id()
     folder = RunFolder(path or parent / f"{plan.name}-{run_id}", run_id)
     try:
         folder.traces.mkdir(parents=True)
         for name, text in _plan_files(plan).items():
             (folder.path / name).write_text(text)
         with contextlib.suppress(OSError) if path else contextlib.nullcontext():
-            _point_latest_to(folder.path)  # a named folder's parent may be somebody else's
+            point_latest_to(folder.path)  # a named folder's parent may be somebody else's
     except OSError as error:
         raise FileError(f"{folder.path}: cannot be made: {error.strerror}; choose another folder "
                         "with -o DIR (output.folder)") from error
     return folder
+
+
+def _new_run_id() -> str:
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+def create_suite_folder(
+    parent: Path, configs: Mapping[str, Mapping[str, Any]],
+) -> tuple[Path, str]:
+    """Make ``<parent>/suite-<time>-<id>``, point ``latest`` to it; return it and its run id.
+
+    The configuration of each member is kept as checked, so that a member that was not started can
+    begin later although its file has changed. Raises FileError if the folder cannot be made.
+    """
+    run_id = _new_run_id()
+    path = parent / f"suite-{run_id}"
+    try:
+        sweeps_folder(path).mkdir(parents=True)
+        for name, config in configs.items():
+            (sweeps_folder(path) / f"{name}.json").write_text(json.dumps(config, indent=1) + "\n")
+        point_latest_to(path)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be made: {error.strerror}; choose another folder "
+                        "with -o DIR (output.folder)") from error
+    return path, run_id
+
+
+def sweeps_folder(suite: Path) -> Path:
+    """Return the folder of a suite that has its members' sweep files."""
+    return suite / "sweeps"
 
 
 def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
@@ -89,7 +119,7 @@ def take_up_folder(path: Path, plan: Plan, history: History) -> RunFolder:
                 with whole_file(path / name) as part:
                     part.write_text(text)
         with contextlib.suppress(OSError):
-            _point_latest_to(path)
+            point_latest_to(path)
     except FileExistsError as error:
         raise FileError(f"{folder.traces}: another job resumes this run; let it end") from error
     except OSError as error:
@@ -104,13 +134,14 @@ def _plan_files(plan: Plan) -> dict[str, str]:
             "plan.json": json.dumps(plan_to_json(plan)) + "\n"}
 
 
-def _point_latest_to(path: Path) -> None:
+def point_latest_to(path: Path) -> None:
     """Replace the link in one step; a file of that name that is no link is left alone.
 
+    So is the folder of a suite: there `latest` would stand among the folders of members.
     Jobs in containers often have the same process id, so it makes no name unique.
     """
     latest = path.parent / "latest"
-    if latest.exists() and not latest.is_symlink():
+    if latest.exists() and not latest.is_symlink() or (path.parent / SUITE_FILE).exists():
         return
     beside = path.parent / f".latest-{secrets.token_hex(6)}"
     beside.symlink_to(path.name)

@@ -1,0 +1,66 @@
+"""``hpcbench suite``: several sweep files as one MPI job."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from hpcbench.commands.flags import OutputOption, SweepFlags, grouped
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFlags:
+    """Which files the suite has, where its summary goes, and whether it goes on with another."""
+
+    files: Annotated[Optional[list[Path]], typer.Argument(
+        metavar="FILE...", help="Sweep files, JSON or YAML, in the order to run.")] = None
+    more: Annotated[Optional[list[Path]], typer.Option(
+        "--config", "-c", help="One more of them. Repeatable.")] = None
+    summary: Annotated[Optional[Path], typer.Option(
+        "--output", help="Write the suite's summary, suite.json, to this file, too.")] = None
+    as_json: Annotated[bool, typer.Option(
+        "--json", help="Print suite.json at the end; all else goes to stderr.")] = False
+    require: Annotated[Optional[list[str]], typer.Option(
+        help="A backend whose skips are failures: require. Repeatable.")] = None
+    inline: Annotated[bool, typer.Option(
+        "--inline", help="Run the worker in the MPI process, for a debugger.")] = False
+    resume: Annotated[Optional[Path], typer.Option(
+        metavar="[DIR]", help="Go on with the suite in this folder: members that are done are "
+        "kept. Without DIR: results/latest.")] = None
+    force: Annotated[bool, typer.Option(
+        "--force", help="Write over the file of --output. With --resume: in spite of changed "
+        "software, which the results then tell.")] = False
+
+    def all_files(self) -> tuple[Path, ...]:
+        """Return the files that were given in either way, arguments first."""
+        return (*(self.files or ()), *(self.more or ()))
+
+
+@grouped
+def suite(how: SuiteFlags, output: OutputOption = None, *, sweep: SweepFlags) -> None:
+    """Run several sweep files: mpirun -np 4 python -m hpcbench suite A.json B.yaml.
+
+    Flags hold for all files. A member that fails does not stop the others; suite.json has them all.
+    """
+    files = how.all_files()
+    overrides = sweep.overrides(
+        output__folder=str(output) if output else None, require=how.require or None,
+        launch__inline=how.inline or None)
+    if how.resume is None and not files:
+        raise typer.BadParameter("give the sweep files: hpcbench suite A.json B.yaml")
+    if how.resume is not None and (files or overrides):
+        raise typer.BadParameter("--resume goes on with a suite as it was planned: leave sweep "
+                                 "files and their flags away")
+    if how.force and how.resume is None and how.summary is None:
+        raise typer.BadParameter("--force is for --output or --resume")
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the suite can take it as a request
+    from hpcbench.suite import SuiteRequest, suite_command
+
+    sys.stderr = sys.__stderr__
+    raise typer.Exit(suite_command(SuiteRequest(
+        files, overrides, how.summary, how.resume, how.force, how.as_json)))

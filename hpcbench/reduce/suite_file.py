@@ -1,0 +1,204 @@
+"""``suite.json``: what became of each member of a suite, on disk after every step.
+
+The file is plain data, with units in the names. Its content is a `Suite` with two more keys:
+``schema`` ("hpcbench.suite") and ``schema_version``. A reader takes it whole or not at all,
+because each change replaces the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from hpcbench.errors import ExitCode, FileError
+from hpcbench.plan.case import STATUSES
+from hpcbench.trace.files import SUITE_FILE, whole_file
+
+SCHEMA = "hpcbench.suite"
+SCHEMA_VERSION = 1
+OK = "ok"
+FINDINGS = "bad findings"
+INCOMPLETE = "incomplete"
+NOT_HERE = "cannot run here"
+NOT_STARTED = "not started"
+RUNNING = "running"
+ERROR = "error"
+MEMBER_STATUSES: Mapping[str, str] = {
+    OK: "every case that can run here is ok",
+    FINDINGS: "a case is wrong, failed or timed out, or a trace or case was rejected",
+    INCOMPLETE: "a case or a pass was not run",
+    NOT_HERE: "no case can run here; the reasons say why",
+    NOT_STARTED: "the suite was stopped before",
+    RUNNING: "it runs now, or the job was killed while it ran",
+    ERROR: "it ended with a message instead of results; the reasons have it",
+}
+"""Status of a member -> what it means."""
+_ONLY_SKIPPED, _NOT_RUN = frozenset({"skipped"}), frozenset({"skipped", "not_run"})
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One sweep file of a suite.
+
+    ``folder`` is below the suite's. ``planned`` cases are those of its plan. ``counts`` has
+    ``planned``, too, and every status of cases, which add up to it; it is None while nobody has
+    counted. ``duration_s`` is that of all attempts.
+    ``summary`` is the content of the member's summary.json. ``exit_code`` is what `run` alone
+    would end with.
+    """
+
+    file: str
+    name: str
+    folder: str
+    planned: int
+    status: str = NOT_STARTED
+    reasons: tuple[str, ...] = ()
+    exit_code: int | None = None
+    counts: Mapping[str, int] | None = None
+    started_at: str | None = None
+    duration_s: float | None = None
+    summary: Mapping[str, Any] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether there is nothing to go on with."""
+        return (self.status in (OK, FINDINGS, NOT_HERE)
+                and not (self.counts or {}).get("not_run"))
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A suite so far; ``exit_code`` is None until it has come to its end."""
+
+    run_id: str
+    hpcbench_version: str
+    world_size: int
+    started_at: str
+    members: tuple[Member, ...]
+    stopped_by: str = ""
+    exit_code: int | None = None
+    duration_s: float = field(default=0.0)
+
+
+_SUITE = TypeAdapter(Suite)
+
+
+def suite_document(suite: Suite) -> dict[str, Any]:
+    """Return the content of suite.json as plain values."""
+    plain = asdict(suite)
+    members = plain.pop("members")
+    return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **plain, "members": members}
+
+
+def suite_text(suite: Suite) -> str:
+    """Return suite.json as text."""
+    return json.dumps(suite_document(suite), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def write_suite(suite: Suite, *paths: Path) -> None:
+    """Write the file to each path, whole. Raises FileError where the disk does not take it."""
+    text = suite_text(suite)
+    for path in paths:
+        with whole_file(path) as part:
+            part.write_text(text, encoding="utf-8")
+
+
+def read_suite(folder: Path) -> Suite:
+    """Return the suite in a folder. Raises FileError if there is none, or one of another schema."""
+    path = folder / SUITE_FILE
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if (document.pop("schema"), document.pop("schema_version")) != (SCHEMA, SCHEMA_VERSION):
+            raise FileError(f"{path}: is of another schema than {SCHEMA} {SCHEMA_VERSION}; read it "
+                            "with the hpcbench that wrote it")
+        return _SUITE.validate_python(document)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}; give the folder that `hpcbench "
+                        "suite` wrote") from error
+    except (ValueError, TypeError, AttributeError, KeyError, ValidationError):
+        raise FileError(f"{path}: is not a file that `hpcbench suite` wrote, or is damaged; "
+                        "the folders beside it can be read one by one") from None
+
+
+def is_suite(folder: Path) -> bool:
+    """Return whether this is the folder of a suite, whose members have the results."""
+    return (folder / SUITE_FILE).is_file()
+
+
+def refuse_suite(folder: Path) -> None:
+    """Raise FileError for the folder of a suite, with those of its members that are there."""
+    if is_suite(folder):
+        members = [str(path) for member in read_suite(folder).members
+                   if (path := folder / member.folder).is_dir()]
+        there = f": {', '.join(members)}" if members else "; none of them was started"
+        raise FileError(f"{folder}: is the folder of a suite; give that of one member{there}")
+
+
+def not_counted(planned: int) -> dict[str, int]:
+    """Return the counts of a member of which no case was run."""
+    return {"planned": planned, **dict.fromkeys(STATUSES, 0), "not_run": planned}
+
+
+def ended(member: Member, folder: Path, exit_code: int, error: str, duration_s: float) -> Member:
+    """Return the member as it is after its run, from what the run left in ``folder``.
+
+    ``error`` is the message that it ended with instead of results, or "". Raises FileError if the
+    summary cannot be read.
+    """
+    spent_s = duration_s + (member.duration_s or 0.0)
+    if error:
+        counts = None if folder.is_dir() else not_counted(member.planned)
+        return replace(member, status=ERROR, reasons=(error,), exit_code=exit_code,
+                       duration_s=spent_s, counts=counts)
+    summary = _summary(folder / "summary.json")
+    status = status_of(exit_code, summary)
+    reasons = skip_reasons(summary) if status == NOT_HERE else ()
+    return replace(member, status=status, reasons=reasons, exit_code=exit_code,
+                   duration_s=spent_s, counts=summary["totals"], summary=summary)
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def status_of(exit_code: int, summary: Mapping[str, Any]) -> str:
+    """Return the status of a member from its exit code and its summary.
+
+    A run without one case that is ok ends with FINDINGS. For a suite it makes a difference
+    whether nothing could run (a required backend is a failed case), or nothing was run in time.
+    """
+    if exit_code in (ExitCode.OK, ExitCode.INCOMPLETE):
+        return OK if exit_code == ExitCode.OK else INCOMPLETE
+    there = {status for status in STATUSES if summary["totals"][status]}
+    if any(finding["scope"] != "note" for finding in summary["findings"]):
+        return FINDINGS
+    return NOT_HERE if there == _ONLY_SKIPPED else INCOMPLETE if there <= _NOT_RUN else FINDINGS
+
+
+def skip_reasons(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the different reasons of skips, in the order of the cases."""
+    return tuple(dict.fromkeys(case["reason"] for case in summary["cases"]
+                               if case["status"] == "skipped"))
+
+
+def suite_exit_code(members: Sequence[Member]) -> ExitCode:
+    """Return what a suite ends with; the first that applies.
+
+    The code of an ERROR, the greatest of several. FINDINGS: a member has bad findings, or no
+    member could run a case. INCOMPLETE: a member is incomplete or was not started. OK: all else.
+    """
+    statuses = {member.status for member in members}
+    if ERROR in statuses:
+        return ExitCode(max(member.exit_code or ExitCode.USAGE for member in members
+                            if member.status == ERROR))
+    if FINDINGS in statuses or statuses == {NOT_HERE}:
+        return ExitCode.FINDINGS
+    return ExitCode.INCOMPLETE if statuses - {OK, NOT_HERE} else ExitCode.OK

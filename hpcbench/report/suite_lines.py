@@ -1,0 +1,62 @@
+"""What is printed of a suite: a heading for each member, and what became of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.text import Text
+
+from hpcbench.reduce.suite_file import FINDINGS, MEMBER_STATUSES, OK, Member, Suite
+from hpcbench.report.table_lines import table_lines
+from hpcbench.report.terminal import print_lines
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
+
+_COUNTED = ("ok", "skipped", "wrong", "failed", "timeout", "not_run")
+_COLUMNS = (
+    Column("file", "sweep file"), Column("status", "status"),
+    *(Column(name, name.replace("_", " "), Show.COUNT) for name in _COUNTED),
+    Column("duration", "time", Show.DURATION), Column("folder", "folder"))
+_LOOKS = {OK: "ok", FINDINGS: "failed"}
+"""Status of a member -> status of a case whose colour it has; others look like a skip."""
+
+
+def print_member(members: Sequence[Member], index: int) -> None:
+    """Print the heading of a member that begins."""
+    member = members[index]
+    print_lines([Text(), Text(f"== {index + 1} of {len(members)}: {member.file} ({member.name}) ==",
+                              style="bold")])
+
+
+def print_error(message: str) -> None:
+    """Print what a member ended with instead of results."""
+    print_lines([Text(f"hpcbench: {message}", style="red")])
+
+
+def print_suite(suite: Suite, folder: Path) -> None:
+    """Print one row for each member, why some have no results, and where the file is."""
+    print_lines(_lines(suite, folder))
+
+
+def _lines(suite: Suite, folder: Path) -> Iterator[Text]:
+    yield from table_lines(suite_table(suite))
+    yield Text()
+    yield Text(f"in {folder}: suite.json, and a results folder for each member")
+
+
+def suite_table(suite: Suite) -> Table:
+    """Return one row for each member."""
+    rows = tuple(_row(member) for member in suite.members)
+    notes = [f"{member.folder}: {reason}" for member in suite.members for reason in member.reasons]
+    if suite.stopped_by:
+        notes.append(f"stopped by {suite.stopped_by}: hpcbench suite --resume goes on")
+    unusual = dict.fromkeys(member.status for member in suite.members if member.status != OK)
+    notes += [f"{status}: {MEMBER_STATUSES[status]}" for status in unusual]
+    return Table("suite", _COLUMNS, (Group("", rows),),
+                 notes=tuple(Line(note, "quiet") for note in notes))
+
+
+def _row(member: Member) -> Row:
+    counts = member.counts or {}
+    return Row((member.file, member.status, *(counts.get(name) for name in _COUNTED),
+                member.duration_s, member.folder), _LOOKS.get(member.status, "skipped"))

@@ -1,0 +1,251 @@
+"""Several sweep files as one MPI job: ``mpirun -np 4 python -m hpcbench suite A.json B.yaml``.
+
+Each member is a run of its own, with workers of its own, in a folder below the suite's. Rank 0
+plans all members before the first begins, and keeps suite.json, which is true after every step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcbench import __version__
+from hpcbench.config.load import load_config
+from hpcbench.errors import ExitCode, FileError, UsageError
+from hpcbench.launch.folders.run_folder import create_suite_folder, sweeps_folder
+from hpcbench.launch.ranks.agreement import AgreedError, on_root
+from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S
+from hpcbench.launch.ranks.session import Session
+from hpcbench.launch.ranks.stop_requests import StopRequests
+from hpcbench.plan.case import Plan
+from hpcbench.plan.expand import make_plan
+from hpcbench.resume import LATEST, Overrides, RunRequest
+from hpcbench.run import as_job, run
+from hpcbench.trace.files import SUITE_FILE
+
+if TYPE_CHECKING:
+    from hpcbench.reduce.suite_file import Member, Suite
+
+LATEST_SUITE = Path("results") / LATEST
+"""What ``--resume`` without a folder means."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRequest:
+    """What the command line asks for: ``files`` to begin with, or ``resume`` to go on there.
+
+    ``output`` is where suite.json is written, too. ``force``: over a file that is there, and with
+    ``resume`` in spite of changed software.
+    """
+
+    files: tuple[Path, ...]
+    overrides: Overrides
+    output: Path | None = None
+    resume: Path | None = None
+    force: bool = False
+    as_json: bool = False
+
+
+def suite_command(request: SuiteRequest) -> int:
+    """Run the suite on this rank and return the exit code that all ranks agreed on."""
+    with contextlib.redirect_stdout(sys.stderr) if request.as_json else contextlib.nullcontext():
+        return as_job(lambda session, stop: run_suite(session, request, stop))
+
+
+def run_suite(session: Session, request: SuiteRequest, stop: StopRequests) -> ExitCode:
+    """Run one member after the other until a request to stop; collective over all ranks."""
+    comm = session.comm
+    begun = on_root(comm, lambda: begin_suite(request, comm.size))
+    ledger, signal = _Ledger(Path(begun["folder"]), request.output), ""
+    for index, sweep in begun["todo"]:
+        if signal := next(filter(None, comm.allgather(stop.any)), ""):
+            break
+        folder = Path(on_root(comm, partial(ledger.begin, index)))
+        began_s = time.perf_counter()
+        code, error = _run_member(session, RunRequest(
+            Path(sweep) if sweep else None, (), folder, request.force), stop)
+        spent_s = time.perf_counter() - began_s
+        on_root(comm, partial(ledger.end, index, code, error, spent_s))
+    signal = signal or next(filter(None, comm.allgather(stop.any)), "")
+    code = on_root(comm, lambda: ledger.close(signal, as_json=request.as_json), IDLE_PAUSE_S)
+    return ExitCode(code)
+
+
+def _run_member(session: Session, request: RunRequest, stop: StopRequests) -> tuple[int, str]:
+    """Return the exit code of one member, and the message that it ended with instead of results.
+
+    Only an error that all ranks know of leaves them together, so that the next member can begin.
+    """
+    try:
+        return int(run(session, request, stop)), ""
+    except AgreedError as error:
+        return int(error.exit_code), str(error)
+
+
+def begin_suite(request: SuiteRequest, world_size: int) -> dict[str, Any]:
+    """Return the folder, and of each member to run its index and its sweep file (rank 0).
+
+    The sweep file is "" for a member that goes on. Nothing is written before all is checked.
+    """
+    check_output(request.output, force=request.force)
+    folder = (_begun_before(request, world_size) if request.resume is not None
+              else _new_suite(request, world_size))
+    return {"folder": str(folder), "todo": list(_todo(folder))}
+
+
+def check_output(path: Path | None, *, force: bool) -> None:
+    """Raise FileError if the summary of the suite cannot be written there, or may not."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder; --output names a file")
+    if path.exists() and not force:
+        raise FileError(f"{path}: is there already; name another file with --output, or give "
+                        "--force to write over it")
+    if not path.absolute().parent.is_dir():
+        raise FileError(f"{path}: its folder does not exist; make it, or name another file with "
+                        "--output")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise FileError(f"{path}: its folder cannot be written; name another file with --output")
+
+
+def _new_suite(request: SuiteRequest, world_size: int) -> Path:
+    """Make the folder of a suite whose members are all in order; return it."""
+    from hpcbench.reduce.suite_file import Member, Suite, not_counted, write_suite
+
+    plans = plan_members(request.files, request.overrides, world_size)
+    names = [f"{number:02}-{plan.name}" for number, plan in enumerate(plans, 1)]
+    path, run_id = create_suite_folder(_results_folder(request.files, plans), {
+        name: plan.config for name, plan in zip(names, plans, strict=True)})
+    write_suite(Suite(run_id, __version__, world_size, _now(), tuple(
+        Member(str(file), plan.name, name, len(plan.cases), counts=not_counted(len(plan.cases)))
+        for file, plan, name in zip(request.files, plans, names, strict=True))),
+        path / SUITE_FILE, *_also(request.output))
+    return path
+
+
+def plan_members(files: Sequence[Path], overrides: Overrides, world_size: int) -> list[Plan]:
+    """Return the plan of each file. Raises UsageError with every problem of every file."""
+    plans: list[Plan] = []
+    problems: list[str] = []
+    for file in files:
+        try:
+            plans.append(make_plan(load_config(file, overrides), world_size))
+        except UsageError as error:
+            problems += [line if line.startswith(f"{file}:") else f"{file}: {line}"
+                         for line in str(error).splitlines()]
+    if problems:
+        raise UsageError("\n".join(dict.fromkeys(problems)))
+    return plans
+
+
+def _results_folder(files: Sequence[Path], plans: Sequence[Plan]) -> Path:
+    """Return the one folder that all members name. Raises UsageError if they name several."""
+    named = {str(plan.config["output"]["folder"]): file
+             for file, plan in zip(files, plans, strict=True)}
+    if len(named) > 1:
+        raise UsageError("output.folder: a suite has one folder, but "
+                         + ", ".join(f"{file} names {folder}" for folder, file in named.items())
+                         + ": give one for all with -o DIR")
+    return Path(next(iter(named))).absolute()
+
+
+def _begun_before(request: SuiteRequest, world_size: int) -> Path:
+    """Return the folder of the suite to go on with. Raises UsageError if this job cannot."""
+    from hpcbench.reduce.suite_file import read_suite
+
+    asked = LATEST_SUITE if request.resume == LATEST else request.resume
+    folder = (asked or LATEST_SUITE).resolve()
+    if not (folder / SUITE_FILE).is_file():
+        raise UsageError(f"{folder}: has no {SUITE_FILE}, so it is no folder of `hpcbench suite`; "
+                         "give one, or for a single run: hpcbench run --resume")
+    before = read_suite(folder).world_size
+    if before != world_size:
+        raise UsageError(f"{folder}: the suite there is of {before} ranks, this job has "
+                         f"{world_size}: start as many, or begin a new suite")
+    return folder
+
+
+def _todo(folder: Path) -> Iterator[tuple[int, str]]:
+    """Yield the index of each member to run, and its sweep file; "" if it goes on."""
+    from hpcbench.reduce.history import is_fresh
+    from hpcbench.reduce.suite_file import read_suite
+
+    for index, member in enumerate(read_suite(folder).members):
+        if not member.is_done:
+            sweep = sweeps_folder(folder) / f"{member.folder}.json"
+            yield index, str(sweep) if is_fresh(folder / member.folder) else ""
+
+
+def _also(output: Path | None) -> list[Path]:
+    return [output] if output else []
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    """What rank 0 writes and says of the suite in ``folder``; its methods are for rank 0 alone."""
+
+    folder: Path
+    output: Path | None
+
+    def begin(self, index: int) -> str:
+        """Note that a member begins, and say so; return its folder."""
+        from hpcbench.reduce.suite_file import RUNNING, read_suite
+        from hpcbench.report.suite_lines import print_member
+
+        members = read_suite(self.folder).members
+        print_member(members, index)
+        member = members[index]
+        self._put(index, replace(member, status=RUNNING, reasons=(), counts=None, summary=None,
+                                 exit_code=None, started_at=member.started_at or _now()))
+        return str(self.folder / member.folder)
+
+    def end(self, index: int, code: int, error: str, spent_s: float) -> None:
+        """Note what became of a member."""
+        from hpcbench.reduce.suite_file import ended, read_suite
+        from hpcbench.report.suite_lines import print_error
+
+        member = read_suite(self.folder).members[index]
+        if error:
+            print_error(error)
+        self._put(index, ended(member, self.folder / member.folder, code, error, spent_s))
+
+    def close(self, signal: str, *, as_json: bool) -> int:
+        """Note how the suite ended, print it, and return its exit code."""
+        from hpcbench.reduce.suite_file import read_suite, suite_exit_code, suite_text
+        from hpcbench.report.suite_lines import print_suite
+
+        suite = read_suite(self.folder)
+        is_cut_short = any(not member.is_done for member in suite.members)
+        suite = replace(suite, stopped_by=signal if is_cut_short else "",
+                        exit_code=suite_exit_code(suite.members))
+        self._write(suite)
+        if as_json:
+            print(suite_text(suite), end="", file=sys.__stdout__, flush=True)
+        else:
+            print_suite(suite, self.folder)
+        return int(suite.exit_code or 0)
+
+    def _put(self, index: int, member: Member) -> None:
+        from hpcbench.reduce.suite_file import read_suite
+
+        suite = read_suite(self.folder)
+        members = (*suite.members[:index], member, *suite.members[index + 1:])
+        self._write(replace(suite, members=members, stopped_by="", exit_code=None,
+                            duration_s=sum(one.duration_s or 0.0 for one in members)))
+
+    def _write(self, suite: Suite) -> None:
+        from hpcbench.reduce.suite_file import write_suite
+
+        write_suite(suite, self.folder / SUITE_FILE, *_also(self.output))
