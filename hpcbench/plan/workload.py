@@ -54,6 +54,10 @@ class Workload(ABC):
         """Return the values by which keys of the sweep file, such as ``model``, select it."""
         return {}
 
+    def profiled_for(self) -> frozenset[str]:
+        """Return the targets of a profile (`config.names.TARGETS`) that it shows."""
+        return frozenset()
+
     def compiled_graphs(self) -> int:
         """Return how many graphs torch.compile makes when it is set up."""
         return 0
