@@ -14,6 +14,7 @@ from hpcbench.kinds.training.present import charts as _charts
 from hpcbench.kinds.training.present import listing as _listing
 from hpcbench.kinds.training.present import plan_table as _plan_table
 from hpcbench.kinds.training.present import result_table, scaling, words
+from hpcbench.kinds.training.present import stalls as _stalls
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_ms
 from hpcbench.views.columns import ends_of
@@ -72,6 +73,7 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     definitions = staticmethod(result_table.definitions)
     tables = staticmethod(result_table.result_tables)
     overviews = staticmethod(scaling.overviews)
+    profile = staticmethod(_stalls.profile)
     charts = staticmethod(_charts.charts)
     heat_map_case = staticmethod(_charts.heat_map_case)
 
@@ -138,4 +140,5 @@ def _listed(
     record = derived.get(item.case.case_id, NOTHING_KNOWN)
     return {**{name: row[name] for name in LISTED_FIELDS}, "memory": item.memory,
             "mfu_by_definition": dict(record.mfu_by_definition),
-            "steps": asdict(steps) if steps else None}
+            "steps": asdict(steps) if steps else None,
+            "stalls": asdict(record.stalls) if record.stalls else None}

@@ -14,6 +14,8 @@ from hpcbench.kinds.training.derive.slow_ranks import LateRank, SlowAlone, SlowP
 from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present import words
+from hpcbench.kinds.training.present.stalls import findings
+from hpcbench.kinds.training.present.words import SHORT
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.views import columns
 from hpcbench.views.cell_text import cell_text
@@ -21,9 +23,6 @@ from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
 from hpcbench.views.timing import flag_text, fold_of
 from hpcbench.views.words import device_type, env_text, plural
 
-SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
-         "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
-"""Phase -> the title of its column."""
 COLUMNS = (
     Column("strategy", "strategy"), Column("options", "options", optional=True),
     Column("degrees", "degrees", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
@@ -207,7 +206,8 @@ def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
 
 def _standing_out(record: TrainingRecord) -> Iterator[str]:
     """Yield which rank is slow in which phase, and how long ranks wait in a pipeline."""
-    if record.late_rank:
+    yield from findings(record.stalls)
+    if record.late_rank and not (record.stalls and record.stalls.last):
         yield _late_line(record.late_rank)
     yield from map(_slow_phase_line, record.slow_phases)
     if record.exposure.idle_share:
