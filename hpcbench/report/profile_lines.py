@@ -37,7 +37,7 @@ def print_profile(results: Results, folder: Path) -> None:
 def _head(results: Results) -> Iterator[Text]:
     run = results.run
     target = results.plan.config.get("profiling", {}).get("target")
-    yield Text(f"{run.name}  run {run.run_id}  profile of {target} on "
+    yield Text(f"{run.name}  run {run.run_id}  profile of {target or 'all cases'} on "
                f"{plural(run.world_size, 'rank')}", style="bold")
 
 

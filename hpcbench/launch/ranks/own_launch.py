@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -60,15 +60,16 @@ def find_mpirun(python: str, environ: Mapping[str, str]) -> Path:
 
 
 def become_job(
-    ranks: int, arguments: Sequence[str], environ: MutableMapping[str, str],
+    ranks: int, arguments: Sequence[str], environ: Mapping[str, str],
+    python: str = sys.executable,
 ) -> NoReturn:
-    """Become ``mpirun -np RANKS`` of this program with these arguments.
+    """Become ``mpirun -np RANKS`` of this program with these arguments, run by ``python``.
 
     No process stays behind: signals of the terminal and the exit code are the job's own. Raises
     LaunchError if there is no mpirun.
     """
-    mpirun = find_mpirun(sys.executable, environ)
-    words = [str(mpirun), "-np", str(ranks), sys.executable, "-m", "hpcbench", *arguments]
+    mpirun = find_mpirun(python, environ)
+    words = [str(mpirun), "-np", str(ranks), python, "-m", "hpcbench", *arguments]
     variables = {**_OPEN_MPI, **environ}
     sys.stdout.flush()
     sys.stderr.flush()

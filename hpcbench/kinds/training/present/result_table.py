@@ -10,11 +10,11 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.exposed import Exposure
 from hpcbench.kinds.training.derive.rates import shown_definition
-from hpcbench.kinds.training.derive.slow_ranks import LateRank, SlowAlone, SlowPhase
+from hpcbench.kinds.training.derive.slow_ranks import LateRank, SlowPhase
 from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present import words
-from hpcbench.kinds.training.present.stalls import findings
+from hpcbench.kinds.training.present.stalls import findings, slow_alone_text
 from hpcbench.kinds.training.present.words import SHORT
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.views import columns
@@ -213,7 +213,7 @@ def _standing_out(record: TrainingRecord) -> Iterator[str]:
     if record.exposure.idle_share:
         yield _idle_line(record.exposure)
     if record.slow_alone:
-        yield _slow_alone_line(record.slow_alone)
+        yield slow_alone_text(record.slow_alone)
 
 
 def _idle_line(exposure: Exposure) -> str:
@@ -225,11 +225,6 @@ def _idle_line(exposure: Exposure) -> str:
         f"{cell_text(columns.over_passes_cell(share), Show.PERCENT)} % on rank {rank}"
         for rank, share in zip(exposure.ranks, exposure.idle_share, strict=True))
     return f"{bubble}idle {idle}"
-
-
-def _slow_alone_line(slow: SlowAlone) -> str:
-    return (f"without communication a step takes rank {slow.rank} {_ms(slow.step_s)}, rank "
-            f"{slow.quickest_rank} {_ms(slow.quickest_step_s)}: {slow.ratio:.2f} times as long")
 
 
 def _late_line(late: LateRank) -> str:

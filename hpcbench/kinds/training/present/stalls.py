@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.exposed import Exposure
+from hpcbench.kinds.training.derive.slow_ranks import SlowAlone
 from hpcbench.kinds.training.derive.stalls import Estimate, LastRank, Stalls
 from hpcbench.kinds.training.derive.sync_variance import SyncVariance
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.kinds.training.present.words import SHORT
+from hpcbench.kinds.training.present.words import (
+    SHORT,
+    degrees_text,
+    strategy_text,
+    telling_options,
+)
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.profile import any_profile
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
-from hpcbench.views.words import plural
+from hpcbench.views.words import options_text, plural
 
 MOST_CASES, MOST_RANKS = 3, 8
 """Tables, and rows of each: a profile is at most a screen."""
+_NAMED = 4
+"""So many cases of which the same is said are counted, fewer are named."""
+_ALWAYS = 2
+"""Words of a title that stand there in any case: model and strategy."""
+_MEANING = ("ready: from the rank's begin of the step to its own last gradient; then waits: until "
+            "the last rank is ready (medians)")
 _COLUMNS = (
     Column("rank", "rank", Show.COUNT),
     Column("step", "step", Show.MS, "ms", "the rank's own median step", "less"),
@@ -35,17 +49,48 @@ Records = Mapping[str, TrainingRecord]
 def profile(items: Sequence[CaseResult], derived: Records) -> Iterator[Line | Table]:
     """Yield the findings of all trainings, warnings first, then the tables of some."""
     ok = [item for item in items if item.statistics is not None]
-    lines = [Line(f"{item.case.label}: {line.text}" if len(ok) > 1 else line.text, line.tone)
-             for item in ok for line in _lines(item, derived)]
-    yield from (line for line in lines if line.tone == "warning")
-    yield from (line for line in lines if line.tone != "warning")
+    titles = _titles(ok)
+    yield from _findings_of(ok, titles, derived)
     computing = [item for item in ok if training_of(item.case).communication != "only"]
     worst = sorted(computing, key=lambda item: -_stalled(_record(item, derived)))
-    for item in worst[:MOST_CASES]:
-        yield from _tables(item, _record(item, derived))
+    tables = [table for item in worst[:MOST_CASES] for table in _tables(
+        titles[item.case.case_id], item, _record(item, derived))]
+    for number, table in enumerate(tables, 1):
+        explained = (Line(_MEANING, "quiet"),) if number == len(tables) else ()
+        yield replace(table, notes=(*table.notes, *explained))
     if len(worst) > MOST_CASES:
-        yield Line(f"and {plural(len(worst) - MOST_CASES, 'case')} more: see summary.json", "quiet")
-    yield from any_profile([item for item in ok if item not in computing])
+        yield Line(f"phases of {plural(len(worst) - MOST_CASES, 'more case')}: see summary.json",
+                   "quiet")
+    yield from any_profile([item for item in ok if item not in computing],
+                           lambda item: titles[item.case.case_id])
+
+
+def _titles(items: Sequence[CaseResult]) -> Mapping[str, str]:
+    """Return what each case is called among these, by its id: what not all of them have alike."""
+    options = telling_options(training_of(item.case) for item in items)
+    said = {}
+    for item in items:
+        work = training_of(item.case)
+        said[item.case.case_id] = (
+            work.model, strategy_text(work), options[work], degrees_text(work),
+            item.case.backend, work.dtype, f"batch {work.batch_size}",
+            options_text(work.unusual()), plural(item.case.world_size, "rank"))
+    varied = [len(set(words)) > 1 for words in zip(*said.values(), strict=True)]
+    return {case_id: " ".join(word for at, (word, varies) in enumerate(
+                zip(words, varied, strict=True)) if word and (varies or at < _ALWAYS))
+            for case_id, words in said.items()}
+
+
+def _findings_of(
+    items: Sequence[CaseResult], titles: Mapping[str, str], derived: Records,
+) -> Iterator[Line]:
+    """Yield what is to be said, warnings first; what is said of several cases once."""
+    said = grouped((line, titles[item.case.case_id]) for item in items
+                   for line in _lines(item, derived))
+    for line in sorted(said, key=lambda line: line.tone != "warning"):
+        who = said[line]
+        title = ", ".join(who) if len(who) < _NAMED else plural(len(who), "case")
+        yield Line(f"{title}: {line.text}" if len(items) > 1 else line.text, line.tone)
 
 
 def findings(stalls: Stalls | None) -> Iterator[str]:
@@ -54,6 +99,12 @@ def findings(stalls: Stalls | None) -> Iterator[str]:
         yield _last_text(stalls.last, stalls.n_steps)
     if stalls and stalls.sync and stalls.sync.is_high:
         yield f"high variance in gradient sync time: {_variance_text(stalls.sync)}"
+
+
+def slow_alone_text(slow: SlowAlone) -> str:
+    """Return which rank computes slowly where nobody waits for it."""
+    return (f"without communication a step takes rank {slow.rank} {_ms(slow.step_s)}, rank "
+            f"{slow.quickest_rank} {_ms(slow.quickest_step_s)}: {slow.ratio:.2f} times as long")
 
 
 def _record(item: CaseResult, derived: Records) -> TrainingRecord:
@@ -71,8 +122,11 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
         for text in findings(record.stalls):
             yield Line(text, "warning")
         yield from map(Line, _measured(record.stalls))
-        yield from map(Line, _unknown(record.stalls, record.exposure))
+        if item.case.world_size > 1:
+            yield from map(Line, _unknown(record.stalls, record.exposure))
     yield from map(Line, _exposed(record.exposure))
+    if record.slow_alone:
+        yield Line(slow_alone_text(record.slow_alone), "warning")
     if not training_of(item.case).trains and item.timing and item.timing.steps:
         yield from map(Line, _imbalance(item.timing.steps))
 
@@ -89,7 +143,7 @@ def _measured(stalls: Stalls) -> Iterator[str]:
 def _unknown(stalls: Stalls, exposure: Exposure) -> Iterator[str]:
     """Yield what the stamps cannot carry, and what would."""
     if stalls.missing:
-        more = "" if exposure.own_s or len(stalls.ranks) == 1 else (
+        more = "" if exposure.own_s else (
             '; "communication": ["on", "off"] in its block shows each rank\'s own time')
         yield f"cannot tell who makes others wait, because {stalls.missing}{more}"
     if stalls.last_missing:
@@ -130,7 +184,7 @@ def _variance_text(sync: SyncVariance) -> str:
             f"{sync.deviation_share:.1%} of the step, p = {sync.chance:.2g}")
 
 
-def _tables(item: CaseResult, record: TrainingRecord) -> Iterator[Table]:
+def _tables(title: str, item: CaseResult, record: TrainingRecord) -> Iterator[Table]:
     """Yield the phases of one training, rank by rank."""
     steps = item.timing.steps if item.timing else None
     if steps is None:
@@ -139,7 +193,7 @@ def _tables(item: CaseResult, record: TrainingRecord) -> Iterator[Table]:
     listed = sorted(rows, key=_lateness, reverse=True)[:MOST_RANKS] if (
         len(rows) > MOST_RANKS) else rows
     left = len(rows) - len(listed)
-    yield Table(item.case.label, _COLUMNS, (Group("", tuple(listed)),), notes=(
+    yield Table(title, _COLUMNS, (Group("", tuple(listed)),), notes=(
         Line(f"and {plural(left, 'rank')} more that are ready earlier: see summary.json", "quiet"),
     ) if left else ())
 
