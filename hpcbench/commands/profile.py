@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -40,23 +41,33 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-@grouped
-def profile(
-    source: ConfigFlags,
+@dataclass(frozen=True, slots=True)
+class ProfileFlags:
+    """What is profiled, for how long, on how many ranks, and who records it."""
+
     gpus: Annotated[Optional[int], typer.Option(
         "-g", "--gpus", help="Ranks to start, one a GPU, where no launcher has. Default: GPUs "
-        "here, else 2.")] = None,
+        "here, else 2.")] = None
     duration: Annotated[str, typer.Option(
-        "-d", "--duration", help="Time of all timed loops together: 30s, 2m, 500ms.")] = "30s",
+        "-d", "--duration", help="Time of all timed loops together: 30s, 2m, 500ms.")] = "30s"
     target: Annotated[str, typer.Option(
         "-t", "--target", help="What to look at: sync_stalls, compute or communication.",
-    )] = "sync_stalls",
-    output: OutputOption = None,
+    )] = "sync_stalls"
     tool: Annotated[Optional[str], typer.Option(
-        help="Who records traces: torch, nsys or none: profiling.tool.")] = None,
+        help="Who records traces: torch, nsys or none: profiling.tool.")] = None
     samples: Annotated[Optional[int], typer.Option(
-        help="Recorded samples of each case: profiling.samples.")] = None,
-    *, sweep: SweepFlags,
+        help="Recorded samples of each case: profiling.samples.")] = None
+
+    def overrides(self) -> list[tuple[str, object]]:
+        """Return (key path, value) pairs of the section that they stand for."""
+        return overrides_of({
+            "profiling.enabled": True, "profiling.target": self.target,
+            "profiling.tool": self.tool, "profiling.samples": self.samples}, None)
+
+
+@grouped
+def profile(
+    source: ConfigFlags, what: ProfileFlags, output: OutputOption = None, *, sweep: SweepFlags,
 ) -> None:
     """Run what shows stalls, compute or communication for a while, and say what it found.
 
@@ -66,28 +77,17 @@ def profile(
     from hpcbench.resume import RunRequest, check_request
     from hpcbench.run import run_command
 
-    path, seconds = source.path(), seconds_of(duration)
-    ranks = ranks_of_launch(os.environ, gpus)
-    given = _profiled(sweep, target, tool, samples, output)
-    overrides = [*_for_seconds(path, given, seconds), *given]
-    request = RunRequest(path, overrides)
+    path, seconds = source.path(), seconds_of(what.duration)
+    ranks = ranks_of_launch(os.environ, what.gpus)
+    given = [*what.overrides(), *sweep.overrides(output__folder=str(output) if output else None)]
+    request = RunRequest(path, [*_for_seconds(path, given, seconds), *given])
     if ranks is None:
-        ranks = gpus or default_ranks()
+        ranks = what.gpus or default_ranks()
         check_request(request, ranks)  # before mpirun says the same in many lines
         become_job(ranks, sys.argv[1:], os.environ)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
     sys.stderr = sys.__stderr__
     raise typer.Exit(run_command(request))
-
-
-def _profiled(
-    sweep: SweepFlags, target: str, tool: str | None, samples: int | None, output: Path | None,
-) -> list[tuple[str, object]]:
-    """Return what is profiled, and what the flags of sweeps change."""
-    section = overrides_of({
-        "profiling.enabled": True, "profiling.target": target, "profiling.tool": tool,
-        "profiling.samples": samples}, None)
-    return [*section, *sweep.overrides(output__folder=str(output) if output else None)]
 
 
 def _for_seconds(

@@ -81,7 +81,7 @@ class Observing(CollectiveDeriver):
     version = 99
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
-        return {"algbw_bytes_per_s": float(samples.start_ns.shape[1])}
+        return {"busbw_factor": float(samples.start_ns.shape[1])}
 
 
 class Blind(CollectiveDeriver):
@@ -106,7 +106,7 @@ def test_records_hold_what_follows_from_stamps_reduced_or_read(
             if item.statistics is not None and samples is not None:
                 record = file.results.record_of(item)
                 assert record is not None
-                assert record.algbw_bytes_per_s == samples.start_ns.shape[1]
+                assert record.busbw_factor == samples.start_ns.shape[1]
 
 
 def test_a_kind_that_cannot_look_at_stamps_costs_its_own_records_only(
