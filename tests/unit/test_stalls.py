@@ -13,6 +13,7 @@ import pytest
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.stalls import Stalls, Stamps, last_rank, stalls
 from hpcbench.kinds.training.derive.sync_variance import sync_variance
+from hpcbench.kinds.training.present.stall_chart import stall_charts
 from hpcbench.kinds.training.present.stalls import findings, profile
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseSamples
@@ -215,3 +216,18 @@ def test_a_profile_says_what_it_cannot_tell_and_what_would() -> None:
     lines, _ = shown(found(samples_of(steady(), phases={"forward": steady()})))
     assert lines[0].text.startswith("cannot tell who makes others wait, because ranks of data")
     assert '"communication": ["on", "off"]' in lines[0].text
+
+
+def test_the_figure_shows_who_waits_for_whom_where_something_stands_out() -> None:
+    shares = {"forward": 0.2, "backward": 0.4, "exchange": 0.34, "optimizer": 0.05}
+    item = trained(CASE, 0.032, shares)
+    slow = replace(NOTHING_KNOWN, stalls=found(samples_of(steady({2: 1.5}))))
+    (figure,) = stall_charts([item], {CASE.case_id: slow})
+    (section,) = figure.sections
+    assert [bar.label for bar in section.bars] == ["rank 0", "rank 1", "rank 2", "rank 3"]
+    parts = [{look.label: time_s for time_s, look in bar.segments} for bar in section.bars]
+    assert parts[2]["waits for the last rank"] == 0
+    assert parts[0]["waits for the last rank"] == pytest.approx(10e-3, rel=0.05)
+    assert all(sum(part.values()) == pytest.approx(0.032) for part in parts)
+    calm = replace(NOTHING_KNOWN, stalls=found(samples_of(steady())))
+    assert not [*stall_charts([item], {CASE.case_id: calm})]

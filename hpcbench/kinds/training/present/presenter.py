@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,10 +13,11 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present import charts as _charts
 from hpcbench.kinds.training.present import listing as _listing
 from hpcbench.kinds.training.present import plan_table as _plan_table
-from hpcbench.kinds.training.present import result_table, scaling, words
+from hpcbench.kinds.training.present import result_table, scaling, stall_chart, words
 from hpcbench.kinds.training.present import stalls as _stalls
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_ms
+from hpcbench.views.chart import BarChart
 from hpcbench.views.columns import ends_of
 from hpcbench.views.words import options_text
 
@@ -74,8 +75,14 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     tables = staticmethod(result_table.result_tables)
     overviews = staticmethod(scaling.overviews)
     profile = staticmethod(_stalls.profile)
-    charts = staticmethod(_charts.charts)
     heat_map_case = staticmethod(_charts.heat_map_case)
+
+    def charts(
+        self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
+    ) -> Iterator[BarChart]:
+        """Yield the steps of each model, then who waits for whom, where something stands out."""
+        yield from _charts.charts(items, derived)
+        yield from stall_chart.stall_charts(items, derived)
 
     def row(self, item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
         """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""

@@ -49,12 +49,12 @@ Records = Mapping[str, TrainingRecord]
 def profile(items: Sequence[CaseResult], derived: Records) -> Iterator[Line | Table]:
     """Yield the findings of all trainings, warnings first, then the tables of some."""
     ok = [item for item in items if item.statistics is not None]
-    titles = _titles(ok)
-    yield from _findings_of(ok, titles, derived)
+    named = titles(ok)
+    yield from _findings_of(ok, named, derived)
     computing = [item for item in ok if training_of(item.case).communication != "only"]
     worst = sorted(computing, key=lambda item: -_stalled(_record(item, derived)))
     tables = [table for item in worst[:MOST_CASES] for table in _tables(
-        titles[item.case.case_id], item, _record(item, derived))]
+        named[item.case.case_id], item, _record(item, derived))]
     for number, table in enumerate(tables, 1):
         explained = (Line(_MEANING, "quiet"),) if number == len(tables) else ()
         yield replace(table, notes=(*table.notes, *explained))
@@ -62,10 +62,10 @@ def profile(items: Sequence[CaseResult], derived: Records) -> Iterator[Line | Ta
         yield Line(f"phases of {plural(len(worst) - MOST_CASES, 'more case')}: see summary.json",
                    "quiet")
     yield from any_profile([item for item in ok if item not in computing],
-                           lambda item: titles[item.case.case_id])
+                           lambda item: named[item.case.case_id])
 
 
-def _titles(items: Sequence[CaseResult]) -> Mapping[str, str]:
+def titles(items: Sequence[CaseResult]) -> Mapping[str, str]:
     """Return what each case is called among these, by its id: what not all of them have alike."""
     options = telling_options(training_of(item.case) for item in items)
     said = {}
@@ -82,10 +82,10 @@ def _titles(items: Sequence[CaseResult]) -> Mapping[str, str]:
 
 
 def _findings_of(
-    items: Sequence[CaseResult], titles: Mapping[str, str], derived: Records,
+    items: Sequence[CaseResult], named: Mapping[str, str], derived: Records,
 ) -> Iterator[Line]:
     """Yield what is to be said, warnings first; what is said of several cases once."""
-    said = grouped((line, titles[item.case.case_id]) for item in items
+    said = grouped((line, named[item.case.case_id]) for item in items
                    for line in _lines(item, derived))
     for line in sorted(said, key=lambda line: line.tone != "warning"):
         who = said[line]
