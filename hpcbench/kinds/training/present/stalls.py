@@ -56,7 +56,8 @@ def profile(items: Sequence[CaseResult], derived: Records) -> Iterator[Line | Ta
     tables = [table for item in worst[:MOST_CASES] for table in _tables(
         named[item.case.case_id], item, _record(item, derived))]
     for number, table in enumerate(tables, 1):
-        explained = (Line(_MEANING, "quiet"),) if number == len(tables) else ()
+        explained = (Line(_MEANING, "quiet"),) if number == len(tables) and any(
+            one.cells[-1] is not None for table in tables for one in table.rows) else ()
         yield replace(table, notes=(*table.notes, *explained))
     if len(worst) > MOST_CASES:
         yield Line(f"phases of {plural(len(worst) - MOST_CASES, 'more case')}: see summary.json",
@@ -123,7 +124,7 @@ def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
             yield Line(text, "warning")
         yield from map(Line, _measured(record.stalls))
         if item.case.world_size > 1:
-            yield from map(Line, _unknown(record.stalls, record.exposure))
+            yield from map(Line, _unknown(record.stalls, record.exposure, record.slow_alone))
     yield from map(Line, _exposed(record.exposure))
     if record.slow_alone:
         yield Line(slow_alone_text(record.slow_alone), "warning")
@@ -140,9 +141,10 @@ def _measured(stalls: Stalls) -> Iterator[str]:
         yield f"gradient sync time does not vary much: {_variance_text(stalls.sync)}"
 
 
-def _unknown(stalls: Stalls, exposure: Exposure) -> Iterator[str]:
-    """Yield what the stamps cannot carry, and what would."""
-    if stalls.missing:
+def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iterator[str]:
+    """Yield what the stamps cannot carry, and what would; ``slow`` is who is named without them.
+    """
+    if stalls.missing and slow is None:
         more = "" if exposure.own_s else (
             '; "communication": ["on", "off"] in its block shows each rank\'s own time')
         yield f"cannot tell who makes others wait, because {stalls.missing}{more}"
