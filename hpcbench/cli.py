@@ -15,6 +15,7 @@ from hpcbench import __version__
 from hpcbench.commands.generate import gen_config, gen_data, schema
 from hpcbench.commands.list import list_
 from hpcbench.commands.plan import plan
+from hpcbench.commands.profile import profile
 from hpcbench.commands.read import plot, reduce, show
 from hpcbench.commands.run import run
 from hpcbench.commands.suite import suite
@@ -28,9 +29,9 @@ app = typer.Typer(
     epilog="Main job: mpirun -np 4 python -m hpcbench run",
 )
 COMMANDS: Mapping[str, Callable[..., None]] = {
-    "run": run, "suite": suite, "plan": plan, "reduce": reduce, "show": show, "plot": plot,
-    "validate": validate, "list": list_, "gen-config": gen_config, "gen-data": gen_data,
-    "schema": schema,
+    "run": run, "suite": suite, "profile": profile, "plan": plan, "reduce": reduce, "show": show,
+    "plot": plot, "validate": validate, "list": list_, "gen-config": gen_config,
+    "gen-data": gen_data, "schema": schema,
 }
 for _name, _command in COMMANDS.items():
     app.command(name=_name)(_command)

@@ -48,6 +48,11 @@ def plan_run(request: RunRequest, world_size: int) -> PlannedRun:
     return _going_on(request, folder, world_size)
 
 
+def check_request(request: RunRequest, world_size: int) -> None:
+    """Raise UsageError if so many ranks could not begin this run."""
+    make_plan(_config(request), world_size)
+
+
 def earlier_run(request: RunRequest) -> tuple[str, str] | None:
     """Return folder and run id of the run that this job goes on with; None if it begins one.
 

@@ -89,15 +89,20 @@ def _progress(attempt: Attempt, folders: RankFolders) -> Iterator[CaseReport]:
 
 
 def _reduce_and_report(attempt: Attempt, folder: RunFolder) -> int:
-    """Reduce, write results and reports, print the tables; return the exit code (rank 0)."""
+    """Reduce, write results and reports, print them; return the exit code (rank 0).
+
+    A profile is printed as one; its tables are in the results, too.
+    """
     from hpcbench.reduce.reduce import exit_code, reduce_folder
     from hpcbench.report.console import print_results
+    from hpcbench.report.profile_lines import print_profile
     from hpcbench.report.summary import write_reports
 
     config = attempt.config
     results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     write_reports(results, folder.path, plots=config.output.plots)
-    print_results(results, folder.path)
+    print_as = print_profile if config.profiling.target else print_results
+    print_as(results, folder.path)
     return int(exit_code(results))
 
 

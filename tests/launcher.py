@@ -20,7 +20,7 @@ A test takes the fixture ``mpirun`` (tests/conftest.py), which is an `MpiLaunche
 ``config.json`` in the job's folder and given as the first argument), ``env`` (additions),
 ``timeout`` (seconds), ``command`` (words that replace ``python -m hpcbench run``; then neither the
 config's path nor ``-o`` is added), ``before`` (words in front of mpirun) and ``owner`` (a user id
-to give the job's folder to).
+to give the job's folder to). With 0 ranks there is no mpirun in front: ``command`` starts its own.
 At the time limit everything the job started is killed and `TimeoutExpired` raised. Every job has
 a folder of its own below ``tmp_path``: its working directory, by which its processes are known.
 """
@@ -197,7 +197,7 @@ class MpiLauncher:
     ) -> Iterator[Running]:
         """Start a job; on leaving the block whatever is left of it is killed."""
         home = self._new_home(config, owner)
-        words = (*before, self.program("mpirun"), "-np", str(np))
+        words = (*before, *((self.program("mpirun"), "-np", str(np)) if np else ()))
         words += tuple(command) if command else self._hpcbench_run(home)
         with (home / "stdout").open("wb") as out, (home / "stderr").open("wb") as err:
             popen = subprocess.Popen([*words, *args], cwd=home, stdin=subprocess.DEVNULL,

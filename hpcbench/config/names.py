@@ -34,6 +34,8 @@ PROFILERS = ("torch", "nsys", "none")
 """Who records profiled samples; none: only the stamps that every sample has are analysed."""
 TRIGGERS = ("always", "sync_stalls")
 """Which cases are profiled: all, or those whose ranks wait for each other."""
+TARGETS = ("sync_stalls", "compute", "communication")
+"""What a profile is to show: ranks that wait for each other, computing, or communication."""
 PASSED_ENV = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TERM",
     "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME",

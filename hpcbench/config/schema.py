@@ -26,6 +26,7 @@ from hpcbench.config.section import (
     Positive,
     Profiler,
     Section,
+    Target,
     Text,
     Timeout,
     Trigger,
@@ -125,6 +126,8 @@ class Profiling(Section):
     trigger: Trigger = key(
         "always", "Which cases: always for all, sync_stalls for those whose ranks wait.")
     samples: Annotated[int, Field(ge=1, le=100)] = key(3, "Profiled samples of each case.")
+    target: Target | None = key(
+        None, "Run only cases that show it: sync_stalls, compute or communication.")
 
 
 class Output(Section):

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from hpcbench.plan.points import PlanRequest
     from hpcbench.plan.workload import Workload
     from hpcbench.reduce.checks import Problem
-    from hpcbench.reduce.results import CaseResult
+    from hpcbench.reduce.results import CaseResult, CaseSamples
     from hpcbench.views.chart import Chart, HeatMapCase
     from hpcbench.views.table import Line, Table
+
+    Items = Sequence[CaseResult]
 
 W = TypeVar("W", bound="Workload")
 R = TypeVar("R")
@@ -112,6 +114,11 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """
         return {}
 
+    def observe(self, item: CaseResult, samples: CaseSamples) -> Mapping[str, Any]:
+        """Return fields of the case's record that follow from its stamps; they replace `derive`'s.
+        """
+        return {}
+
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
     ) -> Iterable[Problem]:
@@ -165,27 +172,23 @@ class Presenter(Generic[W, R]):
         """Yield short words for the sizes of several cases; they follow their types."""
         return ()
 
-    def definitions(
-        self, items: Sequence[CaseResult], derived: Mapping[str, R],
-    ) -> Iterable[str]:
+    def definitions(self, items: Items, derived: Mapping[str, R]) -> Iterable[str]:
         """Yield what the columns of the tables of these cases mean."""
         return ()
 
-    def tables(
-        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, R],
-    ) -> Iterable[Table] | None:
+    def tables(self, title: str, items: Items, derived: Mapping[str, R]) -> Iterable[Table] | None:
         """Return the tables of one block's results; None: as those of any kind."""
         return None
 
-    def overviews(
-        self, items: Sequence[CaseResult], derived: Mapping[str, R],
-    ) -> Iterable[Table]:
+    def overviews(self, items: Items, derived: Mapping[str, R]) -> Iterable[Table]:
         """Yield tables of the results of all blocks, which stand below those of the blocks."""
         return ()
 
-    def charts(
-        self, items: Sequence[CaseResult], derived: Mapping[str, R],
-    ) -> Iterable[Chart]:
+    def profile(self, items: Items, derived: Mapping[str, R]) -> Iterable[Line | Table] | None:
+        """Return findings, then tables of a profile, at most a screen; None: as of any kind."""
+        return None
+
+    def charts(self, items: Items, derived: Mapping[str, R]) -> Iterable[Chart]:
         """Yield the charts of the results of all blocks; how they were timed is added to them."""
         return ()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from hpcbench.config.block import Block
-from hpcbench.config.names import quote, unknown_name
+from hpcbench.config.names import TARGETS, quote, unknown_name
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
 from hpcbench.grouping import grouped
@@ -34,7 +35,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
     every = [case for title, block in blocks
              for case in planners[block.kind].cases(title, block, PlanRequest(config, world_size))]
     distinct = _distinct(every, planners)
-    kept = ordered(_matching(_selected(distinct, config), config))
+    kept = ordered(_of_target(_matching(_selected(distinct, config), config), config))
     cases = tuple(replace(case, index=index)
                   for index, case in enumerate(_with_budget(kept, config)))
     _refuse_idle(config, cases)
@@ -119,6 +120,19 @@ def _matching(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     if not kept and chosen:
         raise ConfigError(f"exclude: {' and '.join(map(quote, config.exclude or ()))} leave none "
                           f"of {len(chosen)} cases")
+    return kept
+
+
+def _of_target(cases: Sequence[Case], config: Config) -> Sequence[Case]:
+    """Return the cases that show what is to be profiled. Raises ConfigError if none does."""
+    target = config.profiling.target
+    kept = [case for case in cases if target is None or target in case.workload.profiled_for()]
+    if not kept and cases:
+        counts = Counter(name for case in cases for name in case.workload.profiled_for())
+        others = ", ".join(f"{name} ({counts[name]} of {len(cases)})" for name in TARGETS
+                           if counts[name]) or "no target"
+        raise ConfigError(f"profiling.target: no case of the sweep shows {target}; its cases show "
+                          f"{others}. Add a block that does: docs/profile.md has one for each")
     return kept
 
 

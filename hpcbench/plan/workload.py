@@ -58,6 +58,10 @@ class Workload(ABC):
         """Return whether only real ranks can run it: a library of its own connects them."""
         return False
 
+    def profiled_for(self) -> frozenset[str]:
+        """Return the targets of a profile (`config.names.TARGETS`) that it shows."""
+        return frozenset()
+
     def compiled_graphs(self) -> int:
         """Return how many graphs torch.compile makes when it is set up."""
         return 0

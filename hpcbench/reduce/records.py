@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,18 +20,64 @@ from pydantic import TypeAdapter
 from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import broken_kinds, kinds
-from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.trace.columns import read_lines, write_text
 
 GROUP = "derived"
+Fields = Mapping[str, Any]
+"""Fields of a case's record that follow from its stamps (`kinds.kind.Deriver.observe`)."""
 
 
-def with_records(results: Results, file: h5py.File | None = None) -> Results:
+class Observations:
+    """The fields of records that follow from stamps, kept while the stamps go by.
+
+    What a plug-in raises is kept, too, and raised when its records are derived.
+    """
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Fields | Exception] = {}
+
+    def add(self, item: CaseResult, samples: CaseSamples) -> None:
+        """Have the kind of an ok case look at its stamps."""
+        spec = kinds().get(item.case.kind)
+        if spec is None or item.statistics is None:
+            return
+        try:
+            self._fields[item.case.case_id] = dict(spec.deriver().observe(item, samples))
+        except Exception as error:  # of a plug-in: it must not cost the results of the run
+            self._fields[item.case.case_id] = error
+
+    def of(self, item: CaseResult) -> Fields:
+        """Return what is known of a case. Raises what its kind raised."""
+        found = self._fields.get(item.case.case_id, {})
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+class StoredObservations(Observations):
+    """The same, from stamps that are read when they are asked for."""
+
+    def __init__(self, samples: Callable[[str], CaseSamples | None]) -> None:
+        super().__init__()
+        self._samples = samples
+
+    def of(self, item: CaseResult) -> Fields:
+        """Return what is known of a case. Raises what its kind raises."""
+        if item.statistics is not None and (found := self._samples(item.case.case_id)):
+            self.add(item, found)
+        return super().of(item)
+
+
+def with_records(
+    results: Results, file: h5py.File | None = None, observed: Observations | None = None,
+) -> Results:
     """Return the results with the records of all installed kinds, and why others have none.
 
-    Records stored in ``file`` are taken where they fit, the others derived. A kind that cannot
-    derive costs its own records only.
+    Records stored in ``file`` are taken where they fit, the others derived, with what was
+    ``observed`` of stamps. A kind that cannot derive costs its own records only.
     """
+    observed = observed or Observations()
     derived: dict[str, Mapping[str, Any]] = {}
     missing: dict[str, str] = {}
     hardware = results.plan.config.get("hardware", {})
@@ -45,12 +91,24 @@ def with_records(results: Results, file: h5py.File | None = None) -> Results:
             deriver = kinds()[kind].deriver()
             stored = None if file is None else _read(file, kind, items, deriver)
             if stored is None:
-                stored = deriver.derive(items, hardware)
+                stored = _derived(deriver, items, hardware, observed)
                 _lines(deriver, items, stored)  # raises ValueError where one cannot be stored
             derived[kind] = stored
         except Exception as error:  # of a plug-in: it must not cost the results of the run
             missing[kind] = f"has records that cannot be derived ({type(error).__name__}: {error})"
     return replace(results, derived=derived, missing_kinds=missing)
+
+
+def _derived(
+    deriver: Deriver, items: Sequence[CaseResult], hardware: Mapping[str, Any],
+    observed: Observations,
+) -> Mapping[str, Any]:
+    """Return the records by case id, with what follows from stamps in them."""
+    records = dict(deriver.derive(items, hardware))
+    for item in items:
+        if item.case.case_id in records and (fields := observed.of(item)):
+            records[item.case.case_id] = replace(records[item.case.case_id], **fields)
+    return records
 
 
 def write_records(file: h5py.File, results: Results) -> None:

@@ -22,7 +22,7 @@ from hpcbench.reduce.environments import environment_findings, environment_hash
 from hpcbench.reduce.history import Attempts
 from hpcbench.reduce.intake import majority
 from hpcbench.reduce.outcome import judge
-from hpcbench.reduce.records import with_records
+from hpcbench.reduce.records import Observations, with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
 from hpcbench.trace.arena import Arena
@@ -53,6 +53,7 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
     clocks, executed = context.attempts[-1].clocks, run_checks.ExecutedOrder()
     canary = canary_of(sources, plan.world_size)
     cases: list[CaseResult] = []
+    observed = Observations()
     of_cases: list[Finding] = []
     unbracketed: dict[str, frozenset[int]] = {}
     stacked, packing = Arena(GROUP_BYTES), Arena(GROUP_BYTES)
@@ -67,6 +68,7 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
             if outcome.unbracketed:
                 unbracketed[case.label] = outcome.unbracketed
             if outcome.samples is not None:
+                observed.add(outcome.result, outcome.samples)
                 writer.add_samples(case, outcome.samples)
                 stacked, packing = packing, stacked
         findings = [
@@ -78,8 +80,9 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
             *run_checks.check_totals(plan, cases), *run_checks.order_findings(plan, executed),
             *run_checks.sample_findings(cases), *(canary_findings(canary) if canary else ()),
             *run_checks.teardown_findings(attempts.sources)]
-        results = with_records(Results(_run_info(plan, attempts), plan, tuple(cases),
-                                       tuple(findings), canary, clocks.summary()))
+        results = with_records(Results(
+            _run_info(plan, attempts), plan, tuple(cases), tuple(findings), canary,
+            clocks.summary()), observed=observed)
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources
                                 for record in sync_records(source)])
     return results

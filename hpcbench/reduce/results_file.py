@@ -39,7 +39,7 @@ import numpy.typing as npt
 from hpcbench.errors import FileError
 from hpcbench.plan.case import Case
 from hpcbench.reduce.canary_runs import Canary
-from hpcbench.reduce.records import with_records, write_records
+from hpcbench.reduce.records import StoredObservations, with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
     CaseResult,
@@ -252,6 +252,8 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
     with open_container(file_path) as file:
         with expected_content(file_path):
             results = ResultsFile(file, _read_results(file, file_path))
+            results.results = with_records(
+                results.results, file, StoredObservations(results.samples))
         yield results
 
 
@@ -272,7 +274,7 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     findings = [from_text(Finding, line) for line in read_lines(file, "findings")]
     canary = None if old else _known(Canary, read_text(file, "canary"))
     clocks = None if old else _known(Clocks, read_text(file, "clocks"))
-    return with_records(Results(run, plan, tuple(cases), tuple(findings), canary, clocks), file)
+    return Results(run, plan, tuple(cases), tuple(findings), canary, clocks)
 
 
 def _known(kind: type[Read], line: str) -> Read | None:

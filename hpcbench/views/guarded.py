@@ -64,6 +64,7 @@ _READ: Mapping[str, Callable[[Any], Any]] = MappingProxyType({
     "listing": _all_of(Line, Table), "plan_table": _one(Table), "dry_run_lines": _all_of(str),
     "type_word": _one(str), "span_words": _all_of(str), "size_words": _all_of(str),
     "definitions": _all_of(str), "tables": _or_none(_all_of(Table)), "overviews": _all_of(Table),
+    "profile": _or_none(_all_of(Line, Table)),
     "charts": _all_of(Chart), "heat_map_case": _one(HeatMapCase), "row": _document,
     "sections": _document,
 })

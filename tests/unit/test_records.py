@@ -21,7 +21,7 @@ from hpcbench.plan.case import plan_to_json
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.reduce import reduce_folder
-from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.columns import write_text
 from results_factory import all_ok, sweep
@@ -73,6 +73,51 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
         monkeypatch.setattr(KindSpec, "deriver", lambda spec: deriver())
 
     return replace_deriver
+
+
+class Observing(CollectiveDeriver):
+    """Puts into each record how many samples there were, as its stamps show."""
+
+    version = 99
+
+    def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
+        return {"busbw_factor": float(samples.start_ns.shape[1])}
+
+
+class Blind(CollectiveDeriver):
+    """Raises when it sees stamps."""
+
+    def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
+        raise RuntimeError("no eyes")
+
+
+def test_records_hold_what_follows_from_stamps_reduced_or_read(
+    tmp_path: Path, install: Install,
+) -> None:
+    folder = tmp_path / "collective"
+    shutil.copytree(RUNS["collective"], folder, ignore=shutil.ignore_patterns("results.h5"))
+    reduce_folder(folder)
+    install(Observing)
+    derived_again = read(folder).derived
+    assert reduce_folder(folder).derived == derived_again == read(folder).derived
+    with open_results(folder) as file:
+        for item in file.results.cases:
+            samples = file.samples(item.case.case_id)
+            if item.statistics is not None and samples is not None:
+                record = file.results.record_of(item)
+                assert record is not None
+                assert record.busbw_factor == samples.start_ns.shape[1]
+
+
+def test_a_kind_that_cannot_look_at_stamps_costs_its_own_records_only(
+    tmp_path: Path, install: Install,
+) -> None:
+    folder = tmp_path / "collective"
+    shutil.copytree(RUNS["collective"], folder, ignore=shutil.ignore_patterns("results.h5"))
+    install(Blind)
+    results = reduce_folder(folder)
+    assert results.derived == {}
+    assert "RuntimeError: no eyes" in results.missing_kinds["collective"]
 
 
 class Silent(CollectiveDeriver):

@@ -52,6 +52,10 @@ class Collective(Workload):
         """Return the collective as one call."""
         return Call(self.collective, self.dtype, self.op, self.split, self.in_place)
 
+    def profiled_for(self) -> frozenset[str]:
+        """Return communication: it is nothing else."""
+        return frozenset({"communication"})
+
     @property
     def has_result(self) -> bool:
         """Return whether data are moved; a barrier moves none."""

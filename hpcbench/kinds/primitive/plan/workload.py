@@ -70,6 +70,12 @@ class Primitive(Workload):
         """Return the devices that the implementation runs on."""
         return self.devices
 
+    def profiled_for(self) -> frozenset[str]:
+        """Return compute or communication of what does nothing else; nothing of what does both."""
+        alone = {(False, True): "compute", (True, False): "communication"}
+        found = alone.get((bool(self.calls), self.flops > 0))
+        return frozenset({found} if found else ())
+
     def compiled_graphs(self) -> int:
         """Return 1 where the implementation compiles, else 0."""
         return int(self.compiles)

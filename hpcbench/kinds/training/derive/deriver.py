@@ -11,13 +11,14 @@ from typing import Any
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import rates, slow_ranks
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
+from hpcbench.kinds.training.derive.stalls import Stalls, stalls
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
-from hpcbench.reduce.results import CaseResult
+from hpcbench.reduce.results import CaseResult, CaseSamples
 
 OTHER = "other"
 """The part of a step that is in no phase."""
@@ -46,6 +47,7 @@ class TrainingRecord:
         slow_phases: ranks that stand out in a phase.
         late_rank: the rank that arrives last where gradients are exchanged.
         slow_alone: the rank that computes slowly without communication.
+        stalls: what the stamps say of ranks that wait; None where they were not looked at.
     """
 
     step_s: float | None = None
@@ -68,6 +70,7 @@ class TrainingRecord:
     slow_phases: tuple[slow_ranks.SlowPhase, ...] = ()
     late_rank: slow_ranks.LateRank | None = None
     slow_alone: slow_ranks.SlowAlone | None = None
+    stalls: Stalls | None = None
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -77,6 +80,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
+    version = 2
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -87,6 +91,10 @@ class TrainingDeriver(Deriver):
             _alone(item, hardware, exposed.get(case_id, UNPAIRED)),
             is_partner=case_id in partners, scaling=scaled.get(case_id))
             for item in items for case_id in [item.case.case_id]}
+
+    def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
+        """Return the stalls of a case that trains."""
+        return {"stalls": stalls(item, samples)} if training_of(item.case).trains else {}
 
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],

@@ -15,8 +15,9 @@ CLEAR_SHARE, CLEAR_RATIO = 0.8, 1.1
 """A rank is named where it stands out in so many of the steps, by so much of the other end."""
 CLEAR_PART = 0.01
 """Share of a step: what is shorter is not reported."""
-_BLOCKING = "mpi"
-"""The backend whose exchange blocks the rank itself, in each call."""
+BLOCKING = "mpi"
+"""The backend whose exchange blocks the rank itself, in each call: behind the first call a rank's
+times hold waits for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def slow_phases(item: CaseResult, late: LateRank | None) -> Iterator[SlowPhase]:
     steps, work = _alike(item), training_of(item.case)
     if steps is None:
         return
-    overlaps = bool(steps.arrivals) and item.case.backend != _BLOCKING
+    overlaps = bool(steps.arrivals) and item.case.backend != BLOCKING
     together = _left_together(work, overlaps=overlaps)
     for phase in steps.phases:
         ratio = max(phase.median_s) / max(min(phase.median_s), 1e-9)
@@ -110,7 +111,7 @@ def late_rank(item: CaseResult) -> LateRank | None:
     if steps is None or not steps.arrivals:
         return None
     first = steps.arrivals[0]
-    last = first if item.case.backend == _BLOCKING else steps.arrivals[-1]
+    last = first if item.case.backend == BLOCKING else steps.arrivals[-1]
     if last.last_share < CLEAR_SHARE or last.behind_s < CLEAR_PART * max(steps.step_s):
         return None
     is_same = first is last or first.last_rank != last.last_rank

@@ -103,6 +103,14 @@ class Training(Workload):
         """Return what ``--model`` and ``--strategy`` select it by."""
         return {"model": self.model, "strategy": self.strategy}
 
+    def profiled_for(self) -> frozenset[str]:
+        """Return stalls for all communication, compute for none, and communication for only that.
+
+        Without communication it also tells which rank makes the others wait with it.
+        """
+        return {"on": frozenset({"sync_stalls"}), "off": frozenset({"compute", "sync_stalls"}),
+                "only": frozenset({"communication"})}[self.communication]
+
     @property
     def has_whole_samples(self) -> bool:
         """Return whether a rank sees samples from end to end; a pipeline stage does not."""

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, OTHER, TrainingRecord
 from hpcbench.kinds.training.plan.workload import Training, training_of
-from hpcbench.kinds.training.present.result_table import SHORT
-from hpcbench.kinds.training.present.words import degrees_text, model_text, telling_options
+from hpcbench.kinds.training.present.words import SHORT, degrees_text, model_text, telling_options
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views import chart

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,9 +13,11 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present import charts as _charts
 from hpcbench.kinds.training.present import listing as _listing
 from hpcbench.kinds.training.present import plan_table as _plan_table
-from hpcbench.kinds.training.present import result_table, scaling, words
+from hpcbench.kinds.training.present import result_table, scaling, stall_chart, words
+from hpcbench.kinds.training.present import stalls as _stalls
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_ms
+from hpcbench.views.chart import BarChart
 from hpcbench.views.columns import ends_of
 from hpcbench.views.words import options_text
 
@@ -72,8 +74,15 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     definitions = staticmethod(result_table.definitions)
     tables = staticmethod(result_table.result_tables)
     overviews = staticmethod(scaling.overviews)
-    charts = staticmethod(_charts.charts)
+    profile = staticmethod(_stalls.profile)
     heat_map_case = staticmethod(_charts.heat_map_case)
+
+    def charts(
+        self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
+    ) -> Iterator[BarChart]:
+        """Yield the steps of each model, then who waits for whom, where something stands out."""
+        yield from _charts.charts(items, derived)
+        yield from stall_chart.stall_charts(items, derived)
 
     def row(self, item: CaseResult, record: TrainingRecord | None) -> dict[str, Any]:
         """Return a case's `TRAINING_FIELDS` and its options; None where there is no number."""
@@ -138,4 +147,5 @@ def _listed(
     record = derived.get(item.case.case_id, NOTHING_KNOWN)
     return {**{name: row[name] for name in LISTED_FIELDS}, "memory": item.memory,
             "mfu_by_definition": dict(record.mfu_by_definition),
-            "steps": asdict(steps) if steps else None}
+            "steps": asdict(steps) if steps else None,
+            "stalls": asdict(record.stalls) if record.stalls else None}

@@ -10,10 +10,12 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.exposed import Exposure
 from hpcbench.kinds.training.derive.rates import shown_definition
-from hpcbench.kinds.training.derive.slow_ranks import LateRank, SlowAlone, SlowPhase
+from hpcbench.kinds.training.derive.slow_ranks import LateRank, SlowPhase
 from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present import words
+from hpcbench.kinds.training.present.stalls import findings, slow_alone_text
+from hpcbench.kinds.training.present.words import SHORT
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.views import columns
 from hpcbench.views.cell_text import cell_text
@@ -21,9 +23,6 @@ from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
 from hpcbench.views.timing import flag_text, fold_of
 from hpcbench.views.words import device_type, env_text, plural
 
-SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
-         "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
-"""Phase -> the title of its column."""
 COLUMNS = (
     Column("strategy", "strategy"), Column("options", "options", optional=True),
     Column("degrees", "degrees", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
@@ -207,13 +206,14 @@ def _read_again(item: CaseResult, record: TrainingRecord) -> Iterator[str]:
 
 def _standing_out(record: TrainingRecord) -> Iterator[str]:
     """Yield which rank is slow in which phase, and how long ranks wait in a pipeline."""
-    if record.late_rank:
+    yield from findings(record.stalls)
+    if record.late_rank and not (record.stalls and record.stalls.last):
         yield _late_line(record.late_rank)
     yield from map(_slow_phase_line, record.slow_phases)
     if record.exposure.idle_share:
         yield _idle_line(record.exposure)
     if record.slow_alone:
-        yield _slow_alone_line(record.slow_alone)
+        yield slow_alone_text(record.slow_alone)
 
 
 def _idle_line(exposure: Exposure) -> str:
@@ -225,11 +225,6 @@ def _idle_line(exposure: Exposure) -> str:
         f"{cell_text(columns.over_passes_cell(share), Show.PERCENT)} % on rank {rank}"
         for rank, share in zip(exposure.ranks, exposure.idle_share, strict=True))
     return f"{bubble}idle {idle}"
-
-
-def _slow_alone_line(slow: SlowAlone) -> str:
-    return (f"without communication a step takes rank {slow.rank} {_ms(slow.step_s)}, rank "
-            f"{slow.quickest_rank} {_ms(slow.quickest_step_s)}: {slow.ratio:.2f} times as long")
 
 
 def _late_line(late: LateRank) -> str:

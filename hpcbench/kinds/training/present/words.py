@@ -12,6 +12,10 @@ from hpcbench.plan.options import Option
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views.words import distinct, options_text, plural, span_text
 
+SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
+         "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
+"""Phase -> the title of its column."""
+
 
 def model_text(work: Training) -> str:
     """Return ``2 layers, hidden 64, sequence 32``: the shape in which a model was trained.

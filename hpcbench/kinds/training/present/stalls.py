@@ -1,0 +1,227 @@
+"""What stalls a training, as findings and as a table of its phases, rank by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hpcbench.grouping import grouped
+from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.exposed import Exposure
+from hpcbench.kinds.training.derive.slow_ranks import SlowAlone
+from hpcbench.kinds.training.derive.stalls import Estimate, LastRank, Stalls
+from hpcbench.kinds.training.derive.sync_variance import SyncVariance
+from hpcbench.kinds.training.plan.workload import training_of
+from hpcbench.kinds.training.present.words import (
+    SHORT,
+    degrees_text,
+    strategy_text,
+    telling_options,
+)
+from hpcbench.reduce.results import CaseResult, Steps
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.profile import any_profile
+from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
+from hpcbench.views.words import options_text, plural
+
+MOST_CASES, MOST_RANKS = 3, 8
+"""Tables, and rows of each: a profile is at most a screen."""
+_NAMED = 4
+"""So many cases of which the same is said are counted, fewer are named."""
+_ALWAYS = 2
+"""Words of a title that stand there in any case: model and strategy."""
+_MEANING = ("ready: from the rank's begin of the step to its own last gradient; then waits: until "
+            "the last rank is ready (medians)")
+_COLUMNS = (
+    Column("rank", "rank", Show.COUNT),
+    Column("step", "step", Show.MS, "ms", "the rank's own median step", "less"),
+    *(Column(name, title, Show.PERCENT, "%", "of the rank's step", optional=True)
+      for name, title in SHORT.items()),
+    Column("other", "other", Show.PERCENT, "%", "of the rank's step", "less"),
+    Column("ready", "ready", Show.MS, "ms", "from the rank's begin to its own last gradient",
+           "less", optional=True),
+    Column("waits", "then waits", Show.MS, "ms", "until the last rank is ready", "less",
+           optional=True),
+)
+Records = Mapping[str, TrainingRecord]
+
+
+def profile(items: Sequence[CaseResult], derived: Records) -> Iterator[Line | Table]:
+    """Yield the findings of all trainings, warnings first, then the tables of some."""
+    ok = [item for item in items if item.statistics is not None]
+    named = titles(ok)
+    yield from _findings_of(ok, named, derived)
+    computing = [item for item in ok if training_of(item.case).communication != "only"]
+    worst = sorted(computing, key=lambda item: -_stalled(_record(item, derived)))
+    tables = [table for item in worst[:MOST_CASES] for table in _tables(
+        named[item.case.case_id], item, _record(item, derived))]
+    for number, table in enumerate(tables, 1):
+        explained = (Line(_MEANING, "quiet"),) if number == len(tables) and any(
+            one.cells[-1] is not None for table in tables for one in table.rows) else ()
+        yield replace(table, notes=(*table.notes, *explained))
+    if len(worst) > MOST_CASES:
+        yield Line(f"phases of {plural(len(worst) - MOST_CASES, 'more case')}: see summary.json",
+                   "quiet")
+    yield from any_profile([item for item in ok if item not in computing],
+                           lambda item: named[item.case.case_id])
+
+
+def titles(items: Sequence[CaseResult]) -> Mapping[str, str]:
+    """Return what each case is called among these, by its id: what not all of them have alike."""
+    options = telling_options(training_of(item.case) for item in items)
+    said = {}
+    for item in items:
+        work = training_of(item.case)
+        said[item.case.case_id] = (
+            work.model, strategy_text(work), options[work], degrees_text(work),
+            item.case.backend, work.dtype, f"batch {work.batch_size}",
+            options_text(work.unusual()), plural(item.case.world_size, "rank"))
+    varied = [len(set(words)) > 1 for words in zip(*said.values(), strict=True)]
+    return {case_id: " ".join(word for at, (word, varies) in enumerate(
+                zip(words, varied, strict=True)) if word and (varies or at < _ALWAYS))
+            for case_id, words in said.items()}
+
+
+def _findings_of(
+    items: Sequence[CaseResult], named: Mapping[str, str], derived: Records,
+) -> Iterator[Line]:
+    """Yield what is to be said, warnings first; what is said of several cases once."""
+    said = grouped((line, named[item.case.case_id]) for item in items
+                   for line in _lines(item, derived))
+    for line in sorted(said, key=lambda line: line.tone != "warning"):
+        who = said[line]
+        title = ", ".join(who) if len(who) < _NAMED else plural(len(who), "case")
+        yield Line(f"{title}: {line.text}" if len(items) > 1 else line.text, line.tone)
+
+
+def findings(stalls: Stalls | None) -> Iterator[str]:
+    """Yield what stands out: a late rank, and an exchange that varies."""
+    if stalls and stalls.last:
+        yield _last_text(stalls.last, stalls.n_steps)
+    if stalls and stalls.sync and stalls.sync.is_high:
+        yield f"high variance in gradient sync time: {_variance_text(stalls.sync)}"
+
+
+def slow_alone_text(slow: SlowAlone) -> str:
+    """Return which rank computes slowly where nobody waits for it."""
+    return (f"without communication a step takes rank {slow.rank} {_ms(slow.step_s)}, rank "
+            f"{slow.quickest_rank} {_ms(slow.quickest_step_s)}: {slow.ratio:.2f} times as long")
+
+
+def _record(item: CaseResult, derived: Records) -> TrainingRecord:
+    return derived.get(item.case.case_id, NOTHING_KNOWN)
+
+
+def _stalled(record: TrainingRecord) -> float:
+    share = record.stalls.stall_share if record.stalls else None
+    return share.value if share else 0.0
+
+
+def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
+    record = _record(item, derived)
+    if record.stalls:
+        for text in findings(record.stalls):
+            yield Line(text, "warning")
+        yield from map(Line, _measured(record.stalls))
+        if item.case.world_size > 1:
+            yield from map(Line, _unknown(record.stalls, record.exposure, record.slow_alone))
+    yield from map(Line, _exposed(record.exposure))
+    if record.slow_alone:
+        yield Line(slow_alone_text(record.slow_alone), "warning")
+    if not training_of(item.case).trains and item.timing and item.timing.steps:
+        yield from map(Line, _imbalance(item.timing.steps))
+
+
+def _measured(stalls: Stalls) -> Iterator[str]:
+    """Yield how long ranks wait, and how the exchange varies where that is not high."""
+    if stalls.stall_share:
+        yield (f"ranks wait {_percent(stalls.stall_share)} of the step for whichever rank is last "
+               f"({plural(stalls.n_steps, 'step')})")
+    if stalls.sync and not stalls.sync.is_high:
+        yield f"gradient sync time does not vary much: {_variance_text(stalls.sync)}"
+
+
+def _unknown(stalls: Stalls, exposure: Exposure, slow: SlowAlone | None) -> Iterator[str]:
+    """Yield what the stamps cannot carry, and what would; ``slow`` is who is named without them.
+    """
+    if stalls.missing and slow is None:
+        more = "" if exposure.own_s else (
+            '; "communication": ["on", "off"] in its block shows each rank\'s own time')
+        yield f"cannot tell who makes others wait, because {stalls.missing}{more}"
+    if stalls.last_missing:
+        yield f"cannot tell whether a rank is late, because {stalls.last_missing}"
+    if stalls.sync_missing:
+        yield f"cannot tell whether gradient sync varies, because {stalls.sync_missing}"
+
+
+def _exposed(exposure: Exposure) -> Iterator[str]:
+    """Yield the exposed communication, where the steps without any were run, too."""
+    if share := exposure.exposed_share:
+        ends = cell_text(Range(share.least, share.greatest, share.median), Show.PERCENT)
+        yield f"exposed communication is {ends} % of the step"
+
+
+def _imbalance(steps: Steps) -> Iterator[str]:
+    """Yield how unequal ranks are that do not wait for each other."""
+    if len(steps.ranks) > 1:
+        by_time = sorted(zip(steps.step_s, steps.ranks, strict=True))
+        (least_s, quick), (most_s, slow) = by_time[0], by_time[-1]
+        yield (f"without communication a step takes rank {slow} {_ms(most_s)}, rank {quick} "
+               f"{_ms(least_s)}")
+
+
+def _last_text(last: LastRank, n_steps: int) -> str:
+    behind = last.behind_s
+    ends = f"{cell_text(behind.low, Show.MS)}, {cell_text(behind.high, Show.MS)}"
+    within = "least, greatest" if last.every_step else "99 % interval"
+    where = f" (its {last.phase} is {_ms(last.phase_s)} longer)" if last.phase_s > 0 else ""
+    return (f"rank {last.rank} finishes its backward pass last in {last.last_share:.0%} of "
+            f"{plural(n_steps, 'step')}, {_ms(behind.value)} [{ends}: {within}] after the median "
+            f"of the others{where}: {last.behind_share:.0%} of the step is waiting for it")
+
+
+def _variance_text(sync: SyncVariance) -> str:
+    return (f"coefficient of variation {sync.cv:.0%} (robust {sync.robust_cv:.0%}), of computing "
+            f"{sync.compute_cv:.0%} ({sync.compute_robust_cv:.0%}); it deviates by "
+            f"{sync.deviation_share:.1%} of the step, p = {sync.chance:.2g}")
+
+
+def _tables(title: str, item: CaseResult, record: TrainingRecord) -> Iterator[Table]:
+    """Yield the phases of one training, rank by rank."""
+    steps = item.timing.steps if item.timing else None
+    if steps is None:
+        return
+    rows = [_row(steps, at, record.stalls) for at in range(len(steps.ranks))]
+    listed = sorted(rows, key=_lateness, reverse=True)[:MOST_RANKS] if (
+        len(rows) > MOST_RANKS) else rows
+    left = len(rows) - len(listed)
+    yield Table(title, _COLUMNS, (Group("", tuple(listed)),), notes=(
+        Line(f"and {plural(left, 'rank')} more that are ready earlier: see summary.json", "quiet"),
+    ) if left else ())
+
+
+def _lateness(row: Row) -> float:
+    """Return when a rank is ready; its step where that is not known."""
+    step_s, ready_s = row.cells[1], row.cells[-2]
+    return float(ready_s if isinstance(ready_s, float) else step_s)  # type: ignore[arg-type]
+
+
+def _row(steps: Steps, at: int, stalls: Stalls | None) -> Row:
+    step_s = steps.step_s[at]
+    of_step = {phase.name: phase.median_s[at] / step_s for phase in steps.phases if step_s}
+    rank = steps.ranks[at]
+    known = stalls.ranks.index(rank) if stalls and rank in stalls.ranks else None
+    waits: tuple[Cell, Cell] = (None, None) if stalls is None or known is None else (
+        stalls.ready_s[known], stalls.wait_s[known])
+    return Row((rank, step_s, *map(of_step.get, SHORT),
+                steps.other_s[at] / step_s if step_s else None, *waits))
+
+
+def _percent(share: Estimate) -> str:
+    ends = "" if share.low is None or share.high is None else (
+        f" [{cell_text(share.low, Show.PERCENT)}, {cell_text(share.high, Show.PERCENT)}]")
+    return f"{cell_text(share.value, Show.PERCENT)} %{ends}"
+
+
+def _ms(time_s: float) -> str:
+    return f"{cell_text(time_s, Show.MS)} ms"

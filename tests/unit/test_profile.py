@@ -1,0 +1,171 @@
+"""``hpcbench profile``: what it refuses, what it starts, and which cases it repeats."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from golden import RESULTS
+from hpcbench.commands.profile import seconds_of
+from hpcbench.config.load import check_config
+from hpcbench.errors import ConfigError, LaunchError, UsageError
+from hpcbench.launch.ranks.own_launch import (
+    become_job,
+    default_ranks,
+    find_mpirun,
+    ranks_of_launch,
+)
+from hpcbench.plan.expand import make_plan
+from hpcbench.reduce.results import Results
+from hpcbench.reduce.results_file import open_results
+from hpcbench.report.profile_lines import print_profile
+from launcher import OUTER_LAUNCH
+
+TRAINING = {"kind": "training", "model": "transformer-tiny", "layers": 1, "hidden": 32,
+            "seq_length": 8, "vocab": 64, "batch_size": 2, "strategies": {"data": {}}}
+REDUCTION = {"kind": "collective", "collective": "all_reduce", "size": 64}
+PRODUCTS = {"kind": "primitive", "primitive": "tp_columnwise", "m": 64, "n": 32, "k": 32,
+            "implementations": ["compute_only", "comm_only", "torch"]}
+
+
+def config(*blocks: dict[str, Any], target: str | None = None) -> Any:
+    return check_config({"benchmarks": [*blocks], "profiling": {"target": target}}, "test")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("30s", 30), ("2m", 120), ("500ms", 0.5), ("7", 7), (" 1.5 min ", 90), (".5s", 0.5),
+    ("1H", 3600)])
+def test_a_duration_has_a_unit_or_is_in_seconds(text: str, seconds: float) -> None:
+    assert seconds_of(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", [
+    "0", "0ms", "abc", "", "-3s", "3d", "1e9", "nan", "inf", "25h", "s", "3 4", "9" * 400])
+def test_no_duration_is_refused_in_a_line(text: str) -> None:
+    with pytest.raises(UsageError, match="write 30s, 2m or 500ms") as caught:
+        seconds_of(text)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(("target", "labels"), [
+    ("sync_stalls", ["communication=off", "transformer-tiny data gloo"]),
+    ("compute", ["communication=off", "compute_only"]),
+    ("communication", ["communication=only", "all_reduce", "comm_only"])])
+def test_a_target_keeps_the_cases_that_show_it(target: str, labels: list[str]) -> None:
+    trainings = {**TRAINING, "communication": ["on", "off", "only"]}
+    plan = make_plan(config(trainings, REDUCTION, PRODUCTS, target=target), 2)
+    for label in labels:
+        assert any(label in case.label for case in plan.cases)
+    assert len(plan.cases) == len(labels)
+    assert len(make_plan(config(trainings, REDUCTION, PRODUCTS), 2).cases) == 7
+
+
+def test_a_sweep_without_such_cases_is_refused_with_what_it_has() -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_plan(config(REDUCTION, PRODUCTS, target="sync_stalls"), 2)
+    assert str(caught.value) == (
+        "profiling.target: no case of the sweep shows sync_stalls; its cases show compute "
+        "(1 of 4), communication (2 of 4). Add a block that does: docs/profile.md has one for each")
+
+
+def test_a_launch_that_there_is_decides_the_ranks() -> None:
+    mpich = {"PMI_SIZE": "3", "PMI_RANK": "0", "MPI_LOCALRANKID": "0"}
+    assert ranks_of_launch(mpich, None) == ranks_of_launch(mpich, 3) == 3
+    assert ranks_of_launch({}, None) is ranks_of_launch({}, 5) is None
+    with pytest.raises(LaunchError, match="--gpus 4: MPICH's mpirun has already started 3 ranks"):
+        ranks_of_launch(mpich, 4)
+    with pytest.raises(LaunchError, match="--gpus 0: write a number of ranks from 1"):
+        ranks_of_launch({}, 0)
+
+
+def test_the_mpirun_beside_python_comes_before_that_on_path(tmp_path: Path) -> None:
+    beside, elsewhere = tmp_path / "venv", tmp_path / "bin"
+    for folder in (beside, elsewhere):
+        folder.mkdir()
+        (folder / "mpirun").touch(0o755)
+    python, path = str(beside / "python"), {"PATH": str(elsewhere)}
+    assert find_mpirun(python, path) == beside / "mpirun"
+    (beside / "mpirun").unlink()
+    assert find_mpirun(python, path) == elsewhere / "mpirun"
+    with pytest.raises(LaunchError, match="no mpirun: neither beside"):
+        find_mpirun(python, {"PATH": str(beside)})
+
+
+def test_the_program_becomes_mpirun_with_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "mpirun").write_text(
+        '#!/bin/sh\necho "$$ $@ $OMPI_MCA_rmaps_base_oversubscribe"\nexit 7\n')
+    (tmp_path / "mpirun").chmod(0o755)
+    python = str(tmp_path / "python")
+    lines = ("import os", "from hpcbench.launch.ranks.own_launch import become_job",
+             f"become_job(3, ['profile', '-g', '3'], os.environ, {python!r})")
+    with subprocess.Popen([sys.executable, "-c", "\n".join(lines)], stdout=subprocess.PIPE,
+                          text=True, env={**os.environ}) as started:
+        said, _ = started.communicate(timeout=60)
+    assert started.returncode == 7
+    assert said == f"{started.pid} -np 3 {python} -m hpcbench profile -g 3 1\n"
+
+
+def test_an_mpirun_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mpirun").write_text("no program")
+    (tmp_path / "mpirun").chmod(0o755)
+    with pytest.raises(LaunchError, match="mpirun: cannot be started: Exec format error"):
+        become_job(2, [], {"PATH": str(tmp_path)}, str(tmp_path / "python"))
+
+
+def test_there_is_a_number_of_ranks_without_any_gpu() -> None:
+    assert default_ranks() >= 1
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["-d", "0"], "--duration 0: no duration"),
+    (["-t", "sync_stall"], 'did you mean "sync_stalls"'),
+    (["-t", "compute"], "no case of the sweep shows compute"),
+    (["-g", "0"], "--gpus 0: write a number"),
+    (["--tool", "gprof"], '"gprof" is not known'),
+    (["--samples", "0"], "profiling.samples: must be at least 1"),
+    (["--only", "nothing"], "match none of 1 cases"),
+])
+def test_bad_input_is_one_line_and_starts_nothing(
+    tmp_path: Path, words: list[str], said: str,
+) -> None:
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps({"benchmarks": [TRAINING]}))
+    done = subprocess.run(
+        [sys.executable, "-m", "hpcbench", "profile", str(path), *words], capture_output=True,
+        text=True, cwd=tmp_path, timeout=60, check=False,
+        env={name: value for name, value in os.environ.items()
+             if not name.startswith(OUTER_LAUNCH)})
+    assert done.returncode == 2 and not done.stdout
+    assert len(done.stderr.splitlines()) == 1 and said in done.stderr, done.stderr
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def stored(name: str) -> Results:
+    with open_results(RESULTS[name]) as file:
+        return file.results
+
+
+def test_a_profile_of_any_kind_is_at_most_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("collective", "primitive", "training", "mixed"):
+        print_profile(stored(name), Path("nowhere"))
+        text = capsys.readouterr().out
+        assert "ready" in text or "imbalance" in text
+        assert len(text.splitlines()) < 60 or name == "mixed"  # some of its cases failed
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    ('{"schema_version": 1, "lines": ["the overhead of tracing was 3 %"]}', "overhead of tracing"),
+    ('{"lines": 5}', "profile.json cannot be read (TypeError"), ("{", "(JSONDecodeError")])
+def test_a_profile_says_what_recorded_traces_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, said: str,
+) -> None:
+    (tmp_path / "profile").mkdir()
+    (tmp_path / "profile" / "profile.json").write_text(content)
+    print_profile(stored("training"), tmp_path)
+    assert said in capsys.readouterr().out.replace("\n", " ")
