@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from hpcbench.kinds.training.plan.tensors import block_tensors, embedding_tensors, head_tensors
 from hpcbench.kinds.training.plan.workload import Training
@@ -23,7 +24,8 @@ def with_extents(name: str, **extents: int | None) -> ModelShape | str:
     given = {key: value for key, value in extents.items() if value is not None}
     if zero := next((key for key, value in given.items() if value < 1), None):
         return f"{zero}={given[zero]} is less than 1"
-    shape = replace(whole, **given)
+    changes: dict[str, Any] = {**given}
+    shape = replace(whole, **changes)
     kv_heads = given.get("kv_heads") or following_kv_heads(whole, shape.heads)
     inner = given.get("inner") or following_inner(whole, shape.hidden)
     if reason := _undivided_heads(name, shape, "heads" in given):
