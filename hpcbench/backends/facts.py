@@ -20,7 +20,7 @@ from hpcbench.backends.tools import tool_facts
 from hpcbench.backends.ucc import ucc_facts
 from hpcbench.measure.libraries import loaded_libraries
 
-_LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+_LOOPBACK = "127.0.0.1"
 
 
 def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
@@ -84,12 +84,18 @@ def _gloo_lacks() -> dict[str, str | None]:
     }
     if not dist.is_gloo_available():
         return dict.fromkeys(calls, "it was built without gloo")
-    os.environ["GLOO_SOCKET_IFNAME"] = _LOOPBACK  # this process asks and ends; no network is needed
+    os.environ["GLOO_SOCKET_IFNAME"] = _loopback()  # this process asks and ends
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         return {name: _refusal(call) for name, call in calls.items()}
     finally:
         dist.destroy_process_group()
+
+
+def _loopback() -> str:
+    """Return the interface that reaches this machine only: lo on Linux, lo0 on macOS."""
+    return next((name for name, entries in psutil.net_if_addrs().items()
+                 if any(entry.address == _LOOPBACK for entry in entries)), "lo")
 
 
 def _refusal(call: Callable[[], object]) -> str | None:

@@ -79,8 +79,10 @@ def clock_identity(proc: Path = Path("/proc")) -> str:
 
 
 def _boot_id(proc: Path) -> str:
-    boot_id = proc / "sys/kernel/random/boot_id"
-    return boot_id.read_text().strip() if boot_id.exists() else ""
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # not Linux
+        return ""
 
 
 def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import tempfile
 
 _UNSUPERVISED = (
     "workers in processes of their own need Linux (pidfd_open, memfd_create, prctl and /proc): "
-    "this is {platform}; use --inline (launch.inline), which isolates nothing")
+    "this is {platform}")
 
 
 def own_cores() -> list[int]:
