@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hpcbench.operations.call import Call, calls_of
 from hpcbench.operations.models import OWN_LIBRARY
@@ -98,6 +99,15 @@ class Training(Workload):
         Images have none.
         """
         return None if self.of_images else self.global_batch * self.seq_length
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields as plain JSON values, as before there were larger models if it can."""
+        plain = Workload.to_json(self)
+        if self.changed == self.shrunk:
+            del plain["changed"]
+        if not self.named_extents:
+            del plain["named_extents"]
+        return plain
 
     def collective_calls(self) -> tuple[Call, ...]:
         """Return the collectives that the workload calls."""
