@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from hpcbench.errors import ExitCode, HpcbenchError
+from hpcbench.errors import ExitCode, HpcbenchError, UsageError
 from hpcbench.launch.attempt import HISTORY, PLANNED_RUN, Attempt, CaseReport, PlannedRun
 from hpcbench.launch.folders.run_folder import RankFolders, RunFolder, open_folders
 from hpcbench.launch.folders.trace_delivery import (
@@ -26,6 +26,7 @@ from hpcbench.launch.ranks.session import Session, open_session
 from hpcbench.launch.ranks.stop_requests import StopRequests, stop_requests
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
+from hpcbench.measure.portable import unsupervised
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
 
 
@@ -59,7 +60,14 @@ def _plan(session: Session, request: RunRequest) -> PlannedRun:
             earlier := on_root(comm, lambda: earlier_run(request))):
         for problem in fetch_stranded_traces(session, *earlier):
             _complain(f"{problem}; its cases are run again unless rank 0 has another copy")
-    return from_root(comm, PLANNED_RUN, lambda: plan_run(request, comm.size))
+    return from_root(comm, PLANNED_RUN, lambda: _watched(plan_run(request, comm.size)))
+
+
+def _watched(planned: PlannedRun) -> PlannedRun:
+    """Return the run. Raises UsageError if its workers were to be watched where none can be."""
+    if not planned.config.launch.inline and (reason := unsupervised()):
+        raise UsageError(f"{reason}; use --inline (launch.inline), which isolates nothing")
+    return planned
 
 
 def _probe(

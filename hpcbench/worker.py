@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.backends.control import GlooControl, MpiControl
-from hpcbench.backends.devices import CpuDevice, CudaDevice, open_device
+from hpcbench.backends.devices import AnyDevice, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.failures import classify, one_line
 from hpcbench.backends.groups import open_groups
@@ -70,7 +70,7 @@ class Worker:
         self._membership: JoinRequest | None = None
         self._groups: dict[tuple[str, int, str], Any] = {}
         self._slack_ns = 0
-        self._devices: dict[str, CpuDevice | CudaDevice] = {}
+        self._devices: dict[str, AnyDevice] = {}
         self._runner = cache(lambda kind: spec_of(kind).runner())
 
     def answer(self, request: Request) -> Answer:
@@ -174,7 +174,7 @@ class Worker:
             n_wrong, wrong, dict(zip(phases["names"], phases["ns"], strict=True)),
             {"device_memory": memory, **reported})
 
-    def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:
+    def _place(self, case: Case, device: AnyDevice) -> Place:
         size, rank = case.group_size, self._member.rank
         return Place(rank % size, size, self._groups[_group_key(case)], device.torch_device,
                      first=rank // size * size)
@@ -227,7 +227,7 @@ class Worker:
         return EnoughSamples(rule, fold, control, self._progress, time.perf_counter_ns,
                              decides=self._member.rank == 0)
 
-    def _device(self, name: str) -> CpuDevice | CudaDevice:
+    def _device(self, name: str) -> AnyDevice:
         if name not in self._devices:
             self._devices[name] = open_device(name, self._member.gpu)
         return self._devices[name]

@@ -67,7 +67,10 @@ def _not_built(backend: str, facts: Mapping[str, Any]) -> str | None:
 
 
 def lacking(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | None:
-    """Return why the ucc of some rank cannot do this collective, op or dtype, or None."""
+    """Return why some rank's ucc or mps lacks what is called, its op or its dtype, or None."""
+    if device == "mps" and case.workload.dtype == "bf16":
+        refusals = [rank.facts["mps"]["without_bf16"] for rank in ranks]
+        return (refusal := first_reason(ranks, refusals)) and f"mps has no bf16 here: {refusal}"
     if case.backend.partition("/")[0] != "ucc":
         return None
     reasons = (_lacks(case, call, device, ranks) for call in case.workload.collective_calls())
@@ -113,7 +116,8 @@ def _no_device(backend: str, device: str, facts: Mapping[str, Any]) -> str | Non
     if device == "cpu":
         return None
     if device == "mps":
-        return "no backend of torch.distributed runs on mps"
+        reason = facts["mps"]["reason"]
+        return reason and f"no mps device: {reason}"
     if not facts["cuda"]["available"]:
         return f"no cuda device: {facts['cuda']['reason']}"
     if backend.partition("/")[0] == "ucc" and facts["ucc"]["without_cuda"]:
@@ -156,6 +160,12 @@ def gpu_places(seen: Sequence[tuple[str, Sequence[str]]]) -> list[int | None]:
         places.append(free[0] if free else None)
         taken.update((host, gpus[place]) for place in free[:1])
     return places
+
+
+def gpu_names(facts: Mapping[str, Any]) -> list[str]:
+    """Return the names of the GPUs that a rank sees; Apple's has none from an older torch."""
+    names = [*facts["cuda"]["names"]]
+    return names if facts["mps"]["reason"] else [*names, facts["mps"]["name"] or "mps"]
 
 
 def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:

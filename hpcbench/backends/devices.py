@@ -54,6 +54,36 @@ class CudaDevice:
         torch.cuda.synchronize(self.torch_device)
 
 
+class MpsDevice:
+    """Apple's GPU; a call is complete when torch's one stream there has drained.
+
+    Written after torch's documentation, and never run by us. Device time is between two events
+    around the call, as on a `CudaDevice`.
+    """
+
+    def __init__(self) -> None:
+        self.torch_device = torch.device("mps")
+        self._begin = torch.mps.Event(enable_timing=True)
+        self._end = torch.mps.Event(enable_timing=True)
+
+    def timed(self, run: Callable[[], None], now_ns: Callable[[], int]) -> tuple[int, int]:
+        """Run, wait for the stream; return ns to enqueue it, and ns between the two events."""
+        began_ns = now_ns()
+        self._begin.record()
+        run()
+        self._end.record()
+        enqueued_ns = now_ns()
+        torch.mps.synchronize()
+        return enqueued_ns - began_ns, int(self._begin.elapsed_time(self._end) * 1e6)  # ms to ns
+
+    def synchronize(self) -> None:
+        """Wait for everything on the device."""
+        torch.mps.synchronize()
+
+
+AnyDevice = CpuDevice | CudaDevice | MpsDevice
+
+
 def add_in_fp32() -> None:
     """Have cuBLAS add partial sums of fp16 and bf16 products in fp32, in this process.
 
@@ -64,11 +94,13 @@ def add_in_fp32() -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
-def open_device(name: str, gpu: int | None) -> CpuDevice | CudaDevice:
-    """Return the device of this rank: ``cpu``, or ``cuda`` with GPU ``gpu`` of those it sees.
+def open_device(name: str, gpu: int | None) -> AnyDevice:
+    """Return the device of this rank: ``cpu``, ``mps``, or ``cuda``, GPU ``gpu`` of those it sees.
 
     Raises CaseError for a rank that has none, whose cases on GPUs the probe makes skips.
     """
+    if name == "mps":
+        return MpsDevice()
     if name != "cuda":
         return CpuDevice()
     if gpu is None:

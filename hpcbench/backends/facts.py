@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,11 +13,14 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from hpcbench.backends.apple_gpu import mps_facts
 from hpcbench.backends.gpus import gpu_details, opened_nvml
 from hpcbench.backends.kernels import no_code_reason
 from hpcbench.backends.tools import tool_facts
 from hpcbench.backends.ucc import ucc_facts
 from hpcbench.measure.libraries import loaded_libraries
+
+_LOOPBACK = "127.0.0.1"
 
 
 def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
@@ -25,7 +30,8 @@ def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
     None); ``gloo_without_reduce_scatter`` (its error for lists of tensors, or None); ``ucc``
     (`backends.ucc.ucc_facts`); ``cuda`` {available, names, uuids, memory_bytes, details, no_code,
     visible, reason} (``details``: `backends.gpus.gpu_details`; ``no_code``: why torch cannot use a
-    GPU, or None; ``visible``: CUDA_VISIBLE_DEVICES); ``mps``; ``host_memory_bytes``; ``versions``;
+    GPU, or None; ``visible``: CUDA_VISIBLE_DEVICES); ``mps`` (`backends.apple_gpu.mps_facts`);
+    ``host_memory_bytes``; ``versions``;
     ``libraries`` (`measure.libraries.loaded_libraries`, with what ucc loads in its child);
     ``tools`` (`backends.tools.tool_facts` of ``tools``).
     """
@@ -38,7 +44,7 @@ def gather_facts(tools: Iterable[str] = ()) -> dict[str, Any]:
         **_gloo_lacks(),
         "ucc": ucc,
         "cuda": _cuda(),
-        "mps": bool(torch.backends.mps.is_available()),
+        "mps": mps_facts(),
         "host_memory_bytes": psutil.virtual_memory().available,
         "versions": {**_versions(), **ucc["versions"]},
         "libraries": {**ucc["libraries"], **loaded_libraries()},
@@ -78,12 +84,18 @@ def _gloo_lacks() -> dict[str, str | None]:
     }
     if not dist.is_gloo_available():
         return dict.fromkeys(calls, "it was built without gloo")
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # this process asks and ends; no network is needed
+    os.environ["GLOO_SOCKET_IFNAME"] = _loopback()  # this process asks and ends
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         return {name: _refusal(call) for name, call in calls.items()}
     finally:
         dist.destroy_process_group()
+
+
+def _loopback() -> str:
+    """Return the interface that reaches this machine only: lo on Linux, lo0 on macOS."""
+    return next((name for name, entries in psutil.net_if_addrs().items()
+                 if any(entry.address == _LOOPBACK for entry in entries)), "lo")
 
 
 def _refusal(call: Callable[[], object]) -> str | None:
@@ -106,3 +118,7 @@ def _versions() -> dict[str, str]:
     if dist.is_nccl_available() and torch.cuda.is_available():
         versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
     return versions
+
+
+if __name__ == "__main__":
+    print(json.dumps(gather_facts(sys.argv[1:])))

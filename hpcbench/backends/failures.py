@@ -28,7 +28,7 @@ def classify(error: Exception) -> str:
 def out_of_memory(error: Exception) -> bool:
     """Return whether the host or the device had no memory left."""
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
-        "can't allocate memory" in str(error))
+        "can't allocate memory" in str(error) or "MPS backend out of memory" in str(error))
 
 
 def one_line(error: Exception) -> str:

@@ -43,7 +43,7 @@ def wanted_tools(cases: Iterable[Case]) -> list[str]:
 def tool_facts(wanted: Iterable[str]) -> dict[str, Any]:
     """Return why each tool cannot be used here, or None if it can, as plain JSON values.
 
-    A module: the reason; ``compiler``: {"cpu": reason, "cuda": reason}, what torch.compile and
+    A module: the reason; ``compiler``: {device: reason}, what torch.compile and
     Triton start for code of that device. A module is looked for, not imported; a runner is made.
     """
     return {name: _compilers() if name == COMPILER else
@@ -91,7 +91,8 @@ def _compilers() -> dict[str, str | None]:
     """
     missing = _no_module("triton")
     c_compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or "gcc"
-    return {"cpu": _cannot_compile("CXX", os.environ.get("CXX") or "g++", "c++", "-fopenmp"),
+    return {"mps": "torch.compile was never tried on mps: take device cpu, or do not compile",
+            "cpu": _cannot_compile("CXX", os.environ.get("CXX") or "g++", "c++", "-fopenmp"),
             "cuda": missing or _cannot_compile("CC", c_compiler, "c")}
 
 

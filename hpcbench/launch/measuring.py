@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpcbench import __version__
-from hpcbench.backends.availability import own_gpu
+from hpcbench.backends.availability import gpu_names, own_gpu
 from hpcbench.config.schema import Launch
 from hpcbench.launch.attempt import Attempt, CaseReport, PlannedRun, SupervisorContext
 from hpcbench.launch.clocks.synchronization import Clocks
@@ -30,6 +30,7 @@ from hpcbench.measure.environment import described_hardware, machine
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import SINGLE_CALLS
 from hpcbench.measure.noise import measure_noise
+from hpcbench.measure.portable import own_cores
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -93,7 +94,7 @@ def job_canary(attempt: Attempt) -> Case | None:
 
 def _thread_env(topology: Topology) -> Mapping[str, str]:
     """Return the variables that divide the cores among the ranks of a node, unless set."""
-    threads = max(1, len(os.sched_getaffinity(0)) // topology.local_size)
+    threads = max(1, len(own_cores()) // topology.local_size)
     return {"OMP_NUM_THREADS": str(threads)}
 
 
@@ -112,7 +113,7 @@ def header(attempt: Attempt, run_id: str) -> Header:
         hostname=topology.hostname, node=topology.node, pid=os.getpid(),
         versions=versions(topology, facts),
         environment={
-            **described, "devices": facts["cuda"]["names"], "hardware": hardware,
+            **described, "devices": gpu_names(facts), "hardware": hardware,
             "gpu": own_gpu(rank, gpu), "mpi_cuda": facts["mpi"]["cuda"],
             "libraries": {**described["libraries"], "worker": facts["libraries"]}})
 

@@ -18,6 +18,7 @@ from hpcbench import __version__
 from hpcbench.backends.availability import (
     RankFacts,
     gpu_indices,
+    gpu_names,
     lacking,
     resolve_device,
     unavailable,
@@ -113,8 +114,8 @@ def probe_here() -> dict[str, Any]:
     return {
         "backends": {name: unavailable(name, natural.get(name, "cpu"), here) for name in BACKENDS},
         "devices": {"cpu": None, "cuda": facts["cuda"]["reason"],
-                    "mps": None if facts["mps"] else "no Apple GPU"},
-        "device_names": facts["cuda"]["names"],
+                    "mps": facts["mps"]["reason"]},
+        "device_names": gpu_names(facts),
         "versions": facts["versions"],
     }
 
@@ -146,6 +147,9 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
             if case.memory_bytes > available:
                 return (f"needs {case.memory_bytes} bytes of a GPU on {rank.hostname}, "
                         f"{available} are available{_advice(case, available)}")
+        if device == "mps" and case.memory_bytes > (most := rank.facts["mps"]["memory_bytes"]):
+            return (f"needs {case.memory_bytes} bytes of the GPU on {rank.hostname}, macOS "
+                    f"recommends {most} at most{_advice(case, most)}")
         sharing = sum(other.hostname == rank.hostname for other in ranks)
         needed, available = case.host_needs(device) * sharing, rank.facts["host_memory_bytes"]
         if needed > available:

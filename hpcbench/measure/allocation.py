@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from hpcbench.measure.kernel_files import KernelFiles, cpu_list
+from hpcbench.measure.portable import own_cores
 
 _LIMITS = {"locked_memory_bytes": resource.RLIMIT_MEMLOCK, "open_files": resource.RLIMIT_NOFILE,
            "stack_bytes": resource.RLIMIT_STACK, "data_bytes": resource.RLIMIT_DATA,
@@ -34,7 +35,7 @@ def process(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
     ``interleave:0-1``, ``bind:0``, ...: Documentation/admin-guide/mm/numa_memory_policy.rst),
     ``memory_nodes`` the NUMA nodes it may allocate on, ``numa_nodes`` those of its cores.
     """
-    own = sorted(os.sched_getaffinity(0))
+    own = own_cores()
     status = files.fields("proc/self/status")
     return {
         "affinity": own,
@@ -43,13 +44,20 @@ def process(files: KernelFiles, environ: Mapping[str, str]) -> dict[str, Any]:
         "memory_nodes": status.get("Mems_allowed_list"),
         "memory_policy": memory_policy(files),
         "transparent_hugepages": {"0": False, "1": True}.get(status.get("THP_enabled", "")),
-        "scheduling": _SCHEDULING.get(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK),
+        "scheduling": _scheduling(),
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "limits": {name: soft_limit(number) for name, number in _LIMITS.items()},
         "cgroup": cgroup(files),
         "allocator": {name: value for name, value in sorted(environ.items())
                       if _ALLOCATOR_VARIABLES.fullmatch(name)},
     }
+
+
+def _scheduling() -> str | None:
+    """Return the policy of the process, None where the system tells none."""
+    if not hasattr(os, "sched_getscheduler"):
+        return None
+    return _SCHEDULING.get(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
 
 
 def memory_policy(files: KernelFiles) -> str | None:

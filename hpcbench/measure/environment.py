@@ -7,7 +7,6 @@ read says why. Nothing outside the allow-list of variables is ever recorded, and
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import sys
@@ -23,6 +22,7 @@ from hpcbench.measure.allocation import process
 from hpcbench.measure.host import cpu, host, kernel, load, memory, network
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.libraries import loaded_libraries
+from hpcbench.measure.portable import own_cores
 
 _RECORDED = re.compile(
     r"(NCCL|RCCL|UCC|UCX|GLOO|TORCH|PYTORCH|OMP|GOMP|MKL|KMP|FI|HSA|OMPI_MCA|PRTE_MCA|PMIX_MCA"
@@ -79,8 +79,10 @@ def clock_identity(proc: Path = Path("/proc")) -> str:
 
 
 def _boot_id(proc: Path) -> str:
-    boot_id = proc / "sys/kernel/random/boot_id"
-    return boot_id.read_text().strip() if boot_id.exists() else ""
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # not Linux
+        return ""
 
 
 def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def machine(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any
     topics: dict[str, Callable[[], Any]] = {
         "host": lambda: host(files, environ),
         "kernel": lambda: kernel(files),
-        "cpu": lambda: cpu(files, sorted(os.sched_getaffinity(0))),
+        "cpu": lambda: cpu(files, own_cores()),
         "memory": lambda: memory(files),
         "network": lambda: network(files),
         "process": lambda: process(files, environ),
@@ -152,6 +154,9 @@ def described_hardware(
     if cuda["available"]:
         detected = {"device_type": "cuda", "num_devices": len(cuda["names"]),
                     "memory_per_device_gb": min(cuda["memory_bytes"]) / 1e9}
+    elif not facts["mps"]["reason"]:
+        detected = {"device_type": "mps", "num_devices": 1,
+                    "memory_per_device_gb": facts["mps"]["memory_bytes"] / 1e9}
     if configured.get("device_type") not in (None, detected["device_type"]):
         detected = {}  # what was detected is another device
     return {name: detected.get(name) if value is None else value

@@ -13,6 +13,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.measure.portable import shared_memory
 from hpcbench.trace.schema import SAMPLE_COLUMNS
 
 _HEADER_WORDS = 16
@@ -38,7 +39,7 @@ class Phase(IntEnum):
 
 
 class SharedProgress:
-    """int64 words in a memfd: case number, iteration, phase, row count, then the rows.
+    """int64 words in shared memory: case number, iteration, phase, row count, then the rows.
 
     The header also names the first operation that the worker called in place of the planned one.
     Only rows that are written take memory.
@@ -54,7 +55,7 @@ class SharedProgress:
     @classmethod
     def create(cls, capacity: int) -> SharedProgress:
         """Return a new, zeroed record for ``capacity`` rows."""
-        fd = os.memfd_create("hpcbench-progress", os.MFD_CLOEXEC)
+        fd = shared_memory("hpcbench-progress")
         os.ftruncate(fd, 8 * (_HEADER_WORDS + capacity * _ROW_WORDS))
         return cls(fd, capacity)
 

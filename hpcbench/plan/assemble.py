@@ -10,7 +10,7 @@ from hpcbench.config.block import Block
 from hpcbench.config.schema import Config, Hardware
 from hpcbench.plan.case import Case, case_id
 from hpcbench.plan.points import CommonPoint, PlanRequest
-from hpcbench.plan.support import BACKEND_TRAITS, needs
+from hpcbench.plan.support import BACKEND_TRAITS, needs, unfit_for_mps
 from hpcbench.plan.workload import Workload
 
 
@@ -36,7 +36,7 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
     config = job.config
     env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
     least, most = sample_bounds(point, config)
-    skip = draft.skip or _contradiction(point)
+    skip = _unfit_device(point, draft) or draft.skip or _contradiction(point)
     return Case(
         case_id=case_id(_identity(point, draft, env, config)), index=0, block=title,
         kind=block.kind, backend=point.backend, device=draft.device,
@@ -77,6 +77,14 @@ def too_large(memory_bytes: int, host_bytes: int, device: str, hardware: Hardwar
         return None
     return (f"needs {memory_bytes / 1e9:.3g} GB of memory per rank, more than "
             f"hardware.memory_per_device_gb {limit:g}")
+
+
+def _unfit_device(point: CommonPoint, draft: Draft) -> str | None:
+    """Return what the device cannot do for any backend, or None."""
+    if draft.device != "mps":
+        return None
+    work = draft.workload
+    return unfit_for_mps(point.world_size, work.dtype, work.collective_calls())
 
 
 def _contradiction(point: CommonPoint) -> str | None:

@@ -7,7 +7,7 @@ only the machine can tell (is nccl there?) is in ``needs``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -55,7 +55,7 @@ def _ucc(layer: str, *devices: str, without: tuple[str, ...] = ()) -> BackendTra
 
 
 BACKEND_TRAITS: Mapping[str, BackendTraits] = MappingProxyType({
-    "gloo": BackendTraits("cpu", ("cpu", "cuda"),
+    "gloo": BackendTraits("cpu", ("cpu", "cuda", "mps"),  # on mps what calls no collective
                           excluded=frozenset({("send_recv", "cuda"), ("barrier", "cuda")}),
                           even_only=(("all_gather", "ProcessGroupGloo::allgather refuses parts "
                                       "of different sizes (invalid tensor size)"),)),
@@ -78,8 +78,8 @@ def resolve_device(backend: str, device: str) -> str:
 
 
 def needs(backend: str, device: str) -> tuple[str, ...]:
-    """Return what only a probe of the machine can show: ``nccl``, ``ucc``, ``mpi``, ``cuda``."""
-    return BACKEND_TRAITS[backend].needs + (("cuda",) if device == "cuda" else ())
+    """Return what only a probe of the machine can show: ``nccl``, ``ucc``, ``mpi``, or a GPU."""
+    return BACKEND_TRAITS[backend].needs + ((device,) if device in ("cuda", "mps") else ())
 
 
 def unfit_world(backend: str, ranks: int, job_size: int) -> str | None:
@@ -88,6 +88,20 @@ def unfit_world(backend: str, ranks: int, job_size: int) -> str | None:
         return f"world_size {ranks} is more than the job's {job_size} ranks"
     too_few = ranks < BACKEND_TRAITS[backend].min_world_size
     return f"{backend} makes no group of {ranks} rank" if too_few else None
+
+
+def unfit_for_mps(ranks: int, dtype: str, calls: Sequence[Call]) -> str | None:
+    """Return why Apple's GPU cannot run a case with these calls, or None.
+
+    The table of torch.distributed's backends names none for it; torch.mps knows one device, which
+    has no fp64.
+    """
+    if calls:
+        return ("mps has no collective backend: what communicates is measured on device cpu or "
+                "cuda; on mps there are compute_only of primitives, and trainings by single")
+    if ranks > 1:
+        return "mps is the one GPU of a machine, and so of one rank: give world_size 1"
+    return "mps has no fp64: take fp32, or device cpu" if dtype == "fp64" else None
 
 
 def unsupported(backend: str, device: str, calls: Iterable[Call]) -> str | None:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -37,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.errors import FileError
+from hpcbench.measure.portable import own_cores
 from hpcbench.plan.case import Case
 from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.records import StoredObservations, with_records, write_records
@@ -191,7 +191,7 @@ def new_results(path: Path) -> Iterator[ResultsWriter]:
 
     Raises FileError if the disk does not take it.
     """
-    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    threads = min(_MOST_THREADS, len(own_cores()))
     with ThreadPoolExecutor(threads) as pool, new_container(path, FORMAT, SCHEMA_VERSION) as file:
         yield ResultsWriter(file, pool)
 

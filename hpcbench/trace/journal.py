@@ -45,6 +45,9 @@ def journal_path(traces: Path, rank: int) -> Path:
     return traces / f"rank{rank:05d}.journal"
 
 
+_sync = getattr(os, "fdatasync", os.fsync)  # macOS has the latter only
+
+
 class Journal:
     """An open journal, made by `create`. What `append` and `note` return from is on disk."""
 
@@ -107,7 +110,7 @@ class Journal:
         try:
             write_all(self._descriptor, data)
             if durable:
-                os.fdatasync(self._descriptor)
+                _sync(self._descriptor)
             n_links = os.fstat(self._descriptor).st_nlink
         except OSError as error:
             with contextlib.suppress(OSError):  # if that fails too, readers step over half a frame

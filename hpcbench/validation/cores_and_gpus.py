@@ -81,12 +81,24 @@ def _quota(job: JobReport) -> Line:
 def device_lines(job: JobReport) -> Iterator[Line]:
     """Yield which GPUs the ranks take, and whether torch has code for them."""
     ranks = [report.rank_facts() for report in job.with_facts]
+    if any(not rank.facts["mps"]["reason"] for rank in ranks):
+        yield _apple_gpu(ranks)
+        return
     if not any(rank.facts["cuda"]["available"] for rank in ranks):
         yield not_applicable("GPUs", "no rank sees one; cases run on the CPU")
         return
     places = [*zip(ranks, gpu_indices(ranks), strict=True)]
     yield _mapped(places)
     yield _code(places)
+
+
+def _apple_gpu(ranks: Sequence[RankFacts]) -> Line:
+    """Return what there is on device mps; a CUDA machine has no such GPU."""
+    mps = next(rank.facts["mps"] for rank in ranks if not rank.facts["mps"]["reason"])
+    lacks = f"; no bf16: {mps['without_bf16']}" if mps["without_bf16"] else ""
+    return ok("GPUs", f"mps: {mps['name'] or 'Apple GPU'}, up to "
+              f"{mps['memory_bytes'] / 1e9:.3g} GB{lacks}; cases of one rank that do not "
+              "communicate can run on it")
 
 
 def _mapped(places: Sequence[tuple[RankFacts, int | None]]) -> Line:

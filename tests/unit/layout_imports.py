@@ -103,7 +103,7 @@ TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults", *(
     f"hpcbench.operations.{name}" for name in
     ("check", "data", "dtypes", "meeting_point", "operation", "place", "torch_calls")), *(
     f"hpcbench.backends.{name}" for name in
-    ("control", "devices", "facts", "failures", "groups", "ledger", "mpi_buffers",
+    ("apple_gpu", "control", "devices", "facts", "failures", "groups", "ledger", "mpi_buffers",
      "mpi_group", "python_group", "rehearsal", "ucc")))
 MPI = ("hpcbench.backends.mpi_*",)
 PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.registry",

@@ -57,6 +57,7 @@ CPU_FACTS = {
     "mpi": {"reason": None, "lacks": {"bf16": "has no bf16"}},
     "cuda": {"available": False, "names": [], "uuids": [], "memory_bytes": [], "no_code": [],
              "visible": None, "reason": "no GPU is visible"},
+    "mps": {"reason": "built without it", "name": None, "memory_bytes": 0, "without_bf16": "no"},
     "versions": {"torch": "2.13.0"},
 }
 GPU_FACTS = {
@@ -406,7 +407,12 @@ def test_hardware_is_what_was_configured_else_what_the_machine_tells_else_null()
     assert described_hardware(asked, gpus, 64) == {
         "device_type": "cuda", "num_devices": 2, "memory_per_device_gb": 8.0,
         "interconnect": None, "peak_flops": {}}
-    none = {"cuda": {"available": False, "names": [], "memory_bytes": []}}
+    none = {"cuda": {"available": False, "names": [], "memory_bytes": []},
+            "mps": {"reason": "built without it"}}
+    apple = {**none, "mps": {"reason": None, "memory_bytes": 12e9}}
+    assert described_hardware({**asked, "memory_per_device_gb": None}, apple, 64) == {
+        "device_type": "mps", "num_devices": 1, "memory_per_device_gb": 12.0,
+        "interconnect": None, "peak_flops": {}}
     assert described_hardware({"memory_per_device_gb": None}, none, int(24e9)) == {
         "memory_per_device_gb": 24.0}
     elsewhere = described_hardware({**asked, "device_type": "cuda"}, none, 64)

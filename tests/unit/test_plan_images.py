@@ -13,7 +13,7 @@ from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.derive.rates import Record, rates, violations
 from hpcbench.kinds.training.plan.any_model import model_of
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
-from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_flops, shrink_resnet
+from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_flops, resnet_with_extents
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.listing import listing
@@ -46,11 +46,22 @@ def test_a_resnet_is_named_and_shrunk() -> None:
 
 @pytest.mark.parametrize(("layers", "blocks"), [
     (4, (1, 1, 1, 1)), (5, (2, 1, 1, 1)), (8, (2, 2, 2, 2)), (13, (3, 4, 3, 3)),
-    (14, (3, 4, 4, 3)), (16, (3, 4, 6, 3))])
-def test_stages_lose_blocks_evenly(layers: int, blocks: tuple[int, ...]) -> None:
-    found = shrink_resnet("resnet50", layers=layers)
+    (14, (3, 4, 4, 3)), (16, (3, 4, 6, 3)), (17, (3, 4, 7, 3)), (33, (3, 4, 23, 3))])
+def test_stages_lose_blocks_evenly_and_one_gets_more(layers: int, blocks: tuple[int, ...]) -> None:
+    found = resnet_with_extents("resnet50", layers=layers)
     assert not isinstance(found, str)
     assert found.blocks == blocks
+
+
+def test_larger_resnets_are_planned_and_named() -> None:
+    """44,549,160: resnet101 of torchvision."""
+    deep, wide = plan_of({"layers": 33}, {"width": 128, "classes": 2000, "image_size": 448}).cases
+    assert training_of(deep).parameters == 44_549_160
+    assert "layers=33 width=64 image=224" in deep.label
+    assert "layers=16 width=128 classes=2000 image=448" in wide.label
+    for case in (deep, wide):
+        assert (training_of(case).changed, training_of(case).shrunk) == (True, False)
+        assert predict(training_of(case)).memory.total > 4 * 4 * training_of(case).parameters
 
 
 def test_extents_of_one_kind_are_no_axes_of_the_other() -> None:
@@ -66,8 +77,7 @@ def test_extents_of_one_kind_are_no_axes_of_the_other() -> None:
 
 
 @pytest.mark.parametrize(("block", "words"), [
-    ({"layers": 3}, "layers=3 is not within 4 to 16, what resnet50 has"),
-    ({"image_size": 300}, "image_size=300 is not within 1 to 224"),
+    ({"layers": 3}, "layers=3 is less than 4, one block for each stage"),
     ({"strategies": "tensor"}, "resnet50 is made of convolutions, for which no strategy"),
     ({"strategies": {"hybrid": {"tp": 2}}}, "resnet50 is made of convolutions"),
     ({"checkpointing": "full"}, "twice in the running statistics of its batch norms"),

@@ -65,6 +65,55 @@ def test_a_training_is_its_model_and_what_was_asked_instead() -> None:
     assert [name for name, _ in whole.flops] == list(DEFINITIONS)
 
 
+def test_larger_models_are_planned_and_named() -> None:
+    block = {"model": "gpt2", "layers": 48, "hidden": 1600, "heads": 25, "inner": 6400}
+    (case,), work = plan_of(block).cases, work_of(**block)
+    published = work_of(model="gpt2-xl")
+    assert (work.changed, work.shrunk, published.changed) == (True, False, False)
+    assert case.label == ("gpt2 data gloo cpu fp32 layers=48 hidden=1600 heads=25 seq=1024 batch=8 "
+                          "adamw dp=4 balance=static bucket_mb=25 bucket_view=False comm_hook=none "
+                          "ranks=4")
+    assert work.parameters == published.parameters == 1_557_611_200
+    assert work.flops == published.flops
+    assert predict(work) == predict(published)
+
+
+@pytest.mark.parametrize(("block", "label", "shrunk"), [
+    ({"hidden": 64}, "layers=8 hidden=64 seq=128", True),
+    ({"hidden": 256}, "layers=8 hidden=256 seq=128", False),
+    ({"heads": 4}, "layers=8 hidden=128 heads=4 seq=128", False),
+    ({"heads": 4, "kv_heads": 2}, "layers=8 hidden=128 heads=4 kv_heads=2 seq=128", False),
+    ({"inner": 384}, "layers=8 hidden=128 inner=384 seq=128", True),
+    ({"inner": 768, "vocab": 512}, "layers=8 hidden=128 inner=768 seq=128", False),
+    ({"vocab": 512}, "layers=8 hidden=128 seq=128", True),
+    ({"vocab": 4096, "seq_length": 256}, "layers=8 hidden=128 vocab=4096 seq=256", False),
+    ({"heads": 8, "inner": 512, "kv_heads": 8}, "fp32 seq=128", None)])
+def test_labels_name_what_does_not_follow(
+    block: dict[str, int], label: str, shrunk: bool | None,
+) -> None:
+    (case,), work = plan_of(block).cases, work_of(**block)
+    assert label in case.label
+    assert (work.changed, work.shrunk) == (shrunk is not None, bool(shrunk))
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan_of(block))))) == plan_of(block)
+
+
+def test_plans_of_smaller_models_are_those_of_the_time_when_there_were_no_larger_ones() -> None:
+    for block in ({}, {"layers": 2}):
+        plain = plan_to_json(plan_of(block))
+        assert not {"changed", "named_extents"} & {*plain["cases"][0]["workload"]}
+        assert plan_from_json(plain) == plan_of(block)
+
+
+@pytest.mark.parametrize("strategy", ["data", "fsdp", {"hybrid": {"tp": 2, "pp": 2}}, "lora"])
+def test_larger_models_are_predicted_larger(strategy: Any) -> None:
+    small = work_of(strategies=strategy)
+    for larger in ({"layers": 16}, {"hidden": 256}, {"inner": 1024}, {"vocab": 2048},
+                   {"seq_length": 256}):
+        work = work_of(strategies=strategy, **larger)
+        assert predict(work).memory.total > predict(small).memory.total
+        assert dict(work.flops)["counted"] > dict(small.flops)["counted"]
+
+
 def test_ids_change_with_what_makes_a_training_and_with_nothing_else() -> None:
     one = plan_of({}).cases[0]
     assert one.case_id == plan_of({"name": "other", "timeout_s": 5}).cases[0].case_id
@@ -111,7 +160,14 @@ def test_what_is_not_known_is_one_clear_line(block: dict[str, Any], words: str) 
 
 @pytest.mark.parametrize(("block", "words"), [
     ({"batch_size": 4, "accumulation": 3}, "4 samples (batch_size) cannot be divided evenly"),
-    ({"layers": 9}, "layers=9 is not within 1 to 8"),
+    ({"heads": 5}, "hidden=128 cannot be divided among 5 heads; take a multiple of 5, or heads=4 "
+                   "or 8"),
+    ({"kv_heads": 3}, "kv_heads=3 does not divide 8 heads; take 2 or 4"),
+    ({"strategies": "tensor", "kv_heads": 2}, "2 key-value heads cannot be divided evenly among 4"),
+    ({"strategies": "tensor", "inner": 510}, "510 columns of the MLP cannot be divided evenly"),
+    ({"strategies": "qlora", "inner": 96}, "inner=96 is not a multiple of 64"),
+    ({"library": "transformers", "kv_heads": 2}, "library transformers has no transformer-tiny "
+     "whose queries share keys and values: give kv_heads 8, or take library hpcbench"),
     ({"hidden": 100}, "hidden=100 cannot be divided among the 8 heads"),
     ({"strategies": "single", "world_size": 4}, "single trains on one rank, not on 4"),
     ({"strategies": {"hsdp": {"replicas": 3}}}, "4 ranks cannot be divided evenly into 3"),

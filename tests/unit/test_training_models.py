@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hpcbench.kinds.training.plan.block import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.flops import DEFINITIONS, flops, recomputed
-from hpcbench.kinds.training.plan.models import is_recomputed, parameters, shrink
+from hpcbench.kinds.training.plan.models import is_recomputed, parameters, with_extents
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.operations.models import FAMILIES, MODELS, ModelShape
 
@@ -33,7 +33,7 @@ def test_every_model_is_sound() -> None:
         assert shape.family in FAMILIES
         assert shape.heads * shape.head_dim == shape.hidden
         assert shape.heads % shape.kv_heads == 0
-        assert shrink(name) == shape
+        assert with_extents(name) == shape
 
 
 @settings(deadline=None)  # of a busy machine
@@ -49,37 +49,83 @@ def test_stages_have_the_parameters_of_the_model_and_a_copy_of_a_tied_one(
 
 
 def test_a_model_is_shrunk_in_proportion() -> None:
-    small = shrink("llama3-8b", layers=2, hidden=512, seq_length=64, vocab=1000)
+    small = with_extents("llama3-8b", layers=2, hidden=512, seq_length=64, vocab=1000)
     assert small == ModelShape("llama", 2, 512, 32, 8, 1792, 1000, 64, 500000.0)
 
 
 @settings(deadline=None)  # of a busy machine
-@given(st.sampled_from(sorted(MODELS)), st.integers(1, 40), st.integers(1, 100))
-def test_what_is_shrunk_is_a_model_or_says_why_not(name: str, layers: int, hidden: int) -> None:
+@given(st.sampled_from(sorted(MODELS)), st.integers(1, 200), st.integers(1, 20_000))
+def test_what_has_another_width_is_a_model_or_says_why_not(
+    name: str, layers: int, hidden: int,
+) -> None:
     whole = MODELS[name]
-    found = shrink(name, layers=layers, hidden=hidden)
+    found = with_extents(name, layers=layers, hidden=hidden)
     if isinstance(found, str):
-        assert layers > whole.layers or hidden % whole.heads or hidden // whole.heads % 2
+        assert hidden % whole.heads or hidden // whole.heads % 2
         return
     assert (found.heads, found.kv_heads, found.vocab) == (whole.heads, whole.kv_heads, whole.vocab)
     assert found.head_dim * found.heads == found.hidden == hidden
     assert found.inner * whole.hidden == whole.inner * hidden
-    assert parameters(found) < parameters(whole)
+    as_deep = with_extents(name, hidden=hidden)
+    assert isinstance(as_deep, ModelShape)
+    assert (parameters(as_deep) < parameters(whole)) == (hidden < whole.hidden)
 
 
-@pytest.mark.parametrize(("asked", "reason"), [
-    ({"hidden": 100}, "hidden=100 cannot be divided among the 12 heads of gpt2; take a multiple "
-                      "of 12"),
-    ({"layers": 13}, "layers=13 is not within 1 to 12, what gpt2 has"),
-    ({"seq_length": 2048}, "seq_length=2048 is not within 1 to 1024, what gpt2 has"),
-    ({"vocab": 0}, "vocab=0 is not within 1 to 50257, what gpt2 has")])
-def test_why_a_model_cannot_be_shrunk(asked: dict[str, int], reason: str) -> None:
-    assert shrink("gpt2", **asked) == reason
+@pytest.mark.parametrize(("model", "extents", "published"), [
+    ("gpt2", {"layers": 48, "hidden": 1600, "heads": 25, "inner": 6400}, "gpt2-xl"),
+    ("gpt2", {"layers": 36, "hidden": 1280, "heads": 20}, "gpt2-large"),
+    ("gpt2-xl", {"layers": 12, "hidden": 768, "heads": 12}, "gpt2"),
+    ("transformer-tiny", {"layers": 24, "hidden": 2048, "heads": 16, "vocab": 50257,
+                          "seq_length": 1024}, "transformer-large"),
+    ("llama3-8b", {"layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8}, "llama3-70b"),
+    ("llama3-70b", {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8}, "llama3-8b"),
+])
+def test_a_published_model_by_its_extents_alone(
+    model: str, extents: dict[str, int], published: str,
+) -> None:
+    assert with_extents(model, **extents) == MODELS[published]
 
 
-def test_a_head_with_rotary_positions_has_pairs() -> None:
-    assert shrink("llama3-8b", hidden=96) == (
-        "hidden=96 cannot be divided among the 32 heads of llama3-8b; take a multiple of 64")
+def test_what_is_not_given_follows_the_model() -> None:
+    more = with_extents("llama3-8b", heads=64)
+    assert more == replace(MODELS["llama3-8b"], heads=64, kv_heads=16)
+    assert with_extents("gpt2", heads=24) == replace(MODELS["gpt2"], heads=24, kv_heads=24)
+    assert with_extents("gpt2", kv_heads=3) == replace(MODELS["gpt2"], kv_heads=3)
+    assert with_extents("gpt2", inner=5) == replace(MODELS["gpt2"], inner=5)
+
+
+def test_learned_positions_grow_with_the_sample_and_rotary_ones_need_nothing() -> None:
+    for name, grown in (("gpt2", 3072 * 768), ("bert-large", 3584 * 1024), ("mistral-7b", 0)):
+        longer = with_extents(name, seq_length=4096)
+        assert isinstance(longer, ModelShape)
+        assert parameters(longer) - parameters(MODELS[name]) == grown
+
+
+@pytest.mark.parametrize(("model", "asked", "reason"), [
+    ("gpt2", {"hidden": 100}, "hidden=100 cannot be divided among the 12 heads of gpt2; take a "
+                              "multiple of 12, or heads=10 or 20"),
+    ("gpt2", {"hidden": 101}, "hidden=101 cannot be divided among the 12 heads of gpt2; take a "
+                              "multiple of 12, or heads=1 or 101"),
+    ("gpt2", {"heads": 7}, "hidden=768 cannot be divided among 7 heads; take a multiple of 7, or "
+                           "heads=6 or 8"),
+    ("gpt2", {"heads": 1000}, "hidden=768 cannot be divided among 1000 heads; take a multiple of "
+                              "1000, or heads=768"),
+    ("gpt2", {"kv_heads": 5}, "kv_heads=5 does not divide 12 heads; take 4 or 6"),
+    ("gpt2", {"vocab": 0}, "vocab=0 is less than 1"),
+    ("llama3-8b", {"hidden": 96},
+     "hidden=96 cannot be divided among the 32 heads of llama3-8b of an even extent, which rotary "
+     "positions need; take a multiple of 64, or heads=24 or 48"),
+    ("llama3-8b", {"hidden": 97},
+     "hidden=97 cannot be divided among the 32 heads of llama3-8b of an even extent, which rotary "
+     "positions need; take a multiple of 64"),
+    ("llama3-8b", {"hidden": 3840, "heads": 30},
+     "heads=30 is not a multiple of 4, the heads that share keys and values in llama3-8b; give "
+     "kv_heads, for example 6 or 10"),
+    ("llama3-70b", {"hidden": 2, "heads": 1},
+     "heads=1 is not a multiple of 8, the heads that share keys and values in llama3-70b; give "
+     "kv_heads, for example 1")])
+def test_why_there_is_no_such_model(model: str, asked: dict[str, int], reason: str) -> None:
+    assert with_extents(model, **asked) == reason
 
 
 @pytest.mark.parametrize(("definition", "percent"), [

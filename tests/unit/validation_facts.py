@@ -18,6 +18,8 @@ FACTS: Mapping[str, Any] = {
             "lacks": {}, "without_cuda": None},
     "cuda": {"available": False, "reason": "torch is a CPU build", "names": [], "uuids": [],
              "memory_bytes": [], "details": [], "no_code": [], "visible": None},
+    "mps": {"reason": "built without it", "name": None, "memory_bytes": 0,
+            "without_bf16": "built without it"},
     "host_memory_bytes": 2**36, "tools": {}, "versions": {"torch": "2.9"},
     "mpi": {"reason": None, "lacks": {}, "cuda": {"aware": None, "reason": "nobody says"}},
 }

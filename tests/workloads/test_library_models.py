@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.plan.flops import flops, recomputed
-from hpcbench.kinds.training.plan.models import parameters, shape_of, shrink
+from hpcbench.kinds.training.plan.models import parameters, shape_of, with_extents
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.library import LibraryModel
@@ -109,10 +109,28 @@ def test_the_librarys_model_has_our_parameters_and_flops(name: str) -> None:
 
 
 @pytest.mark.usefixtures("_unpacked")
+@pytest.mark.parametrize(("name", "extents"), [
+    ("gpt2", {"layers": 3, "hidden": 96, "heads": 6, "inner": 100, "seq_length": 2048}),
+    ("bert-large", {"layers": 2, "hidden": 96, "heads": 2, "inner": 33, "vocab": 40000}),
+    ("mistral-7b", {"layers": 2, "hidden": 96, "heads": 6, "kv_heads": 3, "inner": 50}),
+    ("llama3-8b", {"layers": 3, "hidden": 192, "heads": 8, "kv_heads": 1, "seq_length": 9000}),
+    ("llama3-8b", {"layers": 2, "hidden": 192, "heads": 48, "kv_heads": 48})])
+def test_the_librarys_model_has_other_extents_as_ours_has(
+    name: str, extents: dict[str, int],
+) -> None:
+    shape = with_extents(name, **extents)
+    assert isinstance(shape, ModelShape)
+    with torch.device("meta"):
+        model = LibraryModel(shape, name)
+    assert sum(item.numel() for item in model.parameters()) == parameters(shape)
+    assert counted(model, 2) == dict(flops(shape, 2))["counted"]
+
+
+@pytest.mark.usefixtures("_unpacked")
 @pytest.mark.parametrize("name", ["gpt2", "bert-large", "mistral-7b"])
 @pytest.mark.parametrize("checkpointing", ["selective", "full"])
 def test_recomputation_is_counted(name: str, checkpointing: str) -> None:
-    shape = shrink(name, layers=3)
+    shape = with_extents(name, layers=3)
     assert isinstance(shape, ModelShape)
     with torch.device("meta"):
         model = make_model(training("single", model=name, sizes={"layers": 3},

@@ -52,6 +52,8 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
              {"strategies": {"fsdp": {"reshard": BOTH}}}, LIBRARYS],
     "hsdp": [{"accumulation": 2}],
     "tensor": [{"model": "gpt2", "layers": 1, "world_size": 2, "strategies": "tensor"},
+               {"model": FAMILIES, "layers": 1, "heads": 8, "kv_heads": 2, "inner": 202,
+                "seq_length": 1200, "batch_size": 1, "world_size": 2, "strategies": "tensor"},
                {"model": FAMILIES, "world_size": 2, "checkpointing": ["selective", "operators"],
                 "layers": 2, **SGD, "strategies": {"tensor": {"sequence_parallel": BOTH}}},
                {"world_size": 2, "dtype": ["bf16", "fp16"], "accumulation": 2, "layers": 2, **SGD,
@@ -74,6 +76,7 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
             {"over": "fsdp", "reshard": False}]}},
         {"model": ["bert-large", "mistral-7b"], "hidden": 256, "accumulation": 2, "dtype": "bf16",
          "strategies": {name: {"over": ["data", "fsdp"]}}},
+        {"model": FAMILIES, "hidden": 256, "heads": 4, "kv_heads": 2, "inner": 192, "layers": 1},
         LIBRARYS | {"model": OF_LIBRARY[name], "hidden": 768, "strategies": {
             name: {"over": ["data", "fsdp"]}}}] for name in ("lora", "qlora")},
 }
@@ -140,9 +143,28 @@ def kept_bytes(work: Training, arithmetic: str) -> int:
 @pytest.mark.parametrize("model", FAMILIES)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_what_a_forward_pass_keeps(library: str, model: str, arithmetic: str) -> None:
+    _assert_kept(library, model, arithmetic, {})
+
+
+@pytest.mark.parametrize("arithmetic", ["fp32", "autocast", "cast"])
+@pytest.mark.parametrize(("library", "model", "extents"), [
+    ("hpcbench", "gpt2", {"heads": 4, "kv_heads": 2, "inner": 500}),
+    ("hpcbench", "llama3-8b", {"heads": 6, "kv_heads": 6, "inner": 100}),
+    ("hpcbench", "bert-large", {"heads": 3, "kv_heads": 1, "inner": 1000}),
+    ("transformers", "gpt2", {"heads": 4, "inner": 500}),
+    ("transformers", "llama3-8b", {"heads": 6, "kv_heads": 6, "inner": 100}),
+    ("transformers", "mistral-7b", {"heads": 12, "kv_heads": 1, "inner": 800})])
+def test_what_a_forward_pass_of_other_extents_keeps(
+    library: str, model: str, extents: dict[str, int], arithmetic: str,
+) -> None:
+    _assert_kept(library, model, arithmetic, extents)
+
+
+def _assert_kept(library: str, model: str, arithmetic: str, extents: dict[str, int]) -> None:
     kept = {"fp32": Kept(), "autocast": Kept(2, 4, copies=True), "cast": Kept(2, 2)}[arithmetic]
     small, large = (training("single", model=model, library=library, sizes={
-        "layers": layers, "hidden": 192, "seq_length": 40, "vocab": 255}) for layers in (1, 3))
+        "layers": layers, "hidden": 192, "seq_length": 40, "vocab": 255, **extents})
+        for layers in (1, 3))
     tokens, shape = 2 * 40, shape_of(small)
     for checkpointing, of_block in (("none", block_bytes(shape, kept)),
                                     ("full", recomputed_bytes(shape, kept))):

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.plan.block import CHECKPOINTINGS
 from hpcbench.kinds.training.plan.flops import flops, recomputed
-from hpcbench.kinds.training.plan.models import parameters
+from hpcbench.kinds.training.plan.models import parameters, with_extents
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, embedding_tensors
 from hpcbench.kinds.training.run.models.blocks import Rotation
@@ -66,6 +68,31 @@ def test_a_model_has_the_parameters_and_flops_that_the_plan_says(name: str) -> N
         model = Transformer(shape)
     assert sum(item.numel() for item in model.parameters()) == parameters(shape)
     assert counted(shape, 2) == dict(flops(shape, 2))["counted"]
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> ModelShape:
+    """Return a model with legal extents, of which none follows from another."""
+    name = draw(st.sampled_from(["gpt2", "llama3-8b", "bert-large"]))
+    kv_heads, sharing, pairs = (draw(st.integers(1, most)) for most in (3, 3, 4))
+    heads = kv_heads * sharing
+    found = with_extents(
+        name, layers=draw(st.integers(1, 3)), hidden=heads * 2 * pairs, heads=heads,
+        kv_heads=kv_heads, inner=draw(st.integers(1, 70)), vocab=draw(st.integers(1, 99)),
+        seq_length=draw(st.integers(1, 24)))
+    assert isinstance(found, ModelShape)
+    return found
+
+
+@settings(deadline=None, max_examples=30)
+@given(shapes(), st.sampled_from(CHECKPOINTINGS))
+def test_models_of_any_extents_have_the_parameters_and_flops_that_the_plan_says(
+    shape: ModelShape, checkpointing: str,
+) -> None:
+    with torch.device("meta"):
+        assert numel(Transformer(shape)) == parameters(shape)
+    assert counted(shape, 2, checkpointing) == (
+        dict(flops(shape, 2))["counted"] + recomputed(shape, 2, checkpointing, "counted"))
 
 
 @families

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcbench.kinds.training.plan.any_model import extents_of, shrunk
+from hpcbench.kinds.training.plan.any_model import differences, extents_of, shape_with
 from hpcbench.kinds.training.plan.build_workload import counted
 from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.spec import Degrees
@@ -26,7 +26,7 @@ def training(name: str, options: dict[str, Any] | None = None, *, model: str = "
              sizes: dict[str, Any] = SIZES, degrees: Degrees | None = None,
              **changes: Any) -> Training:
     """Return a training with a strategy's default options and these."""
-    spec, shape = strategy(name), shrunk(model, **sizes)
+    spec, shape = strategy(name), shape_with(model, **sizes)
     assert spec is not None
     assert not isinstance(shape, str)
     chosen = {key: values.default for key, values in spec.options.items()} | (options or {})
@@ -36,9 +36,9 @@ def training(name: str, options: dict[str, Any] | None = None, *, model: str = "
         "checkpointing": "none", **changes}
     extents: dict[str, Any] = extents_of(shape)
     return counted(Training(
-        strategy=name, options=in_order(spec.without_idle(chosen)), model=model, shrunk=True,
-        **extents, dp=degrees.dp, tp=degrees.tp, pp=degrees.pp, parameters=0, flops=(), calls=(),
-        **given))
+        strategy=name, options=in_order(spec.without_idle(chosen)), model=model,
+        **differences(model, extents), **extents, dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
+        parameters=0, flops=(), calls=(), **given))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -71,13 +72,17 @@ class WakeupSignal:
 
     It says only "look now": MPI carries what happened. So a lost signal costs one wake-up interval,
     and a stranger's costs one look. A datagram socket in Linux's abstract namespace leaves no file.
+    Elsewhere there is no such address, and every signal is lost.
     """
 
     def __init__(self) -> None:
         """Take a free address, which the kernel chooses."""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._socket.bind("")
-        self.address: str = self._socket.getsockname().decode("latin-1")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self.address: str = ""
+        if sys.platform == "linux":
+            self._socket.bind("")
+            self.address = self._socket.getsockname().decode("latin-1")
         self.fd = self._socket.fileno()
 
     def __enter__(self) -> WakeupSignal:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +21,7 @@ from hpcbench.launch.workers.messages import (
 )
 from hpcbench.launch.workers.worker_process import Template, WorkerHandle
 from hpcbench.masking import masked
+from hpcbench.measure.portable import unsupervised
 from hpcbench.measure.progress import SharedProgress
 
 Variables = tuple[tuple[str, str], ...]
@@ -34,40 +38,52 @@ class WorkerPool:
         self, env: Mapping[str, str], progress: SharedProgress, *, ready_timeout_s: float,
         kinds: Sequence[str] = (), memory_limit_bytes: int = 0,
     ) -> None:
-        """Start the template for ``env`` in the background; cases are of these ``kinds``."""
+        """Start the template for ``env`` in the background; cases are of these ``kinds``.
+
+        There is none where workers cannot be supervised (`measure.portable.unsupervised`).
+        """
         self.progress = progress
         self._env = dict(env)
         self._kinds = tuple(kinds)
         self._memory_limit_bytes = memory_limit_bytes
         self._ready_timeout_s = ready_timeout_s
-        self._template = Template(self._env, ready_timeout_s, self._kinds)
+        self._template = (
+            None if unsupervised() else Template(self._env, ready_timeout_s, self._kinds))
 
     def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._template.close()
+        if self._template is not None:
+            self._template.close()
         self.progress.close()
 
     def start_worker(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
         """Return a new worker with these variables on top. Raises LaunchError."""
         early, late = split_by_load_time(variables)
-        wanted = {**self._env, **early}
-        if self._template.env != wanted or not self._template.is_alive():
-            self._start(wanted)
-        limit = self._memory_limit_bytes if limited else 0
-        return self._template.fork(late, limit, self.progress)
+        template = self._template_for({**self._env, **early})
+        return template.fork(late, self._memory_limit_bytes if limited else 0, self.progress)
+
+    def _template_for(self, env: Mapping[str, str]) -> Template:
+        if self._template is None:
+            raise LaunchError(unsupervised() or "there is no template")
+        if self._template.env != env or not self._template.is_alive():
+            self._template = self._start(env)
+        return self._template
 
     def renew(self) -> None:
         """Have later workers come from a new template process: an independent launch."""
-        self._start(self._env)
+        self._template = self._start(self._env)
 
-    def _start(self, env: Mapping[str, str]) -> None:
-        self._template.close()
-        self._template = Template(env, self._ready_timeout_s, self._kinds)
+    def _start(self, env: Mapping[str, str]) -> Template:
+        if self._template is not None:
+            self._template.close()
+        return Template(env, self._ready_timeout_s, self._kinds)
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
         """Return `backends.facts.gather_facts` of a process. Raises LaunchError with the reason."""
+        if self._template is None:
+            return facts_of_child(tools, self._env, self._ready_timeout_s)
         worker = self.start_worker((), limited=False)
         try:
             worker.send(FactsRequest(tuple(tools)))
@@ -80,6 +96,23 @@ class WorkerPool:
             raise LaunchError(f"the probe of this machine failed: {cause}")
         finally:
             worker.kill()
+
+
+def facts_of_child(
+    tools: Sequence[str], env: Mapping[str, str], timeout_s: float,
+) -> Mapping[str, Any]:
+    """Return the same of a process that nobody supervises: it has ``timeout_s`` for the answer."""
+    command = [sys.executable, "-m", "hpcbench.backends.facts", *tools]
+    try:
+        done = subprocess.run(command, env=dict(env), capture_output=True, text=True,
+                              timeout=timeout_s, check=True)
+        facts: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.CalledProcessError as error:
+        last = (masked(error.stderr, os.environ).strip().splitlines() or ["no word"])[-1]
+        raise LaunchError(f"the probe of this machine failed: {last}") from error
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        raise LaunchError(f"the probe of this machine failed: {error}") from error
+    return facts
 
 
 class InlineWorker(WorkerHandle):

@@ -75,6 +75,7 @@ IMPLEMENTATIONS = (
         "compute_only", "the product alone, on operands that are already in place",
         {**_runners("in_turn", *TENSOR_PARALLEL, "dp_allreduce"),
          "ep_all_to_all": f"{_RUN}.in_turn:ExpertsAlone"}, part="compute", calls=(),
+        devices=("cpu", "cuda", "mps"),
         options={"size": Values("sharded", ("sharded", "unsharded"))}),
     ImplementationSpec(
         "comm_only", "the communication alone, of data that are already computed",

@@ -18,7 +18,7 @@ from hpcbench.plan.options import Values
 
 AXES_OF_POINTS = ("backend", "order")
 """Keys of a set of options that are axes of every implementation; no option has such a name."""
-_DEVICES = ("cpu", "cuda")
+_DEVICES = ("cpu", "cuda", "mps")
 _LIBRARIES = tuple(dict.fromkeys(name.partition("/")[0] for name in BACKENDS))
 
 

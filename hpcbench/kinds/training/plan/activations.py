@@ -66,8 +66,10 @@ def block_bytes(shape: ModelShape, kept: Kept) -> int:
     mlp_too = adapters is None or adapters.has("mlp.up.weight")
     inputs = 3 if copies and not is_library_gpt else 1
     inputs += mlp_too * (2 if copies and shape.gated else 1)
-    grouped = own and shape.kv_heads != shape.heads  # fewer heads of keys than of queries
-    returned_twice = grouped or (copies and adapters is not None)
+    # Queries that were turned lie head by head, and so does what attention returns for them: it is
+    # copied for the next product, which takes it token by token.
+    turned = own and shape.family == "llama"
+    returned_twice = turned or (copies and adapters is not None)
     attention = shape.hidden * (3 if returned_twice else 2) + 2 * shape.kv_hidden
     if adapters:
         attention += adapters.rank * len(block_adapters(shape, adapters)) // 2

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from hpcbench.kinds.training.plan import resnet, tensors
 from hpcbench.kinds.training.plan.adapters import Adapters
 from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
-from hpcbench.kinds.training.plan.models import parameters, shape_of, shrink
+from hpcbench.kinds.training.plan.models import named_extents, parameters, shape_of, with_extents
 from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.resnet import RESNETS, ResNetShape
 from hpcbench.kinds.training.plan.tensors import Tensor
@@ -15,9 +18,10 @@ from hpcbench.operations.models import MODELS, ModelShape
 AnyShape = ModelShape | ResNetShape
 NAMES = (*MODELS, *RESNETS)
 """All models that sweeps may name."""
-EXTENTS = {**dict.fromkeys(MODELS, ("layers", "hidden", "vocab", "seq_length")),
+EXTENTS = {**dict.fromkeys(MODELS, ("layers", "hidden", "heads", "kv_heads", "inner", "vocab",
+                                    "seq_length")),
            **dict.fromkeys(RESNETS, ("layers", "width", "classes", "image_size"))}
-"""Model -> the keys of a sweep that shrink it."""
+"""Model -> the keys of a sweep that give it other extents."""
 
 
 def model_of(work: Training) -> AnyShape:
@@ -30,9 +34,25 @@ def published(name: str) -> AnyShape:
     return RESNETS[name] if name in RESNETS else MODELS[name]
 
 
-def shrunk(name: str, **extents: int | None) -> AnyShape | str:
-    """Return the named model with smaller extents, or why there is none. Raises KeyError."""
-    return resnet.shrink_resnet(name, **extents) if name in RESNETS else shrink(name, **extents)
+def shape_with(name: str, **extents: int | None) -> AnyShape | str:
+    """Return the named model with other extents, or why there is none. Raises KeyError."""
+    return (resnet.resnet_with_extents(name, **extents) if name in RESNETS else
+            with_extents(name, **extents))
+
+
+def differences(name: str, extents: Mapping[str, str | int]) -> dict[str, Any]:
+    """Return the fields of `Training` that say how extents differ from the published ones.
+
+    Raises KeyError of unknown names.
+    """
+    numbers = {key: value for key, value in extents.items() if isinstance(value, int)}
+    own = extents_of(published(name))
+    differ = [key for key, value in numbers.items() if value != own[key]]
+    reshaped = {"heads", "kv_heads"} & {*differ} or [
+        key for key in differ if numbers[key] > int(own[key])]
+    return {"changed": bool(differ), "shrunk": bool(differ) and not reshaped,
+            "named_extents": (resnet.named_extents if name in RESNETS else named_extents)(
+                name, numbers)}
 
 
 def extents_of(shape: AnyShape) -> dict[str, str | int]:

@@ -30,13 +30,17 @@ Optimizer = Annotated[str, named(OPTIMIZERS)]
 Checkpointing = Annotated[str, named(CHECKPOINTINGS)]
 Communication = Annotated[str, named(COMMUNICATIONS)]
 Library = Annotated[str, named(LIBRARIES)]
+Layers = Annotated[int, Field(ge=1, le=10_000)]
+"""A plan counts each block by itself."""
 
 
 class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
+    later: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "inner")
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
-        "model": Replaceable("model", ("layers", "hidden", "vocab", "width", "classes")),
+        "model": Replaceable("model", (
+            "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes")),
         "strategy": Replaceable("strategies")})
     model: Axis[Text] = Field(description="What is trained; hpcbench list names them.")
     strategies: Strategies = Field(
@@ -44,10 +48,17 @@ class TrainingBlock(Block):
         "lists are axes.")
     dtype: Axis[TrainingDtype] = Field(
         default=("fp32",), description="Of the arithmetic; bf16 and fp16 over fp32 weights.")
-    layers: Axis[Extent] | None = Field(
+    layers: Axis[Layers] | None = Field(
         default=None, description="Instead of the model's own number of blocks.")
     hidden: Axis[Extent] | None = Field(
         default=None, description="Instead of a transformer's own width; heads stay as many.")
+    heads: Axis[Extent] | None = Field(
+        default=None, description="Instead of a transformer's own attention heads.")
+    kv_heads: Axis[Extent] | None = Field(
+        default=None, description="Instead of its own heads of keys and values.")
+    inner: Axis[Extent] | None = Field(
+        default=None, description="Instead of its own inner extent of the MLP, which is in "
+        "proportion to hidden.")
     vocab: Axis[Extent] | None = Field(
         default=None, description="Instead of a transformer's own vocabulary.")
     seq_length: Axis[Extent] | None = Field(

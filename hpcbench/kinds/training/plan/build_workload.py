@@ -150,7 +150,7 @@ def _training(point: TrainingPoint) -> tuple[Training, str | None]:
     asked for, and no parameters.
     """
     choice, spec = point.choice, point.strategy
-    shape = any_model.shrunk(choice.model, **dict(choice.extents))
+    shape = any_model.shape_with(choice.model, **dict(choice.extents))
     degrees = spec.degrees(point.common.world_size, dict(point.options))
     if isinstance(shape, str):
         return _draft(point, _as_given(choice), Degrees()), shape
@@ -179,12 +179,11 @@ def _as_given(choice: ModelChoice) -> dict[str, Any]:
 
 def _draft(point: TrainingPoint, extents: Mapping[str, Any], degrees: Degrees) -> Training:
     """Return the workload without what is counted from it."""
-    library = point.setting.library
+    library, model = point.setting.library, point.choice.model
     return Training(
         strategy=point.strategy.name,
         options=in_order(point.strategy.without_idle(dict(point.options))),
-        model=point.choice.model,
-        shrunk=extents != any_model.extents_of(any_model.published(point.choice.model)), **extents,
+        model=model, **any_model.differences(model, extents), **extents,
         **point.setting._asdict(), dp=degrees.dp, tp=degrees.tp, pp=degrees.pp,
         parameters=0, flops=(), calls=(),
         modules=(*point.strategy.modules, *(() if library == OWN_LIBRARY else (library,))))

@@ -1,7 +1,9 @@
-"""The transformers of trainings: what may be shrunk, and how many parameters that is."""
+"""The transformers of trainings: with other extents, and how many parameters that is."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,29 +12,92 @@ from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.operations.models import MODELS, ModelShape
 
 
-def shrink(name: str, layers: int | None = None, hidden: int | None = None,
-           seq_length: int | None = None, vocab: int | None = None) -> ModelShape | str:
-    """Return the named model with smaller extents, or why there is no such model.
+def with_extents(name: str, **extents: int | None) -> ModelShape | str:
+    """Return the named model with these extents, smaller or larger, or why there is no such model.
 
-    What is None stays as published. The numbers of heads stay, so that a shrunk model is divisible
-    among as many ranks as the whole one; with ``hidden`` the extent of a head and the inner extent
-    shrink in proportion. Raises KeyError of unknown names.
+    ``extents`` are the fields of `ModelShape` that are numbers of something. What is None follows
+    the model. The numbers of heads stay, so that the model is divisible among as many ranks as
+    before. With ``hidden`` the extent of a head and the inner extent change in proportion. With
+    ``heads`` those of keys and values do (`following_kv_heads`). Raises KeyError of unknown names.
     """
     whole = MODELS[name]
-    given = {"layers": layers, "hidden": hidden, "seq_length": seq_length, "vocab": vocab}
-    extents = {key: value for key, value in given.items() if value is not None}
-    for key, value in extents.items():
-        most = getattr(whole, key)
-        if not 1 <= value <= most:
-            return f"{key}={value} is not within 1 to {most}, what {name} has"
-    wide = extents.get("hidden", whole.hidden)
-    # Rotary positions turn pairs of a head's elements.
-    unit = whole.heads * (2 if whole.family == "llama" else 1)
-    if wide % unit or whole.inner * wide % whole.hidden:
-        return (f"hidden={wide} cannot be divided among the {whole.heads} heads of {name}; "
-                f"take a multiple of {unit}")
-    changes: dict[str, Any] = {**extents, "inner": whole.inner * wide // whole.hidden}
-    return replace(whole, **changes)
+    given = {key: value for key, value in extents.items() if value is not None}
+    if zero := next((key for key, value in given.items() if value < 1), None):
+        return f"{zero}={given[zero]} is less than 1"
+    changes: dict[str, Any] = {**given}
+    shape = replace(whole, **changes)
+    kv_heads = given.get("kv_heads") or following_kv_heads(whole, shape.heads)
+    inner = given.get("inner") or following_inner(whole, shape.hidden)
+    if reason := _undivided_heads(name, shape, "heads" in given):
+        return reason
+    if kv_heads is None:
+        return (f"heads={shape.heads} is not a multiple of {_sharing(whole)}, the heads that share "
+                f"keys and values in {name}; give kv_heads, for example "
+                f"{_nearest_divisors(shape.heads, shape.heads // _sharing(whole))}")
+    if shape.heads % kv_heads:
+        return (f"kv_heads={kv_heads} does not divide {shape.heads} heads; take "
+                f"{_nearest_divisors(shape.heads, kv_heads)}")
+    if inner is None:
+        return (f"hidden={shape.hidden} leaves no whole inner extent in the proportion of {name}; "
+                "give inner, too")
+    return replace(shape, kv_heads=kv_heads, inner=inner)
+
+
+def named_extents(name: str, extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return the extents that do not follow from the model and the hidden extent, for labels.
+
+    Numbers of layers and tokens are always named. A vocabulary that is smaller than the model's is
+    not: labels were without it before there were larger ones. Raises KeyError of unknown names.
+    """
+    whole, found = MODELS[name], []
+    if extents["heads"] != whole.heads:
+        found.append("heads")
+    if extents["kv_heads"] != following_kv_heads(whole, extents["heads"]):
+        found.append("kv_heads")
+    if extents["inner"] != following_inner(whole, extents["hidden"]):
+        found.append("inner")
+    if extents["vocab"] > whole.vocab:
+        found.append("vocab")
+    return tuple((key, extents[key]) for key in found)
+
+
+def following_kv_heads(whole: ModelShape, heads: int) -> int | None:
+    """Return how many heads of keys and values go with so many heads, as in the whole model.
+
+    As many queries share them as there; None if that does not divide the heads.
+    """
+    return None if heads % _sharing(whole) else heads // _sharing(whole)
+
+
+def following_inner(whole: ModelShape, hidden: int) -> int | None:
+    """Return the inner extent that has the model's proportion to ``hidden``, None if none has."""
+    return None if whole.inner * hidden % whole.hidden else whole.inner * hidden // whole.hidden
+
+
+def _sharing(whole: ModelShape) -> int:
+    return whole.heads // whole.kv_heads
+
+
+def _undivided_heads(name: str, shape: ModelShape, given: bool) -> str | None:
+    """Return why the hidden extent cannot be divided among the heads, or None."""
+    unit = 2 if shape.family == "llama" else 1  # rotary positions turn pairs of elements
+    if shape.hidden % (shape.heads * unit) == 0:
+        return None
+    which = f"{shape.heads} heads" if given else f"the {shape.heads} heads of {name}"
+    pairs = " of an even extent, which rotary positions need" * (unit > 1)
+    instead = ("" if shape.hidden % unit else
+               f", or heads={_nearest_divisors(shape.hidden // unit, shape.heads)}")
+    return (f"hidden={shape.hidden} cannot be divided among {which}{pairs}; take a multiple of "
+            f"{shape.heads * unit}{instead}")
+
+
+def _nearest_divisors(number: int, wanted: int) -> str:
+    """Return the divisors of a number next to ``wanted``, below and above it, as text."""
+    small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
+    every = sorted({*small, *(number // each for each in small)})
+    below = [each for each in every if each <= wanted][-1:]
+    above = [each for each in every if each > wanted][:1]
+    return " or ".join(map(str, below + above))
 
 
 def shape_of(training: Training) -> ModelShape:

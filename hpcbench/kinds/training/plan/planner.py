@@ -23,11 +23,11 @@ from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, numbe
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
 
-_AXES = ("model", "layers", "hidden", "vocab", "seq_length", "width", "classes", "image_size",
-         "batch_size", "accumulation", "optimizer", "checkpointing", "communication", "data",
-         "library", "compile", *COMMON_AXES)
-_FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls",
-            "adapters", "modules")
+_AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
+         "width", "classes", "image_size", "batch_size", "accumulation", "optimizer",
+         "checkpointing", "communication", "data", "library", "compile", *COMMON_AXES)
+_FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "parameters",
+            "flops", "calls", "adapters", "modules")
 """What follows from the rest of a training: no part of what makes it this one."""
 
 
@@ -46,11 +46,17 @@ class TrainingPlanner(Planner):
             yield assemble(title, block, job, point.common, _draft(point, job))
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Training:
-        """Rebuild a training; earlier versions stored the place of its strategy's class, too."""
+        """Rebuild a training; earlier versions stored the place of its strategy's class, too.
+
+        They had smaller models only, and no word for others.
+        """
         kept = {name: value for name, value in data.items() if name != "runner"}
         return Training(**{
             **kept, "options": tuple((str(name), value) for name, value in data["options"]),
             "flops": tuple((str(name), int(count)) for name, count in data["flops"]),
+            "changed": data.get("changed", data["shrunk"]),
+            "named_extents": tuple(
+                (str(name), int(value)) for name, value in data.get("named_extents", ())),
             "calls": tuple(data["calls"]), "modules": tuple(data.get("modules", ()))})
 
     def advice(self, work: Workload, available_bytes: int) -> str:

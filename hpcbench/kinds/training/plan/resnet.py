@@ -1,4 +1,4 @@
-"""ResNets of bottleneck blocks: extents, what may be shrunk, parameters, FLOPs and memory.
+"""ResNets of bottleneck blocks: extents, parameters, FLOPs and memory.
 
 Source: He et al., Deep Residual Learning for Image Recognition, arXiv:1512.03385 (2015), table 1.
 The stride is in the 3 x 3 convolution, not the first: torchvision and MLPerf call this ResNet-50.
@@ -69,31 +69,50 @@ RESNETS: Mapping[str, ResNetShape] = MappingProxyType({
 })
 
 
-def shrink_resnet(name: str, layers: int | None = None, width: int | None = None,
-                  classes: int | None = None, image_size: int | None = None) -> ResNetShape | str:
-    """Return the named model with smaller extents, or why there is no such model.
+def resnet_with_extents(
+    name: str, layers: int | None = None, width: int | None = None, classes: int | None = None,
+    image_size: int | None = None,
+) -> ResNetShape | str:
+    """Return the named model with these extents, or why there is no such model.
 
-    What is None stays as published. Stages lose blocks evenly: each keeps as many as it had, or as
-    the others. Raises KeyError of unknown names.
+    What is None stays as published. Fewer ``layers`` are taken from stages evenly, more are added
+    to one (`_spread`). Raises KeyError of unknown names.
     """
     whole = RESNETS[name]
-    limits = {"layers": (layers, len(whole.blocks), whole.layers), "width": (width, 1, whole.width),
-              "classes": (classes, 1, whole.classes), "image_size": (image_size, 1, whole.image)}
-    for key, (value, least, most) in limits.items():
-        if value is not None and not least <= value <= most:
-            return f"{key}={value} is not within {least} to {most}, what {name} has"
+    least = {"layers": (layers, len(whole.blocks)), "width": (width, 1), "classes": (classes, 1),
+             "image_size": (image_size, 1)}
+    for key, (value, fewest) in least.items():
+        if value is not None and value < fewest:
+            of_stage = ", one block for each stage" * (key == "layers")
+            return f"{key}={value} is less than {fewest}{of_stage}"
     return ResNetShape(_spread(whole.blocks, layers or whole.layers), width or whole.width,
                        classes or whole.classes, image_size or whole.image)
 
 
+def named_extents(name: str, extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return the extents that labels name beside layers, width and image: many classes.
+
+    Fewer classes than the model's are not named: labels were without them before there were more.
+    Raises KeyError of unknown names.
+    """
+    more = extents["classes"] > RESNETS[name].classes
+    return (("classes", extents["classes"]),) if more else ()
+
+
 def _spread(blocks: tuple[int, ...], layers: int) -> tuple[int, ...]:
-    """Return how many of ``layers`` blocks each stage has: one each in turn while it has any."""
-    left, counts = layers, [0] * len(blocks)
+    """Return how many of ``layers`` blocks each stage has.
+
+    They are dealt out, one each in turn, to the stages that have fewer than in the whole model.
+    More than that are of the last stage but one, where ResNet-101 has 17 more than ResNet-50.
+    """
+    added = max(layers - sum(blocks), 0)
+    left, counts = layers - added, [0] * len(blocks)
     while left:
         for stage, most in enumerate(blocks):
             if left and counts[stage] < most:
                 counts[stage] += 1
                 left -= 1
+    counts[-2] += added
     return tuple(counts)
 
 
@@ -176,10 +195,9 @@ def bottlenecks(shape: ResNetShape) -> tuple[Bottleneck, ...]:
     blocks: list[Bottleneck] = []
     inputs, extent = shape.width, halved(halved(shape.image))
     for stage, count in enumerate(shape.blocks):
-        for number in range(count):
-            stride = 2 if stage and not number else 1
-            blocks.append(Bottleneck(inputs, shape.width * 2**stage, stride, extent))
-            inputs, extent = blocks[-1].outputs, blocks[-1].extent_behind
+        first = Bottleneck(inputs, shape.width * 2**stage, 2 if stage else 1, extent)
+        inputs, extent = first.outputs, first.extent_behind
+        blocks += [first, *[Bottleneck(inputs, first.inner, 1, extent)] * (count - 1)]
     return tuple(blocks)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hpcbench.operations.call import Call, calls_of
 from hpcbench.operations.models import OWN_LIBRARY
@@ -18,7 +19,9 @@ SYNTHETIC = "synthetic"
 class Training(Workload):
     """One training strategy on one model: a sample is one optimizer step (docs/training.md).
 
-    ``model`` names what the extents were taken from; ``shrunk`` says that some of them were not.
+    ``model`` names what the extents were taken from; ``changed`` says that some of them were not,
+    ``shrunk`` that none of these is larger, nor are heads others. ``named_extents`` are those that
+    do not follow from the others (`any_model.differences`).
     ``family`` is how blocks are built (`plan.models`). A ResNet (`plan.resnet`) has ``layers``, its
     blocks, and ``width``, ``classes`` and ``image_size``, which are 0 for transformers; ``hidden``
     to ``seq_length`` are 0 for a ResNet. ``batch_size`` is the samples of one data-parallel replica
@@ -61,6 +64,8 @@ class Training(Workload):
     width: int = 0
     classes: int = 0
     image_size: int = 0
+    changed: bool = False
+    named_extents: tuple[tuple[str, int], ...] = ()
     adapters: int = 0
     modules: tuple[str, ...] = ()
     data: str = SYNTHETIC
@@ -94,6 +99,15 @@ class Training(Workload):
         Images have none.
         """
         return None if self.of_images else self.global_batch * self.seq_length
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields as plain JSON values, as before there were larger models if it can."""
+        plain = Workload.to_json(self)
+        if self.changed == self.shrunk:
+            del plain["changed"]
+        if not self.named_extents:
+            del plain["named_extents"]
+        return plain
 
     def collective_calls(self) -> tuple[Call, ...]:
         """Return the collectives that the workload calls."""
@@ -162,7 +176,8 @@ class Training(Workload):
         """Return the words of its label; backend and device follow the first."""
         parts = [f"{self.model} {self.strategy}", self.dtype]
         wide = f"width={self.width}" if self.of_images else f"hidden={self.hidden}"
-        parts += [f"layers={self.layers}", wide] if self.shrunk else []
+        parts += [f"layers={self.layers}", wide] if self.changed else []
+        parts += [f"{name}={extent}" for name, extent in self.named_extents]
         parts += [f"image={self.image_size}" if self.of_images else f"seq={self.seq_length}",
                   f"batch={self.batch_size}"]
         parts += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []

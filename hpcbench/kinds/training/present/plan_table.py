@@ -23,7 +23,8 @@ _OF_STEP = "predicted of one step, on the rank that has most"
 _CASE_COLUMNS = (
     Column("index", "#", Show.COUNT), Column("model", "model"),
     *(Column(name, name, Show.COUNT, optional=True) for name in (
-        "layers", "hidden", "seq", "width", "image")),
+        "layers", "hidden", "heads", "kv heads", "inner", "vocab", "seq", "width", "classes",
+        "image")),
     Column("strategy", "strategy"), Column("options", "options", optional=True),
     Column("backend", "backend"), Column("device", "device"),
     Column("ranks", "ranks", Show.COUNT), Column("degrees", "dp x tp x pp"), Column("type", "type"),
@@ -96,9 +97,11 @@ def demand_lines(work: Training) -> Iterator[str]:
 
 def _case_row(case: Case, options: str) -> Row:
     work, expected = training_of(case), predict(training_of(case))
+    named = dict(work.named_extents)
     return Row((
-        case.index, work.model, *(extent or None for extent in (
-            work.layers, work.hidden, work.seq_length, work.width, work.image_size)),
+        case.index, work.model, work.layers, work.hidden or None,
+        *map(named.get, ("heads", "kv_heads", "inner", "vocab")), work.seq_length or None,
+        work.width or None, named.get("classes"), work.image_size or None,
         strategy_text(work), options, backend_text(case), case.device,
         case.world_size, f"{work.dp} x {work.tp} x {work.pp}", work.dtype,
         work.batch_size, work.accumulation, work.optimizer,

@@ -21,8 +21,10 @@ from hpcbench.views.chart import BarChart
 from hpcbench.views.columns import ends_of
 from hpcbench.views.words import options_text
 
-MODEL_FIELDS = ("strategy", "model", "shrunk", "layers", "hidden", "vocab", "seq_length",
-                "width", "classes", "image_size", "parameters", "adapters")
+_OF_TEXT = ("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")
+_OF_IMAGES = ("width", "classes", "image_size")
+MODEL_FIELDS = ("strategy", "model", "changed", "shrunk", "layers", *_OF_TEXT, *_OF_IMAGES,
+                "parameters", "adapters")
 """Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
 STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing",
                "data", "library", "compile")
@@ -92,8 +94,7 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         values |= {field: getattr(record.scaling, name, None) for field, name in SCALING.items()}
         values |= {name: getattr(work, name) for name in (
             *MODEL_FIELDS, *STEP_FIELDS, "global_batch", "communication")}
-        values |= dict.fromkeys(("hidden", "vocab", "seq_length") if work.of_images else
-                                ("width", "classes", "image_size"))
+        values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
         values |= {field: record.held_bytes.get(name) for field, name in MEMORY.items()}
         values |= {field: record.phase_s.get(phase) for field, phase in PHASES.items()}
         return values | {

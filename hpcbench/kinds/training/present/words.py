@@ -15,17 +15,21 @@ from hpcbench.views.words import distinct, options_text, plural, span_text
 SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
          "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
 """Phase -> the title of its column."""
+_SPOKEN = {"kv_heads": "key-value heads"}
 
 
 def model_text(work: Training) -> str:
     """Return ``2 layers, hidden 64, sequence 32``: the shape in which a model was trained.
 
-    Of images ``16 layers, width 64, images of 224 pixels``.
+    Of images ``16 layers, width 64, images of 224 pixels``. Then follow other extents that it was
+    given, and whether it is smaller than the published model, or another.
     """
     wide = f"width {work.width}" if work.of_images else f"hidden {work.hidden}"
     sample = (f"images of {work.image_size} pixels" if work.of_images else
               f"sequence {work.seq_length}")
-    return f"{plural(work.layers, 'layer')}, {wide}, {sample}{', shrunk' * work.shrunk}"
+    others = [f"{_SPOKEN.get(name, name)} {extent}" for name, extent in work.named_extents]
+    word = ["shrunk"] if work.shrunk else ["changed"] if work.changed else []
+    return ", ".join([plural(work.layers, "layer"), wide, sample, *others, *word])
 
 
 def strategy_text(work: Training) -> str:

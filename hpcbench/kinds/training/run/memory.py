@@ -53,14 +53,17 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 class Peak:
     """The most memory that was in use since this was made.
 
-    On a GPU that is what torch had allocated there, all of it. The host tells only the resident
-    set of the whole process: there it is the growth since this was made.
+    On a GPU that is what torch had allocated there, all of it. Apple's has no such count: what its
+    driver holds for the process, which keeps what is freed, stands for it. The host tells only the
+    resident set of the whole process: there it is the growth since this was made.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
+        elif device.type == "mps":
+            torch.mps.empty_cache()
         else:
             # freed pages go back to the system: using them again would not look like growth
             with suppress(AttributeError, OSError):  # glibc has it
@@ -73,6 +76,8 @@ class Peak:
         if self._device.type == "cuda":
             return {"peak": torch.cuda.max_memory_allocated(self._device),
                     "peak_of": "cuda allocated"}
+        if self._device.type == "mps":
+            return {"peak": torch.mps.driver_allocated_memory(), "peak_of": "mps driver held"}
         peak = KernelFiles().process_bytes("VmHWM")
         if not self._known or peak is None or self._before is None:
             return {}

@@ -24,7 +24,7 @@ from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.models.resnet import MOMENTUM
 from hpcbench.kinds.training.run.parity_model import parity_training, parity_words
 from hpcbench.kinds.training.run.phases import phase_clock
-from hpcbench.kinds.training.run.reference import Reference, reference_of
+from hpcbench.kinds.training.run.reference import Reference, in_fp64, reference_of
 from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy
 from hpcbench.operations.place import Place
 
@@ -106,7 +106,7 @@ def parity(
     such. All ranks call it. The strategy is closed then: what is timed is made anew from the seed.
     """
     work = parity_training(spec)
-    reference = reference_of(work, place.device)
+    reference = reference_of(work, in_fp64(place.device))
     with closing(make(work, place)) as strategy:
         worst, wrong, loss = 0.0, None, None
         if strategy.holds_loss and work is spec:

@@ -46,7 +46,7 @@ def parity_training(spec: Training) -> Training:
     adapters = adapters_of(spec)
     hidden = NF4_BLOCK if adapters and adapters.packed else _HEAD_DIM * heads
     small = replace(
-        spec, data=SYNTHETIC, shrunk=True, hidden=hidden, heads=heads, kv_heads=kv_heads,
+        spec, data=SYNTHETIC, changed=True, hidden=hidden, heads=heads, kv_heads=kv_heads,
         inner=2 * hidden, vocab=min(spec.vocab, _VOCAB * spec.tp),
         seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp)))
     return counted(_shallow(small, least=2 * spec.pp))
@@ -67,7 +67,7 @@ def _parity_images(spec: Training) -> Training:
     Errors grow with the layers, and a wide one's ReLUs cut half of all values (`bounds`).
     """
     pixels = math.isqrt(-(-_VALUES // step_of(spec).samples) - 1) + 1
-    small = _shallow(replace(spec, shrunk=True, width=min(spec.width, _WIDTH),
+    small = _shallow(replace(spec, changed=True, width=min(spec.width, _WIDTH),
                             classes=min(spec.classes, _CLASSES), image_size=_HALVINGS * pixels),
                     least=len(RESNETS[spec.model].blocks))
     fits = (spec.classes <= _CLASSES and resnet_of(spec).is_narrow and spec.layers == small.layers

@@ -6,6 +6,7 @@ Also when something is there that is to be exchanged: moments within the phases.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,19 +60,23 @@ class PhaseClock:
 
 
 class EventPhaseClock(PhaseClock):
-    """The same of a GPU, by CUDA events on the current stream.
+    """The same of a GPU, by events on the current stream; ``event`` makes one that is timed.
 
     Waiting for the device at the end of each phase would forbid overlap between phases and so
     lengthen the step; events only mark when the stream got there. They are read between steps.
     """
 
-    def now(self) -> torch.cuda.Event:
+    def __init__(self, now_ns: Callable[[], int], event: Callable[[], Any]) -> None:
+        super().__init__(now_ns)
+        self._event = event
+
+    def now(self) -> Any:
         """Return an event of the current stream."""
-        event = torch.cuda.Event(enable_timing=True)
+        event = self._event()
         event.record()
         return event
 
-    def between_ns(self, since: torch.cuda.Event, at: torch.cuda.Event) -> int:
+    def between_ns(self, since: Any, at: Any) -> int:
         """Return the time between two events, in ns, waiting until it is known."""
         at.synchronize()
         return int(since.elapsed_time(at) * 1e6)  # ms to ns
@@ -79,4 +84,8 @@ class EventPhaseClock(PhaseClock):
 
 def phase_clock(device: torch.device, now_ns: Callable[[], int]) -> PhaseClock:
     """Return the clock for steps on a device."""
-    return EventPhaseClock(now_ns) if device.type == "cuda" else PhaseClock(now_ns)
+    if device.type == "cuda":
+        return EventPhaseClock(now_ns, partial(torch.cuda.Event, enable_timing=True))
+    if device.type == "mps":
+        return EventPhaseClock(now_ns, partial(torch.mps.Event, enable_timing=True))
+    return PhaseClock(now_ns)

@@ -131,6 +131,11 @@ class LowRankReference(Reference):
         return functional_call(self._model, weights, (inputs,))
 
 
+def in_fp64(device: torch.device) -> torch.device:
+    """Return a device, or the CPU instead of one that has no fp64."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
 def reference_of(spec: Training, device: torch.device) -> Reference:
     """Return the reference of a training."""
     return (LowRankReference if adapters_of(spec) else Reference)(spec, device)

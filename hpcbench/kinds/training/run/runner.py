@@ -60,6 +60,9 @@ def _available(device: torch.device, local_size: int) -> tuple[int, str]:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device), "the GPU's"
+    if device.type == "mps":
+        left = torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+        return max(left, 0), "what macOS recommends for the GPU"
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     data = KernelFiles().process_bytes("VmData")
     if limit != resource.RLIM_INFINITY and data is not None:
