@@ -60,7 +60,7 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     """
     file = find_config(path)
     raw = read_config(file)
-    if dialect := dialect_of(raw):
+    if dialect := dialect_of(raw, str(file)):
         raw = _checked(dialect, raw, str(file)).translated()
     for key in REPLACING:
         replace_names(raw, key)

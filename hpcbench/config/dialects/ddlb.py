@@ -47,9 +47,13 @@ class DdlbFile(Dialect):
     benchmark: DdlbBenchmark
 
     @classmethod
-    def recognises(cls, raw: Mapping[str, Any]) -> bool:
-        """Return whether a raw file is DDLB's: there ``benchmark`` is a mapping, in ours a kind."""
-        return isinstance(raw.get("benchmark"), Mapping)
+    def own_keys(cls, raw: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return ``benchmark`` where it is a mapping, alone or of a primitive; in ours it is a kind.
+        """
+        benchmark = raw.get("benchmark")
+        own = isinstance(benchmark, Mapping) and (
+            raw.keys() == {"benchmark"} or bool(benchmark.keys() & {"primitive", "implementations"}))
+        return ("benchmark",) if own else ()
 
     def translated(self) -> dict[str, Any]:
         """Return the same sweep as a raw mapping of ours."""

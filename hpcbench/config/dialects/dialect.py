@@ -19,8 +19,9 @@ class Dialect(Section):
 
     @classmethod
     @abstractmethod
-    def recognises(cls, raw: Mapping[str, Any]) -> bool:
-        """Return whether a raw mapping is a sweep file of this tool, right or wrong."""
+    def own_keys(cls, raw: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the keys of a raw file that no other tool's files have; none: it is no such file.
+        """
 
     @abstractmethod
     def translated(self) -> dict[str, Any]:
