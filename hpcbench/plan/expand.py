@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 from hpcbench.config.block import Block
 from hpcbench.config.names import quote, unknown_name
@@ -42,7 +41,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
     return Plan(
         name=config.name, world_size=world_size, passes=config.measure.passes, cases=cases,
         duplicates=len(every) - len(distinct), config=plain,
-        plan_hash=_plan_hash(plain, cases, world_size), launches=config.measure.launches)
+        plan_hash=_plan_hash(config, cases, world_size), launches=config.measure.launches)
 
 
 def _distinct(every: Sequence[Case], planners: Mapping[str, Planner]) -> list[Case]:
@@ -126,9 +125,12 @@ def _matches(case: Case, patterns: Sequence[str]) -> bool:
     return any(text in case.label or fnmatchcase(case.label, text) for text in patterns)
 
 
-def _plan_hash(plain: dict[str, Any], cases: Sequence[Case], world_size: int) -> str:
+def _plan_hash(config: Config, cases: Sequence[Case], world_size: int) -> str:
     """Return 16 hex digits over what is measured and how; names are left out."""
-    blocks = [{**block, "name": None} for block in plain["benchmarks"]]
+    plain = config.plain()
+    blocks = [{key: value for key, value in {**given, "name": None}.items()
+               if value is not None or key not in block.later}
+              for given, block in zip(plain["benchmarks"], config.benchmarks, strict=True)]
     content = [blocks, plain["measure"], world_size,
                [(case.case_id, case.skip, case.timeout_s, case.wakeup_s) for case in cases]]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Configurations of the Candle benchmark suite (github.com/3whiskeywhiskey/candle-nvlink-benchmark).
+"""Configurations of the Candle suite (github.com/3whiskeywhiskey/candle-nvlink-benchmark).
 
 Keys and meanings are those of its src/config.rs and src/parallelization.rs at commit 12b768e:
 ``batch_size`` is divided among the replicas, and a replica's layers among its devices.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hpcbench.config.dialects.dialect import TITLE
 from hpcbench.operations.models import MODELS, ModelShape
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _BF16_CAPABILITY = 8.0
 def raw_sweep(file: CandleFile) -> dict[str, Any]:
     """Return the same sweep as a raw mapping of ours."""
     hardware = file.hardware.model_dump(exclude_none=True, exclude={"compute_capability"})
-    return {"name": "candle", "notes": list(_notes(file)), "hardware": hardware,
+    return {"name": "candle", "title": TITLE, "notes": list(_notes(file)), "hardware": hardware,
             "measure": _measure(file), "benchmarks": [_block(file)]}
 
 
@@ -114,8 +115,7 @@ def _notes(file: CandleFile) -> Iterator[str]:
     if names := benchmark.present("memory_profiling", "communication_profiling", "power_profiling",
                                   "output_detailed_logs"):
         yield (f"benchmark.{', '.join(names)}: no switches here; memory and phases are always "
-               "recorded, power never; --set 'benchmarks.0.communication=[\"on\",\"off\",\"only\"]' "
-               "tells what communication costs")
+               "recorded, power never; communication on, off and only in a block tell what it costs")
     if (often := sizes.gradient_sync_freq or 1) > 1:
         yield (f"parallelization.gradient_sync_freq {often}: not used; gradients are exchanged in "
                "every step")
@@ -137,8 +137,8 @@ def _model_notes(file: CandleFile) -> Iterator[str]:
                "say it")
     counted = parameters(_shape(file))
     if model.parameters and abs(model.parameters / counted - 1) > _TOLERANCE:
-        yield (f"model.parameters {model.parameters:,}: a {model.size} transformer of these extents "
-               f"has {counted:,}, which is what is trained")
+        yield (f"model.parameters {model.parameters:,}: a {model.size} transformer of these "
+               f"extents has {counted:,}, which is what is trained")
 
 
 def _shape(file: CandleFile) -> ModelShape:
@@ -146,8 +146,10 @@ def _shape(file: CandleFile) -> ModelShape:
     own, given = MODELS[f"transformer-{file.model.size}"], _extents(file)
     heads = given.get("heads", own.heads)
     inner = given.get("inner", own.inner * given.get("hidden", own.hidden) // own.hidden)
-    return replace(own, **{"seq_length": file.seq_length or _SEQ_LENGTH, "kv_heads": heads, **given,
-                           "inner": inner})
+    return replace(
+        own, layers=given.get("layers", own.layers), hidden=given.get("hidden", own.hidden),
+        heads=heads, kv_heads=given.get("kv_heads", heads), inner=inner,
+        vocab=given.get("vocab", own.vocab), seq_length=file.seq_length or _SEQ_LENGTH)
 
 
 def parameters(shape: ModelShape) -> int:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from hpcbench.config.axes import Axis, named
 from hpcbench.config.block import Extent
-from hpcbench.config.dialects.dialect import Dialect
+from hpcbench.config.dialects.dialect import TITLE, Dialect
 from hpcbench.config.implementations import Implementations, OptionAxes
 from hpcbench.config.section import Dtype, Section, Text, Warmup, key
 
@@ -48,11 +48,11 @@ class DdlbFile(Dialect):
 
     @classmethod
     def own_keys(cls, raw: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return ``benchmark`` where it is a mapping, alone or of a primitive; in ours it is a kind.
-        """
+        """Return ``benchmark`` if it is a mapping, alone or of a primitive; in ours it is a kind."""
         benchmark = raw.get("benchmark")
         own = isinstance(benchmark, Mapping) and (
-            raw.keys() == {"benchmark"} or bool(benchmark.keys() & {"primitive", "implementations"}))
+            raw.keys() == {"benchmark"}
+            or bool(benchmark.keys() & {"primitive", "implementations"}))
         return ("benchmark",) if own else ()
 
     def translated(self) -> dict[str, Any]:
@@ -68,8 +68,8 @@ class DdlbFile(Dialect):
                 name: [axes for one in sets for axes in _sets(name, one, columnwise=columnwise)]
                 for name, sets in benchmark.implementations.items()},
         }
-        return {"name": "ddlb", "notes": list(_notes(benchmark)), "measure": _measure(benchmark),
-                "benchmarks": [block]}
+        return {"name": "ddlb", "title": TITLE, "notes": list(_notes(benchmark)),
+                "measure": _measure(benchmark), "benchmarks": [block]}
 
 
 def _measure(benchmark: DdlbBenchmark) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from typing import Any, ClassVar
 
 from hpcbench.config.section import Section
 
+TITLE = "Benchmark Results"
+"""A line that callers of DDLB and of the Candle suite look for in the output."""
+
 
 class Dialect(Section):
     """A whole sweep file of another tool; its fields are that file's keys.

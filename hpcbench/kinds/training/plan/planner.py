@@ -25,7 +25,7 @@ from hpcbench.plan.workload import Workload
 
 _AXES = ("model", "layers", "hidden", "vocab", "seq_length", "width", "classes", "image_size",
          "batch_size", "accumulation", "optimizer", "checkpointing", "communication", "data",
-         "library", "compile", *COMMON_AXES)
+         "library", "compile", "max_steps", "lora_rank", *COMMON_AXES)
 _FOLLOWS = ("family", "shrunk", "dp", "tp", "pp", "parameters", "flops", "calls",
             "adapters", "modules")
 """What follows from the rest of a training: no part of what makes it this one."""
