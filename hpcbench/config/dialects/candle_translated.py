@@ -102,10 +102,11 @@ def _notes(file: CandleFile) -> Iterator[str]:
     yield from _model_notes(file)
     training, benchmark, sizes = file.training, file.benchmark, file.parallelization
     if file.global_batch is None:
-        yield "batch_size is left open: 8 samples of each replica; training.batch_size sets it"
+        yield ("training.batch_size is not in the file: 8 samples of each replica, unless --set "
+               "benchmarks.0.batch_size gives others")
     if file.seq_length is None:
-        yield (f"sequence_length is left open: {_SEQ_LENGTH} tokens, as the suite's gen-config "
-               "writes; training.sequence_length sets it")
+        yield (f"training.sequence_length is not in the file: {_SEQ_LENGTH} tokens, as the suite's "
+               "gen-config writes, unless --set benchmarks.0.seq_length gives others")
     if (steps := training.gradient_accumulation_steps or 1) > 1:
         yield (f"training.gradient_accumulation_steps {steps}: the samples of a replica are "
                f"computed in {steps} parts, not more often")
@@ -115,7 +116,7 @@ def _notes(file: CandleFile) -> Iterator[str]:
     if names := benchmark.present("memory_profiling", "communication_profiling", "power_profiling",
                                   "output_detailed_logs"):
         yield (f"benchmark.{', '.join(names)}: no switches here; memory and phases are always "
-               "recorded, power never; communication on, off and only in a block tell what it costs")
+               "recorded, power never; key communication of a block tells what that costs")
     if (often := sizes.gradient_sync_freq or 1) > 1:
         yield (f"parallelization.gradient_sync_freq {often}: not used; gradients are exchanged in "
                "every step")

@@ -48,7 +48,7 @@ class DdlbFile(Dialect):
 
     @classmethod
     def own_keys(cls, raw: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return ``benchmark`` if it is a mapping, alone or of a primitive; in ours it is a kind."""
+        """Return ``benchmark`` if it is a mapping, alone or of a primitive: ours is a name."""
         benchmark = raw.get("benchmark")
         own = isinstance(benchmark, Mapping) and (
             raw.keys() == {"benchmark"}

@@ -24,7 +24,7 @@ def dialect_of(raw: Mapping[str, Any], source: str) -> type[Dialect] | None:
     if "benchmarks" in raw:
         owners["hpcbench"] = ("benchmarks",)
     if found and len(owners) > 1:
-        each = " and ".join(f"{tool} ({', '.join(keys)})" for tool, keys in owners.items())
+        each = " and of ".join(f"{tool} ({', '.join(keys)})" for tool, keys in owners.items())
         raise ConfigError(f"{source}: has keys of {each}; a file is of one tool: keep the keys of "
                           "one, and write the others to a file of their own")
     return next(iter(found), None)

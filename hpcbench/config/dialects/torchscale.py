@@ -76,6 +76,5 @@ def _folder_name(experiment: str) -> str:
 def _notes(file: TorchScaleFile) -> Iterator[str]:
     if (name := _folder_name(file.experiment_name)) != file.experiment_name:
         yield f"experiment_name {file.experiment_name[:200]!r}: the results folder is named {name}"
-    yield ("a file of TorchScale leaves open: dtype (here fp32), backend (nccl), optimizer (adamw) "
-           "and the length of samples (the longest of each model); --set benchmarks.0.dtype=bf16 "
-           "sets one of the first block")
+    yield ("not in the file: dtype fp32, backend nccl, optimizer adamw, and samples as long as a "
+           "model takes, unless --set (benchmarks.0.dtype=bf16, ...) gives others")
