@@ -224,7 +224,7 @@ def test_the_command_line_wins_over_the_translated_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("sections", "message"), [
     ({"hardware": {"devices": 4}}, "candle.json: hardware.devices: unknown key of a file of the "
-                                   'Candle suite; did you mean "num_devices"? allowed: device_type'),
+                                   'Candle suite; did you mean "num_devices"? allowed: '),
     ({"model": {"hidden": 3}}, "model.hidden: unknown key of a file of the Candle suite; did you "
                                'mean "hidden_size"?'),
     ({"benchmark": {"warmup_iteration": 3}}, 'did you mean "warmup_iterations"?'),
