@@ -64,9 +64,7 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     Raises ConfigError that lists every problem, FileError if the file cannot be read.
     """
     file = find_config(path)
-    raw = read_config(file)
-    if dialect := dialect_of(raw, str(file)):
-        raw = _checked(dialect, raw, str(file)).translated()
+    raw = _in_our_keys(read_config(file), str(file))
     for key in REPLACING:
         replace_names(raw, key)
     for key, value in overrides:
@@ -74,6 +72,15 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
         if key in REPLACING:
             replace_names(raw, key)
     return check_config(raw, str(file), [key for key, _ in overrides])
+
+
+def _in_our_keys(raw: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return a raw mapping, translated if it is another tool's file."""
+    try:
+        dialect = dialect_of(raw)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    return _checked(dialect, raw, source).translated() if dialect else raw
 
 
 def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Config:

@@ -14,10 +14,10 @@ from hpcbench.errors import ConfigError
 DIALECTS: tuple[type[Dialect], ...] = (DdlbFile, TorchScaleFile, CandleFile)
 
 
-def dialect_of(raw: Mapping[str, Any], source: str) -> type[Dialect] | None:
+def dialect_of(raw: Mapping[str, Any]) -> type[Dialect] | None:
     """Return the class of the tool's files that a raw mapping is one of; None: it is ours.
 
-    ``source`` is the file's name in messages. Raises ConfigError if the file is of several tools.
+    Raises ConfigError, without the file's name, if the mapping has keys of several tools.
     """
     found = {dialect: keys for dialect in DIALECTS if (keys := dialect.own_keys(raw))}
     owners = {dialect.tool: keys for dialect, keys in found.items()}
@@ -25,6 +25,6 @@ def dialect_of(raw: Mapping[str, Any], source: str) -> type[Dialect] | None:
         owners["hpcbench"] = ("benchmarks",)
     if found and len(owners) > 1:
         each = " and of ".join(f"{tool} ({', '.join(keys)})" for tool, keys in owners.items())
-        raise ConfigError(f"{source}: has keys of {each}; a file is of one tool: keep the keys of "
-                          "one, and write the others to a file of their own")
+        raise ConfigError(f"has keys of {each}; a file is of one tool: keep the keys of one, and "
+                          "write the others to a file of their own")
     return next(iter(found), None)
