@@ -131,7 +131,7 @@ def test_devices_have_their_backend(device: str, expected: tuple[str, str]) -> N
 
 def test_what_cannot_run_is_a_skip_with_its_reason(tmp_path: Path) -> None:
     (case,) = make_plan(loaded(tmp_path, hardware={"device_type": "metal"}), 4).cases
-    assert "gloo does not run on mps" in str(case.skip)
+    assert "mps" in str(case.skip)
     (case,) = make_plan(loaded(tmp_path), 2).cases
     assert "world_size 4 is more than the job's 2 ranks" in str(case.skip)
 
