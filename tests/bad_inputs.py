@@ -30,6 +30,7 @@ Chance = random.Random
 HDF5_VALUES: tuple[Any, ...] = (
     None, 5, "text", "{}", "[]", "null", b"\xff", [1.5] * 3, [[1, 2]], "[" * 3000)
 SWEEPS = (ROOT / "config.json", ROOT / "tests/data/ddlb.json",
+          ROOT / "tests/data/torchscale.yaml", ROOT / "tests/data/candle.json",
           *sorted((ROOT / "slurm").glob("*.json")), *sorted((ROOT / "jobs").glob("*.yaml")))
 NASTY: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2**31, 2**63, 10**12, 10**400, -10**30, 0.5, 1e300, -1e-300,

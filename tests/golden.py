@@ -44,6 +44,8 @@ SWEEPS = (
         "jobs/resnet50_bert_gpt2_scaling.yaml", "jobs/transformer_large_v100.yaml",
         "tests/data/ddlb.json") for ranks in (1, 4, 16, 64)
       if (path, ranks) != ("jobs/resnet50_bert_gpt2_scaling.yaml", 64)),  # as 16, and slow
+    *((f"tests/data/{name}", ranks) for name in ("torchscale.yaml", "candle.json")
+      for ranks in (1, 4, 8)),
     *((f"tests/data/golden/configs/{name}.json", 2) for name in (
         *KINDS, *(f"stopped-{kind}" for kind in KINDS))))
 """Pairs of a sweep file and a number of ranks to plan it for."""

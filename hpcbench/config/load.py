@@ -14,6 +14,7 @@ from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.dialects.registry import dialect_of
 from hpcbench.config.problems import problems
 from hpcbench.config.replace import REPLACING, replace_names
+from hpcbench.config.result_files import results_in, results_in_bytes, results_in_head
 from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError, FileError
 from hpcbench.units import shortened
@@ -25,8 +26,10 @@ _MOST_BYTES = 4 * 2**20
 """Larger files are refused unread: of YAML this much takes a minute."""
 _MOST_TEXT = 32 * 2**20
 _LONGEST_KEY = 200
-_OF_EVERY_CASE = {"measure.warmup": "warmup", "measure.iterations": "iterations",
-                  "measure.validate": "validate", "measure.mode": "mode"}
+_OF_EVERY_CASE = {
+    "measure.warmup": ("warmup",), "measure.iterations": ("iterations", "max_steps"),
+    "measure.validate": ("validate",), "measure.mode": ("mode",)}
+"""Key -> the keys of blocks that say the same of the block alone."""
 
 
 def find_config(path: Path | None) -> Path:
@@ -46,6 +49,8 @@ def find_config(path: Path | None) -> Path:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise FileError(f"{path}: {what}; give a JSON or YAML sweep file")
     if size > _MOST_BYTES:
+        if given := results_in_head(path):
+            raise FileError(f"{path}: {given}")
         raise FileError(f"{path}: has {size:,} bytes, more than the {_MOST_BYTES:,} that a sweep "
                         "file can have; write lists of values instead of many blocks")
     return path
@@ -59,9 +64,7 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     Raises ConfigError that lists every problem, FileError if the file cannot be read.
     """
     file = find_config(path)
-    raw = read_config(file)
-    if dialect := dialect_of(raw):
-        raw = _checked(dialect, raw, str(file)).translated()
+    raw = _in_our_keys(read_config(file), str(file))
     for key in REPLACING:
         replace_names(raw, key)
     for key, value in overrides:
@@ -69,6 +72,15 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
         if key in REPLACING:
             replace_names(raw, key)
     return check_config(raw, str(file), [key for key, _ in overrides])
+
+
+def _in_our_keys(raw: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return a raw mapping, translated if it is another tool's file."""
+    try:
+        dialect = dialect_of(raw)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    return _checked(dialect, raw, source).translated() if dialect else raw
 
 
 def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Config:
@@ -118,14 +130,26 @@ def _line(source: str, overridden: Sequence[str], key: str, message: str) -> str
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON file, or in a YAML one by its suffix, unchecked."""
+    """Return the mapping in a JSON file, or in a YAML one by its suffix, unchecked.
+
+    Raises FileError if it cannot be read, ConfigError if it is no mapping, or holds results.
+    """
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        content = file.read_bytes()
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise FileError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise FileError(f"{file}: is not UTF-8 text (byte {error.start})") from error
+        what = results_in_bytes(content, file) or f"is not UTF-8 text (byte {error.start})"
+        raise FileError(f"{file}: {what}") from error
+    if given := results_in_bytes(content, file):
+        raise FileError(f"{file}: {given}")
     data = _parse(text, file)
+    if given := results_in(data, file):
+        raise ConfigError(f"{file}: {given}")
+    if isinstance(data, list) and data and all(isinstance(item, dict) for item in data):
+        raise ConfigError(f"{file}: is a list of {len(data)} mappings, and a config is one; write "
+                          "each to a file of its own")
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise ConfigError(f"{file}: must be a mapping of keys; see docs/config.md")
     return data
@@ -192,7 +216,8 @@ def _override(raw: dict[str, Any], key: str, value: object) -> None:
     blocks = raw.get("benchmarks")
     if key in _OF_EVERY_CASE and isinstance(blocks, list):
         for block in (item for item in blocks if isinstance(item, dict)):
-            block.pop(_OF_EVERY_CASE[key], None)
+            for own in _OF_EVERY_CASE[key]:
+                block.pop(own, None)
 
 
 def _place(target: Any, part: str, where: str) -> Any:

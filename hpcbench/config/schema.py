@@ -166,6 +166,7 @@ class Config(Section):
         "default", "Name of the results folder: letters, digits and . _ -")
     benchmark: Kind | None = key(None, "Run only the blocks of this kind.")
     notes: Texts = key((), "Lines for people, printed with the plan and kept with it.")
+    title: Text | None = key(None, "A line above the tables of results.")
     only: Texts | None = key(
         None, "Run only cases whose label contains one of these texts, or matches one as a shell "
         "pattern of the whole label.")

@@ -29,8 +29,9 @@ def print_plan(plan: Plan) -> None:
 def print_results(results: Results, folder: Path) -> None:
     """Print a run's tables, their quality, what was not ok and why, totals and files."""
     print_lines(chain(
-        lines.run_lines(results), chain.from_iterable(map(table_lines, _tables(results))),
-        _problem_lines(results), lines.quality_lines(results), lines.outcome_lines(results),
+        lines.run_lines(results), lines.title_lines(results),
+        chain.from_iterable(map(table_lines, _tables(results))), _problem_lines(results),
+        lines.quality_lines(results), lines.outcome_lines(results),
         lines.finding_lines(results), lines.closing_lines(results, folder)))
 
 

@@ -41,11 +41,16 @@ def plan_header(plan: Plan) -> Iterator[Text]:
         yield Text(f"note: {plural(len(late), 'case')} may end as timeout: estimated "
                    f"{format_seconds(worst.estimate_s)} of timeout_s {worst.timeout_s:g} with its "
                    f"checks: {worst.label}", style="yellow")
-    yield from (Text(f"note: {note}", style="yellow") for note in plan.config.get("notes", ()))
+    yield from note_lines(plan)
     patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
     inherited = f"workers inherit only variables that match: {' '.join(patterns)}"
     for line in textwrap.wrap(inherited, HEADER_COLUMNS, subsequent_indent="  "):
         yield Text(line, style="dim")
+
+
+def note_lines(plan: Plan) -> Iterator[Text]:
+    """Yield the notes of the config."""
+    yield from (Text(f"note: {note}", style="yellow") for note in plan.config.get("notes", ()))
 
 
 def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.canary_runs import CANARY_QUALITIES
 from hpcbench.reduce.results import FOLDS, QUALITIES, CaseResult, Results, Timing
 from hpcbench.reduce.spread import launch_spreads, sample_counts, start_ups
-from hpcbench.report.plan_lines import in_order, span_line
+from hpcbench.report.plan_lines import in_order, note_lines, span_line
 from hpcbench.report.table_lines import STATUS_STYLES, table_lines
 from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds
@@ -53,6 +53,14 @@ def run_lines(results: Results) -> Iterator[Text]:
     yield Text(f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')} ({nodes})")
     yield Text(", ".join(f"{name} {version}" for name, version in run.versions.items()))
     yield from map(Text, _definitions(results))
+    yield from note_lines(results.plan)
+
+
+def title_lines(results: Results) -> Iterator[Text]:
+    """Yield the title of the tables, where the config gives one."""
+    if title := results.plan.config.get("title"):
+        yield Text()
+        yield Text(title, style="bold")
 
 
 def _definitions(results: Results) -> Iterator[str]:

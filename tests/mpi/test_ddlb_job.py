@@ -32,3 +32,5 @@ def test_it_runs_unchanged_but_for_what_the_command_line_says(mpirun: MpiLaunche
     assert {(case.iterations, case.mode, case.validate) for case in cases} == {
         (3, "barrier_start", True)}
     assert len(cases) == 5
+    assert job.stdout.count("\nBenchmark Results\n") == 1
+    assert "error" not in job.stdout.lower()

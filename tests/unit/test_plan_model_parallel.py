@@ -30,6 +30,8 @@ def _case(ranks: int, strategies: Any, **options: Any) -> Case:
     (8, {"hybrid": {"pp": 2, "data": "fsdp"}}, (4, 1, 2)),
     (8, {"hybrid": {"tp": 2, "pp": 4}}, (1, 2, 4)),
     (16, {"hybrid": {"tp": 2, "pp": 2}}, (4, 2, 2)),
+    (8, ["hybrid"], (4, 1, 2)),
+    (4, {"hybrid": {"data": "fsdp", "microbatches": 2}}, (2, 1, 2)),
 ])
 def test_ranks_are_divided(ranks: int, strategies: Any, degrees: tuple[int, int, int]) -> None:
     case = _case(ranks, strategies)
@@ -51,6 +53,9 @@ def test_ranks_are_divided(ranks: int, strategies: Any, degrees: tuple[int, int,
     (4, {"pipeline": {"schedule": "LoopedBFS", "stages_per_rank": 3}}, {},
      "8 layers cannot be divided evenly among 12 stages"),
     (2, {"hybrid": {"tp": 2}}, {}, "dp=1 x tp=2 x pp=1 has not two dimensions"),
+    (2, ["hybrid"], {}, "dp=1 x tp=1 x pp=2 has not two dimensions"),
+    (3, ["hybrid"], {}, "3 ranks cannot be divided evenly into replicas of tp=1 x pp=2"),
+    (4, {"hybrid": {"tp": 1}}, {}, "dp=4 x tp=1 x pp=1 has not two dimensions"),
     (6, {"hybrid": {"tp": 2, "pp": 2}}, {},
      "6 ranks cannot be divided evenly into replicas of tp=2 x pp=2"),
     (4, {"hybrid": {"tp": 2, "schedule": "GPipe"}}, {}, "schedule=GPipe has no effect with pp=1"),
@@ -63,6 +68,13 @@ def test_what_does_not_fit_has_a_reason(
 ) -> None:
     case = _case(ranks, strategies, **options)
     assert reason in str(case.skip)
+
+
+def test_a_hybrid_without_degrees_is_layers_times_replicas() -> None:
+    """Degrees that are given keep their ids: the others have their defaults as before."""
+    assert _case(4, ["hybrid"]).case_id == _case(4, {"hybrid": {"tp": 1, "pp": 2}}).case_id
+    assert _case(4, {"hybrid": {"tp": 2}}).case_id == _case(4, {"hybrid": {"tp": 2, "pp": 1}}
+                                                            ).case_id
 
 
 def test_calls_are_those_of_the_dimensions() -> None:

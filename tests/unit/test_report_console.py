@@ -41,6 +41,18 @@ def test_header_names_statistic_mode_fold_and_interval(capsys: Capture, tmp_path
     assert "pipelined" not in head
 
 
+def test_notes_stand_above_the_tables_and_a_title_if_there_is_one(
+    capsys: Capture, tmp_path: Path,
+) -> None:
+    results = mixed_results()
+    print_results(results, tmp_path)
+    assert "Benchmark Results" not in capsys.readouterr().out
+    config = {**results.plan.config, "notes": ["seq_length is open"], "title": "Benchmark Results"}
+    print_results(replace(results, plan=replace(results.plan, config=config)), tmp_path)
+    head, tables = capsys.readouterr().out.split("\nBenchmark Results\n")
+    assert "note: seq_length is open\n" in head and "block" in tables
+
+
 def test_every_mode_and_fold_has_its_words_and_its_group(capsys: Capture, tmp_path: Path) -> None:
     cases = [make_case(mode=mode, index=index, batch=20 if mode == "pipelined" else 1)
              for index, mode in enumerate(("isolated", "pipelined", "barrier_start", "isolated"))]

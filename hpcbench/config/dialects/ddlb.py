@@ -14,7 +14,7 @@ from pydantic import Field
 
 from hpcbench.config.axes import Axis, named
 from hpcbench.config.block import Extent
-from hpcbench.config.dialects.dialect import Dialect
+from hpcbench.config.dialects.dialect import TITLE, Dialect
 from hpcbench.config.implementations import Implementations, OptionAxes
 from hpcbench.config.section import Dtype, Section, Text, Warmup, key
 
@@ -47,9 +47,13 @@ class DdlbFile(Dialect):
     benchmark: DdlbBenchmark
 
     @classmethod
-    def recognises(cls, raw: Mapping[str, Any]) -> bool:
-        """Return whether a raw file is DDLB's: there ``benchmark`` is a mapping, in ours a kind."""
-        return isinstance(raw.get("benchmark"), Mapping)
+    def own_keys(cls, raw: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return ``benchmark`` if it is a mapping, alone or of a primitive: ours is a name."""
+        benchmark = raw.get("benchmark")
+        own = isinstance(benchmark, Mapping) and (
+            raw.keys() == {"benchmark"}
+            or bool(benchmark.keys() & {"primitive", "implementations"}))
+        return ("benchmark",) if own else ()
 
     def translated(self) -> dict[str, Any]:
         """Return the same sweep as a raw mapping of ours."""
@@ -64,8 +68,8 @@ class DdlbFile(Dialect):
                 name: [axes for one in sets for axes in _sets(name, one, columnwise=columnwise)]
                 for name, sets in benchmark.implementations.items()},
         }
-        return {"name": "ddlb", "notes": list(_notes(benchmark)), "measure": _measure(benchmark),
-                "benchmarks": [block]}
+        return {"name": "ddlb", "title": TITLE, "notes": list(_notes(benchmark)),
+                "measure": _measure(benchmark), "benchmarks": [block]}
 
 
 def _measure(benchmark: DdlbBenchmark) -> dict[str, Any]:

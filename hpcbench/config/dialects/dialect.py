@@ -8,6 +8,9 @@ from typing import Any, ClassVar
 
 from hpcbench.config.section import Section
 
+TITLE = "Benchmark Results"
+"""A line that callers of DDLB and of the Candle suite look for in the output."""
+
 
 class Dialect(Section):
     """A whole sweep file of another tool; its fields are that file's keys.
@@ -19,8 +22,9 @@ class Dialect(Section):
 
     @classmethod
     @abstractmethod
-    def recognises(cls, raw: Mapping[str, Any]) -> bool:
-        """Return whether a raw mapping is a sweep file of this tool, right or wrong."""
+    def own_keys(cls, raw: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the keys of a raw file that no other tool's files have; none: it is no such file.
+        """
 
     @abstractmethod
     def translated(self) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from hpcbench.config.axes import Axis, named
+from hpcbench.config.axes import MAX_ITERATIONS, Axis, named
 from hpcbench.config.block import Block, Extent, Replaceable
 from hpcbench.config.implementations import Strategies
 from hpcbench.config.names import DTYPE_ALIASES
@@ -32,16 +33,17 @@ Communication = Annotated[str, named(COMMUNICATIONS)]
 Library = Annotated[str, named(LIBRARIES)]
 Layers = Annotated[int, Field(ge=1, le=10_000)]
 """A plan counts each block by itself."""
+Steps = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
 
 
 class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
-    later: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "inner")
+    later: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "inner", "max_steps", "lora_rank")
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
         "model": Replaceable("model", (
             "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes")),
-        "strategy": Replaceable("strategies")})
+        "strategy": Replaceable("strategies", ("lora_rank",))})
     model: Axis[Text] = Field(description="What is trained; hpcbench list names them.")
     strategies: Strategies = Field(
         description="How it is spread over the ranks: names, or a mapping of names to options; "
@@ -85,3 +87,20 @@ class TrainingBlock(Block):
         default=("hpcbench",), description="Whose model of that shape it is.")
     compile: Axis[bool] = Field(
         default=(False,), description="Blocks and loss compiled by torch.compile.")
+    max_steps: Axis[Steps] | None = Field(
+        default=None, description="Timed steps; another name of iterations.")
+    lora_rank: Axis[Extent] | None = Field(
+        default=None, description="Option rank of those strategies of the block that have it.")
+
+    @model_validator(mode="after")
+    def _steps_are_given_once(self) -> TrainingBlock:
+        if self.max_steps and self.iterations and self.max_steps != self.iterations:
+            raise PydanticCustomError(
+                "steps", "max_steps {steps} and iterations {iterations} are the same key and "
+                "contradict each other; keep one",
+                {"steps": _listed(self.max_steps), "iterations": _listed(self.iterations)})
+        return self
+
+
+def _listed(values: tuple[object, ...]) -> str:
+    return ", ".join(map(str, values))

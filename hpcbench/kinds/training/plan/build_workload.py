@@ -27,6 +27,9 @@ from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 from hpcbench.plan.options import Option, in_order, wanted
 from hpcbench.plan.points import CommonPoint, PlanRequest, environments, measurements
 
+_RANK = "rank"
+"""The option of strategies that a block's lora_rank sets."""
+
 
 class ModelChoice(NamedTuple):
     """A model, and the extents that the sweep gives instead of the model's own, by key."""
@@ -65,7 +68,8 @@ def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Itera
     if problems:
         raise ConfigError("\n".join(f"benchmarks: {title}: {problem}" for problem in problems))
     choices = tuple(_choices(block))
-    inner = measurements(block, job.config)
+    steps = {"iterations": block.max_steps} if block.max_steps else {}
+    inner = measurements(block.model_copy(update=steps), job.config)
     settings = product(*(getattr(block, name) for name in Setting._fields))
     for model, values, device, env, size in product(
             _models(block), settings, block.device, environments(block), block.world_size):
@@ -94,10 +98,17 @@ def _choices(block: TrainingBlock) -> Iterator[
         for axes in sets:
             spec = usable(name, axes)
             assert spec is not None  # noqa: S101  (an unknown name has been refused)
-            own = {key: axes.get(key, (values.default,)) for key, values in spec.options.items()}
+            own = spec.axes(_with_rank(axes, spec, block))
             given = tuple((str(backend),) for backend in axes.get("backend", ()))
             for backends, values in product(given or (block.backend,), product(*own.values())):
                 yield spec, in_order(dict(zip(own, values, strict=True))), backends
+
+
+def _with_rank(axes: OptionAxes, spec: StrategySpec, block: TrainingBlock) -> OptionAxes:
+    """Return a strategy's options with the block's rank of adapters, if the strategy has any."""
+    if block.lora_rank is None or _RANK not in spec.options:
+        return axes
+    return {_RANK: block.lora_rank, **axes}
 
 
 def _problems(block: TrainingBlock) -> Iterator[str]:
@@ -109,6 +120,7 @@ def _problems(block: TrainingBlock) -> Iterator[str]:
     yield from (f"{key}: {' and '.join(block.model)} has no such extent; take away {key}, or name "
                 f"a model that has it" for key in all_keys
                 if key not in taken and getattr(block, key) and set(block.model) <= set(EXTENTS))
+    yield from _bad_ranks(block)
     for name, sets in block.strategies.items():
         for axes in sets:
             spec = usable(name, axes)
@@ -116,6 +128,22 @@ def _problems(block: TrainingBlock) -> Iterator[str]:
                 yield f"strategies.{name}: {unknown_name(name, registry().strategies)}"
             else:
                 yield from _bad_options(f"strategies.{name}", axes, spec)
+
+
+def _bad_ranks(block: TrainingBlock) -> Iterator[str]:
+    """Yield where the block's rank of adapters has no strategy, or contradicts that of one."""
+    if block.lora_rank is None:
+        return
+    known = registry().strategies
+    having = [name for name, spec in known.items() if _RANK in spec.options]
+    if not set(having) & set(block.strategies) and set(block.strategies) <= set(known):
+        yield (f"lora_rank: {' and '.join(block.strategies)} trains no adapters; take lora_rank "
+               f"away, or name {' or '.join(having)}")
+    for name in having:
+        for axes in block.strategies.get(name, ()):
+            if axes.get(_RANK, block.lora_rank) != block.lora_rank:
+                yield (f"lora_rank: {', '.join(map(str, block.lora_rank))} contradicts "
+                       f"strategies.{name}.rank {', '.join(map(str, axes[_RANK]))}; keep one")
 
 
 def _bad_options(where: str, axes: OptionAxes, spec: StrategySpec) -> Iterator[str]:

@@ -25,7 +25,8 @@ from hpcbench.plan.workload import Workload
 
 _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
          "width", "classes", "image_size", "batch_size", "accumulation", "optimizer",
-         "checkpointing", "communication", "data", "library", "compile", *COMMON_AXES)
+         "checkpointing", "communication", "data", "library", "compile", "max_steps", "lora_rank",
+         *COMMON_AXES)
 _FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "parameters",
             "flops", "calls", "adapters", "modules")
 """What follows from the rest of a training: no part of what makes it this one."""

@@ -119,6 +119,10 @@ def _problems(offer: Offer, known: Mapping[str, StrategySpec]) -> Iterator[str]:
             isinstance(name, str) and isinstance(values, Values) and values.allows(values.default)
             for name, values in spec.options.items()):
         yield "options must be a mapping of names to Values whose default is one of them"
+    elif not isinstance(spec.together, Mapping) or not all(
+            name in spec.options and spec.options[name].allows(value)
+            for name, value in spec.together.items()):
+        yield "together must be a mapping of options to values that they may have"
     elif "backend" in spec.options:
         yield "an option cannot be named backend: that is an axis of every strategy"
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from hpcbench.config.implementations import OptionAxes
 from hpcbench.kinds.training.plan.layout import Layout
 from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.traffic import Calls
@@ -37,6 +38,8 @@ class StrategySpec:
         traffic: what a rank with these parameters calls in a step beyond what follows from the
             layout.
         options: its options; degrees are options named ``tp`` and ``pp``.
+        together: values that options have where a sweep sets none of them, instead of their
+            defaults.
         idle: which options have no effect, and under which of the others (``with tp=1``).
         later_options: options that were added when results existed: a default of them is no part
             of a case's id.
@@ -59,6 +62,7 @@ class StrategySpec:
     layout: Callable[[Training], Layout] = lambda _work: Layout()
     traffic: Callable[[Training, Sequence[Tensor]], Iterable[Calls]] = lambda _work, _held: ()
     options: Mapping[str, Values] = field(default_factory=lambda: NO_OPTIONS)
+    together: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}))
     idle: Callable[[Mapping[str, Option]], Mapping[str, str]] = lambda _options: MappingProxyType(
         {})
     later_options: tuple[str, ...] = ()
@@ -68,6 +72,12 @@ class StrategySpec:
     trained_part: Callable[[Training], tuple[object, ...]] = lambda _work: ()
     alone_by: Callable[[Training], str] = lambda _work: ""
     order: int = 1000
+
+    def axes(self, given: OptionAxes) -> dict[str, tuple[Option, ...]]:
+        """Return the values of each option where a sweep gives these; the rest as usual."""
+        unset = {} if given.keys() & self.together.keys() else self.together
+        return {name: given.get(name, (unset.get(name, values.default),))
+                for name, values in self.options.items()}
 
     def without_idle(self, options: Mapping[str, Option]) -> dict[str, Option]:
         """Return the options that have an effect under one another, and those that were changed."""

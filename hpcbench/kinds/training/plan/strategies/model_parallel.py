@@ -156,6 +156,7 @@ SPECS = (
         runner=f"{_RUN}.pipeline:hybrid", order=90, degrees=_of_hybrid,
         unfit=lambda work: _without_effect(work) or _unfit_tensors(work) or _unfit_stages(work),
         layout=lambda work: replace(_layout(work), groups=_groups(work)), calls=_hybrid_calls,
-        divides_model=True, options=MappingProxyType({
+        divides_model=True, together=MappingProxyType({"tp": 1, "pp": 2}),
+        options=MappingProxyType({
             "tp": Values(1), "pp": Values(1), **_DATA, **_TENSOR_OPTIONS, **_PIPELINE_OPTIONS})),
 )
