@@ -16,6 +16,7 @@ from hpcbench.commands.generate import gen_data, schema
 from hpcbench.commands.list import list_
 from hpcbench.commands.plan import plan
 from hpcbench.commands.read import plot, reduce, show
+from hpcbench.commands.registration import register
 from hpcbench.commands.run import run
 from hpcbench.commands.validate import validate
 
@@ -31,7 +32,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "list": list_, "gen-data": gen_data, "schema": schema,
 }
 for _name, _command in COMMANDS.items():
-    app.command(name=_name)(_command)
+    register(app, _name, _command)
 
 
 def _version(value: bool) -> None:

@@ -19,6 +19,9 @@ SetOption = Annotated[Optional[list[str]], Option(
 OutputOption = Annotated[Optional[Path], Option(
     "-o", "--output-dir", help="Results folder: output.folder.")]
 
+JsonOption = Annotated[bool, Option(
+    "--json", help="Print JSON, and nothing else, on standard output (docs/commands.md).")]
+
 
 def overrides_of(
     shorthands: Mapping[str, object], assignments: list[str] | None
