@@ -136,7 +136,9 @@ def run_command(request: RunRequest) -> int:
     comm: Communicator | None = None
     verbosity = request.verbosity
     try:
-        with stop_requests() as stop, open_session(os.environ) as session:
+        with stop_requests() as stop, contextlib.ExitStack() as opened:
+            with verbosity.stage("start of MPI"):
+                session = opened.enter_context(open_session(os.environ))
             comm = session.comm
             return int(run(session, request, stop))
     except AgreedError as error:

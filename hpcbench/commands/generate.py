@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from hpcbench.commands import completion
 from hpcbench.commands.flags import grouped
 from hpcbench.verbosity import Verbosity
 
@@ -19,6 +20,7 @@ class VocabularyFlags:
     vocab: Annotated[Optional[int], typer.Option(
         min=1, max=2**31, help="Tokens are below it.")] = None
     model: Annotated[Optional[str], typer.Option(
+        autocompletion=completion.models_with_vocabulary,
         help="Instead: the model whose vocabulary it is.")] = None
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from hpcbench.commands import completion
 from hpcbench.commands.flags import JsonOption
 from hpcbench.verbosity import Verbosity
 
@@ -64,7 +65,8 @@ def plot(
     path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
     output: Annotated[Optional[Path], typer.Option(
         "-o", "--output-dir", help="Default: plots/ beside the file.")] = None,
-    image_format: Annotated[str, typer.Option("--format", help="png, svg or pdf.")] = "png",
+    image_format: Annotated[str, typer.Option(
+        "--format", autocompletion=completion.image_formats, help="png, svg or pdf.")] = "png",
     *, verbosity: Verbosity,
 ) -> None:
     """Plot latency, bandwidth and the rank x iteration map; needs no MPI, torch or GPU.
