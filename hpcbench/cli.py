@@ -16,7 +16,7 @@ from hpcbench.commands.generate import gen_data, schema
 from hpcbench.commands.list import list_
 from hpcbench.commands.plan import plan
 from hpcbench.commands.read import plot, reduce, show
-from hpcbench.commands.registration import register
+from hpcbench.commands.registration import examples_text, register
 from hpcbench.commands.run import run
 from hpcbench.commands.validate import validate
 
@@ -25,7 +25,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Benchmark collectives and training strategies of distributed deep learning under MPI.",
-    epilog="Main job: mpirun -np 4 python -m hpcbench run",
+    epilog=examples_text((
+        "mpirun -np 4 python -m hpcbench validate", "hpcbench plan --world-size 4",
+        "mpirun -np 4 python -m hpcbench run", "hpcbench show results/latest")),
 )
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "run": run, "plan": plan, "reduce": reduce, "show": show, "plot": plot, "validate": validate,

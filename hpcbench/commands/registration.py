@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from typing import Annotated, get_type_hints
@@ -34,9 +34,12 @@ def register(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
     one command a line.
     """
     about, examples = help_and_examples(command)
-    shown = "\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in examples)])
-    app.command(name=name, help=about, epilog=shown if examples else None)(
-        with_verbosity(command))
+    app.command(name=name, help=about, epilog=examples_text(examples))(with_verbosity(command))
+
+
+def examples_text(examples: Iterable[str]) -> str:
+    """Return examples as typer prints them below a help: in rich's markup, a line each."""
+    return "\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in examples)])
 
 
 def help_and_examples(command: Callable[..., None]) -> tuple[str, list[str]]:
@@ -58,7 +61,7 @@ def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [*(one for name, one in own.items() if name not in takers), *_FLAGS]
 
     @wraps(command)
-    def told(*, verbose: bool, quiet: bool, **given: object) -> None:
+    def with_flags(*, verbose: bool, quiet: bool, **given: object) -> None:
         verbosity = _verbosity(verbose=verbose, quiet=quiet)
         verbosity.details(_versions())
         with verbosity.stage("whole command"):
@@ -68,9 +71,9 @@ def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
                 verbosity.traceback()
                 raise
 
-    told.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    told.__annotations__ = {one.name: one.annotation for one in parameters}
-    return told
+    with_flags.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    with_flags.__annotations__ = {one.name: one.annotation for one in parameters}
+    return with_flags
 
 
 def _versions() -> Iterator[str]:
