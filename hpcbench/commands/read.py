@@ -47,7 +47,7 @@ def show(
     Examples:
         hpcbench show results/latest
         hpcbench show results/latest --quiet
-        hpcbench show results/latest --json | jq ".cases[] | {label: .case_id, median_s}"
+        hpcbench show results/latest --json | jq ".cases[] | {case_id, median_s}"
     """
     from hpcbench.reduce.results_file import open_results
     from hpcbench.report.console import print_results
