@@ -121,16 +121,22 @@ def _guarded(limit_s: float, message: str | None, env: Mapping[str, str]) -> Ite
 
 def _alone(comm: Communicator, error: Exception) -> int:
     """End this and all other ranks after an error that the others do not know of."""
-    lost = isinstance(error, RankLostError)
-    if not lost:
+    code, message = _judged(error)
+    if code is ExitCode.INTERNAL:
         print_traceback(os.environ)
-    message = masked(str(error), os.environ) if lost else (
-        "internal error, please report the lines above")
-    print(f"hpcbench: rank {comm.rank}: {message}", file=sys.stderr, flush=True)
-    code = int(ExitCode.FINDINGS if lost else ExitCode.INTERNAL)
+    print(f"hpcbench: rank {comm.rank}: {masked(message, os.environ)}", file=sys.stderr, flush=True)
     if comm.size > 1:
-        comm.abort(code)
-    return code
+        comm.abort(int(code))
+    return int(code)
+
+
+def _judged(error: Exception) -> tuple[ExitCode, str]:
+    """Return the exit code and the message for an error that one rank alone has."""
+    if isinstance(error, RankLostError):
+        return ExitCode.FINDINGS, str(error)
+    if isinstance(error, BrokenPipeError):
+        return ExitCode.USAGE, "standard output cannot be written: whoever read it has ended"
+    return ExitCode.INTERNAL, "internal error, please report the lines above"
 
 
 def _opened(timeout_s: float) -> tuple[Communicator, str, str]:

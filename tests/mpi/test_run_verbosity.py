@@ -1,4 +1,4 @@
-"""How much a run says: a path with --quiet, each stage once with --verbose; results are the same."""
+"""How much a run says: a path with --quiet, each stage once with --verbose."""
 
 from __future__ import annotations
 
@@ -32,3 +32,10 @@ def test_a_verbose_run_names_each_stage_and_each_skip_once(mpirun: MpiLauncher) 
     assert job.stderr.count('override: measure.mode = "pipelined"') == 1
     assert job.stderr.count("skipped: all_reduce nccl cuda fp32 sum 8B n=2 pipelined: ") == 1
     assert "[1/1] ok" in job.stdout and "hpcbench: " not in job.stdout
+
+
+def test_a_validation_whose_reader_has_ended_is_no_internal_error(mpirun: MpiLauncher) -> None:
+    words = f"{mpirun.program('python')} -m hpcbench validate --json | true"
+    job = mpirun.run(1, command=("bash", "-c", f"{words}; exit ${{PIPESTATUS[0]}}")).check(2)
+    assert job.stderr == ("hpcbench: rank 0: standard output cannot be written: whoever read it "
+                          "has ended\n")
