@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from hpcbench import __version__
-from hpcbench.commands.generate import gen_data, schema
+from hpcbench.commands.generate import gen_config, gen_data, schema
 from hpcbench.commands.list import list_
 from hpcbench.commands.plan import plan
 from hpcbench.commands.read import plot, reduce, show
@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "run": run, "plan": plan, "reduce": reduce, "show": show, "plot": plot, "validate": validate,
-    "list": list_, "gen-data": gen_data, "schema": schema,
+    "list": list_, "gen-config": gen_config, "gen-data": gen_data, "schema": schema,
 }
 for _name, _command in COMMANDS.items():
     register(app, _name, _command)

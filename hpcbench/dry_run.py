@@ -67,6 +67,9 @@ def _not_tried(case: Case) -> Trial | None:
     if work.only_on() and "cpu" not in work.only_on():
         return Trial(case, "not tried", f"{work.implementer} runs on "
                                         f"{' or '.join(work.only_on())} only")
+    if work.needs_ranks():
+        return Trial(case, "not tried", f"{work.implementer} connects the ranks by itself, and a "
+                                        "dry run has one process")
     rehearsed = work.rehearsed()
     if missing := [*filter(None, tool_facts(set(rehearsed.needs()) - {COMPILER}).values())]:
         return Trial(case, "not tried", missing[0])

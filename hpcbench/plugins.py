@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hpcbench.config.axes import Axis
     from hpcbench.config.block import Block
     from hpcbench.config.schema import Config
+    from hpcbench.errors import CaseError
     from hpcbench.kinds.collective.plan.workload import Collective
     from hpcbench.kinds.collective.run.operation import Operation, reduce_op
     from hpcbench.kinds.kind import Deriver, KindSpec, Planner, Presenter, Runner
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from hpcbench.operations.collectives import CollectiveSpec
     from hpcbench.operations.data import contributed, moved, poison, reduced
     from hpcbench.operations.dtypes import DTYPES
+    from hpcbench.operations.meeting_point import meeting_point
     from hpcbench.operations.operation import AnyOperation
     from hpcbench.operations.place import Place
     from hpcbench.plan.assemble import Draft, assemble
@@ -72,20 +74,22 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AnyOperation", "Axis", "Batch", "Block", "Buckets", "COMMON_AXES", "Call", "Calls", "Case",
-    "CaseResult", "Collective", "CollectiveSpec", "Columnwise", "Config", "DTYPES", "Degrees",
-    "Deriver", "Draft", "Expected", "Experts", "Gradients", "Groups", "Implementation",
+    "CaseError", "CaseResult", "Collective", "CollectiveSpec", "Columnwise", "Config", "DTYPES",
+    "Degrees", "Deriver", "Draft", "Expected", "Experts", "Gradients", "Groups", "Implementation",
     "ImplementationSpec", "Inputs", "KindSpec", "Layout", "Mismatch", "Mlp", "Model",
     "Operation", "Option", "PhaseClock", "Place", "PlanRequest", "Planner", "Presenter",
     "Primitive", "PrimitiveSpec", "Problem", "Replica", "Rowwise", "Runner", "Strategy",
     "StrategySpec", "Tensor", "Traffic", "Training", "Values", "Work", "Workload", "assemble",
     "calls", "chart", "common_points", "compare", "contributed", "joined", "left_operand",
-    "listed_lengths", "magnitude", "moved", "not_divided", "on_every_rank", "poison", "product",
-    "reduce_op", "reduced", "resolve_device", "right_operand", "table", "unsupported",
+    "listed_lengths", "magnitude", "meeting_point", "moved", "not_divided", "on_every_rank",
+    "poison", "product", "reduce_op", "reduced", "resolve_device", "right_operand", "table",
+    "unsupported",
 )
 _WHERE: Mapping[str, str] = MappingProxyType({
     "config.axes": "Axis",
     "config.block": "Block",
     "config.schema": "Config",
+    "errors": "CaseError",
     "kinds.collective.plan.workload": "Collective",
     "kinds.collective.run.operation": "Operation reduce_op",
     "kinds.kind": "Deriver KindSpec Planner Presenter Runner",
@@ -109,6 +113,7 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "operations.collectives": "CollectiveSpec",
     "operations.data": "contributed moved poison reduced",
     "operations.dtypes": "DTYPES",
+    "operations.meeting_point": "meeting_point",
     "operations.operation": "AnyOperation",
     "operations.place": "Place",
     "plan.assemble": "Draft assemble",

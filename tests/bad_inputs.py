@@ -127,13 +127,14 @@ def _near(chance: Chance, word: str) -> str:
     return chance.choice((word[:at] + word[at + 1:], word[:at] + "x" + word[at:], word.upper()))
 
 
-COMMANDS = ("plan", "show", "plot", "reduce", "run", "validate", "list", "gen-data", "schema",
-            "compare", "")
+COMMANDS = ("plan", "show", "plot", "reduce", "run", "validate", "list", "gen-config",
+            "gen-data", "schema", "compare", "")
 FLAGS = (
     "-c", "--config", "--world-size", "--probe", "--dry-run", "--benchmark", "--warmup",
     "--iters", "--mode", "--passes", "--launches", "--only", "--model", "--strategy", "--set",
     "--require", "--inline", "--resume", "--force", "-o", "--output-dir", "--format",
     "--allow-mixed", "--json", "--timeout", "--tokens", "--vocab", "--seed", "--no-probe",
+    "--hardware", "--from",
     "--help", "--version", "--", "-")
 VALUES = (
     "", "0", "-1", "1", "4", "1e300", "NaN", "9" * 400, "x" * 5000, "gloo", "training",
@@ -141,7 +142,8 @@ VALUES = (
     "a.b.c=1", "name=[[", "benchmarks.0.size=[8]", "benchmarks.9.size=8", "benchmarks.x=1",
     "measure=1", "name.a=1", "measure.iterations=" + "[" * 3000, "benchmarks=" + "9" * 5000,
     "benchmarks.0.world_size=10000000000", "launch.port=-1", "gpt2", "/dev/null",
-    "/proc/self/mem", "/nonexistent/x", ".", "\udcff", "png")
+    "/proc/self/mem", "/nonexistent/x", ".", "\udcff", "png", "cpu",
+    "/nonexistent/x.yaml")
 
 
 def command_line(chance: Chance, folder: Path) -> list[str]:

@@ -23,8 +23,12 @@ COMPILER = "compiler"
 """The need of implementations that compile; every other need is a module (`Workload.needs`)."""
 _RUNNER = "runner "
 """Before the name of a kind of a plug-in."""
-_EXTRAS = {name: "hpcbench[models]" for name in ("peft", "bitsandbytes", "transformers")}
-"""Module -> what of ours to install for it, with the versions that go together."""
+_EXTRAS = {
+    **dict.fromkeys(("peft", "bitsandbytes", "transformers"), "hpcbench[models]"),
+    "transformer_engine": "transformer-engine[pytorch]",
+    "nvfuser_direct": "nvfuser-cuXXX-torchYY, for the CUDA and torch there are",
+}
+"""Module -> what to install for it: of ours with the versions that go together."""
 _TRIAL_TIMEOUT_S = 60.0
 _SOURCE = "#include <Python.h>\nint main(void) { return 0; }\n"
 

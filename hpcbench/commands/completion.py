@@ -46,6 +46,13 @@ def backends(incomplete: str) -> list[str]:
     return _beginning(BACKENDS, incomplete)
 
 
+def hardware(incomplete: str) -> list[str]:
+    """Return the machines that sweep files are generated for."""
+    from hpcbench.config.presets import HARDWARE
+
+    return _beginning(HARDWARE, incomplete)
+
+
 def image_formats(incomplete: str) -> list[str]:
     """Return the formats of figures."""
     return _beginning(("png", "svg", "pdf"), incomplete)

@@ -1,4 +1,4 @@
-"""``hpcbench gen-data`` and ``schema``: files to begin with."""
+"""``hpcbench gen-config``, ``gen-data`` and ``schema``: files to begin with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,33 @@ import typer
 
 from hpcbench.commands import completion
 from hpcbench.commands.flags import grouped
+from hpcbench.config.presets import HARDWARE
 from hpcbench.verbosity import Verbosity
+
+
+def gen_config(
+    hardware: Annotated[Optional[str], typer.Option(
+        autocompletion=completion.hardware,
+        help=f"The machine: {', '.join(HARDWARE)}.")] = None,
+    output: Annotated[Optional[Path], typer.Option(
+        "-o", "--output", metavar="FILE", help="The file to write, .json, .yaml or .yml. "
+        "Default: print YAML.")] = None,
+    source: Annotated[Optional[Path], typer.Option(
+        "--from", metavar="FILE", help="A sweep file, also of another tool, to begin with. "
+        "With --hardware its own values of the machine win.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
+    *, verbosity: Verbosity,
+) -> None:
+    """Write a sweep file for a machine, or another tool's file in the form of ours.
+
+    Examples:
+        hpcbench gen-config --hardware h100-nvlink -o h100.yaml
+        hpcbench gen-config --from other.json -o sweep.yaml
+    """
+    from hpcbench.gen_config import generate
+
+    about = generate(hardware, source, output, force=force).rstrip("\n")
+    typer.echo(output if output and verbosity.is_quiet else about)
 
 
 @dataclass(frozen=True, slots=True)

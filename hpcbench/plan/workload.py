@@ -54,6 +54,10 @@ class Workload(ABC):
         """Return the values by which keys of the sweep file, such as ``model``, select it."""
         return {}
 
+    def needs_ranks(self) -> bool:
+        """Return whether only real ranks can run it: a library of its own connects them."""
+        return False
+
     def compiled_graphs(self) -> int:
         """Return how many graphs torch.compile makes when it is set up."""
         return 0

@@ -10,6 +10,8 @@ from rich.text import Text
 
 from hpcbench import __version__
 from hpcbench.config.names import BACKENDS, DTYPE_BYTES, OPS, ORDERS, SPLITS
+from hpcbench.config.presets import HARDWARE
+from hpcbench.config.presets.preset import load_preset
 from hpcbench.kinds.registry import catalogue, kinds, presenter_of
 from hpcbench.operations.collectives import collectives
 from hpcbench.report.table_lines import listing_lines
@@ -57,6 +59,7 @@ def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[
         "ops": list(OPS), "splits": list(SPLITS), "orders": list(ORDERS),
         "modes": {name: {"meaning": meaning, "fold": USUAL_FOLDS[name]}
                   for name, meaning in MODES.items()},
+        "hardware": {name: {"about": load_preset(name).about} for name in HARDWARE},
         **{group: {name: {"available": None if unknown else reason is None, "reason": reason}
                    for name, reason in known[group].items()} for group in ("backends", "devices")},
         "device_names": list(known["device_names"]), "versions": dict(known["versions"]),
@@ -69,7 +72,7 @@ def _names(machine: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield the names of each group in a line; of backends those that are here, if it is known."""
     here = [name for name in BACKENDS if machine is None or machine["backends"][name] is None]
     for group, names in (*catalogue().items(), ("dtypes", DTYPE_BYTES), ("modes", MODES),
-                         ("backends", here)):
+                         ("hardware", HARDWARE), ("backends", here)):
         yield f"{group:<17}{', '.join(names)}"
 
 
@@ -90,6 +93,10 @@ def _lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
     yield Text("timing modes", style="bold")
     for name, meaning in MODES.items():
         yield _line(name, f"{meaning}; fold {USUAL_FOLDS[name]}")
+    yield Text()
+    yield Text("hardware of gen-config", style="bold")
+    for name in HARDWARE:
+        yield _line(name, load_preset(name).about)
     yield Text()
     yield Text("backends", style="bold")
     for name in BACKENDS:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench import __version__
+from hpcbench.config.presets import HARDWARE
 from launcher import ROOT
 
 SAMPLE = ROOT / "tests" / "data" / "results-v1.h5"
@@ -82,6 +83,11 @@ def test_plan_of_the_packaged_config(venv: Path, tmp_path: Path) -> None:
 
 def test_list(venv: Path, tmp_path: Path) -> None:
     assert "all_reduce" in hpcbench(venv, tmp_path, "list")
+
+
+def test_gen_config(venv: Path, tmp_path: Path) -> None:
+    for name in HARDWARE:
+        assert f"name: {name}" in hpcbench(venv, tmp_path, "gen-config", "--hardware", name)
 
 
 def test_show_and_reduced_results(venv: Path, tmp_path: Path) -> None:

@@ -42,11 +42,12 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "template": (*MACHINE, "launch", "worker"),
     "validation": (*MACHINE, "launch", "views", "report"),
     "resume": (*READING, "launch"),
+    "gen_config": (*PLANNING, "trace"),
     "gen_data": READING,
     "dry_run": (*MACHINE, "launch", "report"),
     "run": (*MACHINE, "launch", "reduce", "report", "resume"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "reduce", "report", "run",
-                 "dry_run", "gen_data", "resume", "validation"),
+                 "dry_run", "gen_config", "gen_data", "resume", "validation"),
     "cli": ("hpcbench", "commands"),
     "__main__": (*BASE, "cli", "launch"),
     # the public door for packages of others: it may show anything, and nothing here uses it
@@ -99,7 +100,7 @@ def package_imports() -> Iterator[tuple[Module, Import]]:
 KIND_RUN = f"{KINDS}.*.run*"
 TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults", *(
     f"hpcbench.operations.{name}" for name in
-    ("check", "data", "dtypes", "operation", "place", "torch_calls")), *(
+    ("check", "data", "dtypes", "meeting_point", "operation", "place", "torch_calls")), *(
     f"hpcbench.backends.{name}" for name in
     ("control", "devices", "facts", "failures", "groups", "ledger", "mpi_buffers",
      "mpi_group", "python_group", "rehearsal", "ucc")))

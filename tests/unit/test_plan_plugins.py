@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from hpcbench.config.load import check_config
+from hpcbench.dry_run import _not_tried
 from hpcbench.errors import ConfigError
+from hpcbench.kinds.primitive.derive.partners import problem_key
 from hpcbench.kinds.primitive.plan.registry import Plugin, Registry, load_registry
+from hpcbench.kinds.primitive.plan.workload import primitive_of
 from hpcbench.kinds.primitive.present.listing import primitive_lines
-from hpcbench.plan.case import Plan, plan_from_json, plan_to_json
+from hpcbench.plan.case import Plan, case_from_json, case_to_json, plan_from_json, plan_to_json
 from hpcbench.plan.expand import make_plan
 from hpcbench.views.table import Line
 
@@ -79,6 +82,10 @@ def plan_of(implementations: object, primitive: str = "tp_columnwise", **keys: o
     ("own(modules='triton')", "own: modules must be a tuple of text"),
     ("own(unfit='no')", "own: unfit must be a function"),
     ("own(overlaps='yes')", "own: overlaps must be True or False"),
+    ("own(connects=1)", "own: connects must be True or False"),
+    ("own(backends='gloo')", "own: backends must be None or a tuple of gloo, nccl, ucc, mpi"),
+    ("own(backends=('ucc/tl/cuda',))", "own: backends must be None or a tuple of gloo, nccl"),
+    ("own(env={'A': '1'})", "own: env must be a function"),
     ("primitive(orders='AR')", "own_mlp: orders must be a tuple of text, not empty"),
     ("primitive(orders=())", "own_mlp: orders must be a tuple of text, not empty"),
     ("primitive(inputs=None)", 'own_mlp: inputs: null is not written as module:class'),
@@ -107,6 +114,8 @@ def test_a_wrong_one_is_told_and_costs_only_itself(
     ("doing(Work(0.5, 8, ()))", "TypeError: flops is 0.5, no whole number from 0"),
     ("doing(Work(8, 8, (Traffic('all_gather', 8, -1),)))",
      "TypeError: wire_bytes is -1, no whole number from 0"),
+    ("own(env=lambda name, problem: {'A': 1})",
+     "TypeError: env returned {'A': 1}, no mapping of text to text"),
     ("unsuited(True)", "TypeError: unfit returned True, neither text nor None"),
 ])
 def test_wrong_answers_of_its_functions_cost_its_cases(
@@ -127,6 +136,32 @@ def test_a_good_one_is_planned(offer: Path) -> None:
     plan = plan_of("own", "own_mlp")
     assert [case.skip for case in plan.cases] == [None]
     assert plan_from_json(plan_to_json(plan)) == plan
+
+
+def test_it_runs_with_its_backends_only(offer: Path) -> None:
+    offering(offer, "own(backends=('ucc',))")
+    skips = [case.skip for case in plan_of("own", backend=["gloo", "ucc", "ucc/tl/ucp"]).cases]
+    assert skips == ["own runs with ucc only, not with gloo", None, None]
+
+
+def test_its_variables_are_its_cases_and_a_block_can_change_them(offer: Path) -> None:
+    """They make no other problem of it: torch without them is what it is compared with."""
+    offering(offer, "own(env=lambda name, problem: {'A': problem.order, 'B': '1'})")
+    own, torch = plan_of(["own", "torch"], env={"B": "2"}).cases
+    assert (own.env, torch.env) == ((("A", "AG_before"), ("B", "2")), (("B", "2"),))
+    assert primitive_of(own).variables == ("A",)
+    assert problem_key(own) == problem_key(torch)
+    assert case_from_json(case_to_json(own)) == own
+    assert "variables" in own.workload.to_json() and "variables" not in torch.workload.to_json()
+
+
+def test_what_connects_its_ranks_is_not_tried_in_a_dry_run(offer: Path) -> None:
+    offering(offer, "own(connects=True)")
+    (case,) = plan_of("own").cases
+    trial = _not_tried(case)
+    assert trial is not None and trial.outcome == "not tried"
+    assert trial.reason == "own connects the ranks by itself, and a dry run has one process"
+    assert case_from_json(case_to_json(case)) == case
 
 
 def test_an_option_of_the_block_must_suit_all_that_have_it(offer: Path) -> None:

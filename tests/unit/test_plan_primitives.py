@@ -131,7 +131,10 @@ def test_models_of_equal_extents_are_one_case_that_names_them_all() -> None:
     (GIVEN | {"primitive": "ep_all_to_all", "implementations": "dtensor"},
      "no dtensor of ep_all_to_all: DTensor has no placement"),
     (GIVEN | {"implementations": {"fuser": {"algorithm": "p2p_pipeline", "s": 2}}},
-     "no fuser of tp_columnwise: no plug-in that is installed here offers it: see docs/plugins.md"),
+     "no fuser of tp_columnwise: the plug-in hpcbench-nvfuser gives it: "
+     "pip install ./plugins/hpcbench-nvfuser (docs/plugins.md)"),
+    (GIVEN | {"primitive": "tp_mlp", "implementations": "jax"},
+     "no jax of tp_mlp: nobody has written it"),
     ({"model": "gpt2-xl", "layer": "attention_qkv", "tokens": 64},
      "25 heads and 25 key-value heads of gpt2-xl cannot be divided evenly among 4 ranks"),
     ({"model": "gpt2", "layer": "mlp_down", "tokens": 64},

@@ -86,11 +86,13 @@ def compare(items: Sequence[CaseResult]) -> Mapping[str, PrimitiveRecord]:
 def problem_key(case: Case) -> Key:
     """Return what partners have in common, the primitive's own options apart.
 
-    The name of the model (``shape``) is left out: equal extents are the same problem.
+    The name of the model (``shape``) is left out: equal extents are the same problem. So are the
+    variables of the environment that only its implementation asked for.
     """
     work = primitive_of(case)
+    env = tuple(item for item in case.env if item[0] not in work.variables)
     return (work.primitive, work.order, work.dtype, work.m, work.n, work.k, case.backend,
-            case.device, case.world_size, case.env, case.mode, case.batch)
+            case.device, case.world_size, env, case.mode, case.batch)
 
 
 def parts_alone(items: Iterable[CaseResult]) -> PartsAlone:

@@ -25,6 +25,11 @@ ELSEWHERE: Mapping[str, Mapping[str, Values]] = MappingProxyType({
     "fuser": _NVFUSER, "transformer_engine": {}, "jax": {},
 })
 """Implementations of DDLB that only a plug-in can bring here, with DDLB's options for them."""
+PACKAGES: Mapping[tuple[str, str], str] = MappingProxyType({
+    (name, primitive): f"hpcbench-{package}" for name, package in (
+        ("fuser", "nvfuser"), ("transformer_engine", "transformer-engine"), ("jax", "jax"))
+    for primitive in ("tp_columnwise", "tp_rowwise")})
+"""(implementation, primitive) -> the package of folder ``plugins`` that brings it."""
 _CLASSES = MappingProxyType({
     "tp_columnwise": "Columnwise", "tp_rowwise": "Rowwise", "tp_mlp": "Mlp",
     "dp_allreduce": "Gradients", "ep_all_to_all": "Experts",

@@ -17,7 +17,7 @@ from hpcbench.kinds.primitive.plan.points import PrimitivePoint, primitive_point
 from hpcbench.kinds.primitive.plan.registry import Registry, is_ours, load_registry
 from hpcbench.kinds.primitive.plan.shapes import Shape, joined_origins
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec, Problem, Work
-from hpcbench.kinds.primitive.plan.usable import check_reason, check_work
+from hpcbench.kinds.primitive.plan.usable import check_reason, check_variables, check_work
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.plan.assemble import Draft, assemble, least_calls, too_large
 from hpcbench.plan.case import Case
@@ -48,13 +48,14 @@ class PrimitivePlanner(Planner):
         """Yield the case of every point."""
         assert isinstance(block, PrimitiveBlock)
         for point in primitive_points(title, block, job, self._registry):
-            yield assemble(title, block, job, point.common, _draft(point, job))
+            yield _case(title, block, job, point)
 
     def workload_from_json(self, data: Mapping[str, Any]) -> Primitive:
         """Rebuild a primitive; earlier versions stored the paths of its modules, too."""
         kept = {name: value for name, value in data.items() if name not in ("inputs", "runner")}
         options = tuple((str(name), value) for name, value in data["options"])
         several = {name: tuple(data[name]) for name in ("calls", "devices", "modules")}
+        several["variables"] = tuple(data.get("variables", ()))  # earlier versions have none
         return Primitive(**{**kept, **several, "options": options})
 
     def merged(self, same: Sequence[Workload]) -> Workload:
@@ -84,13 +85,27 @@ def make_workload(
         size_bytes=sum(traffic.size_bytes for traffic in work.traffic),
         wire_bytes=sum(traffic.wire_bytes for traffic in work.traffic), calls=calls,
         devices=implementation.devices, modules=implementation.modules,
-        compiles=implementation.compiles), skip
+        compiles=implementation.compiles, connects=implementation.connects), skip
 
 
-def _draft(point: PrimitivePoint, job: PlanRequest) -> Draft:
-    """Return what a primitive adds to a point."""
-    common = point.common
+def _case(title: str, block: PrimitiveBlock, job: PlanRequest, point: PrimitivePoint) -> Case:
+    """Return the case of a point, with the variables that its implementation needs."""
     work, reason = _workload(point)
+    try:
+        env = _variables(point) if reason is None else {}
+    except Exception as error:  # as in `_workload`
+        env, reason = {}, _plugin_error(error)
+    common = point.common._replace(env=tuple(sorted({**env, **dict(point.common.env)}.items())))
+    own = env.keys() - dict(point.common.env).keys()
+    work = replace(work, variables=tuple(sorted(own)))
+    return assemble(title, block, job, common, _draft(point, job, work, reason))
+
+
+def _draft(
+    point: PrimitivePoint, job: PlanRequest, work: Primitive, reason: str | None,
+) -> Draft:
+    """Return what a primitive adds to a point; ``reason``: why it can run nowhere, or None."""
+    common = point.common
     device, hardware = resolve_device(common.backend, common.device), job.config.hardware
     memory = device_bytes(work, common.world_size)
     host = host_bytes(work, common.world_size, validate=common.validate)
@@ -107,8 +122,7 @@ def _draft(point: PrimitivePoint, job: PlanRequest) -> Draft:
 def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
     """Return the workload of a point, and why it can run nowhere, or None."""
     spec, shape, implementation = point.primitive, point.shape, point.implementation
-    problem = Problem(shape.m, shape.n, shape.k, point.common.dtype, point.common.world_size,
-                      point.order, dict(point.options))
+    problem = _problem(point)
     if isinstance(implementation, str):
         return _uncounted(spec, implementation, problem, shape.origin), point.absent
     reason = shape.misfit
@@ -118,8 +132,27 @@ def _workload(point: PrimitivePoint) -> tuple[Primitive, str | None]:
         except Exception as error:  # a plug-in's formulas can raise; it costs only its cases
             if is_ours(spec) and is_ours(implementation):
                 raise
-            reason = f"its plug-in cannot plan it: {type(error).__name__}: {error}"
+            reason = _plugin_error(error)
     return _uncounted(spec, implementation.name, problem, shape.origin), reason
+
+
+def _problem(point: PrimitivePoint) -> Problem:
+    shape, common = point.shape, point.common
+    return Problem(shape.m, shape.n, shape.k, common.dtype, common.world_size, point.order,
+                   dict(point.options))
+
+
+def _variables(point: PrimitivePoint) -> Mapping[str, str]:
+    """Return the variables that an implementation needs. Raises TypeError where it is wrong."""
+    if isinstance(point.implementation, str):
+        return {}
+    env = point.implementation.env(point.primitive.name, _problem(point))
+    check_variables(env)
+    return env
+
+
+def _plugin_error(error: Exception) -> str:
+    return f"its plug-in cannot plan it: {type(error).__name__}: {error}"
 
 
 def _uncounted(primitive: PrimitiveSpec, name: str, problem: Problem, shape: str) -> Primitive:
@@ -161,7 +194,18 @@ def _unsupported(point: PrimitivePoint, work: Primitive, device: str) -> str | N
             device not in point.implementation.devices):
         return (f"{work.implementation} runs on {' or '.join(point.implementation.devices)} only, "
                 f"not on {device}")
-    return unsupported(point.common.backend, device, work.collective_calls())
+    return (_other_library(point.implementation, point.common.backend)
+            or unsupported(point.common.backend, device, work.collective_calls()))
+
+
+def _other_library(implementation: ImplementationSpec | str, backend: str) -> str | None:
+    """Return why an implementation cannot stand for a backend, or None."""
+    library = backend.partition("/")[0]
+    if (isinstance(implementation, str) or implementation.backends is None
+            or library in implementation.backends):
+        return None
+    return (f"{implementation.name} runs with {' or '.join(implementation.backends)} only, "
+            f"not with {backend}")
 
 
 def _estimate_s(

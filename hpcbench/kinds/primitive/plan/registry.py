@@ -9,13 +9,17 @@ from typing import Any
 
 from hpcbench.entry_points import Offer, offers
 from hpcbench.grouping import grouped
-from hpcbench.kinds.primitive.plan.implementations import ALIASES, ELSEWHERE, IMPLEMENTATIONS
+from hpcbench.kinds.primitive.plan.implementations import (
+    ALIASES,
+    ELSEWHERE,
+    IMPLEMENTATIONS,
+    PACKAGES,
+)
 from hpcbench.kinds.primitive.plan.primitives import PRIMITIVES
 from hpcbench.kinds.primitive.plan.spec import ImplementationSpec, PrimitiveSpec
 from hpcbench.kinds.primitive.plan.usable import unusable
 from hpcbench.plan.options import Values
 
-NO_PLUGIN = "no plug-in that is installed here offers it: see docs/plugins.md"
 NOBODY = "nobody has written it"
 ENTRY_POINTS = "hpcbench.primitives"
 """The group of entry points; each is a PrimitiveSpec, an ImplementationSpec, or a list of them."""
@@ -91,7 +95,10 @@ class Registry:
             return None
         specs = self.implementations.get(self.aliases.get(name, name), ())
         reasons = [spec.absent[primitive] for spec in specs if primitive in spec.absent]
-        return reasons[0] if reasons else NOBODY if specs else NO_PLUGIN
+        if reasons or specs or (name, primitive) not in PACKAGES:
+            return reasons[0] if reasons else NOBODY
+        package = PACKAGES[name, primitive]
+        return f"the plug-in {package} gives it: pip install ./plugins/{package} (docs/plugins.md)"
 
 
 def load_registry() -> Registry:

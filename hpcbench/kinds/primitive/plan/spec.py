@@ -15,6 +15,7 @@ from hpcbench.config.names import DTYPE_BYTES
 from hpcbench.plan.options import NO_OPTIONS, Option, Values
 
 Part = Literal["both", "compute", "communicate"]
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 LAYERS = ("attention_qkv", "attention_out", "mlp_up", "mlp_down", "mlp")
 """The kinds of layers of a model (`kinds.primitive.plan.shapes.layer_of`)."""
 
@@ -116,8 +117,11 @@ class ImplementationSpec:
         orders: (primitive, order) pairs that it has; None: all of them.
         calls: collectives that it calls instead of those of the primitive's traffic; None: those.
         devices: where it runs.
+        backends: the backends that it can run with, without a part behind ``/``; None: all.
         modules: Python modules that it needs beside torch.
+        env: variables that its processes must start with; a block can give others.
         compiles: whether setting a case up generates code, which needs a compiler on every rank.
+        connects: whether a library of its own connects the ranks; no dry run can stand for them.
         unfit: why a problem does not suit it, or None.
         overlaps: whether communication and product are meant to run at the same time.
     """
@@ -131,8 +135,11 @@ class ImplementationSpec:
     orders: frozenset[tuple[str, str]] | None = None
     calls: tuple[str, ...] | None = None
     devices: tuple[str, ...] = ("cpu", "cuda")
+    backends: tuple[str, ...] | None = None
     modules: tuple[str, ...] = ()
+    env: Callable[[str, Problem], Mapping[str, str]] = lambda _primitive, _problem: NO_VARIABLES
     compiles: bool = False
+    connects: bool = False
     unfit: Callable[[str, Problem], str | None] = lambda _primitive, _problem: None
     overlaps: bool = False
 

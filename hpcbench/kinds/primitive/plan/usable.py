@@ -11,7 +11,7 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import NamedTuple
 
-from hpcbench.config.names import quote, unknown_name
+from hpcbench.config.names import BACKENDS, quote, unknown_name
 from hpcbench.kinds.primitive.plan.spec import LAYERS, ImplementationSpec, PrimitiveSpec, Work
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.options import Values
@@ -19,6 +19,7 @@ from hpcbench.plan.options import Values
 AXES_OF_POINTS = ("backend", "order")
 """Keys of a set of options that are axes of every implementation; no option has such a name."""
 _DEVICES = ("cpu", "cuda")
+_LIBRARIES = tuple(dict.fromkeys(name.partition("/")[0] for name in BACKENDS))
 
 
 class _Wanted(NamedTuple):
@@ -53,6 +54,13 @@ def check_reason(reason: object) -> None:
     """Raise TypeError if a function ``unfit`` must not return this."""
     if reason is not None and not isinstance(reason, str):
         raise TypeError(f"unfit returned {reason!r}, neither text nor None")
+
+
+def check_variables(variables: object) -> None:
+    """Raise TypeError if these are no environment variables."""
+    if not isinstance(variables, Mapping) or not all(
+            isinstance(text, str) for item in variables.items() for text in item):
+        raise TypeError(f"env returned {variables!r}, no mapping of text to text")
 
 
 def _problems(spec: PrimitiveSpec | ImplementationSpec) -> Iterator[str]:
@@ -109,6 +117,10 @@ def _are_calls(value: object) -> bool:
     return value is None or _tuple(_one_of(tuple(collectives())))(value)
 
 
+def _are_libraries(value: object) -> bool:
+    return value is None or _tuple(_one_of(_LIBRARIES), least=1)(value)
+
+
 _TEXT = _Wanted("text, not empty", _is_text)
 _FUNCTION = _Wanted("a function", callable)
 _SWITCH = _Wanted("True or False", lambda value: isinstance(value, bool))
@@ -123,12 +135,13 @@ _OF_PRIMITIVES: Mapping[str, _Wanted] = MappingProxyType({
     "decided": _Wanted("a mapping of orders to options", _mapping(_mapping(_is_option))),
 })
 _OF_IMPLEMENTATIONS: Mapping[str, _Wanted] = MappingProxyType({
-    **_COMMON, "compiles": _SWITCH, "overlaps": _SWITCH,
+    **_COMMON, "compiles": _SWITCH, "connects": _SWITCH, "overlaps": _SWITCH,
     "runners": _Wanted("a mapping of primitives to module:class", _mapping(_is_anything)),
     "absent": _Wanted("a mapping of primitives to text", _mapping(_is_text)),
     "part": _Wanted("both, compute or communicate", _one_of(("both", "compute", "communicate"))),
     "orders": _Wanted("None or a frozenset of (primitive, order)", _are_pairs),
     "calls": _Wanted(f"None or a tuple of {', '.join(collectives())}", _are_calls),
     "devices": _Wanted(f"a tuple of {', '.join(_DEVICES)}", _tuple(_one_of(_DEVICES), least=1)),
-    "modules": _Wanted("a tuple of text", _tuple(_is_text)),
+    "backends": _Wanted(f"None or a tuple of {', '.join(_LIBRARIES)}", _are_libraries),
+    "modules": _Wanted("a tuple of text", _tuple(_is_text)), "env": _FUNCTION,
 })

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hpcbench.operations.call import Call, calls_of
 from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
 from hpcbench.plan.workload import Workload
+
+_LATER = ("variables", "connects")
+"""Fields that are not in results of version 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,9 @@ class Primitive(Workload):
     most to do, ``total_flops`` of all ranks, ``size_bytes`` and ``wire_bytes``: what the call
     communicates as nccl-tests' sizes, summed, and times their busbw factors. ``calls`` names the
     collectives. The implementation runs on ``devices`` only, needs Python ``modules`` beside torch,
-    and a compiler if it ``compiles`` when it is set up.
+    and a compiler if it ``compiles`` when it is set up. ``variables`` names those of the case's
+    environment that the implementation asked for. ``connects``: a library of its own connects the
+    ranks.
     """
 
     primitive: str
@@ -43,6 +49,8 @@ class Primitive(Workload):
     devices: tuple[str, ...] = ("cpu", "cuda")
     modules: tuple[str, ...] = ()
     compiles: bool = False
+    variables: tuple[str, ...] = ()
+    connects: bool = False
 
     @property
     def name(self) -> str:
@@ -69,6 +77,15 @@ class Primitive(Workload):
     def needs(self) -> tuple[str, ...]:
         """Return what it needs of a machine beside backend and device: modules, a compiler."""
         return (*self.modules, *(("compiler",) if self.compiles else ()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields; of those that earlier versions lack only what says something."""
+        kept = super(Primitive, self).to_json()  # slots: a bare super() has no class here
+        return {name: value for name, value in kept.items() if value or name not in _LATER}
+
+    def needs_ranks(self) -> bool:
+        """Return whether only real ranks can run it."""
+        return self.connects
 
     def option(self, name: str) -> Option:
         """Return the value of an option. Raises KeyError."""

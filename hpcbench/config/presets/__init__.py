@@ -1,0 +1,9 @@
+"""Sweeps for known hardware: one YAML file a machine, with the source of each of its numbers.
+
+To add a machine, write its file here and its name into ``HARDWARE``. To add a kind of case, write
+a block of it into each file. ``tests/unit/test_presets.py`` says what a file must hold.
+"""
+
+HARDWARE = ("cpu", "v100-nvlink", "a100-nvlink", "h100-nvlink", "h200-nvlink", "a10-cluster",
+            "m4-metal")
+"""What ``gen-config --hardware`` takes: names of files without their suffix."""

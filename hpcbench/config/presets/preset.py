@@ -1,0 +1,63 @@
+"""One shipped sweep for known hardware: its text, its content, and what its comments say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench.config.load import read_config
+from hpcbench.config.names import unknown_name
+from hpcbench.config.presets import HARDWARE
+from hpcbench.errors import UsageError
+
+_KEY = re.compile(r"  (\w+):")
+_COMMENT = re.compile(r" *# ?(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A sweep for known hardware.
+
+    ``text`` is the file with its comments, and ``content`` is the mapping in it. ``about`` is a
+    sentence about the machine. ``sources`` maps keys of section ``hardware`` to the comment before
+    them.
+    """
+
+    name: str
+    text: str
+    content: Mapping[str, Any]
+    about: str
+    sources: Mapping[str, str]
+
+
+def load_preset(name: str) -> Preset:
+    """Return the shipped sweep for a machine. Raises UsageError if there is none of that name."""
+    if name not in HARDWARE:
+        raise UsageError(f"--hardware: {unknown_name(name, HARDWARE)}")
+    file = Path(__file__).with_name(f"{name}.yaml")
+    text = file.read_text(encoding="utf-8")
+    return Preset(name, text, read_config(file), _comment(text.splitlines()[1]),
+                  dict(_sources(text)))
+
+
+def _comment(line: str) -> str:
+    match = _COMMENT.fullmatch(line)
+    return match[1] if match else ""
+
+
+def _sources(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each key of section ``hardware`` that a comment stands before, with that comment."""
+    section = text.partition("\nhardware:\n")[2]
+    comment: list[str] = []
+    for line in section.splitlines():
+        if not line.startswith("  "):
+            return
+        if words := _comment(line):
+            comment.append(words)
+        elif match := _KEY.match(line):
+            if comment:
+                yield match[1], " ".join(comment)
+            comment = []

@@ -1,0 +1,82 @@
+"""A sweep file as YAML that people read: comments, lists of names on one line, short numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from textwrap import wrap
+from typing import Any
+
+import yaml
+
+_WIDTH = 98
+
+
+def commented_yaml(
+    content: Mapping[str, Any], remarks: Iterable[str], comments: Mapping[str, Mapping[str, str]],
+) -> str:
+    """Return YAML of a mapping, with remarks as comments at the top.
+
+    ``comments`` maps a key to the comments that stand before the keys in its mapping.
+    """
+    return "".join(f"{line}\n" for line in _lines(content, remarks, comments))
+
+
+def _lines(
+    content: Mapping[str, Any], remarks: Iterable[str], comments: Mapping[str, Mapping[str, str]],
+) -> Iterator[str]:
+    for remark in remarks:
+        yield from _comment(remark)
+    for key, value in content.items():
+        if key in comments and value:
+            yield f"{key}:"
+            for inner, item in value.items():
+                lines = [*_comment(comments[key].get(inner, "")), *_dumped({inner: item})]
+                yield from (f"  {line}" for line in lines)
+        else:
+            yield from _dumped({key: value})
+
+
+def _comment(text: str) -> list[str]:
+    """Return the lines of a comment; a character that cannot be printed could end one early."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    return [f"# {line}" for line in wrap(printable, _WIDTH - 2)]
+
+
+def _dumped(content: Mapping[str, Any]) -> list[str]:
+    text = yaml.dump(content, Dumper=_Dumper, sort_keys=False, default_flow_style=False,
+                     width=_WIDTH, allow_unicode=True)
+    return text.rstrip("\n").split("\n")  # not splitlines: it divides at U+2028 and others, too
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML's safe dumper, with lists of plain values on one line and other lists indented."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
+        """Return the node of a list."""
+        plain = not any(isinstance(item, (list, dict)) for item in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=plain)
+
+    def represent_float(self, data: float) -> Any:
+        """Return the node of a number: 989.4e+12 instead of 989400000000000.0."""
+        short = f"{data / 1e12}e+12"
+        if 1e9 <= abs(data) < 1e16 and float(short) == data:
+            return self.represent_scalar("tag:yaml.org,2002:float", short)
+        return super().represent_float(data)
+
+    def represent_str(self, data: str) -> Any:
+        """Return the node of a text; within quotes what cannot be printed is escaped."""
+        if data.isprintable():
+            return super().represent_str(data)
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"')
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """Indent lists below their key."""
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write equal values out: an alias is hard to read."""
+        return True
+
+
+_Dumper.add_representer(float, _Dumper.represent_float)
+_Dumper.add_representer(str, _Dumper.represent_str)

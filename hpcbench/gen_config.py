@@ -1,0 +1,183 @@
+"""A sweep file to begin with: for known hardware, or another file in the canonical form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpcbench.config.dialects.registry import dialect_of
+from hpcbench.config.load import check_config, find_config, load_config, read_config
+from hpcbench.config.presets.preset import Preset, load_preset
+from hpcbench.config.schema import Config
+from hpcbench.config.yaml_text import commented_yaml
+from hpcbench.errors import ConfigError, FileError, UsageError
+from hpcbench.trace.files import whole_file
+from hpcbench.units import shortened
+
+SCHEMA_FILE = "config.schema.json"
+"""Where editors look for the schema: beside the sweep file, written by ``hpcbench schema``."""
+_SUFFIXES = (".json", ".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A sweep file before it is written.
+
+    ``remarks`` become comments at the top, ``sources`` comments before the keys of section
+    ``hardware``; in JSON both become ``notes``. ``text`` is the YAML where it is already written.
+    """
+
+    content: Mapping[str, Any]
+    remarks: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    text: str = ""
+
+
+def generate(
+    hardware: str | None, source: Path | None, output: Path | None, *, force: bool,
+) -> str:
+    """Return the sweep file as YAML or, after writing it to ``output``, a line about that.
+
+    Without ``force`` nothing is written over. Raises UsageError of names and suffixes that are
+    none, ConfigError of a ``source`` that is no sweep, FileError if the file cannot be written.
+    """
+    if hardware is None and source is None:
+        raise UsageError("give --hardware, --from or both: a machine, or a file to begin with")
+    preset = None if hardware is None else load_preset(hardware)
+    if output is not None:
+        _check_output(output, force=force)
+    sweep = _sweep(preset, source)
+    if output is None:
+        return as_yaml(sweep)
+    text = as_json(sweep) if output.suffix.lower() == ".json" else as_yaml(sweep)
+    with whole_file(output) as part:
+        part.write_text(text, encoding="utf-8")
+    return f"{output}: written; hpcbench plan {output} shows its cases"
+
+
+def _check_output(path: Path, *, force: bool) -> None:
+    """Refuse a file that cannot be written as asked, before anything is read or made."""
+    if path.suffix.lower() not in _SUFFIXES:
+        *first, last = _SUFFIXES
+        raise UsageError(f"-o {shortened(str(path))}: end the name in {', '.join(first)} or "
+                         f"{last}, which says what is written")
+    try:
+        is_folder, has_folder = path.is_dir(), path.parent.is_dir()
+        is_there = path.exists() or path.is_symlink()
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise FileError(
+            f"{shortened(str(path))}: cannot be written: {error.strerror}") from None
+    if is_folder:
+        raise FileError(f"{path}: is a folder; name a file in it")
+    if not has_folder:
+        raise FileError(f"{path}: there is no folder {path.parent}; make it first")
+    if is_there and not force:
+        raise FileError(f"{path}: there already; --force writes over it")
+
+
+def _sweep(preset: Preset | None, source: Path | None) -> Sweep:
+    if source is not None:
+        sweep = read_sweep(source)
+        return with_hardware(sweep, preset, source) if preset else sweep
+    assert preset is not None
+    return Sweep(preset.content, (preset.about,), preset.sources, preset.text)
+
+
+def read_sweep(source: Path) -> Sweep:
+    """Return a sweep file in the canonical form: names, sizes and lists as they are understood.
+
+    Of another tool's file the notes say what could not be carried over; they become remarks.
+    Raises ConfigError or FileError as `load_config` does.
+    """
+    config = load_config(source)
+    dumped = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    content = {key: value for key, value in dumped.items() if value != {}}
+    content["benchmarks"] = [_readable(content, number, config)
+                             for number in range(len(content["benchmarks"]))]
+    dialect = dialect_of(read_config(find_config(source)))
+    if dialect is None:
+        return Sweep(content)
+    notes = content.pop("notes", [])
+    return Sweep(content, (f"Translated from {source.name}, a file of {dialect.tool}.", *notes))
+
+
+def _readable(content: Mapping[str, Any], number: int, config: Config) -> Any:
+    """Return a block with single values instead of lists of one, if that means the same.
+
+    It does for keys that are axes; a plug-in's kind may have lists that are none.
+    """
+    short = _without_lists_of_one(content["benchmarks"][number])
+    try:
+        same = check_config({"benchmarks": [short]}, "").benchmarks[0] == config.benchmarks[number]
+    except ConfigError:
+        same = False
+    return short if same else content["benchmarks"][number]
+
+
+def _without_lists_of_one(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_lists_of_one(item) for key, item in value.items()}
+    if isinstance(value, list) and len(value) == 1:
+        return _without_lists_of_one(value[0])
+    return [_without_lists_of_one(item) for item in value] if isinstance(value, list) else value
+
+
+def with_hardware(sweep: Sweep, preset: Preset, source: Path) -> Sweep:
+    """Return a sweep with what is known of a machine; the sweep's own values are kept.
+
+    Raises ConfigError if it is for another type of device.
+    """
+    known: Mapping[str, Any] = preset.content["hardware"]
+    given = sweep.content.get("hardware", {})
+    own = {key: value for key, value in given.items() if value is not None}
+    if own.get("device_type", known["device_type"]) != known["device_type"]:
+        raise ConfigError(
+            f"{source}: hardware.device_type is {own['device_type']}, but {preset.name} has "
+            f"{known['device_type']}: leave --hardware away, or take that key out of the file")
+    kept = list(_kept(own, known))
+    remark = f"Section hardware is that of {preset.name}"
+    remark += f", but {', '.join(kept)} of {source.name}." if kept else "."
+    merged = {key: _merged(known.get(key), own.get(key)) for key in {**known, **own}}
+    sources = {key: text for key, text in preset.sources.items() if key not in kept
+               and not any(f"{name} is left out" in text for name in own)}
+    return Sweep(_with_section(sweep.content, merged), (*sweep.remarks, remark), sources)
+
+
+def _kept(own: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys, such as ``peak_flops.bf16``, whose own value is not the known one."""
+    for key, value in own.items():
+        if isinstance(value, dict):
+            yield from (f"{key}.{name}" for name in _kept(value, known.get(key, {})))
+        elif value != known.get(key):
+            yield key
+
+
+def _merged(known: Any, own: Any) -> Any:
+    """Return the own value of a key, else the known one; of mappings both, the own ones first."""
+    if isinstance(known, dict) and isinstance(own, dict):
+        return {**known, **own}
+    return known if own is None else own
+
+
+def _with_section(content: Mapping[str, Any], hardware: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sweep with another section ``hardware``, which stands behind its name."""
+    name = {key: content[key] for key in ("name",) if key in content}
+    rest = {key: value for key, value in content.items() if key not in ("name", "hardware")}
+    return {**name, "hardware": dict(hardware), **rest}
+
+
+def as_json(sweep: Sweep) -> str:
+    """Return a sweep as JSON, which has no comments: what they say stands in ``notes``."""
+    sources = (f"hardware.{key}: {text}" for key, text in sweep.sources.items())
+    notes = [*sweep.content.get("notes", ()), *sweep.remarks, *sources]
+    content = {"$schema": SCHEMA_FILE, **sweep.content, **({"notes": notes} if notes else {})}
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def as_yaml(sweep: Sweep) -> str:
+    """Return a sweep as YAML with comments."""
+    remarks = (f"yaml-language-server: $schema={SCHEMA_FILE}", *sweep.remarks)
+    return sweep.text or commented_yaml(sweep.content, remarks, {"hardware": sweep.sources})
