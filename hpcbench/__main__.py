@@ -11,6 +11,7 @@ from hpcbench.errors import ExitCode, HpcbenchError
 from hpcbench.launch.ranks.launcher_variables import announced_rank
 from hpcbench.masking import masked, print_traceback
 
+_COMPLETION = frozenset({"--install-completion", "--show-completion"})
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -28,8 +29,11 @@ def main() -> None:
 
 def _exit_code() -> int:
     """Run the command; return what the process is to end with."""
+    words = _with_resumed_folder(sys.argv[1:])
+    # a shell completes programs, not modules: whoever asks as python -m means the program, too
+    name = "hpcbench" if _COMPLETION.intersection(words) else None
     try:
-        app(args=_with_resumed_folder(sys.argv[1:]))
+        app(args=words, prog_name=name)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ExitCode.OK)
     except HpcbenchError as error:

@@ -17,6 +17,7 @@ from hpcbench.commands.list import list_
 from hpcbench.commands.plan import plan
 from hpcbench.commands.profile import profile
 from hpcbench.commands.read import plot, reduce, show
+from hpcbench.commands.registration import examples_text, register
 from hpcbench.commands.run import run
 from hpcbench.commands.suite import suite
 from hpcbench.commands.validate import validate
@@ -26,7 +27,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Benchmark collectives and training strategies of distributed deep learning under MPI.",
-    epilog="Main job: mpirun -np 4 python -m hpcbench run",
+    epilog=examples_text((
+        "mpirun -np 4 python -m hpcbench validate", "hpcbench plan --world-size 4",
+        "mpirun -np 4 python -m hpcbench run", "hpcbench show results/latest")),
 )
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "run": run, "suite": suite, "profile": profile, "plan": plan, "reduce": reduce, "show": show,
@@ -34,7 +37,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "gen-data": gen_data, "schema": schema,
 }
 for _name, _command in COMMANDS.items():
-    app.command(name=_name)(_command)
+    register(app, _name, _command)
 
 
 def _version(value: bool) -> None:

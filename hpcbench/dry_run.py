@@ -19,6 +19,7 @@ import psutil
 from hpcbench.backends.tools import COMPILER, tool_facts
 from hpcbench.config.load import load_config
 from hpcbench.config.schema import Launch
+from hpcbench.config.sources import source_lines
 from hpcbench.errors import ExitCode
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.launch.workers.messages import FailureAnswer, RehearsalAnswer, RehearsalRequest
@@ -28,16 +29,22 @@ from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.report.dry_run_lines import Trial, print_trials
+from hpcbench.verbosity import Verbosity
 
 
-def dry_run(config: Path | None, overrides: list[tuple[str, object]], world_size: int) -> ExitCode:
+def dry_run(
+    config: Path | None, overrides: list[tuple[str, object]], world_size: int,
+    verbosity: Verbosity = Verbosity.NORMAL,
+) -> ExitCode:
     """Try every case of the sweep for ``world_size`` ranks, print what came of it.
 
     Returns FINDINGS if torch refused a case. Raises ConfigError and LaunchError.
     """
+    verbosity.details(source_lines(config, overrides))
     checked = load_config(config, overrides)
     plan = make_plan(checked, world_size)
-    refused = print_trials(plan, trials(plan, checked.launch))
+    with verbosity.stage("dry run of all cases"):
+        refused = print_trials(plan, trials(plan, checked.launch), verbosity)
     return ExitCode.FINDINGS if refused else ExitCode.OK
 
 

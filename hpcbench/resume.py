@@ -11,10 +11,12 @@ from pathlib import Path
 
 from hpcbench.config.load import load_config
 from hpcbench.config.schema import Config
+from hpcbench.config.sources import source_lines
 from hpcbench.errors import UsageError
 from hpcbench.launch.attempt import PlannedRun
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.history import History
+from hpcbench.verbosity import Verbosity
 
 Overrides = Sequence[tuple[str, object]]
 LATEST = Path("latest")
@@ -33,6 +35,7 @@ class RunRequest:
     folder: Path | None = None
     force: bool = False
     inline: bool = False
+    verbosity: Verbosity = Verbosity.NORMAL
 
 
 def plan_run(request: RunRequest, world_size: int) -> PlannedRun:
@@ -44,6 +47,7 @@ def plan_run(request: RunRequest, world_size: int) -> PlannedRun:
         latest = _latest_folder(request)
         folder = latest if latest.is_dir() else None
     if folder is None or is_fresh(folder := folder.resolve()):
+        request.verbosity.details(source_lines(request.config, request.overrides))
         return PlannedRun(make_plan(_config(request), world_size), History(), folder)
     return _going_on(request, folder, world_size)
 
@@ -81,6 +85,7 @@ def _latest_folder(request: RunRequest) -> Path:
 def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
     from hpcbench.reduce.history import read_history, read_plan
 
+    request.verbosity.details([f"goes on with the run in {folder}"])
     before = read_plan(folder)
     if before.world_size != world_size:
         raise UsageError(f"{folder}: the run there is of {before.world_size} ranks, this job has "
@@ -90,6 +95,7 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
                          "no flag can change it: leave the flags away, or give the config, too")
     plan = before
     if request.config is not None:
+        request.verbosity.details(source_lines(request.config, request.overrides))
         plan = make_plan(_config(request), world_size)
     changes = []
     if plan.plan_hash != before.plan_hash:

@@ -28,26 +28,33 @@ from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.portable import unsupervised
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
+from hpcbench.verbosity import Verbosity
 
 
 def run(session: Session, request: RunRequest, stop: StopRequests) -> ExitCode:
     """Plan, probe, measure, seal, reduce and report; collective over all ranks."""
-    comm = session.comm
-    planned = _plan(session, request)
+    comm, verbosity = session.comm, request.verbosity
+    with verbosity.stage("plan"):
+        planned = _plan(session, request)
     network = choose_network(comm, session.topology.nodes, planned.config.launch, os.environ)
     with open_pool(planned, session.topology) as pool:
-        attempt = _probe(session, planned, network, pool, force=request.force)
+        with verbosity.stage("probe, with the start of the worker template"):
+            attempt = _probe(session, planned, network, pool, force=request.force)
+        verbosity.details(_machine_lines(attempt))
         folders, is_done = open_folders(attempt), attempt.is_done()
         if not is_done:
-            with open_journal(attempt, folders) as journal, _progress(attempt, folders) as report:
+            with verbosity.stage("measurement"), open_journal(attempt, folders) as journal, \
+                    _progress(attempt, folders, verbosity) as report:
                 measure(attempt, journal, report, folders.folder.path, pool, stop)
     with _can_be_repeated(folders.folder):
-        on_all(comm, "sealing the trace",
-               lambda: seal_traces(folders.own, comm.rank, measured=not is_done))
-        for problem in collect_traces(comm, folders):
-            _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then run: "
-                      f"hpcbench reduce {folders.folder.path}")
-        code = on_root(comm, lambda: _reduce_and_report(attempt, folders.folder), IDLE_PAUSE_S)
+        with verbosity.stage("traces sealed and collected"):
+            on_all(comm, "sealing the trace",
+                   lambda: seal_traces(folders.own, comm.rank, measured=not is_done))
+            for problem in collect_traces(comm, folders):
+                _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then "
+                          f"run: hpcbench reduce {folders.folder.path}")
+        code = on_root(
+            comm, lambda: _reduce_and_report(attempt, folders.folder, verbosity), IDLE_PAUSE_S)
     comm.barrier(IDLE_PAUSE_S)
     return ExitCode(code)
 
@@ -81,10 +88,21 @@ def _probe(
                    resolve(planned.plan, ranks))
 
 
+def _machine_lines(attempt: Attempt) -> Iterator[str]:
+    """Yield what this rank runs with, and each case that cannot run here, by its label."""
+    found = versions(attempt.topology, attempt.machine.ranks[attempt.comm.rank].facts)
+    yield f"versions: {', '.join(f'{name} {version}' for name, version in found.items())}"
+    for case in attempt.plan.cases:
+        if reason := attempt.resolution.skips.get(case.case_id):
+            yield f"skipped: {case.label}: {reason}"
+
+
 @contextlib.contextmanager
-def _progress(attempt: Attempt, folders: RankFolders) -> Iterator[CaseReport]:
+def _progress(
+    attempt: Attempt, folders: RankFolders, verbosity: Verbosity,
+) -> Iterator[CaseReport]:
     """Give what to call after each case; only rank 0 prints."""
-    if attempt.comm.rank != 0:
+    if attempt.comm.rank != 0 or verbosity.is_quiet:
         yield lambda case, status, reason, seconds, launch, pass_index: None
         return
     from hpcbench.report.progress import Progress
@@ -96,21 +114,25 @@ def _progress(attempt: Attempt, folders: RankFolders) -> Iterator[CaseReport]:
         yield progress.case_done
 
 
-def _reduce_and_report(attempt: Attempt, folder: RunFolder) -> int:
+def _reduce_and_report(attempt: Attempt, folder: RunFolder, verbosity: Verbosity) -> int:
     """Reduce, write results and reports, print them; return the exit code (rank 0).
 
     A profile is printed as one; its tables are in the results, too.
     """
     from hpcbench.reduce.reduce import exit_code, reduce_folder
-    from hpcbench.report.console import print_results
+    from hpcbench.report.console import report_run
     from hpcbench.report.profile_lines import print_profile
     from hpcbench.report.summary import write_reports
 
     config = attempt.config
-    results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
-    write_reports(results, folder.path, plots=config.output.plots)
-    print_as = print_profile if config.profiling.target else print_results
-    print_as(results, folder.path)
+    with verbosity.stage("reduction"):
+        results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
+    with verbosity.stage("summaries and plots"):
+        write_reports(results, folder.path, plots=config.output.plots)
+    if config.profiling.target and not verbosity.is_quiet:
+        print_profile(results, folder.path)
+    else:
+        report_run(results, folder.path, verbosity)
     return int(exit_code(results))
 
 
@@ -126,23 +148,28 @@ def _can_be_repeated(folder: RunFolder) -> Iterator[None]:
 
 def run_command(request: RunRequest) -> int:
     """Run one sweep on this rank and return the exit code that all ranks agreed on."""
-    return as_job(lambda session, stop: run(session, request, stop))
+    return as_job(lambda session, stop: run(session, request, stop), request.verbosity)
 
 
-def as_job(work: Callable[[Session, StopRequests], ExitCode]) -> int:
+def as_job(work: Callable[[Session, StopRequests], ExitCode], verbosity: Verbosity) -> int:
     """Do this rank's part of a job and return the exit code that all ranks agreed on."""
     comm: Communicator | None = None
     try:
-        with stop_requests() as stop, open_session(os.environ) as session:
+        with stop_requests() as stop, contextlib.ExitStack() as opened:
+            with verbosity.stage("start of MPI"):
+                session = opened.enter_context(open_session(os.environ))
             comm = session.comm
             return int(work(session, stop))
     except AgreedError as error:
         if comm is not None and comm.rank == 0:
+            verbosity.traceback()
             _complain(str(error))
         return int(error.exit_code)
     except HpcbenchError as error:
+        verbosity.traceback()
         return _end_alone(comm, str(error), error.exit_code)
     except OSError as error:  # a full disk behind standard output
+        verbosity.traceback()
         return _end_alone(comm, str(error), ExitCode.USAGE)
     except Exception:
         print_traceback(os.environ)

@@ -29,6 +29,7 @@ from hpcbench.plan.expand import make_plan
 from hpcbench.resume import LATEST, Overrides, RunRequest
 from hpcbench.run import as_job, run
 from hpcbench.trace.files import SUITE_FILE
+from hpcbench.verbosity import Verbosity
 
 if TYPE_CHECKING:
     from hpcbench.reduce.suite_file import Member, Suite
@@ -51,26 +52,29 @@ class SuiteRequest:
     resume: Path | None = None
     force: bool = False
     as_json: bool = False
+    verbosity: Verbosity = Verbosity.NORMAL
 
 
 def suite_command(request: SuiteRequest) -> int:
     """Run the suite on this rank and return the exit code that all ranks agreed on."""
     with contextlib.redirect_stdout(sys.stderr) if request.as_json else contextlib.nullcontext():
-        return as_job(lambda session, stop: run_suite(session, request, stop))
+        return as_job(lambda session, stop: run_suite(session, request, stop),
+                      request.verbosity)
 
 
 def run_suite(session: Session, request: SuiteRequest, stop: StopRequests) -> ExitCode:
     """Run one member after the other until a request to stop; collective over all ranks."""
     comm = session.comm
     begun = on_root(comm, lambda: begin_suite(request, comm.size))
-    ledger, signal = _Ledger(Path(begun["folder"]), request.output), ""
+    ledger, signal = _Ledger(Path(begun["folder"]), request), ""
     for index, sweep in begun["todo"]:
         if signal := next(filter(None, comm.allgather(stop.any)), ""):
             break
         folder = Path(on_root(comm, partial(ledger.begin, index)))
         began_s = time.perf_counter()
         code, error = _run_member(session, RunRequest(
-            Path(sweep) if sweep else None, (), folder, request.force), stop)
+            Path(sweep) if sweep else None, (), folder, request.force,
+            verbosity=request.verbosity), stop)
         spent_s = time.perf_counter() - began_s
         on_root(comm, partial(ledger.end, index, code, error, spent_s))
     signal = signal or next(filter(None, comm.allgather(stop.any)), "")
@@ -197,7 +201,7 @@ class _Ledger:
     """What rank 0 writes and says of the suite in ``folder``; its methods are for rank 0 alone."""
 
     folder: Path
-    output: Path | None
+    request: SuiteRequest
 
     def begin(self, index: int) -> str:
         """Note that a member begins, and say so; return its folder."""
@@ -205,7 +209,8 @@ class _Ledger:
         from hpcbench.report.suite_lines import print_member
 
         members = read_suite(self.folder).members
-        print_member(members, index)
+        if not self.request.verbosity.is_quiet:
+            print_member(members, index)
         member = members[index]
         self._put(index, replace(member, status=RUNNING, reasons=(), counts=None, summary=None,
                                  exit_code=None, started_at=member.started_at or _now()))
@@ -221,7 +226,7 @@ class _Ledger:
             print_error(error)
         self._put(index, ended(member, self.folder / member.folder, code, error, spent_s))
 
-    def close(self, signal: str, *, as_json: bool) -> int:
+    def close(self, signal: str) -> int:
         """Note how the suite ended, print it, and return its exit code."""
         from hpcbench.reduce.suite_file import read_suite, suite_exit_code, suite_text
         from hpcbench.report.suite_lines import print_suite
@@ -231,8 +236,10 @@ class _Ledger:
         suite = replace(suite, stopped_by=signal if is_cut_short else "",
                         exit_code=suite_exit_code(suite.members))
         self._write(suite)
-        if as_json:
+        if self.request.as_json:
             print(suite_text(suite), end="", file=sys.__stdout__, flush=True)
+        elif self.request.verbosity.is_quiet:
+            print(self.folder, flush=True)
         else:
             print_suite(suite, self.folder)
         return int(suite.exit_code or 0)
@@ -248,4 +255,4 @@ class _Ledger:
     def _write(self, suite: Suite) -> None:
         from hpcbench.reduce.suite_file import write_suite
 
-        write_suite(suite, self.folder / SUITE_FILE, *_also(self.output))
+        write_suite(suite, self.folder / SUITE_FILE, *_also(self.request.output))

@@ -15,8 +15,8 @@ ALONE = (JOBS, "tests/unit/test_measure_loop.py", "tests/unit/test_noise.py")
 BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
     "collective_plugin", "ddlb_job", "golden_resume", "kind_plugin", "kubernetes",
     "library_told", "ordinary_user", "plugins", "primitive_compiled", "primitive_overlap",
-    "primitives", "strategy_plugin", "training", "training_jobs", "training_low_rank",
-    "training_parallel", "training_resnet", "ucc"))
+    "primitives", "run_verbosity", "strategy_plugin", "training", "training_jobs",
+    "training_low_rank", "training_parallel", "training_resnet", "ucc"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near."""
 COMPUTING = ("tests/install/", "tests/workloads/", "tests/unit/")
 """Where the others are, the longest files first: the last ones should end at about one time."""

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Optional, get_type_hints
 
 from typer import Argument, BadParameter, Option
 
+from hpcbench.commands import completion
+
 MOST_RANKS = 2**17
 """As in config.axes, which a command imports only when it runs."""
 
@@ -18,6 +20,9 @@ SetOption = Annotated[Optional[list[str]], Option(
     "--set", help="Set any key: --set measure.iterations=50. Repeatable.")]
 OutputOption = Annotated[Optional[Path], Option(
     "-o", "--output-dir", help="Results folder: output.folder.")]
+
+JsonOption = Annotated[bool, Option(
+    "--json", help="Print JSON, and nothing else, on standard output (docs/commands.md).")]
 
 
 def overrides_of(
@@ -53,6 +58,7 @@ class SweepFlags:
     """The flags that a plan depends on; None where not given."""
 
     benchmark: Annotated[Optional[str], Option(
+        autocompletion=completion.benchmarks,
         help="Run only the blocks of this kind: collective (or comm), primitive, "
         "training (or train).")] = None
     warmup: Annotated[Optional[int], Option(
@@ -60,6 +66,7 @@ class SweepFlags:
     iters: Annotated[Optional[str], Option(
         help="Timed iterations of every case, or auto: measure.iterations.")] = None
     mode: Annotated[Optional[str], Option(
+        autocompletion=completion.modes,
         help="Timing mode of every case: isolated, pipelined or barrier_start.")] = None
     passes: Annotated[Optional[int], Option(
         help="Times the whole plan is run: measure.passes.")] = None
@@ -71,9 +78,11 @@ class SweepFlags:
     exclude: Annotated[Optional[list[str]], Option(
         help="Drop the cases whose label does: exclude. Repeatable.")] = None
     model: Annotated[Optional[list[str]], Option(
+        autocompletion=completion.models,
         help="Run only trainings, of this model instead of those in blocks: model. "
         "Repeatable.")] = None
     strategy: Annotated[Optional[list[str]], Option(
+        autocompletion=completion.strategies,
         help="Run only trainings, with this strategy instead of those in blocks: strategy. "
         "Repeatable.")] = None
     assignments: SetOption = None
@@ -97,6 +106,7 @@ class RunFlags:
     """How a run treats its cases, whether it is a dry one, and whether it goes on with another."""
 
     require: Annotated[Optional[list[str]], Option(
+        autocompletion=completion.backends,
         help="A backend whose skips are failures: require. Repeatable.")] = None
     inline: Annotated[bool, Option(
         "--inline", help="Run the worker in the MPI process, for a debugger.")] = False

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
+from hpcbench.commands import completion
+from hpcbench.commands.flags import grouped
 from hpcbench.config.presets import HARDWARE
+from hpcbench.verbosity import Verbosity
 
 
 def gen_config(
     hardware: Annotated[Optional[str], typer.Option(
+        autocompletion=completion.hardware,
         help=f"The machine: {', '.join(HARDWARE)}.")] = None,
     output: Annotated[Optional[Path], typer.Option(
         "-o", "--output", metavar="FILE", help="The file to write, .json, .yaml or .yml. "
@@ -20,32 +25,59 @@ def gen_config(
         "--from", metavar="FILE", help="A sweep file, also of another tool, to begin with. "
         "With --hardware its own values of the machine win.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
+    *, verbosity: Verbosity,
 ) -> None:
-    """Write a sweep file for a machine, or another tool's file in the form of ours."""
+    """Write a sweep file for a machine, or another tool's file in the form of ours.
+
+    Examples:
+        hpcbench gen-config --hardware h100-nvlink -o h100.yaml
+        hpcbench gen-config --from other.json -o sweep.yaml
+    """
     from hpcbench.gen_config import generate
 
-    typer.echo(generate(hardware, source, output, force=force).rstrip("\n"))
+    about = generate(hardware, source, output, force=force).rstrip("\n")
+    typer.echo(output if output and verbosity.is_quiet else about)
 
 
+@dataclass(frozen=True, slots=True)
+class VocabularyFlags:
+    """Which tokens there are, in one of two ways."""
+
+    vocab: Annotated[Optional[int], typer.Option(
+        min=1, max=2**31, help="Tokens are below it.")] = None
+    model: Annotated[Optional[str], typer.Option(
+        autocompletion=completion.models_with_vocabulary,
+        help="Instead: the model whose vocabulary it is.")] = None
+
+
+@grouped
 def gen_data(
     path: Annotated[Path, typer.Argument(help="The file to write, such as corpus.bin.")],
     tokens: Annotated[int, typer.Option(min=1, max=2**40, help="How many.")],
-    vocab: Annotated[Optional[int], typer.Option(
-        min=1, max=2**31, help="Tokens are below it.")] = None,
-    model: Annotated[Optional[str], typer.Option(
-        help="Instead: the model whose vocabulary it is.")] = None,
+    vocabulary: VocabularyFlags,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the random tokens.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
+    *, verbosity: Verbosity,
 ) -> None:
     """Write a file of random tokens for trainings: uint16, or uint32 where the vocabulary needs it.
+
+    Examples:
+        hpcbench gen-data corpus.bin --tokens 1000000 --model gpt2
+        hpcbench gen-data corpus.bin --tokens 1000000 --vocab 50257 --seed 1 --force
     """
     from hpcbench.gen_data import generate
 
-    typer.echo(generate(path, tokens, vocab, model, seed, force=force))
+    about = generate(path, tokens, vocabulary.vocab, vocabulary.model, seed, force=force)
+    typer.echo(path if verbosity.is_quiet else about)
 
 
 def schema() -> None:
-    """Print the JSON Schema of config.json."""
+    """Print the JSON Schema of config.json.
+
+    Examples:
+        hpcbench schema
+        hpcbench schema > config.schema.json
+    """
     from hpcbench.config.load import json_schema
 
     typer.echo(json_schema())

@@ -22,6 +22,7 @@ from hpcbench.commands.flags import (
 )
 from hpcbench.errors import HpcbenchError, UsageError
 from hpcbench.units import shortened
+from hpcbench.verbosity import Verbosity
 
 MOST_SAMPLES = 1_000_000
 """As measure.max_iterations allows: the duration ends a case, not a number of samples."""
@@ -68,10 +69,16 @@ class ProfileFlags:
 @grouped
 def profile(
     source: ConfigFlags, what: ProfileFlags, output: OutputOption = None, *, sweep: SweepFlags,
+    verbosity: Verbosity,
 ) -> None:
     """Run what shows stalls, compute or communication for a while, and say what it found.
 
     Outside a launch it starts mpirun itself: hpcbench profile -g 4 -d 30s.
+
+    Examples:
+        hpcbench profile jobs/transformer_large_v100.yaml --gpus 4 --duration 30s
+        hpcbench profile -g 4 -d 2m --target communication -o profiles
+        mpirun -np 4 python -m hpcbench profile --target compute --tool none
     """
     from hpcbench.launch.ranks.own_launch import become_job, default_ranks, ranks_of_launch
     from hpcbench.resume import RunRequest, check_request
@@ -80,7 +87,7 @@ def profile(
     path, seconds = source.path(), seconds_of(what.duration)
     ranks = ranks_of_launch(os.environ, what.gpus)
     given = [*what.overrides(), *sweep.overrides(output__folder=str(output) if output else None)]
-    request = RunRequest(path, [*_for_seconds(path, given, seconds), *given])
+    request = RunRequest(path, [*_for_seconds(path, given, seconds), *given], verbosity=verbosity)
     if ranks is None:
         ranks = what.gpus or default_ranks()
         check_request(request, ranks)  # before mpirun says the same in many lines

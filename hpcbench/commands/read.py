@@ -7,51 +7,89 @@ from typing import Annotated, Optional
 
 import typer
 
+from hpcbench.commands import completion
+from hpcbench.commands.flags import JsonOption
+from hpcbench.verbosity import Verbosity
+
 
 def reduce(
     folder: Annotated[Path, typer.Argument(help="A results folder, finished or not.")],
     allow_mixed: Annotated[bool, typer.Option(
         "--allow-mixed", help="Accept ranks with different versions.")] = False,
+    *, verbosity: Verbosity,
 ) -> None:
-    """Rebuild results.h5, the summaries and the plots from a folder's traces."""
+    """Rebuild results.h5, the summaries and the plots from a folder's traces.
+
+    Examples:
+        hpcbench reduce results/latest
+        hpcbench reduce results/latest --allow-mixed --verbose
+    """
     from hpcbench.reduce.reduce import exit_code, reduce_folder
     from hpcbench.reduce.suite_file import refuse_suite
-    from hpcbench.report.console import print_results
+    from hpcbench.report.console import report_run
     from hpcbench.report.summary import write_reports
 
     refuse_suite(folder)
-    results = reduce_folder(folder, allow_mixed=allow_mixed)
-    write_reports(results, folder)
-    print_results(results, folder)
+    verbosity.details([f"reads the traces in {folder.absolute()}"])
+    with verbosity.stage("reduction"):
+        results = reduce_folder(folder, allow_mixed=allow_mixed)
+    with verbosity.stage("summaries and plots"):
+        write_reports(results, folder)
+    report_run(results, folder, verbosity)
     raise typer.Exit(exit_code(results))
 
 
 def show(
     path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
+    as_json: JsonOption = False,
+    *, verbosity: Verbosity,
 ) -> None:
-    """Print the tables of a results file again; of a suite's folder its members."""
+    """Print the tables of a results file again; of a suite's folder its members.
+
+    Examples:
+        hpcbench show results/latest
+        hpcbench show results/latest --quiet
+        hpcbench show results/latest --json | jq ".cases[] | {case_id, median_s}"
+    """
     from hpcbench.reduce.results_file import open_results
-    from hpcbench.reduce.suite_file import is_suite, read_suite
+    from hpcbench.reduce.suite_file import is_suite, read_suite, suite_text
     from hpcbench.report.console import print_results
     from hpcbench.report.suite_lines import print_suite
+    from hpcbench.report.summary import print_summary
 
+    verbosity.details([f"reads {path.absolute()}"])
     if is_suite(path):
-        print_suite(read_suite(path), path)
+        suite = read_suite(path)
+        if as_json:
+            typer.echo(suite_text(suite), nl=False)
+        else:
+            print_suite(suite, path)
         return
     with open_results(path) as file:
-        print_results(file.results, path.parent if path.is_file() else path)
+        if as_json:
+            print_summary(file.results)
+        else:
+            print_results(file.results, path.parent if path.is_file() else path, verbosity)
 
 
 def plot(
     path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
     output: Annotated[Optional[Path], typer.Option(
         "-o", "--output-dir", help="Default: plots/ beside the file.")] = None,
-    image_format: Annotated[str, typer.Option("--format", help="png, svg or pdf.")] = "png",
+    image_format: Annotated[str, typer.Option(
+        "--format", autocompletion=completion.image_formats, help="png, svg or pdf.")] = "png",
+    *, verbosity: Verbosity,
 ) -> None:
-    """Plot latency, bandwidth and the rank x iteration map; needs no MPI, torch or GPU."""
+    """Plot latency, bandwidth and the rank x iteration map; needs no MPI, torch or GPU.
+
+    Examples:
+        hpcbench plot results/latest
+        hpcbench plot results/latest/results.h5 -o figures --format svg
+    """
     from hpcbench.reduce.suite_file import refuse_suite
     from hpcbench.report.plots import plot_file
 
     refuse_suite(path)
+    verbosity.details([f"reads {path.absolute()}"])
     for figure in plot_file(path, output, image_format):
         typer.echo(figure)

@@ -11,6 +11,7 @@ from typing import Annotated, Optional
 import typer
 
 from hpcbench.commands.flags import OutputOption, SweepFlags, grouped
+from hpcbench.verbosity import Verbosity
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,17 @@ class SuiteFlags:
 
 
 @grouped
-def suite(how: SuiteFlags, output: OutputOption = None, *, sweep: SweepFlags) -> None:
+def suite(
+    how: SuiteFlags, output: OutputOption = None, *, sweep: SweepFlags, verbosity: Verbosity,
+) -> None:
     """Run several sweep files: mpirun -np 4 python -m hpcbench suite A.json B.yaml.
 
     Flags hold for all files. A member that fails does not stop the others; suite.json has them all.
+
+    Examples:
+        mpirun -np 4 python -m hpcbench suite config.json jobs/transformer_large_v100.yaml
+        mpirun -np 4 python -m hpcbench suite -c config.json --output results.json
+        mpirun -np 4 python -m hpcbench suite --resume results/latest
     """
     files = how.all_files()
     overrides = sweep.overrides(
@@ -63,4 +71,4 @@ def suite(how: SuiteFlags, output: OutputOption = None, *, sweep: SweepFlags) ->
 
     sys.stderr = sys.__stderr__
     raise typer.Exit(suite_command(SuiteRequest(
-        files, overrides, how.summary, how.resume, how.force, how.as_json)))
+        files, overrides, how.summary, how.resume, how.force, how.as_json, verbosity)))

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from hpcbench.commands.flags import ConfigFlags, OutputOption, SetOption, grouped, overrides_of
+from hpcbench.commands.flags import (
+    ConfigFlags,
+    JsonOption,
+    OutputOption,
+    SetOption,
+    grouped,
+    overrides_of,
+)
+from hpcbench.verbosity import Verbosity
 
 
 @grouped
@@ -15,17 +23,23 @@ def validate(
     source: ConfigFlags,
     output: OutputOption = None,
     assignments: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
     timeout: Annotated[float, typer.Option(
         min=1, max=3600, help="Seconds in which each rank has to answer.")] = 60.0,
+    *, verbosity: Verbosity,
 ) -> None:
     """Check machine and launch before a run: mpirun -np 4 python -m hpcbench validate.
 
     With a sweep file also what that sweep needs. Exit code 1 if a check fails.
+
+    Examples:
+        mpirun -np 4 python -m hpcbench validate
+        mpirun -np 4 python -m hpcbench validate sweep.json --quiet
+        mpirun -np 4 python -m hpcbench validate --json | jq ".counts"
     """
     from hpcbench.validation.validate import ValidationRequest, validate_command
 
     sys.stderr = sys.__stderr__
     overrides = overrides_of({"output.folder": str(output) if output else None}, assignments)
-    request = ValidationRequest(source.path(), overrides, as_json, timeout)
+    request = ValidationRequest(source.path(), overrides, as_json, timeout, verbosity)
     raise typer.Exit(validate_command(request))

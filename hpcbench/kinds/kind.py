@@ -156,8 +156,7 @@ class Presenter(Generic[W, R]):
         return None
 
     def dry_run_lines(self, work: W, calls: Sequence[CountedCall] | None) -> Iterable[str]:
-        """Yield what is known of a case that was tried; ``calls`` are rank 0's, if it was called.
-        """
+        """Yield what is known of a case that was tried; ``calls`` are rank 0's, if it ran."""
         return ()
 
     def type_word(self, work: W) -> str | None:
@@ -216,9 +215,9 @@ class Presenter(Generic[W, R]):
 class KindSpec:
     """A kind of case: its names, and where its block and its sides are, as ``module:object``.
 
-    ``aliases`` are other names of the kind in sweep files. Kinds are listed by ``order``, then by
-    name. Making one imports nothing. ``problem`` says why a plug-in's kind cannot be used. Then,
-    and where the module of a plug-in cannot be imported, stand-ins make its cases skips.
+    ``aliases`` are other names in sweep files. Kinds are listed by ``order``, then by name. Making
+    one imports nothing. ``problem`` says why a plug-in's kind cannot be used; stand-ins then make
+    its cases skips. ``catalogue_path``'s function gives group -> name -> facts, as JSON values.
     """
 
     name: str
@@ -230,6 +229,7 @@ class KindSpec:
     aliases: tuple[str, ...] = ()
     order: int = 100
     problem: str = ""
+    catalogue_path: str = ""
 
     @property
     def is_plugin(self) -> bool:
@@ -268,6 +268,10 @@ class KindSpec:
         return make() if in_this_package(self.presenter_path) else _load(
             "hpcbench.views.guarded:GuardedPresenter")(make)
 
+    def catalogue(self, read: Callable[[Any], S]) -> S | None:
+        """Return what ``read`` makes of ``catalogue_path``'s function. Raises PluginError."""
+        return self._load(self.catalogue_path, read) if self.catalogue_path else None
+
     def _checked_block(self) -> type[Block]:
         block = self._load(self.block)
         if not self.is_plugin:
@@ -305,8 +309,8 @@ class KindSpec:
         except (Exception, SystemExit) as error:
             if not self.is_plugin:
                 raise
-            raise PluginError(
-                f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginError(f"{path} cannot be loaded: {reason}") from error
 
 
 def in_this_package(path: str) -> bool:

@@ -6,9 +6,11 @@ A room is a package below `hpcbench.kinds` whose ``__init__`` has a ``SPEC``. A 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import pkgutil
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import hpcbench.kinds
 from hpcbench.entry_points import offers
+from hpcbench.errors import PluginError
 from hpcbench.kinds.kind import KindSpec, Planner, Presenter
 
 if TYPE_CHECKING:
@@ -67,7 +70,7 @@ def _problem(spec: object, taken: Collection[str]) -> str:
     if not isinstance(spec, KindSpec):
         return f"a {type(spec).__name__}, no KindSpec"
     paths = (spec.block, spec.planner_path, spec.runner_path, spec.deriver_path,
-             spec.presenter_path, spec.problem)
+             spec.presenter_path, spec.catalogue_path, spec.problem)
     if not isinstance(spec.aliases, tuple):
         return "a KindSpec whose aliases are no tuple"
     for name in (spec.name, *spec.aliases):
@@ -104,6 +107,25 @@ def presenter_of(kind: str) -> Presenter[Any, Any]:
     """
     spec = kinds().get(kind)
     return spec.presenter() if spec else Presenter()
+
+
+def catalogue() -> dict[str, dict[str, Any]]:
+    """Return what sweep files can name: group -> name -> facts, as JSON values, of all kinds.
+
+    The catalogue of a plug-in that fails is left out.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    for spec in kinds().values():
+        with contextlib.suppress(PluginError):
+            for group, names in (spec.catalogue(_plain) or {}).items():
+                groups[group] = {**groups.get(group, {}), **names}
+    return groups
+
+
+def _plain(find: Callable[[], Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Return a catalogue as JSON keeps it. Raises TypeError or ValueError if JSON cannot."""
+    groups = {str(group): dict(names) for group, names in find().items()}
+    return json.loads(json.dumps(groups, allow_nan=False))  # type: ignore[no-any-return]
 
 
 def kind_aliases() -> dict[str, str]:

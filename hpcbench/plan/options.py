@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from hpcbench.config.names import quote, unknown_name
 
@@ -28,6 +29,13 @@ class Values:
         if self.allowed:
             return any(value == one and type(value) is type(one) for one in self.allowed)
         return type(value) is int and value >= self.least
+
+
+def described(options: Mapping[str, Values]) -> dict[str, dict[str, Any]]:
+    """Return options as JSON values: the default, and what is allowed or the least number."""
+    return {name: {"default": values.default,
+                   **({"allowed": list(values.allowed)} if values.allowed
+                      else {"least": values.least})} for name, values in options.items()}
 
 
 def wanted(value: Option, several: Sequence[Values]) -> str:

@@ -1,8 +1,14 @@
-"""Prints plans and results; the same text on a terminal (in colour) and in a log."""
+"""Prints plans and results; the same text on a terminal (in colour) and in a log.
+
+With --quiet there is only the result on standard output; failures and findings go to standard
+error. With --verbose lists are whole.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -14,25 +20,58 @@ from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Results
 from hpcbench.report import results_lines as lines
-from hpcbench.report.plan_lines import case_tables, plan_header, skip_lines
+from hpcbench.report.plan_lines import case_tables, plan_header, plan_total, skip_lines
 from hpcbench.report.table_lines import table_lines
 from hpcbench.report.terminal import print_lines
+from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_results
 from hpcbench.views.table import Table
 
 
-def print_plan(plan: Plan) -> None:
-    """Print cases, order, skips and the estimate of a plan."""
-    print_lines(chain(plan_header(plan), case_tables(plan), skip_lines(plan)))
+def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+    """Print cases, order, skips and the estimate of a plan; quietly their numbers in one line."""
+    if verbosity.is_quiet:
+        print_lines([plan_total(plan)])
+        return
+    print_lines(chain(plan_header(plan), case_tables(plan),
+                      skip_lines(plan, full=verbosity.is_verbose)))
 
 
-def print_results(results: Results, folder: Path) -> None:
-    """Print a run's tables, their quality, what was not ok and why, totals and files."""
+def report_run(results: Results, folder: Path, verbosity: Verbosity) -> None:
+    """Print what came of a run; quietly the path of its folder."""
+    if verbosity.is_quiet:
+        _print_failures(results)
+        print(folder)
+    else:
+        print_results(results, folder, verbosity)
+
+
+def print_results(
+    results: Results, folder: Path, verbosity: Verbosity = Verbosity.NORMAL,
+) -> None:
+    """Print a run's tables, their quality, what was not ok and why, totals and files.
+
+    Quietly only the tables, without their notes.
+    """
+    tables, full = _tables(results), verbosity.is_verbose
+    if verbosity.is_quiet:
+        bare = (replace(table, lead=(), notes=()) for table in tables)
+        print_lines(chain.from_iterable(map(table_lines, bare)))
+        _print_failures(results)
+        return
     print_lines(chain(
         lines.run_lines(results), lines.title_lines(results),
-        chain.from_iterable(map(table_lines, _tables(results))), _problem_lines(results),
-        lines.quality_lines(results), lines.outcome_lines(results),
-        lines.finding_lines(results), lines.closing_lines(results, folder)))
+        chain.from_iterable(map(table_lines, tables)), _problem_lines(results),
+        lines.quality_lines(results), lines.outcome_lines(results, full=full),
+        lines.finding_lines(results, full=full), lines.closing_lines(results, folder)))
+
+
+def _print_failures(results: Results) -> None:
+    """Print on standard error what was not ok but for skips, and what the checks refuse."""
+    bad = tuple(finding for finding in results.findings if finding.scope != "note")
+    print_lines(chain(
+        lines.outcome_lines(results, lines.FAILED),
+        lines.finding_lines(replace(results, findings=bad))), sys.stderr)
 
 
 def _tables(results: Results) -> Iterator[Table]:

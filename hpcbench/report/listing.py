@@ -1,4 +1,4 @@
-"""What this version can measure, and which backends this machine has."""
+"""What this version can measure, and which backends this machine has: as text, and as JSON."""
 
 from __future__ import annotations
 
@@ -8,27 +8,72 @@ from typing import Any
 
 from rich.text import Text
 
+from hpcbench import __version__
 from hpcbench.config.names import BACKENDS, DTYPE_BYTES, OPS, ORDERS, SPLITS
 from hpcbench.config.presets import HARDWARE
 from hpcbench.config.presets.preset import load_preset
-from hpcbench.kinds.registry import kinds, presenter_of
+from hpcbench.kinds.registry import catalogue, kinds, presenter_of
 from hpcbench.operations.collectives import collectives
 from hpcbench.report.table_lines import listing_lines
-from hpcbench.report.terminal import print_lines
+from hpcbench.report.terminal import print_document, print_lines
+from hpcbench.verbosity import Verbosity
 from hpcbench.views.table import Line
 from hpcbench.views.timing import MODES, USUAL_FOLDS
 
+SCHEMA_VERSION = 1
 NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
 
 
-def print_listing(*, probe: bool) -> None:
-    """Print what there is; with ``probe`` ask this machine, in a process of its own."""
+def print_listing(
+    *, probe: bool, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL,
+) -> None:
+    """Print what there is; with ``probe`` ask this machine, in a process of its own.
+
+    Quietly a line of names a group.
+    """
     machine: Mapping[str, Any] | None = None
     if probe and importlib.util.find_spec("torch"):
         from hpcbench.launch.probe import probe_here
 
-        machine = probe_here()
-    print_lines(_lines(machine))
+        with verbosity.stage("probe"):
+            machine = probe_here()
+    if as_json:
+        print_document(listing_document(machine, probe=probe))
+    else:
+        print_lines(map(Text, _names(machine)) if verbosity.is_quiet else _lines(machine))
+
+
+def listing_document(machine: Mapping[str, Any] | None, *, probe: bool) -> dict[str, Any]:
+    """Return what there is as plain JSON values; ``machine`` is None where it was not asked.
+
+    ``available`` is None of what nobody asked for.
+    """
+    no_torch = NO_TORCH if probe else "not probed"
+    known = machine or {"backends": dict.fromkeys(BACKENDS, no_torch), "devices": {},
+                        "device_names": [], "versions": {}}
+    unknown = not probe and machine is None
+    document = {
+        "schema": "hpcbench.list", "schema_version": SCHEMA_VERSION,
+        "hpcbench_version": __version__, "kinds": list(kinds()),
+        "dtypes": {name: {"size_bytes": size} for name, size in DTYPE_BYTES.items()},
+        "ops": list(OPS), "splits": list(SPLITS), "orders": list(ORDERS),
+        "modes": {name: {"meaning": meaning, "fold": USUAL_FOLDS[name]}
+                  for name, meaning in MODES.items()},
+        "hardware": {name: {"about": load_preset(name).about} for name in HARDWARE},
+        **{group: {name: {"available": None if unknown else reason is None, "reason": reason}
+                   for name, reason in known[group].items()} for group in ("backends", "devices")},
+        "device_names": list(known["device_names"]), "versions": dict(known["versions"]),
+    }
+    return document | {group: names for group, names in catalogue().items()
+                       if group not in document}
+
+
+def _names(machine: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the names of each group in a line; of backends those that are here, if it is known."""
+    here = [name for name in BACKENDS if machine is None or machine["backends"][name] is None]
+    for group, names in (*catalogue().items(), ("dtypes", DTYPE_BYTES), ("modes", MODES),
+                         ("hardware", HARDWARE), ("backends", here)):
+        yield f"{group:<17}{', '.join(names)}"
 
 
 def _lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:

@@ -53,6 +53,21 @@ def note_lines(plan: Plan) -> Iterator[Text]:
     yield from (Text(f"note: {note}", style="yellow") for note in plan.config.get("notes", ()))
 
 
+def plan_total(plan: Plan) -> Text:
+    """Return the numbers of a plan in one line."""
+    runs = [case for case in plan.cases if case.skip is None]
+    return Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} for "
+                f"{plural(plan.world_size, 'rank')}: {len(runs)} to run, "
+                f"{len(plan.cases) - len(runs)} skipped, estimate "
+                f"{format_seconds(plan_estimate_s(plan))}")
+
+
+def plan_estimate_s(plan: Plan) -> float:
+    """Return how long all passes and launches may take: what the estimates of cases sum up to."""
+    once = sum(case.estimate_s for case in plan.cases if case.skip is None)
+    return once * plan.passes * plan.launches
+
+
 def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
     """Yield the modes, how many samples the cases of a pass take and until when, and the order."""
     measure = plan.config.get("measure", {})
@@ -73,7 +88,7 @@ def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
 
 def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     repeats = plan.passes * plan.launches
-    total = sum(case.estimate_s for case in runs) * repeats
+    total = plan_estimate_s(plan)
     depends = sum(case.estimate_s for case in runs if case.needs) * repeats
     memory = max((case.memory_bytes + case.host_bytes for case in runs), default=0)
     text = f"estimate {format_seconds(total) if total else '0 s'}"
@@ -92,15 +107,17 @@ def case_tables(plan: Plan) -> Iterator[Text]:
                                or any_plan(title, cases))
 
 
-def skip_lines(plan: Plan) -> Iterator[Text]:
-    """Yield why cases cannot run as configured, grouped by reason."""
+def skip_lines(plan: Plan, *, full: bool = False) -> Iterator[Text]:
+    """Yield why cases cannot run as configured, grouped by reason; ``full``: each by its label."""
     groups = grouped((case.skip, case) for case in plan.cases if case.skip is not None)
     if groups:
         yield Text()
         yield Text(f"skipped: {sum(map(len, groups.values()))}", style="yellow")
     for reason, cases in groups.items():
         yield Text(f"{len(cases):>6} x  {reason}")
-        yield Text(f"           {span_line(cases)}", style="dim")
+        shown = ([f"{case.case_id}  {case.label}" for case in cases] if full
+                 else [span_line(cases)])
+        yield from (Text(f"           {line}", style="dim") for line in shown)
 
 
 def span_line(cases: Sequence[Case]) -> str:

@@ -31,6 +31,9 @@ from hpcbench.views.timing import (
 )
 from hpcbench.views.words import distinct, plural
 
+NOT_OK = ("wrong", "failed", "timeout", "skipped", "not_run")
+FAILED = ("wrong", "failed", "timeout", "not_run")
+"""Statuses that no skip of the plan explains."""
 LABELS_SHOWN = 5
 EVIDENCE_LINES = 6
 SHOWN_FINDINGS = 3
@@ -167,9 +170,14 @@ def _canary_lines(results: Results) -> Iterator[Text]:
     yield Text("; ".join([text, *words]), style="yellow" if words else "")
 
 
-def outcome_lines(results: Results) -> Iterator[Text]:
-    """Yield everything that is not ok, grouped by status, rank to blame and reason."""
-    for status in ("wrong", "failed", "timeout", "skipped", "not_run"):
+def outcome_lines(
+    results: Results, statuses: Sequence[str] = NOT_OK, *, full: bool = False,
+) -> Iterator[Text]:
+    """Yield everything that is not ok, grouped by status, rank to blame and reason.
+
+    ``full``: every case by its label, and all that a worker left behind.
+    """
+    for status in statuses:
         groups = grouped(((item.reason, item.blamed_rank), item) for item in results.cases
                          if item.status == status)
         if groups:
@@ -179,46 +187,54 @@ def outcome_lines(results: Results) -> Iterator[Text]:
         for (reason, rank), group in groups.items():
             blamed = "" if rank is None or "rank" in reason else f"rank {rank}: "
             yield Text(f"{len(group):>6} x  {blamed}{reason}")
-            yield from (Text(f"{_INDENT}{line}", style="dim") for line in _group_lines(group))
+            yield from (Text(f"{_INDENT}{line}", style="dim")
+                        for line in _group_lines(group, full=full))
 
 
-def _group_lines(group: list[CaseResult]) -> Iterator[str]:
+def _group_lines(group: list[CaseResult], *, full: bool) -> Iterator[str]:
     """Yield which cases have one outcome, and what a worker of the first left behind."""
-    if group[0].status in ("skipped", "not_run"):
+    left_out = group[0].status in ("skipped", "not_run")
+    if left_out and not full:
         yield span_line([item.case for item in group])
         return
-    for item in group[:LABELS_SHOWN]:
+    shown = group if full else group[:LABELS_SHOWN]
+    for item in shown:
         yield f"{item.case.case_id}  {item.case.label}"
-    if len(group) > LABELS_SHOWN:
-        yield f"and {len(group) - LABELS_SHOWN} more, see summary.csv"
-    yield from _evidence_lines(group[0])
+    if len(group) > len(shown):
+        yield f"and {len(group) - len(shown)} more, see summary.csv"
+    if not left_out:
+        yield from _evidence_lines(group[0], None if full else EVIDENCE_LINES)
 
 
-def _evidence_lines(item: CaseResult) -> Iterator[str]:
+def _evidence_lines(item: CaseResult, most: int | None) -> Iterator[str]:
     """Yield what a worker left behind: the blamed rank's, or, if it is silent, another's stack."""
     blamed = str(item.blamed_rank)
     for rank in sorted(item.detail, key=lambda name: (name != blamed, int(name))):
         left = item.detail[rank]
-        title, lines = "stack", str(left.get("stacks", "")).splitlines()[:EVIDENCE_LINES]
+        title, lines = "stack", str(left.get("stacks", "")).splitlines()[:most]
         if not lines and rank == blamed:
             title = "its last output"
-            lines = str(left.get("output", "")).splitlines()[-EVIDENCE_LINES:]
+            lines = str(left.get("output", "")).splitlines()
+            lines = lines if most is None else lines[-most:]
         if lines:
             yield f"rank {rank}, {title}:"
             yield from (f"  {line}" for line in lines)
             return
 
 
-def finding_lines(results: Results) -> Iterator[Text]:
-    """Yield what the checks found, by code; of many alike the first, the rest are in the files."""
+def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
+    """Yield what the checks found, by code; of many alike the first, the rest are in the files.
+
+    ``full``: all of them.
+    """
     if results.findings:
         yield Text()
         yield Text("findings (docs/checks.md)", style="bold")
     alike = grouped(((finding.code, finding.scope), finding.message)
                     for finding in results.findings)
     for (code, scope), messages in alike.items():
-        shown = messages[:SHOWN_FINDINGS]
-        if len(messages) > SHOWN_FINDINGS:
+        shown = list(messages) if full else messages[:SHOWN_FINDINGS]
+        if len(messages) > len(shown):
             shown.append(f"and {len(messages) - SHOWN_FINDINGS} more like it: see summary.json")
         for message in shown:
             yield Text(f"  {code}  [{scope}] {message}", style="" if scope == "note" else "red")

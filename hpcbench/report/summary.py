@@ -19,6 +19,7 @@ from hpcbench.plan.case import STATUSES, Plan
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.timing import CI_LEVEL
+from hpcbench.report.terminal import print_document
 from hpcbench.trace.files import whole_file
 from hpcbench.views.timing import INTERVAL_TITLE, fold_of
 from hpcbench.views.words import device_memory_how, env_text
@@ -69,6 +70,11 @@ def field_names() -> tuple[str, ...]:
     """Return COMMON_FIELDS and, after them, those of each kind in the order of the kinds."""
     own = (name for kind in kinds() for name in presenter_of(kind).fields)
     return tuple(dict.fromkeys((*COMMON_FIELDS, *own)))
+
+
+def print_summary(results: Results) -> None:
+    """Print what summary.json holds."""
+    print_document(summary_document(results, case_rows(results)))
 
 
 def write_summary(results: Results, folder: Path) -> list[Path]:

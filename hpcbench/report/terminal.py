@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -19,11 +20,16 @@ def open_console(stream: TextIO | None = None) -> Console:
                    force_terminal=False if plain else None)
 
 
-def print_lines(lines: Iterable[Text]) -> None:
+def print_lines(lines: Iterable[Text], stream: TextIO | None = None) -> None:
     """Print each line as it comes; a narrow terminal wraps it, and nothing is cut."""
-    console = open_console()
+    console = open_console(stream)
     for line in lines:
         console.print(line, soft_wrap=True)
+
+
+def print_document(document: Mapping[str, Any]) -> None:
+    """Print plain JSON values as JSON. Raises ValueError for NaN, which JSON has not."""
+    print(json.dumps(document, indent=2, allow_nan=False))
 
 
 def _is_launchers_own_terminal(environ: Mapping[str, str]) -> bool:

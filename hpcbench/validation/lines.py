@@ -87,16 +87,26 @@ def show(lines: Sequence[Line], ranks: int, nodes: int, *, as_json: bool) -> Non
         print(rendered(lines, as_json=False), flush=True)
 
 
+def show_problems(lines: Sequence[Line]) -> None:
+    """Print the warnings and the failures on standard output; nothing if there are none."""
+    if problems := [line for line in lines if line.state in (State.WARN, State.FAIL)]:
+        print("\n".join(_texts(problems)), flush=True)
+
+
 def rendered(lines: Sequence[Line], *, as_json: bool, **job: int) -> str:
     """Return the lines as plain text with their total, or as JSON with what ``job`` says."""
     counts = _counts(lines)
     if as_json:
         return json.dumps({"hpcbench": __version__, **job, "counts": counts,
                            "lines": [asdict(line) for line in lines]}, indent=1)
+    return "\n".join([*_texts(lines), _total(counts)])
+
+
+def _texts(lines: Sequence[Line]) -> list[str]:
+    """Return each line with its fix below it, subjects aligned."""
     width = max((len(line.subject) for line in lines), default=0)
-    text = [f"{line.state.value:<4}  {line.subject:<{width}}  {line.found}"
+    return [f"{line.state.value:<4}  {line.subject:<{width}}  {line.found}"
             + (f"\n{'':<{width + 8}}fix: {line.fix}" if line.fix else "") for line in lines]
-    return "\n".join([*text, _total(counts)])
 
 
 def _counts(lines: Sequence[Line]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from typing import Any
 from hpcbench.backends.tools import wanted_tools
 from hpcbench.config.load import load_config
 from hpcbench.config.schema import Config, stored_config
+from hpcbench.config.sources import source_lines
 from hpcbench.errors import ExitCode, LaunchError, RankLostError
 from hpcbench.launch.ranks.agreement import AgreedError, on_root
 from hpcbench.launch.ranks.bounded_communicator import BoundedCommunicator
@@ -38,13 +39,14 @@ from hpcbench.validation.cores_and_gpus import affinity_lines, device_lines
 from hpcbench.validation.gather import report_rank
 from hpcbench.validation.launching import launching_lines
 from hpcbench.validation.limits import limit_lines
-from hpcbench.validation.lines import Line, State, fail, rendered, show
+from hpcbench.validation.lines import Line, State, fail, rendered, show, show_problems
 from hpcbench.validation.network import network_lines
 from hpcbench.validation.rank_report import RANK_REPORT, JobReport
 from hpcbench.validation.software import software_lines
 from hpcbench.validation.storage import storage_lines
 from hpcbench.validation.sweep import sweep_lines
 from hpcbench.validation.timing import clock_lines
+from hpcbench.verbosity import Verbosity
 
 _ROUNDS = 6
 """Waits that can follow one another, each of up to twice the time-out."""
@@ -66,6 +68,7 @@ class ValidationRequest:
     overrides: Sequence[tuple[str, object]]
     as_json: bool
     timeout_s: float
+    verbosity: Verbosity = Verbosity.NORMAL
 
 
 def validate_command(request: ValidationRequest) -> int:
@@ -75,7 +78,7 @@ def validate_command(request: ValidationRequest) -> int:
     torchrun = by_torchrun(os.environ)
     start_s = _MEETING_ROUNDS * request.timeout_s if torchrun else request.timeout_s
     late = rendered([_no_start(start_s, torchrun)], as_json=request.as_json)
-    with _guarded(start_s, late if speaks else None, env):
+    with _guarded(start_s, late if speaks else None, env), request.verbosity.stage("start of MPI"):
         comm, library, start_error = _opened(request.timeout_s)
     bounded = BoundedCommunicator(comm, request.timeout_s)
     limit_s = 2 * _ROUNDS * request.timeout_s
@@ -88,6 +91,7 @@ def validate_command(request: ValidationRequest) -> int:
             code = _validate(bounded, library, start_error, request, speaks=speaks)
         except AgreedError as error:
             if bounded.rank == 0:
+                request.verbosity.traceback()
                 print(f"hpcbench: {masked(str(error), os.environ)}", file=sys.stderr, flush=True)
             code = int(error.exit_code)
         except Exception as error:
@@ -117,16 +121,22 @@ def _guarded(limit_s: float, message: str | None, env: Mapping[str, str]) -> Ite
 
 def _alone(comm: Communicator, error: Exception) -> int:
     """End this and all other ranks after an error that the others do not know of."""
-    lost = isinstance(error, RankLostError)
-    if not lost:
+    code, message = _judged(error)
+    if code is ExitCode.INTERNAL:
         print_traceback(os.environ)
-    message = masked(str(error), os.environ) if lost else (
-        "internal error, please report the lines above")
-    print(f"hpcbench: rank {comm.rank}: {message}", file=sys.stderr, flush=True)
-    code = int(ExitCode.FINDINGS if lost else ExitCode.INTERNAL)
+    print(f"hpcbench: rank {comm.rank}: {masked(message, os.environ)}", file=sys.stderr, flush=True)
     if comm.size > 1:
-        comm.abort(code)
-    return code
+        comm.abort(int(code))
+    return int(code)
+
+
+def _judged(error: Exception) -> tuple[ExitCode, str]:
+    """Return the exit code and the message for an error that one rank alone has."""
+    if isinstance(error, RankLostError):
+        return ExitCode.FINDINGS, str(error)
+    if isinstance(error, BrokenPipeError):
+        return ExitCode.USAGE, "standard output cannot be written: whoever read it has ended"
+    return ExitCode.INTERNAL, "internal error, please report the lines above"
 
 
 def _opened(timeout_s: float) -> tuple[Communicator, str, str]:
@@ -161,7 +171,9 @@ def _validate(
         report = report_rank(
             comm, topology, config.launch, storage, wanted_tools(plan.cases) if plan else (),
             complete=not lost)
-        answers = comm.gather(RANK_REPORT.dump_python(report, mode="json"), 2 * request.timeout_s)
+        with request.verbosity.stage("reports of all ranks"):
+            answers = comm.gather(RANK_REPORT.dump_python(report, mode="json"),
+                                  2 * request.timeout_s)
         if comm.rank != 0:
             return _end(comm, None)
         job = JobReport(
@@ -172,10 +184,14 @@ def _validate(
             lost={rank: hosts.get(rank, "") for rank in comm.lost})
     if lonely and not speaks:
         return int(ExitCode.OK)  # the first to end with another code would end the one who speaks
-    lines = judge(job, plan)
+    with request.verbosity.stage("checks"):
+        lines = judge(job, plan)
     shown = [replace(line, found=masked(line.found, os.environ), fix=masked(line.fix, os.environ))
              for line in lines]
-    show(shown, job.world_size, len(job.by_node), as_json=request.as_json)
+    if request.verbosity.is_quiet and not request.as_json:
+        show_problems(shown)
+    else:
+        show(shown, job.world_size, len(job.by_node), as_json=request.as_json)
     return _end(comm, int(exit_code(lines)))
 
 
@@ -213,6 +229,7 @@ def _find_ranks(
 def _job_of(comm: BoundedCommunicator, request: ValidationRequest) -> tuple[Config, Plan | None]:
     """Return the configuration, and the plan if its file was named; rank 0 reads it for all."""
     def read() -> list[Any]:
+        request.verbosity.details(source_lines(request.path, request.overrides))
         config = load_config(request.path, request.overrides)
         plan = make_plan(config, comm.size) if request.path else None
         return [config.plain(), plan_to_json(plan) if plan else None]

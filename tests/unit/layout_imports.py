@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
-BASE = ("hpcbench", "entry_points", "errors", "grouping", "masking", "units")
+BASE = ("hpcbench", "entry_points", "errors", "grouping", "masking", "units", "verbosity")
 INTERFACES = ("kinds", "kinds.kind", "kinds.unusable", "kinds.registry", "kinds.moved")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
@@ -15,10 +15,10 @@ MACHINE = (*RECORDS, "measure", "backends")
 READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "masking": (), "units": (), "kinds": (),
-    "grouping": ("units",),
+    "grouping": ("units",), "verbosity": ("masking", "units"),
     "kinds.kind": ("errors",), "kinds.unusable": ("errors", "kinds.kind"),
     "kinds.moved": (), "entry_points": ("kinds.moved",),
-    "kinds.registry": ("kinds", "kinds.kind", "entry_points"),
+    "kinds.registry": ("kinds", "kinds.kind", "entry_points", "errors"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),

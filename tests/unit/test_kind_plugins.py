@@ -138,6 +138,26 @@ def test_a_planner_that_raises_costs_its_own_cases(tmp_path: Path, method: str) 
     assert "kind sleep cannot be used: ZeroDivisionError: division by zero" in told
 
 
+@pytest.mark.parametrize(("body", "naps"), [
+    ("def Side(): return {'naps': {'long': {'seconds': 9}}}", {"long": {"seconds": 9}}),
+    ("def Side(): 1 / 0", None), ("def Side(): return {'naps': 3}", None), ("1 / 0", None),
+    ("def Side(): return {'naps': {'endless': float('nan')}}", None),
+    ("def Side(): return {'schema': {'stolen': 1}}", None),
+])
+def test_a_catalogue_of_no_use_is_left_out_of_the_listing(
+    tmp_path: Path, body: str, naps: object,
+) -> None:
+    (tmp_path / "sides.py").write_text(f"{body}\n")
+    changed = "catalogue_path='sides:Side'"
+    (tmp_path / "half.py").write_text(f"{EXTRA}SPEC = replace(WHOLE, {changed})\n")
+    env = {**os.environ, **packages.path_with(offer(tmp_path, "half:SPEC"))}
+    done = subprocess.run([sys.executable, "-m", "hpcbench", "list", "--no-probe", "--json"],
+                          text=True, capture_output=True, timeout=60, env=env, check=True)
+    found = json.loads(done.stdout)
+    assert found.get("naps") == naps
+    assert found["schema"] == "hpcbench.list" and "gpt2" in found["models"]
+
+
 def test_a_canary_of_a_plugin_is_asked_for_last(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = planned_canary(2)
     spec = KindSpec("early", "hpcbench.config.block:Block", "canaries:Planner", "", "", "", order=0)

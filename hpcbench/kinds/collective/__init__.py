@@ -9,4 +9,5 @@ SPEC = KindSpec(
     runner_path=f"{_ROOM}.run.runner:CollectiveRunner",
     deriver_path=f"{_ROOM}.derive.deriver:CollectiveDeriver",
     presenter_path=f"{_ROOM}.present.presenter:CollectivePresenter",
+    catalogue_path=f"{_ROOM}.plan.catalogue:catalogue",
     aliases=("comm",), order=10)

@@ -9,4 +9,5 @@ SPEC = KindSpec(
     runner_path=f"{_ROOM}.run.operation:PrimitiveRunner",
     deriver_path=f"{_ROOM}.derive.deriver:PrimitiveDeriver",
     presenter_path=f"{_ROOM}.present.presenter:PrimitivePresenter",
+    catalogue_path=f"{_ROOM}.plan.catalogue:catalogue",
     aliases=("primitives",), order=20)

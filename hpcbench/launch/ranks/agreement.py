@@ -30,14 +30,15 @@ def on_root(comm: Communicator, work: Callable[[], Any], pause_s: float = 2e-3) 
     The others look every ``pause_s`` seconds whether rank 0 is done.
     """
     answer: dict[str, Any] = {}
+    cause: Exception | None = None
     if comm.rank == 0:
         try:
             answer = {"value": work()}
         except (HpcbenchError, OSError) as error:
-            answer = _error_answer(error)
+            answer, cause = _error_answer(error), error
     answer = comm.bcast(answer, pause_s)
     if "error" in answer:
-        raise AgreedError(answer["error"], answer["exit_code"])
+        raise AgreedError(answer["error"], answer["exit_code"]) from cause
     return answer["value"]
 
 
@@ -54,10 +55,11 @@ def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]
 
     The message names the phase and the ranks that failed.
     """
+    cause: Exception | None = None
     try:
         mine: dict[str, Any] = {"value": work()}
     except (HpcbenchError, OSError) as error:
-        mine = _error_answer(error)
+        mine, cause = _error_answer(error), error
     answers = comm.allgather(mine)
     failed = {rank: answer for rank, answer in enumerate(answers) if "error" in answer}
     if failed:
@@ -65,7 +67,7 @@ def on_all(comm: Communicator, phase: str, work: Callable[[], Any]) -> list[Any]
         shown = lines[:8] + ([f"and {len(lines) - 8} more ranks"] if len(lines) > 8 else [])
         worst = max(int(answer["exit_code"]) for answer in failed.values())
         raise AgreedError(f"{phase} failed on {len(failed)} of {comm.size} ranks\n  "
-                          + "\n  ".join(shown), worst)
+                          + "\n  ".join(shown), worst) from cause
     return [answer["value"] for answer in answers]
 
 

@@ -1,0 +1,68 @@
+"""The values that a shell completes behind a flag (docs/commands.md).
+
+Each function takes the beginning of a value, and imports what it needs when it is called: a shell
+calls it while somebody types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def benchmarks(incomplete: str) -> list[str]:
+    """Return the kinds of blocks, and their other names."""
+    from hpcbench.kinds.registry import kind_aliases, kinds
+
+    return _beginning([*kinds(), *kind_aliases()], incomplete)
+
+
+def models(incomplete: str) -> list[str]:
+    """Return the models."""
+    return _beginning(_catalogue("models"), incomplete)
+
+
+def models_with_vocabulary(incomplete: str) -> list[str]:
+    """Return the models that read tokens."""
+    found = _catalogue("models")
+    return _beginning([name for name, facts in found.items() if "vocab" in facts], incomplete)
+
+
+def strategies(incomplete: str) -> list[str]:
+    """Return the strategies."""
+    return _beginning(_catalogue("strategies"), incomplete)
+
+
+def modes(incomplete: str) -> list[str]:
+    """Return the timing modes."""
+    from hpcbench.config.names import MODES
+
+    return _beginning(MODES, incomplete)
+
+
+def backends(incomplete: str) -> list[str]:
+    """Return the backends."""
+    from hpcbench.config.names import BACKENDS
+
+    return _beginning(BACKENDS, incomplete)
+
+
+def hardware(incomplete: str) -> list[str]:
+    """Return the machines that sweep files are generated for."""
+    from hpcbench.config.presets import HARDWARE
+
+    return _beginning(HARDWARE, incomplete)
+
+
+def image_formats(incomplete: str) -> list[str]:
+    """Return the formats of figures."""
+    return _beginning(("png", "svg", "pdf"), incomplete)
+
+
+def _catalogue(group: str) -> dict[str, dict[str, object]]:
+    from hpcbench.kinds.registry import catalogue
+
+    return catalogue().get(group, {})
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,210 @@
+"""What every command has: --verbose, --quiet and examples; and --json where output is parsed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from golden import RESULTS
+from hpcbench.__main__ import _with_resumed_folder
+from hpcbench.cli import COMMANDS, app
+from hpcbench.commands.registration import help_and_examples
+from hpcbench.plan.case import case_from_json
+from hpcbench.report.console import print_results
+from hpcbench.validation.lines import fail, ok, show_problems, warn
+from hpcbench.verbosity import Verbosity
+from launcher import ROOT
+from results_factory import mixed_results
+
+SWEEP = {"name": "small", "benchmarks": [
+    {"kind": "collective", "collective": ["all_reduce", "all_to_all"], "backend": ["gloo", "nccl"],
+     "size": [8, 1024], "iterations": 7}]}
+SECRET = "s3cret-word-that-nobody-may-read"
+
+
+def hpcbench(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", **variables}
+    return subprocess.run([sys.executable, "-m", "hpcbench", *words], cwd=ROOT, env=env, text=True,
+                          capture_output=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> str:
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps(SWEEP))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_both_flags(name: str) -> None:
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    flags = {flag for parameter in command.params for flag in parameter.opts}
+    assert {"--verbose", "-v", "--quiet", "-q"} <= flags
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_has_examples_whose_flags_exist(name: str) -> None:
+    group = typer.main.get_command(app)
+    _, examples = help_and_examples(COMMANDS[name])
+    assert 2 <= len(examples) <= 3
+    for example in examples:
+        before, _, words = example.partition("|")[0].partition(">")[0].partition("hpcbench ")
+        assert before in ("", "mpirun -np 4 python -m "), example
+        given = _with_resumed_folder(shlex.split(words))
+        with group.make_context("hpcbench", given) as context:
+            found, command, rest = group.resolve_command(  # type: ignore[attr-defined]
+                context, context._protected_args + context.args)
+            assert found == name, example
+            command.make_context(name, rest, parent=context)  # parses, runs nothing
+
+
+def test_examples_are_lines_of_their_own_in_every_help() -> None:
+    for name, columns in (("run", "80"), ("show", "120"), ("plan", "200")):
+        lines = [line.strip() for line in hpcbench(name, "--help", COLUMNS=columns
+                                                   ).stdout.splitlines()]
+        _, examples = help_and_examples(COMMANDS[name])
+        at = lines.index("Examples")
+        assert " ".join(lines[at + 1:]).split() == " ".join(examples).split()
+        assert columns == "80" or lines[at + 1:at + 1 + len(examples)] == examples
+
+
+def test_both_flags_together_are_refused(sweep: str) -> None:
+    done = hpcbench("plan", sweep, "-q", "-v")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "give --verbose or --quiet, not both" in done.stderr
+
+
+def test_a_quiet_plan_is_one_line(sweep: str) -> None:
+    done = hpcbench("plan", sweep, "--quiet", "--set", "measure.passes=1")
+    assert done.stderr == ""
+    assert done.stdout.startswith("small: 8 cases x 1 pass for 4 ranks: 6 to run, 2 skipped, ")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_verbose_plan_says_where_it_comes_from_and_names_every_skip(sweep: str) -> None:
+    done = hpcbench("plan", sweep, "--verbose", "--mode", "pipelined")
+    assert f"hpcbench: sweep file: {sweep} (as given)\n" in done.stderr
+    assert 'hpcbench: override: measure.mode = "pipelined"\n' in done.stderr
+    assert "hpcbench: plan: " in done.stderr and "hpcbench: whole command: " in done.stderr
+    assert "all_to_all nccl cuda fp32 0B n=4 pipelined\n" in done.stdout
+    assert "hpcbench: " not in done.stdout
+
+
+def test_a_verbose_error_shows_where_it_was_raised_and_no_secret(sweep: str) -> None:
+    usual = hpcbench("plan", sweep, "--set", f"name.{SECRET}=1", MY_TOKEN=SECRET)
+    verbose = hpcbench("plan", sweep, "--set", f"name.{SECRET}=1", "-v", MY_TOKEN=SECRET)
+    assert usual.returncode == verbose.returncode == 2
+    assert len(usual.stderr.splitlines()) == 1
+    assert "Traceback" in verbose.stderr and verbose.stderr.endswith(usual.stderr)
+    assert SECRET not in verbose.stderr
+
+
+def test_only_the_first_rank_tells_details(sweep: str) -> None:
+    done = hpcbench("plan", sweep, "-v", PMI_RANK="1", PMI_SIZE="2")
+    assert done.stderr == ""
+
+
+def test_quiet_results_are_tables_and_failures(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:
+    results = mixed_results()
+    print_results(results, tmp_path, Verbosity.QUIET)
+    quiet = capsys.readouterr()
+    print_results(results, tmp_path)
+    usual = capsys.readouterr()
+    assert set(quiet.out.splitlines()) <= set(usual.out.splitlines())
+    assert "block" in quiet.out and "planned" not in quiet.out and "mode " not in quiet.out
+    assert "failed: " in quiet.err and "skipped: " not in quiet.err
+    assert usual.err == ""
+
+
+def test_verbose_results_name_every_case_that_was_skipped(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:
+    results = mixed_results()
+    print_results(results, tmp_path, Verbosity.VERBOSE)
+    text = capsys.readouterr().out
+    skipped = [item.case for item in results.cases if item.status == "skipped"]
+    assert skipped and all(f"{case.case_id}  {case.label}" in text for case in skipped)
+
+
+def test_a_quiet_validation_has_warnings_and_failures_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_problems([ok("torch", "2.13"), warn("binding", "none", "bind"), fail("MPI", "no", "yes")])
+    assert capsys.readouterr().out.splitlines() == [
+        "warn  binding  none", "               fix: bind", "fail  MPI      no",
+        "               fix: yes"]
+    show_problems([ok("torch", "2.13")])
+    assert capsys.readouterr().out == ""
+
+
+def document(done: subprocess.CompletedProcess[str]) -> Any:
+    """Return the JSON that a command printed, as a strict parser reads it."""
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("flag", ["-q", "-v"])
+def test_json_is_the_same_however_much_is_said(sweep: str, flag: str) -> None:
+    for words in (("plan", sweep), ("list", "--no-probe"), ("show", str(RESULTS["collective"]))):
+        usual = hpcbench(*words, "--json")
+        assert document(usual) == document(hpcbench(*words, "--json", flag))
+        assert usual.stderr == ""
+
+
+def test_a_plan_as_json_has_every_case(sweep: str) -> None:
+    plan = document(hpcbench("plan", sweep, "--json", "--world-size", "2"))
+    assert (plan["schema"], plan["schema_version"], plan["world_size"]) == ("hpcbench.plan", 1, 2)
+    cases, totals = plan["cases"], plan["totals"]
+    assert len(cases) == totals["cases"] == totals["to_run"] + totals["skipped"] == 8
+    assert sum(case["skip"] is None for case in cases) == totals["to_run"]
+    once = sum(case["estimate_s"] for case in cases if case["skip"] is None)
+    assert totals["estimate_s"] == pytest.approx(once * plan["passes"] * plan["launches"])
+    for case in cases:
+        again = case_from_json({**{name: value for name, value in case.items() if name != "label"},
+                                "env": list(case["env"].items())})
+        assert again.label == case["label"]
+
+
+def test_a_plan_as_json_is_no_dry_run(sweep: str) -> None:
+    assert hpcbench("plan", sweep, "--json", "--dry-run").returncode == 2
+
+
+def test_a_listing_as_json_says_why_a_backend_is_unknown() -> None:
+    found = document(hpcbench("list", "--no-probe", "--json"))
+    assert (found["schema"], found["schema_version"]) == ("hpcbench.list", 1)
+    assert found["backends"]["gloo"] == {"available": None, "reason": "not probed"}
+    assert found["models"]["gpt2"]["layers"] == 12
+    assert {"all_reduce"} <= set(found["collectives"]) and {"tp_mlp"} <= set(found["primitives"])
+    assert found["strategies"]["fsdp"]["meaning"] and "torch" in found["implementations"]
+
+
+def test_a_quiet_listing_is_names() -> None:
+    lines = hpcbench("list", "--no-probe", "-q").stdout.splitlines()
+    groups = [line.split()[0] for line in lines]
+    assert groups == ["collectives", "primitives", "implementations", "models", "strategies",
+                      "dtypes", "modes", "hardware", "backends"]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_as_json_are_those_of_summary_json(name: str, tmp_path: Path) -> None:
+    shutil.copy(RESULTS[name], tmp_path / "results.h5")
+    shown = document(hpcbench("show", str(tmp_path), "--json"))
+    golden = ROOT / "tests" / "data" / "golden" / "expected" / name / "summary.json"
+    before = json.loads(golden.read_text(encoding="utf-8"))
+    for version in (shown, before):
+        version.pop("hpcbench_version")
+    assert shown == before
