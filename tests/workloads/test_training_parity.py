@@ -245,7 +245,7 @@ def test_an_operation_tells_of_phases_and_memory(
 def test_large_models_are_tried_on_a_twin(degrees: Degrees, layers: int) -> None:
     spec = training("single", model="llama3-8b", sizes={}, degrees=degrees)
     twin = parity_training(spec)
-    assert (twin.layers, twin.shrunk) == (layers, True)
+    assert (twin.layers, twin.changed) == (layers, True)
     assert twin.parameters < 2_000_000
     for extent in (twin.heads, twin.kv_heads, twin.inner, twin.vocab, twin.seq_length):
         assert extent % degrees.tp == 0
