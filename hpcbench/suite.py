@@ -78,7 +78,7 @@ def run_suite(session: Session, request: SuiteRequest, stop: StopRequests) -> Ex
         spent_s = time.perf_counter() - began_s
         on_root(comm, partial(ledger.end, index, code, error, spent_s))
     signal = signal or next(filter(None, comm.allgather(stop.any)), "")
-    code = on_root(comm, lambda: ledger.close(signal, as_json=request.as_json), IDLE_PAUSE_S)
+    code = on_root(comm, lambda: ledger.close(signal), IDLE_PAUSE_S)
     return ExitCode(code)
 
 
