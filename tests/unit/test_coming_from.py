@@ -14,7 +14,7 @@ import typer
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
-from hpcbench.cli import COMMANDS, app
+from hpcbench.cli import app
 from hpcbench.config.dialects.candle import CandleFile
 from hpcbench.config.dialects.ddlb import DdlbFile
 from hpcbench.config.dialects.registry import DIALECTS
