@@ -18,6 +18,7 @@ from hpcbench.launch.folders.trace_delivery import (
 )
 from hpcbench.launch.measuring import measure, open_journal, open_pool, opening_lines
 from hpcbench.launch.probe import Machine, probe_ranks, resolve, versions
+from hpcbench.launch.profiled import collect_profiles
 from hpcbench.launch.ranks.address import Network, choose_network
 from hpcbench.launch.ranks.agreement import AgreedError, from_root, on_all, on_root
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator
@@ -39,10 +40,12 @@ def run(session: Session, request: RunRequest, stop: StopRequests) -> ExitCode:
         folders, is_done = open_folders(attempt), attempt.is_done()
         if not is_done:
             with open_journal(attempt, folders) as journal, _progress(attempt, folders) as report:
-                measure(attempt, journal, report, folders.folder.path, pool, stop)
+                measure(attempt, journal, report, folders, pool, stop)
     with _can_be_repeated(folders.folder):
         on_all(comm, "sealing the trace",
                lambda: seal_traces(folders.own, comm.rank, measured=not is_done))
+        for problem in collect_profiles(comm, folders):
+            _complain(problem)
         for problem in collect_traces(comm, folders):
             _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then run: "
                       f"hpcbench reduce {folders.folder.path}")
@@ -90,14 +93,17 @@ def _progress(attempt: Attempt, folders: RankFolders) -> Iterator[CaseReport]:
 
 def _reduce_and_report(attempt: Attempt, folder: RunFolder) -> int:
     """Reduce, write results and reports, print the tables; return the exit code (rank 0)."""
+    from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.reduce import exit_code, reduce_folder
-    from hpcbench.report.console import print_results
+    from hpcbench.report.console import print_profiles, print_results
     from hpcbench.report.summary import write_reports
 
     config = attempt.config
     results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     write_reports(results, folder.path, plots=config.output.plots)
     print_results(results, folder.path)
+    if config.profiling.enabled:
+        print_profiles(write_profiles(folder.path, results))
     return int(exit_code(results))
 
 

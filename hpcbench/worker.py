@@ -11,6 +11,7 @@ import os
 import time
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ from hpcbench.launch.workers.messages import (
     FailureAnswer,
     JoinRequest,
     LeaveRequest,
+    ProfileRequest,
     RehearsalAnswer,
     RehearsalRequest,
     Request,
@@ -55,7 +57,9 @@ from hpcbench.operations.operation import AnyOperation, Draggable, Telling, Wron
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
+from hpcbench.profiling.rank_file import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import StopRule
+from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 
 
@@ -84,6 +88,8 @@ class Worker:
     def _carry_out(self, request: Request) -> Answer:
         if isinstance(request, CaseRequest):
             return self._run_case(request)
+        if isinstance(request, ProfileRequest):
+            return self._profile(request)
         if isinstance(request, FactsRequest):
             return FactsAnswer(gather_facts(request.tools))
         if isinstance(request, StoreRequest):
@@ -174,6 +180,30 @@ class Worker:
             n_wrong, wrong, dict(zip(phases["names"], phases["ns"], strict=True)),
             {"device_memory": memory, **reported})
 
+    def _profile(self, request: ProfileRequest) -> DoneAnswer:
+        """Set a case up again, take profiled samples, and write this rank's trace of them."""
+        from hpcbench.profiling.capture import ProfiledSamples, capture  # torch.profiler: 0.1 s
+
+        case, progress = request.case, self._progress
+        progress.begin(request.number)
+        progress.mark(Phase.SETUP)
+        device = self._device(request.device)
+        self._open_group(case)
+        runner = self._runner(case.kind)
+        with runner.around(case.workload, device.torch_device, self._member.local_size):
+            operation = runner.open(case.workload, self._place(case, device), validate=False)
+            captured = capture(
+                operation, device, progress, ProfiledSamples(
+                    case.warmup, case.batch, request.samples, device.torch_device.type == "cuda"),
+                Surroundings(self._start(case, request.clock), FixedCount(request.samples),
+                             self._control(case.backend).barrier, time.perf_counter_ns))
+        _close(operation)
+        write_rank_file(Path(request.path), captured.trace, RankProfile(
+            case.case_id, request.attempt, self._member.rank, str(device.torch_device),
+            progress.rows().tolist(), captured.anchors))
+        progress.mark(Phase.IDLE)
+        return DoneAnswer()
+
     def _place(self, case: Case, device: CpuDevice | CudaDevice) -> Place:
         size, rank = case.group_size, self._member.rank
         return Place(rank % size, size, self._groups[_group_key(case)], device.torch_device,
@@ -203,18 +233,22 @@ class Worker:
     def _surroundings(self, request: CaseRequest, operation: AnyOperation) -> Surroundings:
         """Return how this case starts and stops here, and the faults it was asked to have."""
         case, clock, faults = request.case, request.clock, request.faults
-        control, now_ns = self._control(case.backend), time.perf_counter_ns
-        start: Start = after_barrier(control)
-        if case.mode == "isolated":
-            self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
-            start = AgreedStart(control, clock, now_ns, self._slack_ns)
+        control = self._control(case.backend)
         drag = operation.drag if isinstance(operation, Draggable) else _undraggable
         fold = first_to_last(clock) if case.mode == "isolated" else slowest_rank
         return Surroundings(
-            start=start, stopping=self._stopping(request, fold, control),
-            finish=control.barrier, now_ns=now_ns, faults=before_call(faults, drag),
+            start=self._start(case, clock), stopping=self._stopping(request, fold, control),
+            finish=control.barrier, now_ns=time.perf_counter_ns, faults=before_call(faults, drag),
             spoilers=after_call(faults, operation.spoil),
             strays=strays(faults, lambda: _stray(case, operation.place)))
+
+    def _start(self, case: Case, clock: ClockModel) -> Start:
+        """Return how the samples of a case begin in its mode."""
+        control, now_ns = self._control(case.backend), time.perf_counter_ns
+        if case.mode != "isolated":
+            return after_barrier(control)
+        self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
+        return AgreedStart(control, clock, now_ns, self._slack_ns)
 
     def _stopping(
         self, request: CaseRequest, fold: Fold, control: Control,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -32,6 +32,11 @@ def print_results(results: Results, folder: Path) -> None:
         lines.run_lines(results), chain.from_iterable(map(table_lines, _tables(results))),
         _problem_lines(results), lines.quality_lines(results), lines.outcome_lines(results),
         lines.finding_lines(results), lines.closing_lines(results, folder)))
+
+
+def print_profiles(profile_lines: Sequence[str]) -> None:
+    """Print what came of the profiled samples."""
+    print_lines([Text(""), *map(Text, profile_lines)])
 
 
 def _tables(results: Results) -> Iterator[Table]:
