@@ -102,8 +102,7 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder) -> int:
     results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     write_reports(results, folder.path, plots=config.output.plots)
     print_results(results, folder.path)
-    if config.profiling.enabled:
-        print_profiles(write_profiles(folder.path, results))
+    print_profiles(write_profiles(folder.path, results))
     return int(exit_code(results))
 
 

@@ -1,14 +1,14 @@
 """The turn of profiled samples behind all measured ones, and what becomes of its files.
 
 It comes last, with workers of its own, because a profiler can leave a process slower than it was.
-A case that cannot be profiled costs its profile only: all measured runs are in the journals by then.
+A case that cannot be profiled costs its profile only: what is measured is in the journals by then.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcbench.launch.attempt import SupervisorContext
@@ -28,6 +28,9 @@ from hpcbench.profiling.trigger import STALL_SHARE, reason, stall
 
 _FIRST_NUMBER = 1 << 48
 """Above the numbers of all cases of the sweep, so that no notice of one is taken for another's."""
+PROFILER_S = 60.0
+"""What profiling a case may take beside its own limit: the first start of torch's profiler takes
+seconds where ranks share cores, and files of long traces take time, too."""
 MOST_SENT_BYTES = 256 << 20
 """A rank with a disk of its own sends rank 0 so many bytes of profiles at most."""
 
@@ -113,7 +116,8 @@ class _ProfileTurn:
         job, attempt = self.job, self.job.attempt
         self.number += 1  # the same on all members
         outcome = workers.run(ProfileRequest(
-            case, self.number, attempt.resolution.devices[case.case_id], job.clocks.model,
+            replace(case, timeout_s=case.timeout_s + PROFILER_S), self.number,
+            attempt.resolution.devices[case.case_id], job.clocks.model,
             attempt.config.profiling.samples, attempt.history.attempt,
             str(rank_file(self.folder, case.case_id, self.members.rank))))
         if job.comm.rank == 0:
@@ -137,7 +141,8 @@ def collect_profiles(comm: Communicator, folders: RankFolders) -> list[str]:
     counts = comm.allgather(left)
     problems = deliver(comm, files, folders.apart, folders.folder.path / FOLDER / RANKS)
     problems += [f"rank {rank}: {counts[rank]} profiles are left on {place.host} in "
-                 f"{place.path}/{FOLDER}/{RANKS}: more than {MOST_SENT_BYTES >> 20} MiB are not sent"
+                 f"{place.path}/{FOLDER}/{RANKS}: no more than {MOST_SENT_BYTES >> 20} MiB are "
+                 "sent"
                  for rank, place in folders.apart.items() if counts[rank]]
     if comm.rank in folders.apart:
         for empty in (ranks, ranks.parent):

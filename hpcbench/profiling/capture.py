@@ -21,7 +21,7 @@ from hpcbench.measure.progress import SharedProgress
 from hpcbench.profiling.rank_file import CLOCK_MARK, SAMPLE_MARK
 
 _ANCHORS = 8
-"""Clock markers at either end: the narrowest of them counts, so one that is held up does no harm."""
+"""Clock markers at either end: the narrowest counts, so one that is held up does no harm."""
 
 
 @dataclass(frozen=True, slots=True)

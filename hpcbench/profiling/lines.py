@@ -9,15 +9,29 @@ MOST_LINES = 12
 _MOST_PROBLEMS = 4
 
 
-def summary_lines(entries: Mapping[str, Mapping[str, Any]], folder: str) -> list[str]:
-    """Return at most MOST_LINES lines about the entries of ``profile.json``."""
-    return list(_lines(entries, folder))[:MOST_LINES]
+def summary_lines(
+    entries: Mapping[str, Mapping[str, Any]], flights: int, folder: str, *, enabled: bool,
+) -> list[str]:
+    """Return at most MOST_LINES lines about the entries of ``profile.json``.
+
+    ``flights`` is the number of cases with flight records, ``enabled`` whether to profile at all.
+    """
+    found = list(_lines(entries, folder, enabled=enabled))
+    if flights:
+        found.insert(0, f"{flights} case{'s' * (flights > 1)} hung: the last collectives of its "
+                     f"ranks are in {folder}/flight-*.json")
+    return found[:MOST_LINES]
 
 
-def _lines(entries: Mapping[str, Mapping[str, Any]], folder: str) -> Iterator[str]:
+def _lines(
+    entries: Mapping[str, Mapping[str, Any]], folder: str, *, enabled: bool,
+) -> Iterator[str]:
     merged = [one for one in entries.values() if one["file"]]
-    yield (f"{_count(len(merged), 'case')} profiled: {folder} has one trace a case, with a process "
-           "for each rank; open it at https://ui.perfetto.dev")
+    if merged:
+        yield (f"{_count(len(merged), 'case')} profiled: {folder} has one trace a case, with a "
+               "process for each rank; open it at https://ui.perfetto.dev")
+    elif enabled:
+        yield "no case is profiled" + ("" if entries else ": none of this attempt's ended ok")
     if known := [one for one in merged if one["overhead"]]:
         yield _overhead_line(known)
     if dropped := [one for one in merged if one["n_dropped"]]:
@@ -27,9 +41,8 @@ def _lines(entries: Mapping[str, Mapping[str, Any]], folder: str) -> Iterator[st
     failed = [one for one in entries.values() if one["problem"]]
     for one in failed[:_MOST_PROBLEMS]:
         yield f"no profile of {one['label']}: {one['problem']}"
-    if more := len(failed) - _MOST_PROBLEMS:
-        if more > 0:
-            yield f"and none of {more} more: see profile.json"
+    if (more := len(failed) - _MOST_PROBLEMS) > 0:
+        yield f"nor of {more} more: profile.json says why"
     left_out = [one for one in entries.values() if not one["profiled"]]
     if left_out:
         yield (f"{_count(len(left_out), 'case')} not profiled, first {left_out[0]['label']}: "

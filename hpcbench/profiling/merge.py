@@ -85,6 +85,7 @@ class _RankEvents:
     n_dropped: int = 0
     marks_ns: dict[int, int] = field(default_factory=dict)
     _threads: dict[tuple[Any, Any], int] = field(default_factory=dict)
+    _main: int | None = None
 
     def timed(self) -> Iterator[Event]:
         """Yield what has a time, with ``ts`` still in global ns."""
@@ -98,6 +99,7 @@ class _RankEvents:
             name = event["name"]
             if name.startswith(SAMPLE_MARK) and event.get("cat") == "user_annotation":
                 self.marks_ns[int(name.removeprefix(SAMPLE_MARK))] = at_ns
+                self._main = self._thread(event["pid"], event["tid"])
             yield {**self._unique(event), "ts": at_ns}
 
     def _kept(self, found: Sequence[Event]) -> Sequence[Event]:
@@ -109,7 +111,7 @@ class _RankEvents:
             not event["name"].startswith(SAMPLE_MARK), -event.get("dur", 0)))[:self.share]
 
     def _unique(self, event: Event) -> Event:
-        changed = {"pid": self.trace.rank + 1, "tid": self._thread(event["pid"], event.get("tid"))}
+        changed: Event = {"pid": self.trace.rank + 1, "tid": self._thread(event["pid"], event.get("tid"))}
         if "id" in event:
             changed["id"] = self._id(event["id"])
         if args := event.get("args"):
@@ -128,7 +130,10 @@ class _RankEvents:
         return (self.trace.rank + 1) * _THREADS_OF_A_RANK + number
 
     def names(self) -> Iterator[Event]:
-        """Yield the names of the rank's process and of its threads; pid 0 is the idle task's."""
+        """Yield the names of the rank's process and of its threads, the one with samples first.
+
+        To be called after `timed`. Process ids are from 1, because 0 is the idle task's.
+        """
         rank, pid = self.trace.rank, self.trace.rank + 1
         yield _named("process_name", pid, 0, name=f"rank {rank} ({self.trace.host})")
         yield _named("process_sort_index", pid, 0, sort_index=rank)
@@ -139,7 +144,8 @@ class _RankEvents:
             name = known.get((old_pid, old_tid), f"thread {old_tid}")
             tid = pid * _THREADS_OF_A_RANK + number
             yield _named("thread_name", pid, tid, name=name)
-            yield _named("thread_sort_index", pid, tid, sort_index=number)
+            first = tid == self._main
+            yield _named("thread_sort_index", pid, tid, sort_index=-1 if first else number)
 
 
 def _named(what: str, pid: int, tid: int, **args: Any) -> Event:

@@ -17,6 +17,7 @@ import numpy as np
 from hpcbench.errors import TraceError
 from hpcbench.plan.case import Case
 from hpcbench.profiling.anchor import fit_anchor
+from hpcbench.profiling.flight import FLIGHT
 from hpcbench.profiling.lines import summary_lines
 from hpcbench.profiling.merge import Merged, RankTrace, merge
 from hpcbench.profiling.notes import PROFILE_NOTE, ProfileNote
@@ -76,6 +77,7 @@ class CaseProfile:
 def write_profiles(folder: Path, results: Results) -> list[str]:
     """Merge the traces of each profiled case, write ``profile.json``; return its lines.
 
+    The flight records of cases that hung are written beside it, whether or not cases are profiled.
     What cannot be read or merged is a line and costs that case's profile only. Raises FileError
     where the disk does not take the files.
     """
@@ -90,11 +92,31 @@ def write_profiles(folder: Path, results: Results) -> list[str]:
         for note in notes if note.case_id in names]
     path = folder / FOLDER / PROFILE_FILE
     entries = {**_earlier_entries(path), **{one.case_id: asdict(one) for one in profiles}}
-    lines = summary_lines(entries, str(folder / FOLDER))
+    flights = _write_flight_records(folder, results)
+    lines = summary_lines(entries, flights, str(folder / FOLDER), enabled=bool(
+        results.plan.config.get("profiling", {}).get("enabled")))
+    if not lines:
+        return []
     with whole_file(path, make_folder=True) as part:
         part.write_text(json.dumps(
             {"schema_version": SCHEMA_VERSION, "lines": lines, "cases": entries}, indent=1) + "\n")
     return lines
+
+
+def _write_flight_records(folder: Path, results: Results) -> int:
+    """Write the flight record of each rank of each case that has any; return how many have."""
+    cases = {item.case.case_id: item for item in results.cases
+             if any(left.get(FLIGHT) for left in item.detail.values())}
+    names = _file_names([item.case for item in cases.values()])
+    for case_id, item in cases.items():
+        for rank, left in item.detail.items():
+            if record := left.get(FLIGHT):
+                path = folder / FOLDER / f"flight-{names[case_id]}-rank{int(rank):05d}.json"
+                with whole_file(path, make_folder=True) as part:
+                    part.write_text(json.dumps({
+                        "case_id": case_id, "label": item.case.label, "rank": int(rank),
+                        "reason": item.reason, **record}, indent=1) + "\n")
+    return len(cases)
 
 
 def _newest_sources(folder: Path) -> Mapping[int, TraceSource]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, UNTIMED, Samples
+from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, UNTIMED, Phases, Samples
 
 STALL_SHARE = 0.1
 """A case is profiled if ranks differ by this share of its sample's time or more. Ranks that do the
@@ -19,7 +19,7 @@ WHOLE = "sample"
 _START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns", "flags"))
 
 
-def medians_ns(rows: Samples, phases: Mapping[str, Sequence[int]]) -> dict[str, float]:
+def medians_ns(rows: Samples, phases: Phases) -> dict[str, float]:
     """Return one rank's medians over its timed samples in ns: of the sample, and of each phase.
 
     ``rows`` are (sample, SAMPLE_COLUMNS); empty without a timed sample.
@@ -27,7 +27,7 @@ def medians_ns(rows: Samples, phases: Mapping[str, Sequence[int]]) -> dict[str, 
     timed = (rows[:, _FLAGS] & UNTIMED) == 0
     if not timed.any():
         return {}
-    lasting = {name: np.asarray(values) for name, values in phases.items()
+    lasting = {name: values for name, values in phases.items()
                if not name.startswith(ARRIVAL) and len(values) == len(rows)}
     return {WHOLE: float(np.median((rows[:, _END] - rows[:, _START])[timed])),
             **{name: float(np.median(values[timed])) for name, values in lasting.items()}}

@@ -36,7 +36,8 @@ def print_results(results: Results, folder: Path) -> None:
 
 def print_profiles(profile_lines: Sequence[str]) -> None:
     """Print what came of the profiled samples."""
-    print_lines([Text(""), *map(Text, profile_lines)])
+    if profile_lines:
+        print_lines([Text(""), *map(Text, profile_lines)])
 
 
 def _tables(results: Results) -> Iterator[Table]:

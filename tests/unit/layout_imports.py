@@ -26,8 +26,9 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "trace": (*PLANNING, "plan"),
     "measure": RECORDS,
     "backends": (*RECORDS, "measure"),
-    "launch": MACHINE,
+    "launch": (*MACHINE, "profiling"),
     "reduce": (*RECORDS, "measure"),
+    "profiling": (*READING, "views"),
     "views": (*PLANNING, "plan", "trace", "reduce"),
     "report": (*PLANNING, "plan", "trace", "reduce", "views"),
     # the sides of a kind; each may import its own room's plan side, too
@@ -38,13 +39,13 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "kinds.*.present": (*PLANNING, "plan", "trace", "reduce", "views", "kinds.*.plan",
                         "kinds.*.derive"),
     # processes and commands stand above all folders
-    "worker": (*MACHINE, "launch"),
-    "template": (*MACHINE, "launch", "worker"),
+    "worker": (*MACHINE, "launch", "profiling"),
+    "template": (*MACHINE, "launch", "profiling", "worker"),
     "validation": (*MACHINE, "launch", "views", "report"),
     "resume": (*READING, "launch"),
     "gen_data": READING,
     "dry_run": (*MACHINE, "launch", "report"),
-    "run": (*MACHINE, "launch", "reduce", "report", "resume"),
+    "run": (*MACHINE, "launch", "reduce", "report", "resume", "profiling"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "reduce", "report", "run",
                  "dry_run", "gen_data", "resume", "validation"),
     "cli": ("hpcbench", "commands"),
@@ -97,7 +98,8 @@ def package_imports() -> Iterator[tuple[Module, Import]]:
 
 
 KIND_RUN = f"{KINDS}.*.run*"
-TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults", *(
+TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
+         "hpcbench.profiling.capture", "hpcbench.profiling.flight_recorder", *(
     f"hpcbench.operations.{name}" for name in
     ("check", "data", "dtypes", "operation", "place", "torch_calls")), *(
     f"hpcbench.backends.{name}" for name in

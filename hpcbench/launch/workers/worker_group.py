@@ -112,9 +112,9 @@ class WorkerGroup:
         self._choices: dict[tuple[str, int], LibraryChoices] = {}
 
     def run(self, request: CaseRequest | ProfileRequest) -> CaseOutcome:
-        """Run one case, or profile it, on all members and agree on its verdict; failed workers are replaced.
+        """Run or profile one case on all members and agree on its verdict.
 
-        Raises NoAgreement if a member's supervisor does not answer.
+        Failed workers are replaced. Raises NoAgreement if a member's supervisor does not answer.
         """
         case, number = request.case, request.number
         if self._worker is None:
