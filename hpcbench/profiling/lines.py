@@ -58,10 +58,10 @@ def _overhead_line(known: list[Mapping[str, Any]]) -> str:
                 "statistic")
     ordered = sorted(known, key=lambda one: one["overhead"]["ratio"])
     least, most = ordered[0]["overhead"], ordered[-1]["overhead"]
-    n_measured = [one["overhead"]["n_measured"] for one in known]
+    counts = sorted({one["overhead"]["n_measured"] for one in known})
+    n_measured = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     return (f"profiled samples took {least['ratio']:.2f} to {most['ratio']:.2f} times the measured "
-            f"time (medians of {least['n_profiled']} and of {min(n_measured)} to "
-            f"{max(n_measured)}), most in {ordered[-1]['label']}: they are in no statistic")
+            f"time (medians of {least['n_profiled']} and of {n_measured}), most in {ordered[-1]['label']}: they are in no statistic")
 
 
 def _count(number: int, noun: str) -> str:

@@ -111,7 +111,8 @@ class _RankEvents:
             not event["name"].startswith(SAMPLE_MARK), -event.get("dur", 0)))[:self.share]
 
     def _unique(self, event: Event) -> Event:
-        changed: Event = {"pid": self.trace.rank + 1, "tid": self._thread(event["pid"], event.get("tid"))}
+        changed: Event = {
+            "pid": self.trace.rank + 1, "tid": self._thread(event["pid"], event.get("tid"))}
         if "id" in event:
             changed["id"] = self._id(event["id"])
         if args := event.get("args"):

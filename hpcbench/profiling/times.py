@@ -60,5 +60,5 @@ def _stacked(ranks: Sequence[RankProfile]) -> CaseSamples:
     rows = np.array([one.rows for one in ranks], dtype=np.int64)  # (rank, sample, column)
     columns = {name: rows[:, :, at] for at, name in enumerate(SAMPLE_COLUMNS)}
     first = np.zeros(rows.shape[1], dtype=np.int64)
-    return CaseSamples(
-        ranks=tuple(one.rank for one in ranks), launch=first, pass_index=first, phases={}, **columns)
+    return CaseSamples(ranks=tuple(one.rank for one in ranks), launch=first, pass_index=first,
+                       phases={}, **columns)

@@ -104,7 +104,7 @@ TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
     ("check", "data", "dtypes", "operation", "place", "torch_calls")), *(
     f"hpcbench.backends.{name}" for name in
     ("control", "devices", "facts", "failures", "groups", "ledger", "mpi_buffers",
-     "mpi_group", "python_group", "rehearsal", "ucc")))
+     "mpi_group", "python_group", "rehearsal", "store", "ucc")))
 MPI = ("hpcbench.backends.mpi_*",)
 PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.registry",
              f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan", "hpcbench.plan.*",
