@@ -177,7 +177,7 @@ class Worker:
         self._open_group(case)
         with self._opened(case, device, validate=False) as operation:
             captured = capture(
-                operation, device, progress, ProfiledSamples(
+                request.tool, operation, device, progress, ProfiledSamples(
                     case.warmup, case.batch, request.samples, device.torch_device.type == "cuda"),
                 Surroundings(self._start(case, request.clock), FixedCount(request.samples),
                              self._control(case.backend).barrier, time.perf_counter_ns))

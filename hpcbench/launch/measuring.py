@@ -15,7 +15,7 @@ from hpcbench.launch.attempt import Attempt, CaseReport, PlannedRun, SupervisorC
 from hpcbench.launch.clocks.synchronization import Clocks
 from hpcbench.launch.folders.run_folder import RankFolders, separate_folder_lines
 from hpcbench.launch.probe import resolve, versions
-from hpcbench.launch.profiled import profile_cases
+from hpcbench.launch.profiled import opening_line, profile_cases
 from hpcbench.launch.ranks.agreement import on_all
 from hpcbench.launch.ranks.launcher_variables import by_torchrun
 from hpcbench.launch.ranks.session import Topology
@@ -135,6 +135,8 @@ def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) 
             yield f"{case.label}: {reason}"
     for note in config.notes:
         yield f"note: {note}"
+    if config.profiling.enabled:
+        yield opening_line(config.profiling)
     if config.launch.inline:
         yield ("workers run inline, in the ranks' own processes, and are not isolated: a crash "
                "ends the job, a hang is not survived"

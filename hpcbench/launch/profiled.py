@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hpcbench.config.schema import Profiling
 from hpcbench.launch.attempt import SupervisorContext
 from hpcbench.launch.folders.run_folder import RankFolders
 from hpcbench.launch.folders.trace_delivery import deliver
@@ -22,12 +23,15 @@ from hpcbench.launch.workers.worker_pool import InlineWorker, WorkerPool
 from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import Generation, generations
+from hpcbench.profiling import nsys
 from hpcbench.profiling.notes import PROFILE_NOTE, ProfileNote
 from hpcbench.profiling.rank_file import FOLDER, RANKS, rank_file
 from hpcbench.profiling.trigger import STALL_SHARE, reason, stall
 
 _FIRST_NUMBER = 1 << 48
 """Above the numbers of all cases of the sweep, so that no notice of one is taken for another's."""
+MOST_FAILURES = 3
+"""After so many profiles in a row that failed, the other cases of the workers are left out."""
 PROFILER_S = 60.0
 """What profiling a case may take beside its own limit: the first start of torch's profiler takes
 seconds where ranks share cores, and files of long traces take time, too."""
@@ -41,19 +45,51 @@ def profile_cases(job: SupervisorContext, pool: WorkerPool, folder: Path) -> str
     ``folder`` is where this rank writes. Rank 0 notes of each case what became of it. Collective.
     """
     attempt, stop = job.attempt, ""
+    lacking = _lacking(job)
+    if not lacking and attempt.config.profiling.tool == nsys.TOOL:
+        devices = attempt.resolution.devices.values()
+        with contextlib.suppress(OSError):  # then nsys has no report, and the case's entry says so
+            (folder / FOLDER / RANKS).mkdir(parents=True, exist_ok=True)
+        pool.renew_under(nsys.nsys_words(folder, job.comm.rank, cuda="cuda" in devices))
     todo = generations(attempt.runnable())
     members = {size: job.comm.first(size)
                for size in sorted({generation.world_size for generation in todo})}
     for place, generation in enumerate(todo):
         mine = members[generation.world_size]
         if mine is not None and not stop:
-            turn = _ProfileTurn(job, pool, folder, mine, generation, _FIRST_NUMBER + (place << 24))
+            turn = _ProfileTurn(job, pool, folder, mine, generation,
+                                _FIRST_NUMBER + (place << 24), lacking)
             stop = turn.run()
         pause_s = IDLE_PAUSE_S if mine is None else LONGEST_PAUSE_S
         stop = str(job.comm.bcast(stop, pause_s))
+    pool.end_template()  # a profiler around it writes its report now
     if not stop:
         job.clocks.sync(job.comm)  # so that profiles lie between two synchronisations
     return stop
+
+
+def opening_line(profiling: Profiling) -> str:
+    """Return what rank 0 says of profiling before the first case."""
+    if profiling.tool == nsys.TOOL and not nsys.is_installed():
+        return f"no case will be profiled: {nsys.missing([0])}"
+    which = ("each case" if profiling.trigger == "always"
+             else "each case whose ranks wait for each other")
+    return (f"after the last pass {which} is profiled (tool {profiling.tool}): "
+            f"{profiling.samples} samples that enter no statistic")
+
+
+def _lacking(job: SupervisorContext) -> str:
+    """Say what keeps all cases from being profiled, "" if nothing. Collective."""
+    tool = job.attempt.config.profiling.tool
+    if tool == "none":
+        return "profiling.tool is none: the stamps of the measured samples are all there is"
+    if tool != nsys.TOOL:
+        return ""
+    if job.inline:
+        return "nsys cannot be put around workers in the ranks' own processes (--inline, torchrun)"
+    installed = job.comm.allgather(nsys.is_installed())
+    without = [rank for rank, is_there in enumerate(installed) if not is_there]
+    return nsys.missing(without) if without else ""
 
 
 @dataclass(slots=True)
@@ -66,6 +102,8 @@ class _ProfileTurn:
     members: Communicator
     generation: Generation
     number: int
+    lacking: str = ""
+    failures: int = 0
 
     def run(self) -> str:
         """Profile the generation's cases; return the signal to stop, or ""."""
@@ -77,6 +115,8 @@ class _ProfileTurn:
             for case, note in self._chosen():
                 if stop:
                     break
+                if note.is_wanted and self.failures >= MOST_FAILURES:
+                    note = note.left_out(f"{MOST_FAILURES} profiles before it failed")
                 if note.is_wanted:
                     stop = self._profile(workers, case, note)
                 elif job.comm.rank == 0:
@@ -101,7 +141,9 @@ class _ProfileTurn:
             of_ranks: list[Mapping[str, float] | None] = [one[case.case_id] for one in medians]
             if (known := [one for one in of_ranks if one is not None]) != of_ranks:
                 continue
-            if self.generation.inline and not job.inline:
+            if self.lacking:
+                yield case, ProfileNote(case.case_id, is_wanted=False, why=self.lacking)
+            elif self.generation.inline and not job.inline:
                 yield case, ProfileNote(case.case_id, is_wanted=False, why=(
                     "it runs in the MPI process (backend mpi), which a profiler could bring down"))
             elif wanted.trigger == "always":
@@ -119,9 +161,11 @@ class _ProfileTurn:
             replace(case, timeout_s=case.timeout_s + PROFILER_S), self.number,
             attempt.resolution.devices[case.case_id], job.clocks.model,
             attempt.config.profiling.samples, attempt.history.attempt,
-            str(rank_file(self.folder, case.case_id, self.members.rank))))
+            str(rank_file(self.folder, case.case_id, self.members.rank)),
+            attempt.config.profiling.tool))
+        problem = outcome.verdict.reason if outcome.verdict.status != "ok" else ""
+        self.failures = self.failures + 1 if problem else 0
         if job.comm.rank == 0:
-            problem = outcome.verdict.reason if outcome.verdict.status != "ok" else ""
             job.journal.note(PROFILE_NOTE, note.with_problem(problem).to_json())
         return outcome.stop
 
@@ -132,7 +176,7 @@ def collect_profiles(comm: Communicator, folders: RankFolders) -> list[str]:
         return []
     ranks = folders.own.path / FOLDER / RANKS
     files, left, sent_bytes = {}, 0, 0
-    for path in sorted(ranks.glob("*.json.gz")) if comm.rank in folders.apart else ():
+    for path in sorted(ranks.glob("*")) if comm.rank in folders.apart else ():
         if sent_bytes + path.stat().st_size <= MOST_SENT_BYTES:
             sent_bytes += path.stat().st_size
             files[path.name] = path

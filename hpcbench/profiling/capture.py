@@ -46,10 +46,35 @@ class ProfiledSamples:
 
 
 def capture(
+    tool: str, workload: Workload, device: Device, progress: SharedProgress,
+    wanted: ProfiledSamples, around: Surroundings,
+) -> Captured:
+    """Take profiled samples, recorded by ``tool``: here by torch, or by nsys from outside."""
+    if tool != "torch":
+        return _capture_from_outside(workload, device, progress, wanted, around)
+    return capture_by_torch(workload, device, progress, wanted, around)
+
+
+def _capture_from_outside(
     workload: Workload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
     around: Surroundings,
 ) -> Captured:
-    """Take profiled samples; their rows are in ``progress`` as those of a case are."""
+    """Take samples like `capture_by_torch`; a CUDA profiler is told where they begin and end."""
+    ranged = _Ranged(workload, wanted)
+    measure(ranged, device, progress, Schedule(max(wanted.warmup, 1), 1, validate=False), around)
+    if wanted.cuda:
+        torch.cuda.profiler.stop()
+    return Captured({}, [])
+
+
+def capture_by_torch(
+    workload: Workload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
+    around: Surroundings,
+) -> Captured:
+    """Take profiled samples; their rows are in ``progress`` as those of a case are.
+
+    The first profiler of a process takes seconds to start, in the last warm-up.
+    """
     warmup = max(wanted.warmup, 1)
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * wanted.cuda
     steps = schedule(wait=warmup - 1, warmup=1, active=wanted.samples)
@@ -67,6 +92,36 @@ def _exported(profiler: torch.profiler.profile) -> dict[str, Any]:
         profiler.export_chrome_trace(str(path))
         exported: dict[str, Any] = json.loads(path.read_text(errors="replace"))
     return exported
+
+
+@dataclass(slots=True)
+class _Ranged:
+    """A workload that starts a CUDA profiler's range at its first timed sample, if on a GPU."""
+
+    workload: Workload
+    wanted: ProfiledSamples
+    name: str = "profiled"
+    _prepared: int = 0
+
+    def prepare(self) -> None:
+        """Restore inputs and wipe outputs; begin the range when the warm-ups are over."""
+        if self._prepared == max(self.wanted.warmup, 1) and self.wanted.cuda:
+            torch.cuda.profiler.start()
+        self._prepared += 1
+        self.workload.prepare()
+
+    def run(self) -> None:
+        """Make the calls of one sample, in an NVTX range on a GPU."""
+        if self.wanted.cuda:
+            torch.cuda.nvtx.range_push(SAMPLE_MARK)
+        for _ in range(self.wanted.batch):
+            self.workload.run()
+        if self.wanted.cuda:
+            torch.cuda.nvtx.range_pop()
+
+    def check(self) -> object | None:
+        """Check nothing: the measured samples of the case were checked."""
+        return None
 
 
 @dataclass(slots=True)

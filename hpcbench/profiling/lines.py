@@ -30,9 +30,13 @@ def _lines(
     if merged:
         yield (f"{_count(len(merged), 'case')} profiled: {folder} has one trace a case, with a "
                "process for each rank; open it at https://ui.perfetto.dev")
-    elif enabled:
+    reported = [one for one in entries.values() if one["rank_files"] and not one["file"]]
+    if reported:
+        yield (f"{_count(len(reported), 'case')} profiled by nsys: its reports are in "
+               f"{folder}/ranks; open them with nsys-ui")
+    if enabled and not merged and not reported:
         yield "no case is profiled" + ("" if entries else ": none of this attempt's ended ok")
-    if known := [one for one in merged if one["overhead"]]:
+    if known := [one for one in [*merged, *reported] if one["overhead"]]:
         yield _overhead_line(known)
     if dropped := [one for one in merged if one["n_dropped"]]:
         yield (f"{_count(len(dropped), 'merged trace')} cut: the shortest events of each rank are "
@@ -61,7 +65,8 @@ def _overhead_line(known: list[Mapping[str, Any]]) -> str:
     counts = sorted({one["overhead"]["n_measured"] for one in known})
     n_measured = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     return (f"profiled samples took {least['ratio']:.2f} to {most['ratio']:.2f} times the measured "
-            f"time (medians of {least['n_profiled']} and of {n_measured}), most in {ordered[-1]['label']}: they are in no statistic")
+            f"time (medians of {least['n_profiled']} and of {n_measured}), most in "
+            f"{ordered[-1]['label']}: they are in no statistic")
 
 
 def _count(number: int, noun: str) -> str:

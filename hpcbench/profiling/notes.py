@@ -22,6 +22,10 @@ class ProfileNote:
         """Return the note of a case whose profile failed, if ``problem`` is not ""."""
         return replace(self, problem=problem)
 
+    def left_out(self, why: str) -> ProfileNote:
+        """Return the note of a case that is not profiled after all."""
+        return replace(self, is_wanted=False, why=why)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return asdict(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from hpcbench.profiling.flight import FLIGHT
 from hpcbench.profiling.lines import summary_lines
 from hpcbench.profiling.merge import Merged, RankTrace, merge
 from hpcbench.profiling.notes import PROFILE_NOTE, ProfileNote
+from hpcbench.profiling.nsys import nsys_reports
 from hpcbench.profiling.rank_file import (
     CLOCK_MARK,
     FOLDER,
@@ -161,6 +162,9 @@ def _profile(files: _Files, item: CaseResult, note: ProfileNote) -> CaseProfile:
         return kept
     paths = [rank_file(files.folder, case.case_id, rank) for rank in range(case.world_size)]
     try:
+        abouts = [read_rank_file(path)[0] for path in paths]
+        if not all(about.anchors for about in abouts):  # recorded from outside, by nsys
+            return _without_merge(kept, files, item, abouts)
         ranks = [_RankData.read(path, files) for path in paths]
         merged = merge([rank.trace for rank in ranks])
     except TraceError as error:
@@ -178,6 +182,17 @@ def _profile(files: _Files, item: CaseResult, note: ProfileNote) -> CaseProfile:
         anchor_bound_s=max(rank.anchor_bound_ns for rank in ranks) / 1e9,
         clock_bound_s=sum(bounds_ns[-2:]) / 1e9 if files.clocks.n_clocks > 1 else 0.0,
         start_spread_s=None if merged.spread_ns is None else merged.spread_ns / 1e9)
+
+
+def _without_merge(
+    kept: CaseProfile, files: _Files, item: CaseResult, ranks: Sequence[RankProfile],
+) -> CaseProfile:
+    """Return the entry of a case of which another program has written reports."""
+    reports = [path for about in ranks for path in nsys_reports(files.folder, about.rank)]
+    return replace(
+        kept, overhead=overhead(item, ranks, files.clocks),
+        rank_files=tuple(str(path.relative_to(files.folder)) for path in reports),
+        problem="" if reports else "nsys left no report")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class WorkerPool:
         self._kinds = tuple(kinds)
         self._memory_limit_bytes = memory_limit_bytes
         self._ready_timeout_s = ready_timeout_s
+        self._wrapper: tuple[str, ...] = ()
         self._template = Template(self._env, ready_timeout_s, self._kinds)
 
     def __enter__(self) -> WorkerPool:
@@ -62,9 +63,19 @@ class WorkerPool:
         """Have later workers come from a new template process: an independent launch."""
         self._start(self._env)
 
+    def renew_under(self, wrapper: Sequence[str]) -> None:
+        """Have later workers come from a new template that the words of ``wrapper`` start."""
+        self._wrapper = tuple(wrapper)
+        self._start(self._env)
+
+    def end_template(self) -> None:
+        """End the template process; the next worker gets a new one, without a wrapper."""
+        self._template.close()
+        self._wrapper = ()
+
     def _start(self, env: Mapping[str, str]) -> None:
         self._template.close()
-        self._template = Template(env, self._ready_timeout_s, self._kinds)
+        self._template = Template(env, self._ready_timeout_s, self._kinds, self._wrapper)
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
         """Return `backends.facts.gather_facts` of a process. Raises LaunchError with the reason."""

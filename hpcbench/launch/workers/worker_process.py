@@ -26,6 +26,7 @@ _MESSAGE_BYTES = 256 * 1024
 _STDERR_BYTES = 16 * 1024
 _STACK_WAIT_S = 0.3
 _FLIGHT_WAIT_S = 0.3
+_REPORT_WAIT_S = 60.0
 _FLIGHT_BYTES = 1 << 20
 
 
@@ -83,9 +84,14 @@ class Template:
 
     def __init__(
         self, env: Mapping[str, str], ready_timeout_s: float, kinds: Sequence[str] = (),
+        wrapper: Sequence[str] = (),
     ) -> None:
-        """Start it; only `fork` waits for it. It imports what cases of these ``kinds`` need."""
+        """Start it; only `fork` waits for it. It imports what cases of these ``kinds`` need.
+
+        Words of a ``wrapper`` stand before its command: a program that starts and watches it.
+        """
         self.env = dict(env)
+        self._is_wrapped = bool(wrapper)
         self._ready_timeout_s = ready_timeout_s
         self._ended: dict[int, int] = {}
         self._forked: list[int] = []
@@ -95,8 +101,8 @@ class Template:
         self._output_fd = os.memfd_create("hpcbench-template-stderr")
         with theirs, requests_held():
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
-                 str(os.getpid()), *kinds],
+                [*wrapper, sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
+                 str(0 if wrapper else os.getpid()), *kinds],
                 env=self.env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                 stdout=self._output_fd, stderr=self._output_fd, start_new_session=True)
 
@@ -104,6 +110,9 @@ class Template:
         """End the template and its workers; closing twice does nothing."""
         if self._control.fileno() >= 0:
             self._control.close()
+            if self._is_wrapped:  # the template ends with its socket, the wrapper then reports
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_REPORT_WAIT_S)
             self._process.kill()
             self._process.wait()
             os.close(self._output_fd)
