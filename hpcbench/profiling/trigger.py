@@ -13,8 +13,8 @@ import numpy as np
 from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, UNTIMED, Phases, Samples
 
 STALL_SHARE = 0.1
-"""A case is profiled if ranks differ by this share of its sample's time or more. Ranks that do the
-same work on a quiet machine differ by 1 to 5 % (docs/method.md)."""
+"""A case is profiled if ranks differ by this share of its sample's time or more (docs/method.md): a
+choice, twice the 5 % from which the reducer calls a change of a median one."""
 WHOLE = "sample"
 _START, _END, _FLAGS = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns", "flags"))
 
