@@ -187,7 +187,8 @@ def test_ranks_that_stand_alike_are_named_together_in_the_verdict() -> None:
 def _profiled(label: str, ratio: float = 1.5, **more: Any) -> dict[str, Any]:
     overhead = {"ratio": ratio, "n_profiled": 3, "n_measured": 200}
     return {"label": label, "file": f"profile/{label}.json.gz", "overhead": overhead,
-            "rank_files": (), "n_dropped": 0, "problem": "", "profiled": True, "why": "trigger always", **more}
+            "rank_files": (), "n_dropped": 0, "problem": "", "profiled": True,
+            "why": "trigger always", **more}
 
 
 def test_lines_say_what_it_cost_and_what_is_missing() -> None:
