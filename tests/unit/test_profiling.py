@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.errors import TraceError
+from hpcbench.errors import TraceError, UsageError
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome, judge
 from hpcbench.profiling.anchor import fit_anchor
 from hpcbench.profiling.flight import in_flight, standing
 from hpcbench.profiling.lines import MOST_LINES, summary_lines
 from hpcbench.profiling.merge import RankTrace, merge
+from hpcbench.profiling.nsys import missing, nsys_words, require_nsys
 from hpcbench.profiling.rank_file import (
     CLOCK_MARK,
     SAMPLE_MARK,
@@ -205,3 +206,18 @@ def test_lines_say_what_it_cost_and_what_is_missing() -> None:
     assert len(lines) <= MOST_LINES
     assert summary_lines({}, 0, "out/profile", enabled=False) == []
     assert "no case is profiled" in summary_lines({}, 0, "out/profile", enabled=True)[0]
+
+
+def test_nsys_that_is_not_there_is_said_with_what_to_take_instead(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r"not on the PATH; .*--set profiling.tool=torch"):
+        require_nsys()
+    assert missing([0, 1, 3]).startswith("nsys is not on the PATH of rank 0-1, 3")
+    (tmp_path / "nsys").write_text("#!/bin/sh\n")
+    (tmp_path / "nsys").chmod(0o755)
+    require_nsys()
+    words = nsys_words(tmp_path, 2, cuda=True)
+    assert "--capture-range=cudaProfilerApi" in words
+    assert f"--output={tmp_path}/profile/ranks/nsys-rank00002-%p" in words
