@@ -18,6 +18,7 @@ from hpcbench.launch.folders.trace_delivery import (
 )
 from hpcbench.launch.measuring import measure, open_journal, open_pool, opening_lines
 from hpcbench.launch.probe import Machine, probe_ranks, resolve, versions
+from hpcbench.launch.profiled import collect_profiles
 from hpcbench.launch.ranks.address import Network, choose_network
 from hpcbench.launch.ranks.agreement import AgreedError, from_root, on_all, on_root
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator
@@ -45,18 +46,25 @@ def run(session: Session, request: RunRequest, stop: StopRequests) -> ExitCode:
         if not is_done:
             with verbosity.stage("measurement"), open_journal(attempt, folders) as journal, \
                     _progress(attempt, folders, verbosity) as report:
-                measure(attempt, journal, report, folders.folder.path, pool, stop)
+                measure(attempt, journal, report, folders, pool, stop)
     with _can_be_repeated(folders.folder):
         with verbosity.stage("traces sealed and collected"):
-            on_all(comm, "sealing the trace",
-                   lambda: seal_traces(folders.own, comm.rank, measured=not is_done))
-            for problem in collect_traces(comm, folders):
-                _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then "
-                          f"run: hpcbench reduce {folders.folder.path}")
+            _collect(comm, folders, measured=not is_done)
         code = on_root(
             comm, lambda: _reduce_and_report(attempt, folders.folder, verbosity), IDLE_PAUSE_S)
     comm.barrier(IDLE_PAUSE_S)
     return ExitCode(code)
+
+
+def _collect(comm: Communicator, folders: RankFolders, *, measured: bool) -> None:
+    """Seal this rank's trace, and have rank 0 get what it does not see."""
+    on_all(comm, "sealing the trace",
+           lambda: seal_traces(folders.own, comm.rank, measured=measured))
+    for problem in collect_profiles(comm, folders):
+        _complain(problem)
+    for problem in collect_traces(comm, folders):
+        _complain(f"{problem}; copy it to {folders.folder.traces} on rank 0's node, then run: "
+                  f"hpcbench reduce {folders.folder.path}")
 
 
 def _plan(session: Session, request: RunRequest) -> PlannedRun:
@@ -119,8 +127,9 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, verbosity: Verbosity
 
     A profile is printed as one; its tables are in the results, too.
     """
+    from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.reduce import exit_code, reduce_folder
-    from hpcbench.report.console import report_run
+    from hpcbench.report.console import print_profiles, report_run
     from hpcbench.report.profile_lines import print_profile
     from hpcbench.report.summary import write_reports
 
@@ -129,10 +138,14 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, verbosity: Verbosity
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     with verbosity.stage("summaries and plots"):
         write_reports(results, folder.path, plots=config.output.plots)
+    with verbosity.stage("profiled samples"):
+        profile_lines = write_profiles(folder.path, results)
     if config.profiling.target and not verbosity.is_quiet:
         print_profile(results, folder.path)
-    else:
-        report_run(results, folder.path, verbosity)
+        return int(exit_code(results))
+    report_run(results, folder.path, verbosity)
+    if not verbosity.is_quiet:
+        print_profiles(profile_lines)
     return int(exit_code(results))
 
 

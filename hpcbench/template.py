@@ -40,6 +40,7 @@ def main() -> None:
     control = socket.socket(fileno=control_fd)
     import torch  # noqa: F401  (this process exists to have it imported)
 
+    import hpcbench.profiling.flight_recorder
     import hpcbench.worker  # noqa: F401
     from hpcbench.kinds.registry import kinds
 
@@ -110,9 +111,12 @@ class _Forker:
             os._exit(code)
 
 
-def _run_worker(request: ForkRequest, channel_fd: int, progress_fd: int, stderr_fd: int) -> None:
+def _run_worker(
+    request: ForkRequest, channel_fd: int, progress_fd: int, stderr_fd: int, flight_fd: int,
+) -> None:
     """Set the worker's environment, output and limits, then serve its supervisor."""
     from hpcbench.measure.progress import SharedProgress
+    from hpcbench.profiling.flight_recorder import answer_flight_requests
     from hpcbench.worker import serve
 
     os.dup2(stderr_fd, 1)
@@ -122,6 +126,7 @@ def _run_worker(request: ForkRequest, channel_fd: int, progress_fd: int, stderr_
     os.environ.update(request.env)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    answer_flight_requests(flight_fd)
     if limit := request.memory_limit_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     serve(worker_channel(channel_fd), SharedProgress(progress_fd, request.capacity))

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ from hpcbench.backends.failures import classify, one_line
 from hpcbench.backends.groups import open_groups
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
+from hpcbench.backends.store import open_store
 from hpcbench.errors import CaseError
 from hpcbench.kinds.registry import kinds, spec_of
 from hpcbench.launch.ranks.communicator import InlineComms
@@ -37,6 +40,7 @@ from hpcbench.launch.workers.messages import (
     FailureAnswer,
     JoinRequest,
     LeaveRequest,
+    ProfileRequest,
     RehearsalAnswer,
     RehearsalRequest,
     Request,
@@ -51,11 +55,13 @@ from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
-from hpcbench.operations.operation import AnyOperation, Draggable, Telling, Wrong
+from hpcbench.operations.operation import AnyOperation, Draggable, close, total_wrong
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import INLINE_BACKENDS
+from hpcbench.profiling.rank_file import RankProfile, write_rank_file
 from hpcbench.statistics.stopping import StopRule
+from hpcbench.trace.clock import ClockModel
 from hpcbench.trace.schema import NO_COMMUNICATOR
 
 
@@ -84,10 +90,13 @@ class Worker:
     def _carry_out(self, request: Request) -> Answer:
         if isinstance(request, CaseRequest):
             return self._run_case(request)
+        if isinstance(request, ProfileRequest):
+            return self._profile(request)
         if isinstance(request, FactsRequest):
             return FactsAnswer(gather_facts(request.tools))
         if isinstance(request, StoreRequest):
-            return self._open_store(request)
+            self._store = open_store(request.ports, request.timeout_s)
+            return StoreAnswer(self._store.port)
         if isinstance(request, JoinRequest):
             return self._join(request)
         if isinstance(request, RehearsalRequest):
@@ -108,23 +117,8 @@ class Worker:
             ledger.tally.clear()
             operation.run()
         counted = {name: (len(sizes), sum(sizes)) for name, sizes in ledger.tally.items()}
-        _close(operation)
+        close(operation)
         return RehearsalAnswer(counted)
-
-    def _open_store(self, request: StoreRequest) -> StoreAnswer:
-        """Start the store at which all workers meet, on the first free port."""
-        problem: Exception | None = None
-        for port in request.ports:
-            try:
-                self._store = dist.TCPStore(
-                    "0.0.0.0", port, is_master=True, wait_for_workers=False,
-                    timeout=timedelta(seconds=request.timeout_s))
-            except (RuntimeError, OSError) as error:
-                problem = error
-            else:
-                return StoreAnswer(self._store.port)
-        raise CaseError(f"no free port in {request.ports[0]}..{request.ports[-1]} (launch.port): "
-                        f"{problem}")
 
     def _join(self, request: JoinRequest) -> DoneAnswer:
         """Join the control group: gloo over all workers of this generation."""
@@ -156,10 +150,7 @@ class Worker:
         self._progress.mark(Phase.SETUP)
         device = self._device(request.device)
         communicator_ns = self._open_group(case)
-        runner = self._runner(case.kind)
-        with runner.around(case.workload, device.torch_device, self._member.local_size):
-            operation = runner.open(case.workload, self._place(case, device),
-                                    validate=case.validate)
+        with self._opened(case, device, validate=case.validate) as operation:
             schedule = Schedule(case.warmup, case.batch, case.validate)
             measured = measure(operation, device, self._progress, schedule,
                                self._surroundings(request, operation))
@@ -167,12 +158,44 @@ class Worker:
         end_ns = time.perf_counter_ns()
         memory = (operation.place.group.staging.how(device.torch_device.type)
                   if case.backend == "mpi" else None)  # other libraries do not tell
-        reported, (n_wrong, wrong) = _close(operation), _wrong_elements(case, measured.wrong)
+        reported = close(operation)
+        n_wrong, wrong = total_wrong(measured.wrong, checked=case.validate)
         phases = reported.pop("phases", None) or {"names": [], "ns": []}
         return CaseAnswer(
             begin_ns, end_ns, str(device.torch_device), measured.stop_reason, communicator_ns,
             n_wrong, wrong, dict(zip(phases["names"], phases["ns"], strict=True)),
             {"device_memory": memory, **reported})
+
+    def _profile(self, request: ProfileRequest) -> DoneAnswer:
+        """Set a case up again, take profiled samples, and write this rank's trace of them."""
+        from hpcbench.profiling.capture import ProfiledSamples, capture  # torch.profiler: 0.1 s
+
+        case, progress = request.case, self._progress
+        progress.begin(request.number)
+        progress.mark(Phase.SETUP)
+        device = self._device(request.device)
+        self._open_group(case)
+        with self._opened(case, device, validate=False) as operation:
+            captured = capture(
+                request.tool, operation, device, progress, ProfiledSamples(
+                    case.warmup, case.batch, request.samples, device.torch_device.type == "cuda"),
+                Surroundings(self._start(case, request.clock), FixedCount(request.samples),
+                             self._control(case.backend).barrier, time.perf_counter_ns))
+        close(operation)
+        write_rank_file(Path(request.path), captured.trace, RankProfile(
+            case.case_id, request.attempt, self._member.rank, str(device.torch_device),
+            progress.rows().tolist(), captured.anchors))
+        progress.mark(Phase.IDLE)
+        return DoneAnswer()
+
+    @contextlib.contextmanager
+    def _opened(
+        self, case: Case, device: AnyDevice, *, validate: bool,
+    ) -> Iterator[AnyOperation]:
+        """Give the operation of a case, set up in what its kind wants around it."""
+        runner = self._runner(case.kind)
+        with runner.around(case.workload, device.torch_device, self._member.local_size):
+            yield runner.open(case.workload, self._place(case, device), validate=validate)
 
     def _place(self, case: Case, device: AnyDevice) -> Place:
         size, rank = case.group_size, self._member.rank
@@ -203,18 +226,22 @@ class Worker:
     def _surroundings(self, request: CaseRequest, operation: AnyOperation) -> Surroundings:
         """Return how this case starts and stops here, and the faults it was asked to have."""
         case, clock, faults = request.case, request.clock, request.faults
-        control, now_ns = self._control(case.backend), time.perf_counter_ns
-        start: Start = after_barrier(control)
-        if case.mode == "isolated":
-            self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
-            start = AgreedStart(control, clock, now_ns, self._slack_ns)
+        control = self._control(case.backend)
         drag = operation.drag if isinstance(operation, Draggable) else _undraggable
         fold = first_to_last(clock) if case.mode == "isolated" else slowest_rank
         return Surroundings(
-            start=start, stopping=self._stopping(request, fold, control),
-            finish=control.barrier, now_ns=now_ns, faults=before_call(faults, drag),
+            start=self._start(case, clock), stopping=self._stopping(request, fold, control),
+            finish=control.barrier, now_ns=time.perf_counter_ns, faults=before_call(faults, drag),
             spoilers=after_call(faults, operation.spoil),
             strays=strays(faults, lambda: _stray(case, operation.place)))
+
+    def _start(self, case: Case, clock: ClockModel) -> Start:
+        """Return how the samples of a case begin in its mode."""
+        control, now_ns = self._control(case.backend), time.perf_counter_ns
+        if case.mode != "isolated":
+            return after_barrier(control)
+        self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
+        return AgreedStart(control, clock, now_ns, self._slack_ns)
 
     def _stopping(
         self, request: CaseRequest, fold: Fold, control: Control,
@@ -260,15 +287,6 @@ def _undraggable(seconds: float) -> None:
     raise CaseError("this kind of case has no samples that can take longer")
 
 
-def _close(operation: AnyOperation) -> dict[str, Any]:
-    """Close an operation that needs it; return what it reports beside its rows."""
-    if not isinstance(operation, Telling):
-        return {}
-    reported = operation.answer()
-    operation.close()
-    return reported
-
-
 def _group_key(case: Case) -> tuple[str, int, str]:
     """Return what group a case needs; the canary's is its own, so that it warms up no other."""
     return case.backend, case.workload.groups, case.case_id if case.index < 0 else ""
@@ -282,11 +300,3 @@ def serve(channel: WorkerChannel, progress: SharedProgress) -> None:
             channel.send(worker.answer(request))
         worker.leave()
         channel.send(DoneAnswer())
-
-
-def _wrong_elements(case: Case, wrong: list[object]) -> tuple[int, str]:
-    """Return how many elements were wrong in all checks, -1 without a check, and the first."""
-    if not case.validate:
-        return -1, ""
-    mismatches = [item for item in wrong if isinstance(item, Wrong)]
-    return (sum(item.n_wrong for item in mismatches), mismatches[0].words if mismatches else "")

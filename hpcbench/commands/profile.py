@@ -81,10 +81,13 @@ def profile(
         mpirun -np 4 python -m hpcbench profile --target compute --tool none
     """
     from hpcbench.launch.ranks.own_launch import become_job, default_ranks, ranks_of_launch
+    from hpcbench.profiling.nsys import TOOL, require_nsys
     from hpcbench.resume import RunRequest, check_request
     from hpcbench.run import run_command
 
     path, seconds = source.path(), seconds_of(what.duration)
+    if what.tool == TOOL:
+        require_nsys()
     ranks = ranks_of_launch(os.environ, what.gpus)
     given = [*what.overrides(), *sweep.overrides(output__folder=str(output) if output else None)]
     request = RunRequest(path, [*_for_seconds(path, given, seconds), *given], verbosity=verbosity)

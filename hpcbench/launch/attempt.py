@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -97,6 +97,8 @@ class SupervisorContext:
     stop: StopRequests
     rendezvous: Rendezvous
     canary: Case | None
+    medians_ns: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """This rank's medians of each case whose last run was ok, by id (`profiling.trigger`)."""
 
     @property
     def comm(self) -> Communicator:

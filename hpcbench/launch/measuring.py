@@ -7,15 +7,15 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from hpcbench import __version__
 from hpcbench.backends.availability import gpu_names, own_gpu
-from hpcbench.config.schema import Launch
+from hpcbench.config.schema import Launch, stored_config
 from hpcbench.launch.attempt import Attempt, CaseReport, PlannedRun, SupervisorContext
 from hpcbench.launch.clocks.synchronization import Clocks
 from hpcbench.launch.folders.run_folder import RankFolders, separate_folder_lines
 from hpcbench.launch.probe import resolve, versions
+from hpcbench.launch.profiled import opening_line, profile_cases
 from hpcbench.launch.ranks.agreement import on_all
 from hpcbench.launch.ranks.launcher_variables import by_torchrun
 from hpcbench.launch.ranks.session import Topology
@@ -64,7 +64,9 @@ def most_rows(plan: Plan) -> int:
     """Return the most rows that one case of the plan, or its canary, can record."""
     canary = planned_canary(plan.world_size)
     cases: list[Case] = [*plan.cases, *([canary] if canary else [])]
-    return max(case.warmup + case.iterations for case in cases) + SINGLE_CALLS
+    measured = max(case.warmup + case.iterations for case in cases) + SINGLE_CALLS
+    profiling = stored_config(plan.config).profiling
+    return max(measured, *(max(case.warmup, 1) + profiling.samples for case in cases))
 
 
 def job_rendezvous(attempt: Attempt) -> Rendezvous:
@@ -134,6 +136,8 @@ def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) 
             yield f"{case.label}: {reason}"
     for note in config.notes:
         yield f"note: {note}"
+    if config.profiling.enabled:
+        yield opening_line(config.profiling)
     if config.launch.inline:
         yield ("workers run inline, in the ranks' own processes, and are not isolated: a crash "
                "ends the job, a hang is not survived"
@@ -170,8 +174,8 @@ def _note_beginning(attempt: Attempt, folders: RankFolders, journal: Journal) ->
 
 
 def measure(
-    attempt: Attempt, journal: Journal, report: CaseReport, folder: Path, pool: WorkerPool,
-    stop: StopRequests,
+    attempt: Attempt, journal: Journal, report: CaseReport, folders: RankFolders,
+    pool: WorkerPool, stop: StopRequests,
 ) -> None:
     """Supervise the whole sweep; this rank's journal is complete when this returns."""
     config = attempt.config.measure
@@ -180,9 +184,12 @@ def measure(
         journal.note(NOISE_NOTE, measure_noise(config.noise_check_s))
     clocks = Clocks(time.perf_counter_ns, config.clock_sync_s, journal.note)
     clocks.sync(attempt.comm)
-    reason = supervise(SupervisorContext(
-        attempt, journal, report, folder, clocks, stop, job_rendezvous(attempt),
-        job_canary(attempt)), pool)
+    job = SupervisorContext(
+        attempt, journal, report, folders.folder.path, clocks, stop, job_rendezvous(attempt),
+        job_canary(attempt))
+    reason = supervise(job, pool)
+    if not reason and attempt.config.profiling.enabled:
+        reason = profile_cases(job, pool, folders.own.path)
     if reason:
         journal.note(STOPPED_NOTE, {"signal": reason})
     journal.note(END_NOTE, {})

@@ -25,6 +25,7 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.estimate import within_timeout_s
 from hpcbench.plan.history import RunKey
 from hpcbench.plan.order import Generation, Turn, generations, shuffled, turns
+from hpcbench.profiling.trigger import medians_ns
 from hpcbench.trace.source import BEGIN_NOTE, TEARDOWN_NOTE
 
 _RECORDING_TIMEOUT_S = 120.0
@@ -203,7 +204,11 @@ class _GenerationRunner:
             case, job.attempt.resolution.devices[case.case_id], faults)
         run = CaseRun(case, self._run.turn, job.attempt.history.attempt, self._position,
                       began_ns, perf_counter_ns())
-        job.journal.append(case_record(run, outcome, self.workers.rows))
+        record = case_record(run, outcome, self.workers.rows)
+        job.journal.append(record)
+        job.medians_ns.pop(case.case_id, None)
+        if record.status == "ok":
+            job.medians_ns[case.case_id] = medians_ns(record.samples, record.phases)
         self._position += 1
         members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
         job.report(

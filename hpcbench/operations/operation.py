@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from hpcbench.operations.place import Place
@@ -56,3 +57,20 @@ class Draggable(Protocol):
 
     def drag(self, seconds: float) -> None:
         """Make each sample of this rank take this much longer."""
+
+
+def close(operation: AnyOperation) -> dict[str, Any]:
+    """Close an operation that needs it; return what it reports beside its rows."""
+    if not isinstance(operation, Telling):
+        return {}
+    reported = operation.answer()
+    operation.close()
+    return reported
+
+
+def total_wrong(found: Sequence[object], *, checked: bool) -> tuple[int, str]:
+    """Return how many elements all checks found wrong, -1 without a check, and the first."""
+    if not checked:
+        return -1, ""
+    mismatches = [item for item in found if isinstance(item, Wrong)]
+    return sum(item.n_wrong for item in mismatches), mismatches[0].words if mismatches else ""

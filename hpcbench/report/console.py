@@ -7,7 +7,7 @@ error. With --verbose lists are whole.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -72,6 +72,12 @@ def _print_failures(results: Results) -> None:
     print_lines(chain(
         lines.outcome_lines(results, lines.FAILED),
         lines.finding_lines(replace(results, findings=bad))), sys.stderr)
+
+
+def print_profiles(profile_lines: Sequence[str]) -> None:
+    """Print what came of the profiled samples."""
+    if profile_lines:
+        print_lines([Text(""), *map(Text, profile_lines)])
 
 
 def _tables(results: Results) -> Iterator[Table]:

@@ -83,7 +83,8 @@ def _datasets(path: Path) -> dict[str, Any]:
 def test_traces_of_own_disks_make_the_results_of_a_shared_one(
     mpirun: MpiLauncher, tmp_path: Path,
 ) -> None:
-    config = sweep("8", "64KiB", measure={"canary": True})
+    config = sweep("8", "64KiB", measure={"canary": True},
+                   profiling={"enabled": True, "samples": 1})
     shared = mpirun.run(3, config=config).check()
     temporary = tmp_path / "temporary"
     job = mpirun.run(3, config=config, **_apart(mpirun, temporary=temporary)).check()

@@ -26,8 +26,9 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "trace": (*PLANNING, "plan"),
     "measure": RECORDS,
     "backends": (*RECORDS, "measure"),
-    "launch": MACHINE,
+    "launch": (*MACHINE, "profiling"),
     "reduce": (*RECORDS, "measure"),
+    "profiling": (*READING, "views"),
     "views": (*PLANNING, "plan", "trace", "reduce"),
     "report": (*PLANNING, "plan", "trace", "reduce", "views"),
     # the sides of a kind; each may import its own room's plan side, too
@@ -38,17 +39,17 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "kinds.*.present": (*PLANNING, "plan", "trace", "reduce", "views", "kinds.*.plan",
                         "kinds.*.derive"),
     # processes and commands stand above all folders
-    "worker": (*MACHINE, "launch"),
-    "template": (*MACHINE, "launch", "worker"),
+    "worker": (*MACHINE, "launch", "profiling"),
+    "template": (*MACHINE, "launch", "profiling", "worker"),
     "validation": (*MACHINE, "launch", "views", "report"),
     "resume": (*READING, "launch"),
     "gen_config": (*PLANNING, "trace"),
     "gen_data": READING,
     "dry_run": (*MACHINE, "launch", "report"),
-    "run": (*MACHINE, "launch", "reduce", "report", "resume"),
+    "run": (*MACHINE, "launch", "reduce", "report", "resume", "profiling"),
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
     "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "reduce", "report", "run",
-                 "dry_run", "gen_config", "gen_data", "resume", "suite", "validation"),
+                 "dry_run", "gen_config", "gen_data", "profiling", "resume", "suite", "validation"),
     "cli": ("hpcbench", "commands"),
     "__main__": (*BASE, "cli", "launch"),
     # the public door for packages of others: it may show anything, and nothing here uses it
@@ -99,12 +100,13 @@ def package_imports() -> Iterator[tuple[Module, Import]]:
 
 
 KIND_RUN = f"{KINDS}.*.run*"
-TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults", *(
+TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
+         "hpcbench.profiling.capture", "hpcbench.profiling.flight_recorder", *(
     f"hpcbench.operations.{name}" for name in
     ("check", "data", "dtypes", "meeting_point", "operation", "place", "torch_calls")), *(
     f"hpcbench.backends.{name}" for name in
     ("apple_gpu", "control", "devices", "facts", "failures", "groups", "ledger", "mpi_buffers",
-     "mpi_group", "python_group", "rehearsal", "ucc")))
+     "mpi_group", "python_group", "rehearsal", "store", "ucc")))
 MPI = ("hpcbench.backends.mpi_*",)
 PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.registry",
              f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan", "hpcbench.plan.*",

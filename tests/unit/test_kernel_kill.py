@@ -50,5 +50,5 @@ def test_a_kill_for_memory_is_claimed_only_where_the_kernel_counted_it(
     counts = iter((before, now))
     monkeypatch.setattr(processes, "oom_kills", lambda: next(counts))
     none: Any = None
-    worker = WorkerProcess(Killed(), 1, none, none, none)
+    worker = WorkerProcess(Killed(), 1, none, none, none, -1)
     assert (KILLED_FOR_MEMORY in worker.how_it_ended()) is told

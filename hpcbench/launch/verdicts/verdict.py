@@ -10,10 +10,12 @@ process, the least progress, a communication error.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from pydantic import TypeAdapter
+
+from hpcbench.profiling.flight import in_flight
 
 
 class Outcome(str, Enum):
@@ -41,6 +43,7 @@ class Evidence:
         stray_iteration: the iteration in which it did.
         host: the rank's host, "" where all ranks have the same.
         link: what is wrong with the rank's network interface, or "".
+        standing: the collective in which the rank hangs (`profiling.flight.standing`), or "".
     """
 
     rank: int
@@ -56,6 +59,7 @@ class Evidence:
     stray_iteration: int = 0
     host: str = ""
     link: str = ""
+    standing: str = ""
 
     @property
     def who(self) -> str:
@@ -79,7 +83,19 @@ class Verdict:
 def judge(
     evidence: Sequence[Evidence], timeout_s: float, planned: str = "the planned operation",
 ) -> Verdict:
-    """Return the verdict; every rank computes the same one from the same evidence."""
+    """Return the verdict; every rank computes the same one from the same evidence.
+
+    The reason of a timeout ends with what the flight records say.
+    """
+    verdict = _judged(evidence, timeout_s, planned)
+    places = in_flight({item.rank: item.standing for item in evidence})
+    if verdict.status != "timeout" or not places:
+        return verdict
+    return replace(verdict, reason=f"{verdict.reason}; {places}")
+
+
+def _judged(evidence: Sequence[Evidence], timeout_s: float, planned: str) -> Verdict:
+    """Return the verdict from how far each rank came and how it ended."""
     if halted := [item for item in evidence if item.outcome is Outcome.HALTED]:
         return Verdict("not_run", halted[0].cause, -1)
     if any(item.stray for item in evidence):

@@ -75,6 +75,25 @@ class CaseRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileRequest:
+    """Take profiled samples of a case, and write this rank's trace of them to the file ``path``.
+
+    The other fields are those of a `CaseRequest`, but for ``attempt``, which the file names.
+    ``tool`` is one of config.names.PROFILERS: nsys records from outside, and is told when.
+    """
+
+    case: PlainCase
+    number: int
+    device: str
+    clock: ClockModel
+    samples: int
+    attempt: int
+    path: str
+    tool: str
+    request: Literal["profile"] = "profile"
+
+
+@dataclass(frozen=True, slots=True)
 class RehearsalRequest:
     """Set a case up and call it once, as rank 0 of a world that does not exist."""
 
@@ -89,8 +108,8 @@ class LeaveRequest:
     request: Literal["leave"] = "leave"
 
 
-Request = (FactsRequest | StoreRequest | JoinRequest | CaseRequest | RehearsalRequest
-           | LeaveRequest)
+Request = (FactsRequest | StoreRequest | JoinRequest | CaseRequest | ProfileRequest
+           | RehearsalRequest | LeaveRequest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,11 @@ from hpcbench.launch.verdicts.verdict import Evidence, Outcome
 from hpcbench.launch.workers.messages import Answer, CaseAnswer, FailureAnswer
 from hpcbench.launch.workers.processes import KILLED_FOR_MEMORY
 from hpcbench.launch.workers.worker_process import WorkerHandle
-from hpcbench.masking import masked
+from hpcbench.masking import masked, masked_json
 from hpcbench.measure.allocation import cgroup
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.plan.case import Case
+from hpcbench.profiling.flight import FLIGHT, standing
 
 _GRACE_S = 0.15
 
@@ -88,8 +89,9 @@ def _silent(worker: WorkerHandle, how: AnswerWait, *, expired: bool) -> Observat
     if worker.is_stopped():
         return _without_answer(worker, how, Outcome.STOPPED, f"process is stopped, {where}",
                                expired=expired)
-    return _without_answer(worker, how, Outcome.STUCK, where, {"stacks": worker.stacks()},
-                           expired=expired)
+    record = masked_json(worker.flight_record(), os.environ)
+    return _without_answer(worker, how, Outcome.STUCK, where,
+                           {FLIGHT: record, "stacks": worker.stacks()}, expired=expired)
 
 
 def _without_answer(
@@ -97,7 +99,7 @@ def _without_answer(
     detail: Mapping[str, Any] | None = None, *, expired: bool = False,
 ) -> Observation:
     evidence = replace(evidence_of(how.comm.rank, worker, outcome, cause), expired=expired,
-                       stop=how.stop.any)
+                       stop=how.stop.any, standing=standing((detail or {}).get(FLIGHT, {})))
     place = f"{_position(worker)}, case number {worker.progress.case_number}"
     kept = {"evidence": outcome.value, "cause": cause, "position": place,
             "output": worker.last_output(), **(detail or {})}

@@ -16,10 +16,10 @@ def die_with_parent(parent_pid: int) -> None:
     """Have the kernel kill this process when its parent ends; end at once if it already has.
 
     The signal is sent when the *thread* that started this process ends, so start from the main
-    thread.
+    thread. A ``parent_pid`` of 0 is a parent that is not known.
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent_pid:
+    if parent_pid and os.getppid() != parent_pid:
         os._exit(1)
 
 

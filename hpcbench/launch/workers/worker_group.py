@@ -15,6 +15,7 @@ from hpcbench.launch.verdicts.verdict import EVIDENCE, Evidence, Outcome, Verdic
 from hpcbench.launch.workers.messages import (
     CaseRequest,
     JoinRequest,
+    ProfileRequest,
     Request,
     StoreAnswer,
     StoreRequest,
@@ -110,10 +111,10 @@ class WorkerGroup:
         """The samples of the last case, int64 (row, 4), also of a worker that is gone."""
         self._choices: dict[tuple[str, int], LibraryChoices] = {}
 
-    def run(self, request: CaseRequest) -> CaseOutcome:
-        """Run one case on all members and agree on its verdict; failed workers are replaced.
+    def run(self, request: CaseRequest | ProfileRequest) -> CaseOutcome:
+        """Run or profile one case on all members and agree on its verdict.
 
-        Raises NoAgreement if a member's supervisor does not answer.
+        Failed workers are replaced. Raises NoAgreement if a member's supervisor does not answer.
         """
         case, number = request.case, request.number
         if self._worker is None:

@@ -47,6 +47,7 @@ class WorkerPool:
         self._kinds = tuple(kinds)
         self._memory_limit_bytes = memory_limit_bytes
         self._ready_timeout_s = ready_timeout_s
+        self._wrapper: tuple[str, ...] = ()
         self._template = (
             None if unsupervised() else Template(self._env, ready_timeout_s, self._kinds))
 
@@ -75,10 +76,21 @@ class WorkerPool:
         """Have later workers come from a new template process: an independent launch."""
         self._template = self._start(self._env)
 
+    def renew_under(self, wrapper: Sequence[str]) -> None:
+        """Have later workers come from a new template that the words of ``wrapper`` start."""
+        self._wrapper = tuple(wrapper)
+        self._template = self._start(self._env)
+
+    def end_template(self) -> None:
+        """End the template process; the next worker gets a new one, without a wrapper."""
+        if self._template is not None:
+            self._template.close()
+        self._wrapper = ()
+
     def _start(self, env: Mapping[str, str]) -> Template:
         if self._template is not None:
             self._template.close()
-        return Template(env, self._ready_timeout_s, self._kinds)
+        return Template(env, self._ready_timeout_s, self._kinds, self._wrapper)
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
         """Return `backends.facts.gather_facts` of a process. Raises LaunchError with the reason."""

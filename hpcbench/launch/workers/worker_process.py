@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from hpcbench.errors import LaunchError
 from hpcbench.launch.ranks.stop_requests import requests_held
@@ -24,6 +25,9 @@ from hpcbench.measure.progress import SharedProgress
 _MESSAGE_BYTES = 256 * 1024
 _STDERR_BYTES = 16 * 1024
 _STACK_WAIT_S = 0.3
+_FLIGHT_WAIT_S = 0.3
+_REPORT_WAIT_S = 60.0
+_FLIGHT_BYTES = 1 << 20
 
 
 class WorkerHandle(Protocol):
@@ -55,6 +59,11 @@ class WorkerHandle(Protocol):
         """Return the stacks of its threads, "" if it cannot answer."""
         return ""
 
+    def flight_record(self) -> Mapping[str, Any]:
+        """Return the collectives that it called last (`profiling.flight`), {} if it cannot answer.
+        """
+        return {}
+
     def last_output(self) -> str:
         """Return the last lines the worker printed."""
         return ""
@@ -75,9 +84,14 @@ class Template:
 
     def __init__(
         self, env: Mapping[str, str], ready_timeout_s: float, kinds: Sequence[str] = (),
+        wrapper: Sequence[str] = (),
     ) -> None:
-        """Start it; only `fork` waits for it. It imports what cases of these ``kinds`` need."""
+        """Start it; only `fork` waits for it. It imports what cases of these ``kinds`` need.
+
+        Words of a ``wrapper`` stand before its command: a program that starts and watches it.
+        """
         self.env = dict(env)
+        self._is_wrapped = bool(wrapper)
         self._ready_timeout_s = ready_timeout_s
         self._ended: dict[int, int] = {}
         self._forked: list[int] = []
@@ -87,8 +101,8 @@ class Template:
         self._output_fd = os.memfd_create("hpcbench-template-stderr")
         with theirs, requests_held():
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
-                 str(os.getpid()), *kinds],
+                [*wrapper, sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
+                 str(0 if wrapper else os.getpid()), *kinds],
                 env=self.env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                 stdout=self._output_fd, stderr=self._output_fd, start_new_session=True)
 
@@ -96,6 +110,9 @@ class Template:
         """End the template and its workers; closing twice does nothing."""
         if self._control.fileno() >= 0:
             self._control.close()
+            if self._is_wrapped:  # the template ends with its socket, the wrapper then reports
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_REPORT_WAIT_S)
             self._process.kill()
             self._process.wait()
             os.close(self._output_fd)
@@ -125,23 +142,24 @@ class Template:
         """Return a new worker with these variables on top, connected and waiting for requests."""
         self._wait_ready()
         ours, theirs = messages.socket_pair()
-        output = WorkerOutput()
+        output, flight_fd = WorkerOutput(), os.memfd_create("hpcbench-flight-record")
         request = messages.ForkRequest(env, memory_limit_bytes, progress.capacity)
         try:
             socket.send_fds(self._control, [messages.encoded(messages.FORK_REQUESTS, request)],
-                            [theirs, progress.fd, output.fd])
+                            [theirs, progress.fd, output.fd, flight_fd])
             while not self._forked:
                 if not self._take_message(self._ready_timeout_s):
                     raise BrokenPipeError("it does not answer")
         except OSError as error:
             os.close(ours)
+            os.close(flight_fd)
             output.close()
             self.close()  # a late answer of it would be taken for another worker's
             raise LaunchError(f"the worker template could not fork a worker: {error}") from error
         finally:
             os.close(theirs)
         channel = messages.supervisor_channel(ours)
-        return WorkerProcess(self, self._forked.pop(), channel, output, progress)
+        return WorkerProcess(self, self._forked.pop(), channel, output, progress, flight_fd)
 
     def is_alive(self) -> bool:
         """Return whether the template still runs."""
@@ -174,15 +192,16 @@ class Template:
 class WorkerProcess(WorkerHandle):
     """One forked worker."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self, template: Template, pid: int, channel: messages.SupervisorChannel,
-        output: WorkerOutput, progress: SharedProgress,
+        output: WorkerOutput, progress: SharedProgress, flight_fd: int,
     ) -> None:
         self.progress = progress
         self._template = template
         self._pid = pid
         self._channel = channel
         self._output = output
+        self._flight_fd = flight_fd
         self._oom_kills = processes.oom_kills()
 
     def send(self, request: Request) -> None:
@@ -232,6 +251,17 @@ class WorkerProcess(WorkerHandle):
         time.sleep(0.01)  # the dump is several writes
         return text_of(os.pread(self._output.fd, _STDERR_BYTES, before))
 
+    def flight_record(self) -> Mapping[str, Any]:
+        """Ask for the collectives that it called last; {} if no whole answer comes in time."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGUSR2)
+        deadline, text = time.monotonic() + _FLIGHT_WAIT_S, b""
+        while not text.endswith(b"\n") and time.monotonic() < deadline:
+            time.sleep(0.005)
+            text = os.pread(self._flight_fd, _FLIGHT_BYTES, 0)
+        record: dict[str, Any] = json.loads(text) if text.endswith(b"\n") else {}
+        return record
+
     def last_output(self) -> str:
         """Return the last lines the worker printed."""
         return read_tail(self._output.fd, 4096)
@@ -258,6 +288,7 @@ class WorkerProcess(WorkerHandle):
             self._template.exit_code(self._pid, 5.0)
         self._channel.close()
         self._output.close()
+        os.close(self._flight_fd)
 
 
 def ending(code: int) -> str:

@@ -1,0 +1,1 @@
+"""Profiled samples: how they are taken, put together, and compared with the measured ones."""

@@ -1,0 +1,168 @@
+"""Profiled samples of one case on one rank, by torch.profiler.
+
+They are samples like the measured ones, in workers of their own, after all that is measured. So
+neither the profiler nor what it leaves behind in a process can change a measured sample.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+from hpcbench.measure.loop import Device, Schedule, Surroundings, Workload, measure
+from hpcbench.measure.progress import SharedProgress
+from hpcbench.profiling.rank_file import CLOCK_MARK, SAMPLE_MARK
+
+_ANCHORS = 8
+"""Clock markers at either end: the narrowest counts, so one that is held up does no harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What torch.profiler exported, and the stamps around the clock markers: (before, after) ns."""
+
+    trace: dict[str, Any]
+    anchors: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledSamples:
+    """How many samples of how many calls are profiled, and what runs before them.
+
+    The profiler prepares itself during the last of ``warmup`` samples, and sleeps in those before.
+    """
+
+    warmup: int
+    batch: int
+    samples: int
+    cuda: bool
+
+
+def capture(
+    tool: str, workload: Workload, device: Device, progress: SharedProgress,
+    wanted: ProfiledSamples, around: Surroundings,
+) -> Captured:
+    """Take profiled samples, recorded by ``tool``: here by torch, or by nsys from outside."""
+    if tool != "torch":
+        return _capture_from_outside(workload, device, progress, wanted, around)
+    return capture_by_torch(workload, device, progress, wanted, around)
+
+
+def _capture_from_outside(
+    workload: Workload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
+    around: Surroundings,
+) -> Captured:
+    """Take samples like `capture_by_torch`; a CUDA profiler is told where they begin and end."""
+    ranged = _Ranged(workload, wanted)
+    measure(ranged, device, progress, Schedule(max(wanted.warmup, 1), 1, validate=False), around)
+    if wanted.cuda:
+        torch.cuda.profiler.stop()
+    return Captured({}, [])
+
+
+def capture_by_torch(
+    workload: Workload, device: Device, progress: SharedProgress, wanted: ProfiledSamples,
+    around: Surroundings,
+) -> Captured:
+    """Take profiled samples; their rows are in ``progress`` as those of a case are.
+
+    The first profiler of a process takes seconds to start, in the last warm-up.
+    """
+    warmup = max(wanted.warmup, 1)
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * wanted.cuda
+    steps = schedule(wait=warmup - 1, warmup=1, active=wanted.samples)
+    with profile(activities=activities, schedule=steps) as profiler:
+        marked = _Marked(workload, profiler, around.now_ns, warmup, wanted.batch)
+        measure(marked, device, progress, Schedule(warmup, 1, validate=False), around)
+        marked.anchor()
+    return Captured(_exported(profiler), marked.anchors)
+
+
+def _exported(profiler: torch.profiler.profile) -> dict[str, Any]:
+    """Return the trace that the profiler writes; it can only write it to a file."""
+    with tempfile.TemporaryDirectory(prefix="hpcbench-profile-") as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        exported: dict[str, Any] = json.loads(path.read_text(errors="replace"))
+    return exported
+
+
+@dataclass(slots=True)
+class _Ranged:
+    """A workload that starts a CUDA profiler's range at its first timed sample, if on a GPU."""
+
+    workload: Workload
+    wanted: ProfiledSamples
+    name: str = "profiled"
+    _prepared: int = 0
+
+    def prepare(self) -> None:
+        """Restore inputs and wipe outputs; begin the range when the warm-ups are over."""
+        if self._prepared == max(self.wanted.warmup, 1) and self.wanted.cuda:
+            torch.cuda.profiler.start()
+        self._prepared += 1
+        self.workload.prepare()
+
+    def run(self) -> None:
+        """Make the calls of one sample, in an NVTX range on a GPU."""
+        if self.wanted.cuda:
+            torch.cuda.nvtx.range_push(SAMPLE_MARK)
+        for _ in range(self.wanted.batch):
+            self.workload.run()
+        if self.wanted.cuda:
+            torch.cuda.nvtx.range_pop()
+
+    def check(self) -> object | None:
+        """Check nothing: the measured samples of the case were checked."""
+        return None
+
+
+@dataclass(slots=True)
+class _Marked:
+    """A workload whose timed calls stand in markers, and which moves the profiler on between them.
+
+    A sample is one call of it, whatever the number of calls in it.
+    """
+
+    workload: Workload
+    profiler: torch.profiler.profile
+    now_ns: Callable[[], int]
+    warmup: int
+    batch: int
+    name: str = "profiled"
+    anchors: list[tuple[int, int]] = field(default_factory=list)
+    _prepared: int = 0
+
+    def prepare(self) -> None:
+        """Move the profiler on, then restore inputs and wipe outputs."""
+        if self._prepared:
+            self.profiler.step()
+        if self._prepared == self.warmup:
+            self.anchor()
+        self._prepared += 1
+        self.workload.prepare()
+
+    def run(self) -> None:
+        """Make the calls of one sample within a marker."""
+        with record_function(f"{SAMPLE_MARK} {self._prepared - 1 - self.warmup}"):
+            for _ in range(self.batch):
+                self.workload.run()
+
+    def check(self) -> object | None:
+        """Check nothing: the measured samples of the case were checked."""
+        return None
+
+    def anchor(self) -> None:
+        """Let some markers begin between two stamps, to tie the profiler's clock to this one."""
+        for _ in range(_ANCHORS):
+            before_ns = self.now_ns()
+            with record_function(CLOCK_MARK):
+                after_ns = self.now_ns()
+            self.anchors.append((before_ns, after_ns))

@@ -1,0 +1,62 @@
+"""What the flight records of ranks that hang say: who is at which collective.
+
+An entry of torch's record is a collective that a rank has called: its group, its number in that
+group, tensors and dtypes. ``retired`` says that it is over. gloo tells no more of its state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hpcbench.grouping import by_value
+from hpcbench.units import rank_list, size_text
+
+FLIGHT = "flight"
+"""Key of a rank's record among the details of a case."""
+MOST_ENTRIES = 32
+"""Newest entries that are kept of a rank: enough to see where its order left the others'."""
+_ITEM_BYTES = {"Bool": 1, "Byte": 1, "Char": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4,
+               "Float": 4, "Long": 8, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16}
+"""Names as torch records them; of a dtype that is not here no size is told."""
+
+
+def standing(record: Mapping[str, Any]) -> str:
+    """Return where a rank stands: in which collective it waits, or which it called last.
+
+    "" for a record without entries. The oldest call that is not over is the one it waits in.
+    """
+    entries: Sequence[Mapping[str, Any]] = record.get("entries", [])
+    if not entries:
+        return ""
+    waiting = next((entry for entry in entries if not entry.get("retired", False)), None)
+    entry = waiting or entries[-1]
+    number = (f"p2p {entry['p2p_seq_id']}" if entry.get("is_p2p")
+              else str(entry.get("collective_seq_id", "?")))
+    name = str(entry.get("profiling_name", "?")).partition(":")
+    return (f"{'in' if waiting else 'past'} {name[2] or name[0]} #{number}{_size(entry)} "
+            f"of {_group(entry)}")
+
+
+def _group(entry: Mapping[str, Any]) -> str:
+    """Return the group of an entry; torch's default one only lines the ranks up."""
+    number, *names = entry.get("process_group", ["?"])
+    return "the control group" if "default_pg" in names else f"group {number}"
+
+
+def _size(entry: Mapping[str, Any]) -> str:
+    """Return the bytes of an entry's inputs in brackets, "" where they are not known."""
+    shapes, dtypes = entry.get("input_sizes", []), entry.get("input_dtypes", [])
+    if len(shapes) != len(dtypes) or not shapes or any(name not in _ITEM_BYTES for name in dtypes):
+        return ""
+    n_bytes = sum(math.prod(shape) * _ITEM_BYTES[name]
+                  for shape, name in zip(shapes, dtypes, strict=True))
+    return f" ({size_text(n_bytes)})"
+
+
+def in_flight(standings: Mapping[int, str]) -> str:
+    """Say of all ranks where they stand, those that stand alike together; "" if none is known."""
+    known = {rank: place for rank, place in standings.items() if place}
+    return "; ".join(f"rank {rank_list(ranks)} {place}"
+                     for place, ranks in by_value(known).items())

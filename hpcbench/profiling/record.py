@@ -1,0 +1,249 @@
+"""What came of the profiled samples: merged traces, their overhead, and ``profile.json``.
+
+Rank 0 does this at the end of a run, from the files of all ranks and from the results.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcbench.errors import TraceError
+from hpcbench.plan.case import Case
+from hpcbench.profiling.anchor import fit_anchor
+from hpcbench.profiling.flight import FLIGHT
+from hpcbench.profiling.lines import summary_lines
+from hpcbench.profiling.merge import Merged, RankTrace, merge
+from hpcbench.profiling.notes import PROFILE_NOTE, ProfileNote
+from hpcbench.profiling.nsys import nsys_reports
+from hpcbench.profiling.rank_file import (
+    CLOCK_MARK,
+    FOLDER,
+    RankProfile,
+    rank_file,
+    read_rank_file,
+)
+from hpcbench.profiling.times import Overhead, overhead
+from hpcbench.reduce.clocks import RankClocks, rank_clocks
+from hpcbench.reduce.history import open_attempts
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.trace.clock import Nanoseconds, bound_at, to_global
+from hpcbench.trace.files import whole_file
+from hpcbench.trace.source import TraceSource, noted
+from hpcbench.trace.typed import from_values
+from hpcbench.views.chart import file_name
+
+PROFILE_FILE = "profile.json"
+SCHEMA_VERSION = 1
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True, slots=True)
+class CaseProfile:
+    """One case's entry in ``profile.json``.
+
+    Attributes:
+        profiled, why: whether it was profiled, and why or why not.
+        problem: what failed, "" if nothing.
+        file: the merged trace, relative to the results folder; "" without one.
+        rank_files: those of the ranks, likewise.
+        overhead: profiled against measured samples, None where they cannot be compared.
+        n_events, n_dropped: events in the merged trace, and those left out.
+        anchor_bound_s: limit of the error between the profiler's clock and the rank's, any rank.
+        clock_bound_s: limit of the error between two ranks' clocks; 0 on one clock.
+        start_spread_s: how far apart the ranks began a profiled sample at most.
+    """
+
+    case_id: str
+    label: str
+    profiled: bool
+    why: str
+    problem: str = ""
+    file: str = ""
+    rank_files: tuple[str, ...] = ()
+    overhead: Overhead | None = None
+    n_events: int = 0
+    n_dropped: int = 0
+    anchor_bound_s: float | None = None
+    clock_bound_s: float | None = None
+    start_spread_s: float | None = None
+
+
+def write_profiles(folder: Path, results: Results) -> list[str]:
+    """Merge the traces of each profiled case, write ``profile.json``; return its lines.
+
+    The flight records of cases that hung are written beside it, whether or not cases are profiled.
+    What cannot be read or merged is a line and costs that case's profile only. Raises FileError
+    where the disk does not take the files.
+    """
+    sources = _newest_sources(folder)
+    clocks = rank_clocks(sources.values())
+    notes = [from_values(ProfileNote, data) for data in noted(sources[0], PROFILE_NOTE)] \
+        if 0 in sources else []
+    by_id = {item.case.case_id: item for item in results.cases}
+    names = _file_names([by_id[note.case_id].case for note in notes if note.case_id in by_id])
+    profiles = [
+        _profile(_Files(folder, sources, clocks, names[note.case_id]), by_id[note.case_id], note)
+        for note in notes if note.case_id in names]
+    path = folder / FOLDER / PROFILE_FILE
+    entries = {**_earlier_entries(path), **{one.case_id: asdict(one) for one in profiles}}
+    flights = _write_flight_records(folder, results)
+    lines = summary_lines(entries, flights, str(folder / FOLDER), enabled=bool(
+        results.plan.config.get("profiling", {}).get("enabled")))
+    if not lines:
+        return []
+    with whole_file(path, make_folder=True) as part:
+        part.write_text(json.dumps(
+            {"schema_version": SCHEMA_VERSION, "lines": lines, "cases": entries}, indent=1) + "\n")
+    return lines
+
+
+def _write_flight_records(folder: Path, results: Results) -> int:
+    """Write the flight record of each rank of each case that has any; return how many have."""
+    cases = {item.case.case_id: item for item in results.cases
+             if any(left.get(FLIGHT) for left in item.detail.values())}
+    names = _file_names([item.case for item in cases.values()])
+    for case_id, item in cases.items():
+        for rank, left in item.detail.items():
+            if record := left.get(FLIGHT):
+                path = folder / FOLDER / f"flight-{names[case_id]}-rank{int(rank):05d}.json"
+                with whole_file(path, make_folder=True) as part:
+                    part.write_text(json.dumps({
+                        "case_id": case_id, "label": item.case.label, "rank": int(rank),
+                        "reason": item.reason, **record}, indent=1) + "\n")
+    return len(cases)
+
+
+def _newest_sources(folder: Path) -> Mapping[int, TraceSource]:
+    """Return the traces of the newest attempt, by rank."""
+    opened = [sources for sources, _ in open_attempts(folder / "traces") if sources]
+    return {source.header.rank: source for source in opened[-1]} if opened else {}
+
+
+def _earlier_entries(path: Path) -> dict[str, Any]:
+    """Return the cases that an earlier attempt of a resumed run has profiled."""
+    try:
+        found = json.loads(path.read_text())
+        return dict(found["cases"]) if found["schema_version"] == SCHEMA_VERSION else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _file_names(cases: Sequence[Case]) -> dict[str, str]:
+    """Return case id -> the label as a file name; labels that look alike there get the id, too."""
+    names = {case.case_id: file_name(case.label.replace(" ", "-"))[:_LONGEST_NAME]
+             for case in cases}
+    used = list(names.values())
+    return {case_id: name if used.count(name) == 1 else f"{name}-{case_id}"
+            for case_id, name in names.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Where a case's files are, and what is known of the ranks' clocks."""
+
+    folder: Path
+    sources: Mapping[int, TraceSource]
+    clocks: RankClocks
+    name: str
+
+
+def _profile(files: _Files, item: CaseResult, note: ProfileNote) -> CaseProfile:
+    """Return the entry of one case; its merged trace is written if there is one."""
+    case, kept = item.case, CaseProfile(
+        item.case.case_id, item.case.label, note.is_wanted, note.why, note.problem)
+    if not note.is_wanted or note.problem:
+        return kept
+    paths = [rank_file(files.folder, case.case_id, rank) for rank in range(case.world_size)]
+    try:
+        abouts = [read_rank_file(path)[0] for path in paths]
+        if not all(about.anchors for about in abouts):  # recorded from outside, by nsys
+            return _without_merge(kept, files, item, abouts)
+        ranks = [_RankData.read(path, files) for path in paths]
+        merged = merge([rank.trace for rank in ranks])
+    except TraceError as error:
+        return CaseProfile(case.case_id, case.label, profiled=True, why=note.why,
+                           problem=str(error))
+    target = files.folder / FOLDER / f"{files.name}.json.gz"
+    _write(target, merged, case, [rank.about for rank in ranks])
+    bounds_ns = sorted(rank.clock_bound_ns for rank in ranks)
+    return CaseProfile(
+        case.case_id, case.label, profiled=True, why=note.why,
+        file=str(target.relative_to(files.folder)),
+        rank_files=tuple(str(path.relative_to(files.folder)) for path in paths),
+        overhead=overhead(item, [rank.about for rank in ranks], files.clocks),
+        n_events=len(merged.events), n_dropped=merged.n_dropped,
+        anchor_bound_s=max(rank.anchor_bound_ns for rank in ranks) / 1e9,
+        clock_bound_s=sum(bounds_ns[-2:]) / 1e9 if files.clocks.n_clocks > 1 else 0.0,
+        start_spread_s=None if merged.spread_ns is None else merged.spread_ns / 1e9)
+
+
+def _without_merge(
+    kept: CaseProfile, files: _Files, item: CaseResult, ranks: Sequence[RankProfile],
+) -> CaseProfile:
+    """Return the entry of a case of which another program has written reports."""
+    reports = [path for about in ranks for path in nsys_reports(files.folder, about.rank)]
+    return replace(
+        kept, overhead=overhead(item, ranks, files.clocks),
+        rank_files=tuple(str(path.relative_to(files.folder)) for path in reports),
+        problem="" if reports else "nsys left no report")
+
+
+@dataclass(frozen=True, slots=True)
+class _RankData:
+    """One rank's file, with its events on the global clock, and what that may be off by."""
+
+    about: RankProfile
+    trace: RankTrace
+    anchor_bound_ns: float
+    clock_bound_ns: float
+
+    @classmethod
+    def read(cls, path: Path, files: _Files) -> _RankData:
+        """Return the data of a file. Raises TraceError if it cannot be put on the global clock."""
+        about, trace = read_rank_file(path)
+        base_ns, events = int(trace.get("baseTimeNanoseconds", 0)), trace.get("traceEvents", [])
+        marks_ns = sorted(base_ns + round(event["ts"] * 1000) for event in events
+                          if event.get("name") == CLOCK_MARK and event.get("ph") == "X"
+                          and event.get("cat") == "user_annotation")
+        anchor = fit_anchor([(before, after) for before, after in about.anchors], marks_ns)
+        if not anchor.is_steady:
+            raise TraceError(f"rank {about.rank}: the profiler's clock drifts by "
+                             f"{anchor.drift * 1e6:.0f} ppm against the rank's own")
+        history = files.clocks.known.get(files.clocks.ids.get(about.rank, -1))
+        if history is None or files.clocks.n_clocks == 1:
+            return cls(about, _rank_trace(about, files, events, base_ns, anchor.to_local),
+                       anchor.bound_ns, 0.0)
+        models = history.models
+
+        def to_global_ns(profiler_ns: Nanoseconds) -> Nanoseconds:
+            return to_global(models, anchor.to_local(profiler_ns))
+
+        bound_ns = float(bound_at(models, np.array([about.rows[-1][1]])).max())
+        return cls(about, _rank_trace(about, files, events, base_ns, to_global_ns),
+                   anchor.bound_ns, bound_ns)
+
+
+def _rank_trace(
+    about: RankProfile, files: _Files, events: Sequence[dict[str, Any]], base_ns: int,
+    to_global_ns: Callable[[Nanoseconds], Nanoseconds],
+) -> RankTrace:
+    host = files.sources[about.rank].header.hostname if about.rank in files.sources else "?"
+    return RankTrace(about.rank, host, events, base_ns, to_global_ns)
+
+
+def _write(path: Path, merged: Merged, case: Case, ranks: Sequence[RankProfile]) -> None:
+    """Write a merged trace."""
+    content = {
+        "schemaVersion": 1, "displayTimeUnit": "ms", "traceName": path.name,
+        "traceEvents": merged.events, "hpcbench": {
+            "case_id": case.case_id, "label": case.label, "n_ranks": len(ranks),
+            "begin_global_ns": merged.begin_ns, "n_dropped": merged.n_dropped}}
+    with whole_file(path) as part, gzip.open(part, "wt", compresslevel=6) as out:
+        json.dump(content, out)
