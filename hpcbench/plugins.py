@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpcbench.errors import CaseError
     from hpcbench.kinds.collective.plan.workload import Collective
     from hpcbench.kinds.collective.run.operation import Operation, reduce_op
-    from hpcbench.kinds.kind import Deriver, KindSpec, Planner, Presenter, Runner
+    from hpcbench.kinds.kind import Deriver, Planner, Presenter, Runner
     from hpcbench.kinds.primitive.plan.spec import (
         ImplementationSpec,
         PrimitiveSpec,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Mlp,
         Rowwise,
     )
+    from hpcbench.kinds.spec import KindSpec
     from hpcbench.kinds.training.plan.layout import Buckets, Groups, Layout
     from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
     from hpcbench.kinds.training.plan.tensors import Tensor
@@ -92,7 +93,8 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "errors": "CaseError",
     "kinds.collective.plan.workload": "Collective",
     "kinds.collective.run.operation": "Operation reduce_op",
-    "kinds.kind": "Deriver KindSpec Planner Presenter Runner",
+    "kinds.kind": "Deriver Planner Presenter Runner",
+    "kinds.spec": "KindSpec",
     "kinds.primitive.plan.spec":
         "ImplementationSpec PrimitiveSpec Problem Traffic Work not_divided on_every_rank",
     "kinds.primitive.plan.workload": "Primitive",

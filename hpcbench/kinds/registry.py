@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import hpcbench.kinds
 from hpcbench.entry_points import offers
 from hpcbench.errors import PluginError
-from hpcbench.kinds.kind import KindSpec, Planner, Presenter
+from hpcbench.kinds.kind import Planner, Presenter
+from hpcbench.kinds.spec import KindSpec
 
 if TYPE_CHECKING:
     from hpcbench.plan.case import Case

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbench.grouping import grouped
-from hpcbench.kinds.kind import in_this_package
 from hpcbench.kinds.registry import kinds
+from hpcbench.kinds.spec import in_this_package
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem, timer_problem
 from hpcbench.reduce.fold import joined

@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from package_source import KINDS, PACKAGE, Import, Module, libraries_of, modules, room_of
 
 BASE = ("hpcbench", "entry_points", "errors", "grouping", "masking", "units", "verbosity")
-INTERFACES = ("kinds", "kinds.kind", "kinds.unusable", "kinds.registry", "kinds.moved")
+INTERFACES = ("kinds", "kinds.kind", "kinds.spec", "kinds.unusable", "kinds.registry",
+              "kinds.moved")
 PLANNING = (*BASE, *INTERFACES, "operations", "config")
 RECORDS = (*PLANNING, "statistics", "plan", "trace")
 MACHINE = (*RECORDS, "measure", "backends")
@@ -16,9 +17,10 @@ READING = (*RECORDS, "measure", "reduce")
 MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "hpcbench": (), "errors": (), "masking": (), "units": (), "kinds": (),
     "grouping": ("units",), "verbosity": ("masking", "units"),
-    "kinds.kind": ("errors",), "kinds.unusable": ("errors", "kinds.kind"),
+    "kinds.kind": (), "kinds.spec": ("errors", "kinds.kind"),
+    "kinds.unusable": ("errors", "kinds.kind"),
     "kinds.moved": (), "entry_points": ("kinds.moved",),
-    "kinds.registry": ("kinds", "kinds.kind", "entry_points", "errors"),
+    "kinds.registry": ("kinds", "kinds.kind", "kinds.spec", "entry_points", "errors"),
     "statistics": BASE,
     "operations": BASE,
     "config": (*BASE, *INTERFACES, "operations"),
@@ -32,7 +34,7 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "views": (*PLANNING, "plan", "trace", "reduce"),
     "report": (*PLANNING, "plan", "trace", "reduce", "views"),
     # the sides of a kind; each may import its own room's plan side, too
-    "kinds.*": ("kinds.kind",),
+    "kinds.*": ("kinds.spec",),
     "kinds.*.plan": (*PLANNING, "plan"),
     "kinds.*.run": (*MACHINE, "kinds.*.plan"),
     "kinds.*.derive": (*READING, "kinds.*.plan"),
@@ -108,7 +110,8 @@ TORCH = (KIND_RUN, "hpcbench.worker", "hpcbench.measure.faults",
     ("apple_gpu", "control", "devices", "facts", "failures", "groups", "ledger", "mpi_buffers",
      "mpi_group", "python_group", "rehearsal", "store", "ucc")))
 MPI = ("hpcbench.backends.mpi_*",)
-PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.registry",
+PLAN_SIDE = ("hpcbench.config*", "hpcbench.kinds.kind", "hpcbench.kinds.spec",
+             "hpcbench.kinds.registry",
              f"{KINDS}.*.plan", f"{KINDS}.*.plan.*", "hpcbench.plan", "hpcbench.plan.*",
              "hpcbench.cli", "hpcbench.commands", "hpcbench.commands.*")
 ONLY_FROM: Mapping[str, Sequence[str]] = {

@@ -16,8 +16,8 @@ import packages
 from golden import RUNS
 from hpcbench.backends.availability import RankFacts
 from hpcbench.backends.tools import tool_facts, untooled, wanted_tools
-from hpcbench.kinds.kind import KindSpec
 from hpcbench.kinds.registry import kinds, planner_of
+from hpcbench.kinds.spec import KindSpec
 from hpcbench.plan.case import planned_canary
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results_file import open_results

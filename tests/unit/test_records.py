@@ -16,7 +16,8 @@ import pytest
 
 from golden import RESULTS, RUNS
 from hpcbench.kinds.collective.derive.deriver import CollectiveDeriver, CollectiveRecord
-from hpcbench.kinds.kind import Deriver, KindSpec
+from hpcbench.kinds.kind import Deriver
+from hpcbench.kinds.spec import KindSpec
 from hpcbench.plan.case import plan_to_json
 from hpcbench.plan.workload import UnknownWorkload
 from hpcbench.reduce.records import with_records, write_records

@@ -1,6 +1,6 @@
 """Kind ``collective``: one collective operation on one buffer."""
 
-from hpcbench.kinds.kind import KindSpec
+from hpcbench.kinds.spec import KindSpec
 
 _ROOM = "hpcbench.kinds.collective"
 SPEC = KindSpec(

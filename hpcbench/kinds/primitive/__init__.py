@@ -1,6 +1,6 @@
 """Kind ``primitive``: matrix products with the communication that belongs to them."""
 
-from hpcbench.kinds.kind import KindSpec
+from hpcbench.kinds.spec import KindSpec
 
 _ROOM = "hpcbench.kinds.primitive"
 SPEC = KindSpec(
