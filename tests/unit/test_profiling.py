@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.config.schema import Profiling
 from hpcbench.errors import TraceError, UsageError
+from hpcbench.launch.profiled import opening_line
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome, judge
 from hpcbench.profiling.anchor import fit_anchor
 from hpcbench.profiling.flight import in_flight, standing
@@ -206,6 +208,22 @@ def test_lines_say_what_it_cost_and_what_is_missing() -> None:
     assert len(lines) <= MOST_LINES
     assert summary_lines({}, 0, "out/profile", enabled=False) == []
     assert "no case is profiled" in summary_lines({}, 0, "out/profile", enabled=True)[0]
+
+
+def test_an_overhead_below_one_is_not_taken_for_a_cost() -> None:
+    for ratios in ([0.74], [0.74, 1.2]):
+        entries = {str(ratio): _profiled(str(ratio), ratio) for ratio in ratios}
+        (_, line) = summary_lines(entries, 0, "out/profile", enabled=True)
+        assert line.endswith("its cost is not known")
+
+
+def test_what_no_case_has_for_one_reason_is_one_line() -> None:
+    left_out = {"file": "", "overhead": None, "profiled": False}
+    entries = {name: _profiled(name, why="profiling.tool is none", **left_out)
+               for name in ("one", "two")}
+    assert summary_lines(entries, 0, "out/profile", enabled=True) == [
+        "2 cases are not profiled: profiling.tool is none"]
+    assert opening_line(Profiling(enabled=True, tool="none")).startswith("no case will be profiled")
 
 
 def test_nsys_that_is_not_there_is_said_with_what_to_take_instead(
