@@ -18,8 +18,8 @@ def summary_lines(
     """
     found = list(_lines(entries, folder, enabled=enabled))
     if flights:
-        found.insert(0, f"{flights} case{'s' * (flights > 1)} hung: the last collectives of its "
-                     f"ranks are in {folder}/flight-*.json")
+        found.insert(0, f"{flights} case{'s' * (flights > 1)} did not end: the last collectives of "
+                     f"the ranks that waited are in {folder}/flight-*.json")
     return found[:MOST_LINES]
 
 

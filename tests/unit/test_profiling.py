@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hpcbench.errors import TraceError, UsageError
 from hpcbench.launch.profiled import opening_line
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome, judge
 from hpcbench.profiling.anchor import fit_anchor
-from hpcbench.profiling.flight import in_flight, standing
+from hpcbench.profiling.flight import FLIGHT, in_flight, standing
 from hpcbench.profiling.lines import MOST_LINES, summary_lines
 from hpcbench.profiling.merge import RankTrace, merge
 from hpcbench.profiling.nsys import missing, nsys_words, require_nsys
@@ -28,8 +29,10 @@ from hpcbench.profiling.rank_file import (
     read_rank_file,
     write_rank_file,
 )
+from hpcbench.profiling.record import write_profiles
 from hpcbench.profiling.trigger import STALL_SHARE, WHOLE, medians_ns, stall
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
+from results_factory import mixed_results
 
 DAY_NS = 86_400_000_000_000
 
@@ -200,7 +203,7 @@ def test_lines_say_what_it_cost_and_what_is_missing() -> None:
                 for number in range(20)}
     lines = summary_lines(entries, 2, "out/profile", enabled=True)
     text = "\n".join(lines)
-    assert "2 cases hung" in lines[0]
+    assert "2 cases did not end" in lines[0]
     assert "1.25 to 3.00 times" in text
     assert "of 200 to 200" not in text
     assert "no profile of bad0: it broke" in text
@@ -239,3 +242,14 @@ def test_nsys_that_is_not_there_is_said_with_what_to_take_instead(
     words = nsys_words(tmp_path, 2, cuda=True)
     assert "--capture-range=cudaProfilerApi" in words
     assert f"--output={tmp_path}/profile/ranks/nsys-rank00002-%p" in words
+
+
+@pytest.mark.parametrize(("status", "n_files"), [("timeout", 1), ("failed", 1), ("not_run", 0)])
+def test_a_case_that_a_user_stops_has_not_hung(
+    tmp_path: Path, status: str, n_files: int,
+) -> None:
+    results = mixed_results()
+    item = replace(results.cases[0], status=status, detail={"0": {FLIGHT: {"entries": [{}]}}})
+    (tmp_path / "traces").mkdir()
+    lines = write_profiles(tmp_path, replace(results, cases=(item,)))
+    assert len(lines) == len([*tmp_path.glob("profile/flight-*-rank00000.json")]) == n_files
