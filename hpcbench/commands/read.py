@@ -18,15 +18,16 @@ def reduce(
         "--allow-mixed", help="Accept ranks with different versions.")] = False,
     *, verbosity: Verbosity,
 ) -> None:
-    """Rebuild results.h5, the summaries and the plots from a folder's traces.
+    """Rebuild results.h5, summaries, plots and merged profiles from a folder's traces.
 
     Examples:
         hpcbench reduce results/latest
         hpcbench reduce results/latest --allow-mixed --verbose
     """
+    from hpcbench.profiling.record import write_profiles
     from hpcbench.reduce.reduce import exit_code, reduce_folder
     from hpcbench.reduce.suite_file import refuse_suite
-    from hpcbench.report.console import report_run
+    from hpcbench.report.console import print_profiles, report_run
     from hpcbench.report.summary import write_reports
 
     refuse_suite(folder)
@@ -35,7 +36,11 @@ def reduce(
         results = reduce_folder(folder, allow_mixed=allow_mixed)
     with verbosity.stage("summaries and plots"):
         write_reports(results, folder)
+    with verbosity.stage("profiled samples"):
+        profile_lines = write_profiles(folder, results)
     report_run(results, folder, verbosity)
+    if not verbosity.is_quiet:
+        print_profiles(profile_lines)
     raise typer.Exit(exit_code(results))
 
 

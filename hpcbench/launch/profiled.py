@@ -35,6 +35,7 @@ MOST_FAILURES = 3
 PROFILER_S = 60.0
 """What profiling a case may take beside its own limit: the first start of torch's profiler takes
 seconds where ranks share cores, and files of long traces take time, too."""
+_NO_TOOL = "profiling.tool is none: the stamps of the measured samples are all there is"
 MOST_SENT_BYTES = 256 << 20
 """A rank with a disk of its own sends rank 0 so many bytes of profiles at most."""
 
@@ -70,6 +71,8 @@ def profile_cases(job: SupervisorContext, pool: WorkerPool, folder: Path) -> str
 
 def opening_line(profiling: Profiling) -> str:
     """Return what rank 0 says of profiling before the first case."""
+    if profiling.tool == "none":
+        return f"no case will be profiled: {_NO_TOOL}"
     if profiling.tool == nsys.TOOL and not nsys.is_installed():
         return f"no case will be profiled: {nsys.missing([0])}"
     which = ("each case" if profiling.trigger == "always"
@@ -82,7 +85,7 @@ def _lacking(job: SupervisorContext) -> str:
     """Say what keeps all cases from being profiled, "" if nothing. Collective."""
     tool = job.attempt.config.profiling.tool
     if tool == "none":
-        return "profiling.tool is none: the stamps of the measured samples are all there is"
+        return _NO_TOOL
     if tool != nsys.TOOL:
         return ""
     if job.inline:

@@ -125,14 +125,23 @@ def _matching(cases: Sequence[Case], config: Config) -> Sequence[Case]:
 def _of_target(cases: Sequence[Case], config: Config) -> Sequence[Case]:
     """Return the cases that show what is to be profiled. Raises ConfigError if none does."""
     target = config.profiling.target
-    kept = [case for case in cases if target is None or target in case.workload.profiled_for()]
+    kept = [case for case in cases if target is None or target in _shown_by(case)]
     if not kept and cases:
-        counts = Counter(name for case in cases for name in case.workload.profiled_for())
+        if any(target in case.workload.profiled_for() for case in cases):
+            raise ConfigError(f"profiling.target: the cases that show {target} have one rank, "
+                              "which waits for nobody: start more ranks, or raise world_size")
+        counts = Counter(name for case in cases for name in _shown_by(case))
         others = ", ".join(f"{name} ({counts[name]} of {len(cases)})" for name in TARGETS
                            if counts[name]) or "no target"
         raise ConfigError(f"profiling.target: no case of the sweep shows {target}; its cases show "
                           f"{others}. Add a block that does: docs/profile.md has one for each")
     return kept
+
+
+def _shown_by(case: Case) -> frozenset[str]:
+    """Return the targets that a case shows: a single rank only computes."""
+    shown = case.workload.profiled_for()
+    return shown if case.world_size > 1 else shown & {"compute"}
 
 
 def _matches(case: Case, patterns: Sequence[str]) -> bool:

@@ -18,8 +18,8 @@ def summary_lines(
     """
     found = list(_lines(entries, folder, enabled=enabled))
     if flights:
-        found.insert(0, f"{flights} case{'s' * (flights > 1)} hung: the last collectives of its "
-                     f"ranks are in {folder}/flight-*.json")
+        found.insert(0, f"{flights} case{'s' * (flights > 1)} did not end: the last collectives of "
+                     f"the ranks that waited are in {folder}/flight-*.json")
     return found[:MOST_LINES]
 
 
@@ -34,8 +34,8 @@ def _lines(
     if reported:
         yield (f"{_count(len(reported), 'case')} profiled by nsys: its reports are in "
                f"{folder}/ranks; open them with nsys-ui")
-    if enabled and not merged and not reported:
-        yield "no case is profiled" + ("" if entries else ": none of this attempt's ended ok")
+    if enabled and not entries:
+        yield "no case is profiled: none ended ok when its turn came"
     if known := [one for one in [*merged, *reported] if one["overhead"]]:
         yield _overhead_line(known)
     if dropped := [one for one in merged if one["n_dropped"]]:
@@ -49,8 +49,9 @@ def _lines(
         yield f"nor of {more} more: profile.json says why"
     left_out = [one for one in entries.values() if not one["profiled"]]
     if left_out:
-        yield (f"{_count(len(left_out), 'case')} not profiled, first {left_out[0]['label']}: "
-               f"{left_out[0]['why']}")
+        alike = len({one["why"] for one in left_out}) == 1
+        yield (f"{_count(len(left_out), 'case')} not profiled"
+               f"{'' if alike else ', first ' + left_out[0]['label']}: {left_out[0]['why']}")
 
 
 def _overhead_line(known: list[Mapping[str, Any]]) -> str:
@@ -59,14 +60,20 @@ def _overhead_line(known: list[Mapping[str, Any]]) -> str:
         one = known[0]["overhead"]
         return (f"profiled samples took {one['ratio']:.2f} times the measured time "
                 f"(medians of {one['n_profiled']} and of {one['n_measured']}): they are in no "
-                "statistic")
+                f"statistic{_below_noise(one['ratio'])}")
     ordered = sorted(known, key=lambda one: one["overhead"]["ratio"])
     least, most = ordered[0]["overhead"], ordered[-1]["overhead"]
     counts = sorted({one["overhead"]["n_measured"] for one in known})
     n_measured = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     return (f"profiled samples took {least['ratio']:.2f} to {most['ratio']:.2f} times the measured "
             f"time (medians of {least['n_profiled']} and of {n_measured}), most in "
-            f"{ordered[-1]['label']}: they are in no statistic")
+            f"{ordered[-1]['label']}: they are in no statistic{_below_noise(least['ratio'])}")
+
+
+def _below_noise(least_ratio: float) -> str:
+    """Say what a ratio below 1 shows: no profiler makes samples faster."""
+    return ("" if least_ratio >= 1 else
+            "; below 1 they differ by more than the profiler costs, so its cost is not known")
 
 
 def _count(number: int, noun: str) -> str:

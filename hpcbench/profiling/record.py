@@ -42,6 +42,7 @@ from hpcbench.views.chart import file_name
 PROFILE_FILE = "profile.json"
 SCHEMA_VERSION = 1
 _LONGEST_NAME = 120
+_ENDED_BADLY = ("timeout", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,8 @@ def write_profiles(folder: Path, results: Results) -> list[str]:
 def _write_flight_records(folder: Path, results: Results) -> int:
     """Write the flight record of each rank of each case that has any; return how many have."""
     cases = {item.case.case_id: item for item in results.cases
-             if any(left.get(FLIGHT) for left in item.detail.values())}
+             if item.status in _ENDED_BADLY  # a user who stops a job has seen no hang
+             and any(left.get(FLIGHT) for left in item.detail.values())}
     names = _file_names([item.case for item in cases.values()])
     for case_id, item in cases.items():
         for rank, left in item.detail.items():

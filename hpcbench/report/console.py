@@ -67,10 +67,14 @@ def print_results(
 
 
 def _print_failures(results: Results) -> None:
-    """Print on standard error what was not ok but for skips, and what the checks refuse."""
+    """Print on standard error what was not ok, and what the checks refuse.
+
+    Skips are told only where nothing was ok: then they are why a run fails.
+    """
+    statuses = lines.FAILED if any(item.status == "ok" for item in results.cases) else lines.NOT_OK
     bad = tuple(finding for finding in results.findings if finding.scope != "note")
     print_lines(chain(
-        lines.outcome_lines(results, lines.FAILED),
+        lines.outcome_lines(results, statuses),
         lines.finding_lines(replace(results, findings=bad))), sys.stderr)
 
 

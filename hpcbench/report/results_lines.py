@@ -37,7 +37,7 @@ FAILED = ("wrong", "failed", "timeout", "not_run")
 LABELS_SHOWN = 5
 EVIDENCE_LINES = 6
 SHOWN_FINDINGS = 3
-OUTPUTS = ("results.h5", "summary.json", "summary.csv", "plots", "traces")
+OUTPUTS = ("results.h5", "summary.json", "summary.csv", "plots", "traces", "profile")
 _INDENT = " " * 11
 _START_UP_COLUMNS = (
     Column("backend", "backend"), Column("ranks", "ranks", Show.COUNT),

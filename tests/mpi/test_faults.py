@@ -90,8 +90,8 @@ def test_a_hang_shows_stacks_and_positions_and_a_crash_the_last_lines(
     found = outcome.of_size(8)
     assert "phase run of iteration 0, case number 1" in found.detail["1"]["position"]
     assert "case number" not in found.reason  # 16777217 in the second pass, and no two alike
-    stacks = "".join(found.detail[rank].get("stacks", "") for rank in ("0", "2"))
-    assert "all_reduce" in stacks
+    for rank in ("0", "2"):  # first, because reports show the first lines only
+        assert "all_reduce" in "".join(found.detail[rank]["stacks"].splitlines()[:4])
     crashed = outcome.of_size(32)
     assert "Fatal Python error: Segmentation fault" in crashed.detail["0"]["output"]
     assert outcome.of_size(16).status == "ok"

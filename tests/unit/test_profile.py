@@ -74,6 +74,14 @@ def test_a_sweep_without_such_cases_is_refused_with_what_it_has() -> None:
         "(1 of 4), communication (2 of 4). Add a block that does: docs/profile.md has one for each")
 
 
+def test_a_case_of_one_rank_shows_no_stalls() -> None:
+    both = {**TRAINING, "world_size": [1, 2]}
+    assert [case.world_size for case in make_plan(
+        config(both, target="sync_stalls"), 2).cases] == [2]
+    with pytest.raises(ConfigError, match="have one rank, which waits for nobody"):
+        make_plan(config(TRAINING, target="sync_stalls"), 1)
+
+
 def test_a_launch_that_there_is_decides_the_ranks() -> None:
     mpich = {"PMI_SIZE": "3", "PMI_RANK": "0", "MPI_LOCALRANKID": "0"}
     assert ranks_of_launch(mpich, None) == ranks_of_launch(mpich, 3) == 3

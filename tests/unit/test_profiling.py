@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.config.schema import Profiling
 from hpcbench.errors import TraceError, UsageError
+from hpcbench.launch.profiled import opening_line
 from hpcbench.launch.verdicts.verdict import Evidence, Outcome, judge
 from hpcbench.profiling.anchor import fit_anchor
-from hpcbench.profiling.flight import in_flight, standing
+from hpcbench.profiling.flight import FLIGHT, in_flight, standing
 from hpcbench.profiling.lines import MOST_LINES, summary_lines
 from hpcbench.profiling.merge import RankTrace, merge
 from hpcbench.profiling.nsys import missing, nsys_words, require_nsys
@@ -26,8 +29,10 @@ from hpcbench.profiling.rank_file import (
     read_rank_file,
     write_rank_file,
 )
+from hpcbench.profiling.record import write_profiles
 from hpcbench.profiling.trigger import STALL_SHARE, WHOLE, medians_ns, stall
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
+from results_factory import mixed_results
 
 DAY_NS = 86_400_000_000_000
 
@@ -198,7 +203,7 @@ def test_lines_say_what_it_cost_and_what_is_missing() -> None:
                 for number in range(20)}
     lines = summary_lines(entries, 2, "out/profile", enabled=True)
     text = "\n".join(lines)
-    assert "2 cases hung" in lines[0]
+    assert "2 cases did not end" in lines[0]
     assert "1.25 to 3.00 times" in text
     assert "of 200 to 200" not in text
     assert "no profile of bad0: it broke" in text
@@ -206,6 +211,22 @@ def test_lines_say_what_it_cost_and_what_is_missing() -> None:
     assert len(lines) <= MOST_LINES
     assert summary_lines({}, 0, "out/profile", enabled=False) == []
     assert "no case is profiled" in summary_lines({}, 0, "out/profile", enabled=True)[0]
+
+
+def test_an_overhead_below_one_is_not_taken_for_a_cost() -> None:
+    for ratios in ([0.74], [0.74, 1.2]):
+        entries = {str(ratio): _profiled(str(ratio), ratio) for ratio in ratios}
+        (_, line) = summary_lines(entries, 0, "out/profile", enabled=True)
+        assert line.endswith("its cost is not known")
+
+
+def test_what_no_case_has_for_one_reason_is_one_line() -> None:
+    left_out = {"file": "", "overhead": None, "profiled": False}
+    entries = {name: _profiled(name, why="profiling.tool is none", **left_out)
+               for name in ("one", "two")}
+    assert summary_lines(entries, 0, "out/profile", enabled=True) == [
+        "2 cases are not profiled: profiling.tool is none"]
+    assert opening_line(Profiling(enabled=True, tool="none")).startswith("no case will be profiled")
 
 
 def test_nsys_that_is_not_there_is_said_with_what_to_take_instead(
@@ -221,3 +242,14 @@ def test_nsys_that_is_not_there_is_said_with_what_to_take_instead(
     words = nsys_words(tmp_path, 2, cuda=True)
     assert "--capture-range=cudaProfilerApi" in words
     assert f"--output={tmp_path}/profile/ranks/nsys-rank00002-%p" in words
+
+
+@pytest.mark.parametrize(("status", "n_files"), [("timeout", 1), ("failed", 1), ("not_run", 0)])
+def test_a_case_that_a_user_stops_has_not_hung(
+    tmp_path: Path, status: str, n_files: int,
+) -> None:
+    results = mixed_results()
+    item = replace(results.cases[0], status=status, detail={"0": {FLIGHT: {"entries": [{}]}}})
+    (tmp_path / "traces").mkdir()
+    lines = write_profiles(tmp_path, replace(results, cases=(item,)))
+    assert len(lines) == len([*tmp_path.glob("profile/flight-*-rank00000.json")]) == n_files

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
+from hpcbench.kinds.training.derive.slow_ranks import SlowAlone
 from hpcbench.kinds.training.derive.stalls import Stalls, Stamps, last_rank, stalls
 from hpcbench.kinds.training.derive.sync_variance import sync_variance
 from hpcbench.kinds.training.present.stall_chart import stall_charts
@@ -216,6 +217,19 @@ def test_a_profile_says_what_it_cannot_tell_and_what_would() -> None:
     lines, _ = shown(found(samples_of(steady(), phases={"forward": steady()})))
     assert lines[0].text.startswith("cannot tell who makes others wait, because ranks of data")
     assert '"communication": ["on", "off"]' in lines[0].text
+
+
+@pytest.mark.parametrize(("n", "named"), [(19, False), (20, True)])
+def test_a_slow_rank_without_communication_is_named_from_enough_steps(n: int, named: bool) -> None:
+    item = trained(CASE)
+    assert item.statistics is not None
+    item = replace(item, statistics=replace(item.statistics, n=n))
+    record = replace(NOTHING_KNOWN, stalls=Stalls(missing="they wait within"),
+                     slow_alone=SlowAlone(1, 0.2, 0, 0.1, 2.0))
+    (line, *_) = (one.text for one in profile([item], {CASE.case_id: record})
+                  if isinstance(one, Line))
+    assert ("2.00 times as long" in line) is named
+    assert ("they wait within" in line) is not named
 
 
 def test_the_figure_shows_who_waits_for_whom_where_something_stands_out() -> None:

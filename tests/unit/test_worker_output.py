@@ -9,7 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from hpcbench.launch.workers.worker_output import KEPT_BYTES, SLACK_BYTES, WorkerOutput, read_tail
+from hpcbench.launch.workers.worker_output import (
+    KEPT_BYTES,
+    SLACK_BYTES,
+    WorkerOutput,
+    of_the_case,
+    read_tail,
+)
 from launcher import ROOT
 
 MOST_BYTES = 2 * KEPT_BYTES + SLACK_BYTES
@@ -109,3 +115,11 @@ def test_what_a_library_prints_comes_at_once(call: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True,
                           check=True)
     assert done.stdout == (b"NCCL INFO\n" if "lines" in call else b"")
+
+
+def test_stacks_begin_with_the_thread_of_the_case() -> None:
+    recorder = 'Thread 0x1 (most recent call first):\n  File "flight_recorder.py", line 3 in _a'
+    other = 'Thread 0x2 (most recent call first):\n  File "loader.py", line 1 in get'
+    case = 'Current thread 0x3 (most recent call first):\n  File "c10d.py", line 9 in all_reduce'
+    assert of_the_case(f"{recorder}\n\n{other}\n\n{case}\n") == f"{case}\n\n{other}"
+    assert of_the_case("") == ""

@@ -76,3 +76,14 @@ def read_tail(fd: int, size_bytes: int) -> str:
 def text_of(output: bytes) -> str:
     """Return what a worker printed, without the secrets that it may have from this environment."""
     return masked(output.decode(errors="replace"), os.environ)
+
+
+def of_the_case(stacks: str) -> str:
+    """Return faulthandler's stacks, the interrupted thread first, without the flight record's.
+
+    faulthandler begins with the newest thread, and reports show the first lines only.
+    """
+    threads = [thread.strip("\n") for thread in stacks.split("\n\n")
+               if "flight_recorder.py" not in thread]
+    threads.sort(key=lambda thread: not thread.startswith("Current thread"))
+    return "\n\n".join(threads)

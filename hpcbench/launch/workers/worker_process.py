@@ -19,7 +19,7 @@ from hpcbench.launch.ranks.stop_requests import requests_held
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.workers import messages, processes
 from hpcbench.launch.workers.messages import Answer, FailureAnswer, LeaveRequest, Request
-from hpcbench.launch.workers.worker_output import WorkerOutput, read_tail, text_of
+from hpcbench.launch.workers.worker_output import WorkerOutput, of_the_case, read_tail, text_of
 from hpcbench.measure.progress import SharedProgress
 
 _MESSAGE_BYTES = 256 * 1024
@@ -249,7 +249,7 @@ class WorkerProcess(WorkerHandle):
         while time.monotonic() < deadline and self._output.size() == before:
             time.sleep(0.01)
         time.sleep(0.01)  # the dump is several writes
-        return text_of(os.pread(self._output.fd, _STDERR_BYTES, before))
+        return of_the_case(text_of(os.pread(self._output.fd, _STDERR_BYTES, before)))
 
     def flight_record(self) -> Mapping[str, Any]:
         """Ask for the collectives that it called last; {} if no whole answer comes in time."""

@@ -20,7 +20,7 @@ from hpcbench.kinds.training.present.words import (
 )
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.views.cell_text import cell_text
-from hpcbench.views.profile import any_profile
+from hpcbench.views.profile import MIN_N, any_profile
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 from hpcbench.views.words import options_text, plural
 
@@ -119,15 +119,16 @@ def _stalled(record: TrainingRecord) -> float:
 
 def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     record = _record(item, derived)
+    slow = record.slow_alone if item.statistics and item.statistics.n >= MIN_N else None
     if record.stalls:
         for text in findings(record.stalls):
             yield Line(text, "warning")
         yield from map(Line, _measured(record.stalls))
         if item.case.world_size > 1:
-            yield from map(Line, _unknown(record.stalls, record.exposure, record.slow_alone))
+            yield from map(Line, _unknown(record.stalls, record.exposure, slow))
     yield from map(Line, _exposed(record.exposure))
-    if record.slow_alone:
-        yield Line(slow_alone_text(record.slow_alone), "warning")
+    if slow:
+        yield Line(slow_alone_text(slow), "warning")
     if not training_of(item.case).trains and item.timing and item.timing.steps:
         yield from map(Line, _imbalance(item.timing.steps))
 
