@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench import __version__
 from hpcbench.config.load import load_config
+from hpcbench.config.sources import source_lines
 from hpcbench.errors import ExitCode, FileError, UsageError
 from hpcbench.launch.folders.run_folder import create_suite_folder, sweeps_folder
 from hpcbench.launch.ranks.agreement import AgreedError, on_root
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S
 from hpcbench.launch.ranks.session import Session
 from hpcbench.launch.ranks.stop_requests import StopRequests
+from hpcbench.masking import masked
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.resume import LATEST, Overrides, RunRequest
@@ -88,9 +90,22 @@ def _run_member(session: Session, request: RunRequest, stop: StopRequests) -> tu
     Only an error that all ranks know of leaves them together, so that the next member can begin.
     """
     try:
-        return int(run(session, request, stop)), ""
+        with _own_output(request.verbosity):
+            return int(run(session, request, stop)), ""
     except AgreedError as error:
-        return int(error.exit_code), str(error)
+        if session.comm.rank == 0:
+            request.verbosity.traceback()
+        return int(error.exit_code), masked(str(error), os.environ)
+
+
+@contextlib.contextmanager
+def _own_output(verbosity: Verbosity) -> Iterator[None]:
+    """Leave out what a quiet member prints on standard output: its folder is no result of ours."""
+    if not verbosity.is_quiet:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
 
 
 def begin_suite(request: SuiteRequest, world_size: int) -> dict[str, Any]:
@@ -124,7 +139,8 @@ def _new_suite(request: SuiteRequest, world_size: int) -> Path:
     """Make the folder of a suite whose members are all in order; return it."""
     from hpcbench.reduce.suite_file import Member, Suite, not_counted, write_suite
 
-    plans = plan_members(request.files, request.overrides, world_size)
+    with request.verbosity.stage("plan of all members"):
+        plans = plan_members(request.files, request.overrides, world_size, request.verbosity)
     names = [f"{number:02}-{plan.name}" for number, plan in enumerate(plans, 1)]
     path, run_id = create_suite_folder(_results_folder(request.files, plans), {
         name: plan.config for name, plan in zip(names, plans, strict=True)})
@@ -135,12 +151,16 @@ def _new_suite(request: SuiteRequest, world_size: int) -> Path:
     return path
 
 
-def plan_members(files: Sequence[Path], overrides: Overrides, world_size: int) -> list[Plan]:
+def plan_members(
+    files: Sequence[Path], overrides: Overrides, world_size: int,
+    verbosity: Verbosity = Verbosity.NORMAL,
+) -> list[Plan]:
     """Return the plan of each file. Raises UsageError with every problem of every file."""
     plans: list[Plan] = []
     problems: list[str] = []
     for file in files:
         try:
+            verbosity.details(source_lines(file, overrides))
             plans.append(make_plan(load_config(file, overrides), world_size))
         except UsageError as error:
             problems += [line if line.startswith(f"{file}:") else f"{file}: {line}"
