@@ -113,9 +113,9 @@ def begin_suite(request: SuiteRequest, world_size: int) -> dict[str, Any]:
 
     The sweep file is "" for a member that goes on. Nothing is written before all is checked.
     """
-    check_output(request.output, force=request.force)
-    folder = (_begun_before(request, world_size) if request.resume is not None
-              else _new_suite(request, world_size))
+    before = None if request.resume is None else _begun_before(request, world_size)
+    check_output(request.output, force=request.force or _is_summary_of(before, request.output))
+    folder = before or _new_suite(request, world_size)
     return {"folder": str(folder), "todo": list(_todo(folder))}
 
 
@@ -133,6 +133,18 @@ def check_output(path: Path | None, *, force: bool) -> None:
                         "--output")
     if not os.access(path.absolute().parent, os.W_OK):
         raise FileError(f"{path}: its folder cannot be written; name another file with --output")
+
+
+def _is_summary_of(folder: Path | None, output: Path | None) -> bool:
+    """Return whether a suite that goes on has itself written the file of --output before."""
+    from hpcbench.reduce.suite_file import read_suite, read_suite_file
+
+    if folder is None or output is None or not output.is_file():
+        return False
+    try:
+        return read_suite_file(output).run_id == read_suite(folder).run_id
+    except FileError:
+        return False
 
 
 def _new_suite(request: SuiteRequest, world_size: int) -> Path:

@@ -67,10 +67,14 @@ def print_results(
 
 
 def _print_failures(results: Results) -> None:
-    """Print on standard error what was not ok but for skips, and what the checks refuse."""
+    """Print on standard error what was not ok, and what the checks refuse.
+
+    Skips are left out, unless they are why nothing is ok: the exit code is a failure's then.
+    """
     bad = tuple(finding for finding in results.findings if finding.scope != "note")
+    has_some = any(item.status == "ok" for item in results.cases)
     print_lines(chain(
-        lines.outcome_lines(results, lines.FAILED),
+        lines.outcome_lines(results, lines.FAILED if has_some else lines.NOT_OK),
         lines.finding_lines(replace(results, findings=bad))), sys.stderr)
 
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hpcbench.__main__ import _with_resumed_folder
 from hpcbench.cli import COMMANDS, app
 from hpcbench.commands.registration import help_and_examples
 from hpcbench.plan.case import case_from_json
-from hpcbench.report.console import print_results
+from hpcbench.report.console import print_results, report_run
 from hpcbench.validation.lines import fail, ok, show_problems, warn
 from hpcbench.verbosity import Verbosity
 from launcher import ROOT
@@ -125,6 +126,18 @@ def test_quiet_results_are_tables_and_failures(
     assert "block" in quiet.out and "planned" not in quiet.out and "mode " not in quiet.out
     assert "failed: " in quiet.err and "skipped: " not in quiet.err
     assert usual.err == ""
+
+
+def test_quiet_results_of_skips_alone_say_why_nothing_is_ok(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:
+    """The command ends with 1: a path alone would not tell why."""
+    results = mixed_results()
+    skips = tuple(item for item in results.cases if item.status == "skipped")
+    report_run(replace(results, cases=skips), tmp_path, Verbosity.QUIET)
+    quiet = capsys.readouterr()
+    assert quiet.out == f"{tmp_path}\n"
+    assert "skipped: " in quiet.err and skips[0].reason in quiet.err
 
 
 def test_verbose_results_name_every_case_that_was_skipped(

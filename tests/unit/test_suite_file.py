@@ -155,6 +155,17 @@ def test_which_members_of_a_suite_are_run_when_it_goes_on(tmp_path: Path) -> Non
         begin_suite(SuiteRequest((), (), resume=tmp_path / "01-a"), 2)
 
 
+def test_a_suite_that_goes_on_writes_over_its_own_summary_only(tmp_path: Path) -> None:
+    """The same --output as before needs no --force, which would accept changed software, too."""
+    write_suite(suite(member()), tmp_path / SUITE_FILE, tmp_path / "own.json")
+    write_suite(replace(suite(member()), run_id="other"), tmp_path / "other.json")
+    (tmp_path / "text.json").write_text("text")
+    assert begin_suite(SuiteRequest((), (), tmp_path / "own.json", tmp_path), 2)["todo"]
+    for name in ("other.json", "text.json"):
+        with pytest.raises(FileError, match="is there already"):
+            begin_suite(SuiteRequest((), (), tmp_path / name, tmp_path), 2)
+
+
 def test_commands_for_a_run_name_the_members_of_a_suite(tmp_path: Path) -> None:
     write_suite(suite(member(), member(folder="02-b")), tmp_path / SUITE_FILE)
     (tmp_path / "02-b").mkdir()
