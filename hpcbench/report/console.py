@@ -69,12 +69,12 @@ def print_results(
 def _print_failures(results: Results) -> None:
     """Print on standard error what was not ok, and what the checks refuse.
 
-    Skips are left out, unless they are why nothing is ok: the exit code is a failure's then.
+    Skips are told only where nothing was ok: then they are why a run fails.
     """
+    statuses = lines.FAILED if any(item.status == "ok" for item in results.cases) else lines.NOT_OK
     bad = tuple(finding for finding in results.findings if finding.scope != "note")
-    has_some = any(item.status == "ok" for item in results.cases)
     print_lines(chain(
-        lines.outcome_lines(results, lines.FAILED if has_some else lines.NOT_OK),
+        lines.outcome_lines(results, statuses),
         lines.finding_lines(replace(results, findings=bad))), sys.stderr)
 
 
