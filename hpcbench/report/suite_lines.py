@@ -43,22 +43,22 @@ def print_suite(
 
     Quietly only the rows.
     """
-    print_lines(table_lines(replace(suite_table(suite), notes=())) if verbosity.is_quiet
+    print_lines(table_lines(replace(suite_table(suite, folder), notes=())) if verbosity.is_quiet
                 else _lines(suite, folder))
 
 
 def _lines(suite: Suite, folder: Path) -> Iterator[Text]:
-    yield from table_lines(suite_table(suite))
+    yield from table_lines(suite_table(suite, folder))
     yield Text()
     yield Text(f"in {folder}: suite.json, and a results folder for each member")
 
 
-def suite_table(suite: Suite) -> Table:
-    """Return one row for each member."""
+def suite_table(suite: Suite, folder: Path) -> Table:
+    """Return one row for each member; ``folder`` is the suite's."""
     rows = tuple(_row(member) for member in suite.members)
     notes = [f"{member.folder}: {reason}" for member in suite.members for reason in member.reasons]
     if suite.stopped_by:
-        notes.append(f"stopped by {suite.stopped_by}: hpcbench suite --resume goes on")
+        notes.append(f"stopped by {suite.stopped_by}: hpcbench suite --resume {folder} goes on")
     unusual = dict.fromkeys(member.status for member in suite.members if member.status != OK)
     notes += [f"{status}: {MEMBER_STATUSES[status]}" for status in unusual]
     return Table("suite", _COLUMNS, (Group("", rows),),

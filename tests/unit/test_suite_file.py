@@ -187,6 +187,14 @@ def test_a_quiet_suite_is_its_rows(capsys: pytest.CaptureFixture[str], tmp_path:
     assert set(quiet.splitlines()) <= set(usual.splitlines()) and NOT_HERE in quiet
 
 
+def test_a_suite_that_was_stopped_says_how_to_go_on_with_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:
+    """Without a folder --resume means results/latest, which is another's after -o."""
+    print_suite(replace(suite(member()), stopped_by="SIGINT"), tmp_path)
+    assert f"hpcbench suite --resume {tmp_path} goes on" in capsys.readouterr().out
+
+
 def test_what_a_member_ended_with_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     print_error("disk full")
     assert capsys.readouterr() == ("", "hpcbench: disk full\n")
