@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -25,19 +27,20 @@ class CpuDevice:
         """Do nothing: nothing is pending."""
 
 
-class CudaDevice:
-    """One GPU; a call is complete when the current stream has drained.
+class _StreamDevice(ABC):
+    """A device with a stream: calls are enqueued there, and are complete when it has drained.
 
-    Device time is between two CUDA events around the call on the current stream, so it also
-    covers what the call enqueues there.
+    Device time is between two events around the call on the current stream, so it also covers
+    what the call enqueues there.
     """
 
-    def __init__(self, index: int) -> None:
-        torch.cuda.set_device(index)
-        add_in_fp32()
-        self.torch_device = torch.device("cuda", index)
-        self._begin = torch.cuda.Event(enable_timing=True)
-        self._end = torch.cuda.Event(enable_timing=True)
+    def __init__(self, torch_device: torch.device, begin: Any, end: Any) -> None:
+        self.torch_device = torch_device
+        self._begin, self._end = begin, end
+
+    @abstractmethod
+    def _drain(self) -> None:
+        """Wait until the second event is over."""
 
     def timed(self, run: Callable[[], None], now_ns: Callable[[], int]) -> tuple[int, int]:
         """Run, wait for the stream; return ns to enqueue it, and ns between the two events."""
@@ -46,35 +49,36 @@ class CudaDevice:
         run()
         self._end.record()
         enqueued_ns = now_ns()
-        self._end.synchronize()
+        self._drain()
         return enqueued_ns - began_ns, int(self._begin.elapsed_time(self._end) * 1e6)  # ms to ns
+
+
+class CudaDevice(_StreamDevice):
+    """One GPU, and CUDA's events."""
+
+    def __init__(self, index: int) -> None:
+        torch.cuda.set_device(index)
+        add_in_fp32()
+        super().__init__(torch.device("cuda", index), torch.cuda.Event(enable_timing=True),
+                         torch.cuda.Event(enable_timing=True))
+
+    def _drain(self) -> None:
+        self._end.synchronize()
 
     def synchronize(self) -> None:
         """Wait for everything on the device."""
         torch.cuda.synchronize(self.torch_device)
 
 
-class MpsDevice:
-    """Apple's GPU; a call is complete when torch's one stream there has drained.
-
-    Written after torch's documentation, and never run by us. Device time is between two events
-    around the call, as on a `CudaDevice`.
-    """
+class MpsDevice(_StreamDevice):
+    """Apple's GPU, where torch has one stream. Written after torch's documentation; never run."""
 
     def __init__(self) -> None:
-        self.torch_device = torch.device("mps")
-        self._begin = torch.mps.Event(enable_timing=True)
-        self._end = torch.mps.Event(enable_timing=True)
+        super().__init__(torch.device("mps"), torch.mps.Event(enable_timing=True),
+                         torch.mps.Event(enable_timing=True))
 
-    def timed(self, run: Callable[[], None], now_ns: Callable[[], int]) -> tuple[int, int]:
-        """Run, wait for the stream; return ns to enqueue it, and ns between the two events."""
-        began_ns = now_ns()
-        self._begin.record()
-        run()
-        self._end.record()
-        enqueued_ns = now_ns()
-        torch.mps.synchronize()
-        return enqueued_ns - began_ns, int(self._begin.elapsed_time(self._end) * 1e6)  # ms to ns
+    def _drain(self) -> None:
+        self.synchronize()
 
     def synchronize(self) -> None:
         """Wait for everything on the device."""
