@@ -251,12 +251,15 @@ class _Ledger:
     def end(self, index: int, code: int, error: str, spent_s: float) -> None:
         """Note what became of a member."""
         from hpcbench.reduce.suite_file import ended, read_suite
-        from hpcbench.report.suite_lines import print_error
+        from hpcbench.report.suite_lines import print_error, print_outcome
 
         member = read_suite(self.folder).members[index]
         if error:
             print_error(error)
-        self._put(index, ended(member, self.folder / member.folder, code, error, spent_s))
+        member = ended(member, self.folder / member.folder, code, error, spent_s)
+        self._put(index, member)
+        if self.request.verbosity.is_quiet and code:
+            print_outcome(member)
 
     def close(self, signal: str) -> int:
         """Note how the suite ended, print it, and return its exit code."""

@@ -36,6 +36,12 @@ def print_error(message: str) -> None:
     print_lines([Text(f"hpcbench: {message}", style="red")], sys.stderr)
 
 
+def print_outcome(member: Member) -> None:
+    """Print on standard error which member it was that left the lines before."""
+    told = f"{member.folder}: {member.status}: {MEMBER_STATUSES[member.status]}"
+    print_lines([Text(f"hpcbench: {told}")], sys.stderr)
+
+
 def print_suite(
     suite: Suite, folder: Path, verbosity: Verbosity = Verbosity.NORMAL,
 ) -> None:

@@ -39,7 +39,7 @@ from hpcbench.reduce.suite_file import (
     suite_exit_code,
     write_suite,
 )
-from hpcbench.report.suite_lines import print_error, print_suite
+from hpcbench.report.suite_lines import print_error, print_outcome, print_suite
 from hpcbench.suite import SuiteRequest, begin_suite, check_output, plan_members
 from hpcbench.trace.files import SUITE_FILE
 from hpcbench.verbosity import Verbosity
@@ -198,6 +198,8 @@ def test_a_suite_that_was_stopped_says_how_to_go_on_with_it(
 def test_what_a_member_ended_with_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     print_error("disk full")
     assert capsys.readouterr() == ("", "hpcbench: disk full\n")
+    print_outcome(member(ERROR, folder="02-b"))
+    assert capsys.readouterr().err.startswith("hpcbench: 02-b: error: it ended with a message")
 
 
 def test_a_verbose_suite_names_the_files_of_the_user(
