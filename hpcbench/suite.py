@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench import __version__
 from hpcbench.config.load import load_config
+from hpcbench.config.sources import source_lines
 from hpcbench.errors import ExitCode, FileError, UsageError
 from hpcbench.launch.folders.run_folder import create_suite_folder, sweeps_folder
 from hpcbench.launch.ranks.agreement import AgreedError, on_root
 from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S
 from hpcbench.launch.ranks.session import Session
 from hpcbench.launch.ranks.stop_requests import StopRequests
+from hpcbench.masking import masked
 from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.resume import LATEST, Overrides, RunRequest
@@ -88,9 +90,22 @@ def _run_member(session: Session, request: RunRequest, stop: StopRequests) -> tu
     Only an error that all ranks know of leaves them together, so that the next member can begin.
     """
     try:
-        return int(run(session, request, stop)), ""
+        with _own_output(request.verbosity):
+            return int(run(session, request, stop)), ""
     except AgreedError as error:
-        return int(error.exit_code), str(error)
+        if session.comm.rank == 0:
+            request.verbosity.traceback()
+        return int(error.exit_code), masked(str(error), os.environ)
+
+
+@contextlib.contextmanager
+def _own_output(verbosity: Verbosity) -> Iterator[None]:
+    """Leave out what a quiet member prints on standard output: its folder is no result of ours."""
+    if not verbosity.is_quiet:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
 
 
 def begin_suite(request: SuiteRequest, world_size: int) -> dict[str, Any]:
@@ -98,9 +113,9 @@ def begin_suite(request: SuiteRequest, world_size: int) -> dict[str, Any]:
 
     The sweep file is "" for a member that goes on. Nothing is written before all is checked.
     """
-    check_output(request.output, force=request.force)
-    folder = (_begun_before(request, world_size) if request.resume is not None
-              else _new_suite(request, world_size))
+    before = None if request.resume is None else _begun_before(request, world_size)
+    check_output(request.output, force=request.force or _is_summary_of(before, request.output))
+    folder = before or _new_suite(request, world_size)
     return {"folder": str(folder), "todo": list(_todo(folder))}
 
 
@@ -120,11 +135,24 @@ def check_output(path: Path | None, *, force: bool) -> None:
         raise FileError(f"{path}: its folder cannot be written; name another file with --output")
 
 
+def _is_summary_of(folder: Path | None, output: Path | None) -> bool:
+    """Return whether a suite that goes on has itself written the file of --output before."""
+    from hpcbench.reduce.suite_file import read_suite, read_suite_file
+
+    if folder is None or output is None or not output.is_file():
+        return False
+    try:
+        return read_suite_file(output).run_id == read_suite(folder).run_id
+    except FileError:
+        return False
+
+
 def _new_suite(request: SuiteRequest, world_size: int) -> Path:
     """Make the folder of a suite whose members are all in order; return it."""
     from hpcbench.reduce.suite_file import Member, Suite, not_counted, write_suite
 
-    plans = plan_members(request.files, request.overrides, world_size)
+    with request.verbosity.stage("plan of all members"):
+        plans = plan_members(request.files, request.overrides, world_size, request.verbosity)
     names = [f"{number:02}-{plan.name}" for number, plan in enumerate(plans, 1)]
     path, run_id = create_suite_folder(_results_folder(request.files, plans), {
         name: plan.config for name, plan in zip(names, plans, strict=True)})
@@ -135,12 +163,16 @@ def _new_suite(request: SuiteRequest, world_size: int) -> Path:
     return path
 
 
-def plan_members(files: Sequence[Path], overrides: Overrides, world_size: int) -> list[Plan]:
+def plan_members(
+    files: Sequence[Path], overrides: Overrides, world_size: int,
+    verbosity: Verbosity = Verbosity.NORMAL,
+) -> list[Plan]:
     """Return the plan of each file. Raises UsageError with every problem of every file."""
     plans: list[Plan] = []
     problems: list[str] = []
     for file in files:
         try:
+            verbosity.details(source_lines(file, overrides))
             plans.append(make_plan(load_config(file, overrides), world_size))
         except UsageError as error:
             problems += [line if line.startswith(f"{file}:") else f"{file}: {line}"
@@ -219,12 +251,15 @@ class _Ledger:
     def end(self, index: int, code: int, error: str, spent_s: float) -> None:
         """Note what became of a member."""
         from hpcbench.reduce.suite_file import ended, read_suite
-        from hpcbench.report.suite_lines import print_error
+        from hpcbench.report.suite_lines import print_error, print_outcome
 
         member = read_suite(self.folder).members[index]
         if error:
             print_error(error)
-        self._put(index, ended(member, self.folder / member.folder, code, error, spent_s))
+        member = ended(member, self.folder / member.folder, code, error, spent_s)
+        self._put(index, member)
+        if self.request.verbosity.is_quiet and code:
+            print_outcome(member)
 
     def close(self, signal: str) -> int:
         """Note how the suite ended, print it, and return its exit code."""

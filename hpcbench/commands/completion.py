@@ -46,6 +46,20 @@ def backends(incomplete: str) -> list[str]:
     return _beginning(BACKENDS, incomplete)
 
 
+def targets(incomplete: str) -> list[str]:
+    """Return what a profile can look at."""
+    from hpcbench.config.names import TARGETS
+
+    return _beginning(TARGETS, incomplete)
+
+
+def tools(incomplete: str) -> list[str]:
+    """Return who can record profiled samples."""
+    from hpcbench.config.names import PROFILERS
+
+    return _beginning(PROFILERS, incomplete)
+
+
 def hardware(incomplete: str) -> list[str]:
     """Return the machines that sweep files are generated for."""
     from hpcbench.config.presets import HARDWARE

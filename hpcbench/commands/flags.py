@@ -24,6 +24,12 @@ OutputOption = Annotated[Optional[Path], Option(
 JsonOption = Annotated[bool, Option(
     "--json", help="Print JSON, and nothing else, on standard output (docs/commands.md).")]
 
+RequireOption = Annotated[Optional[list[str]], Option(
+    "--require", autocompletion=completion.backends,
+    help="A backend whose skips are failures: require. Repeatable.")]
+InlineOption = Annotated[bool, Option(
+    "--inline", help="Run the worker in the MPI process, for a debugger.")]
+
 
 def overrides_of(
     shorthands: Mapping[str, object], assignments: list[str] | None
@@ -105,11 +111,8 @@ class SweepFlags:
 class RunFlags:
     """How a run treats its cases, whether it is a dry one, and whether it goes on with another."""
 
-    require: Annotated[Optional[list[str]], Option(
-        autocompletion=completion.backends,
-        help="A backend whose skips are failures: require. Repeatable.")] = None
-    inline: Annotated[bool, Option(
-        "--inline", help="Run the worker in the MPI process, for a debugger.")] = False
+    require: RequireOption = None
+    inline: InlineOption = False
     dry: Annotated[bool, Option(
         "--dry-run", help="Set up and call every case once as rank 0, alone: "
         "no MPI, no communication, no measurement, no results.")] = False

@@ -13,6 +13,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from hpcbench.commands import completion
 from hpcbench.commands.flags import (
     ConfigFlags,
     OutputOption,
@@ -52,9 +53,11 @@ class ProfileFlags:
     duration: Annotated[str, typer.Option(
         "-d", "--duration", help="Time of all timed loops together: 30s, 2m, 500ms.")] = "30s"
     target: Annotated[str, typer.Option(
-        "-t", "--target", help="What to look at: sync_stalls, compute or communication.",
+        "-t", "--target", autocompletion=completion.targets,
+        help="What to look at: sync_stalls, compute or communication.",
     )] = "sync_stalls"
     tool: Annotated[Optional[str], typer.Option(
+        autocompletion=completion.tools,
         help="Who records traces: torch, nsys or none: profiling.tool.")] = None
     samples: Annotated[Optional[int], typer.Option(
         help="Recorded samples of each case: profiling.samples.")] = None

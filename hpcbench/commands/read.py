@@ -68,7 +68,7 @@ def show(
         if as_json:
             typer.echo(suite_text(suite), nl=False)
         else:
-            print_suite(suite, path)
+            print_suite(suite, path, verbosity)
         return
     with open_results(path) as file:
         if as_json:

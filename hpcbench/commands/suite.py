@@ -10,7 +10,13 @@ from typing import Annotated, Optional
 
 import typer
 
-from hpcbench.commands.flags import OutputOption, SweepFlags, grouped
+from hpcbench.commands.flags import (
+    InlineOption,
+    OutputOption,
+    RequireOption,
+    SweepFlags,
+    grouped,
+)
 from hpcbench.verbosity import Verbosity
 
 
@@ -26,10 +32,8 @@ class SuiteFlags:
         "--output", help="Write the suite's summary, suite.json, to this file, too.")] = None
     as_json: Annotated[bool, typer.Option(
         "--json", help="Print suite.json at the end; all else goes to stderr.")] = False
-    require: Annotated[Optional[list[str]], typer.Option(
-        help="A backend whose skips are failures: require. Repeatable.")] = None
-    inline: Annotated[bool, typer.Option(
-        "--inline", help="Run the worker in the MPI process, for a debugger.")] = False
+    require: RequireOption = None
+    inline: InlineOption = False
     resume: Annotated[Optional[Path], typer.Option(
         metavar="[DIR]", help="Go on with the suite in this folder: members that are done are "
         "kept. Without DIR: results/latest.")] = None

@@ -110,7 +110,11 @@ def write_suite(suite: Suite, *paths: Path) -> None:
 
 def read_suite(folder: Path) -> Suite:
     """Return the suite in a folder. Raises FileError if there is none, or one of another schema."""
-    path = folder / SUITE_FILE
+    return read_suite_file(folder / SUITE_FILE)
+
+
+def read_suite_file(path: Path) -> Suite:
+    """Return the suite in a file. Raises FileError as `read_suite` does."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if (document.pop("schema"), document.pop("schema_version")) != (SCHEMA, SCHEMA_VERSION):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -11,8 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
-from hpcbench.cli import COMMANDS
+from hpcbench.cli import COMMANDS, app
 from hpcbench.commands import completion
 from hpcbench.config.names import BACKENDS, MODES
 from hpcbench.kinds.registry import catalogue
@@ -79,6 +81,17 @@ def test_every_list_of_values_is_that_of_the_program() -> None:
     assert completion.strategies("f") == ["fsdp"]
     assert completion.benchmarks("tr") == ["training", "train"]
     assert "resnet50" not in completion.models_with_vocabulary("")
+
+
+def test_every_command_completes_the_values_that_the_page_names() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    named = set(re.findall(r"`(--[a-z]+)`", page.partition("the values of")[2].partition(".")[0]))
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    options = [(command, option) for command in commands.values()
+               for option in command.params if named & set(option.opts)]
+    assert {name for _, option in options for name in option.opts} >= named >= {"--require"}
+    for command, option in options:
+        assert option.shell_complete(typer.Context(command), ""), (command.name, option.opts)
 
 
 def test_values_are_found_without_heavy_libraries() -> None:

@@ -39,8 +39,10 @@ from hpcbench.reduce.suite_file import (
     suite_exit_code,
     write_suite,
 )
+from hpcbench.report.suite_lines import print_error, print_outcome, print_suite
 from hpcbench.suite import SuiteRequest, begin_suite, check_output, plan_members
 from hpcbench.trace.files import SUITE_FILE
+from hpcbench.verbosity import Verbosity
 from launcher import ROOT
 
 SWEEP = {"name": "test", "benchmarks": [
@@ -153,6 +155,17 @@ def test_which_members_of_a_suite_are_run_when_it_goes_on(tmp_path: Path) -> Non
         begin_suite(SuiteRequest((), (), resume=tmp_path / "01-a"), 2)
 
 
+def test_a_suite_that_goes_on_writes_over_its_own_summary_only(tmp_path: Path) -> None:
+    """The same --output as before needs no --force, which would accept changed software, too."""
+    write_suite(suite(member()), tmp_path / SUITE_FILE, tmp_path / "own.json")
+    write_suite(replace(suite(member()), run_id="other"), tmp_path / "other.json")
+    (tmp_path / "text.json").write_text("text")
+    assert begin_suite(SuiteRequest((), (), tmp_path / "own.json", tmp_path), 2)["todo"]
+    for name in ("other.json", "text.json"):
+        with pytest.raises(FileError, match="is there already"):
+            begin_suite(SuiteRequest((), (), tmp_path / name, tmp_path), 2)
+
+
 def test_commands_for_a_run_name_the_members_of_a_suite(tmp_path: Path) -> None:
     write_suite(suite(member(), member(folder="02-b")), tmp_path / SUITE_FILE)
     (tmp_path / "02-b").mkdir()
@@ -161,6 +174,42 @@ def test_commands_for_a_run_name_the_members_of_a_suite(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="hpcbench suite --resume"):
         is_fresh(tmp_path)
     refuse_suite(tmp_path / "02-b")
+
+
+def test_a_quiet_suite_is_its_rows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = suite(member(OK), member(NOT_HERE, reasons=("no GPU",)))
+    print_suite(found, tmp_path)
+    usual = capsys.readouterr().out
+    print_suite(found, tmp_path, Verbosity.QUIET)
+    quiet = capsys.readouterr().out
+    assert "no GPU" in usual and "suite.json" in usual
+    assert "no GPU" not in quiet and "suite.json" not in quiet
+    assert set(quiet.splitlines()) <= set(usual.splitlines()) and NOT_HERE in quiet
+
+
+def test_a_suite_that_was_stopped_says_how_to_go_on_with_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:
+    """Without a folder --resume means results/latest, which is another's after -o."""
+    print_suite(replace(suite(member()), stopped_by="SIGINT"), tmp_path)
+    assert f"hpcbench suite --resume {tmp_path} goes on" in capsys.readouterr().out
+
+
+def test_what_a_member_ended_with_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error("disk full")
+    assert capsys.readouterr() == ("", "hpcbench: disk full\n")
+    print_outcome(member(ERROR, folder="02-b"))
+    assert capsys.readouterr().err.startswith("hpcbench: 02-b: error: it ended with a message")
+
+
+def test_a_verbose_suite_names_the_files_of_the_user(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:
+    files = (written(tmp_path, "a.json"), written(tmp_path, "b.json"))
+    plan_members(files, [("measure.warmup", 2)], 2, Verbosity.VERBOSE)
+    told = capsys.readouterr()
+    assert all(f"sweep file: {file} " in told.err for file in files) and told.out == ""
+    assert "override: measure.warmup = 2" in told.err
 
 
 @pytest.mark.parametrize("text", [
