@@ -93,8 +93,8 @@ def read_sweep(source: Path) -> Sweep:
     Raises ConfigError or FileError as `load_config` does.
     """
     config = load_config(source)
-    dumped = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    content = {key: value for key, value in dumped.items() if value != {}}
+    dumped = config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    content = {key: value for key, value in dumped.items() if value not in ({}, [])}
     content["benchmarks"] = [_readable(content, number, config)
                              for number in range(len(content["benchmarks"]))]
     dialect = dialect_of(read_config(find_config(source)))
@@ -140,6 +140,7 @@ def with_hardware(sweep: Sweep, preset: Preset, source: Path) -> Sweep:
     kept = list(_kept(own, known))
     remark = f"Section hardware is that of {preset.name}"
     remark += f", but {', '.join(kept)} of {source.name}." if kept else "."
+    remark += " Blocks keep their backends and devices."
     merged = {key: _merged(known.get(key), own.get(key)) for key in {**known, **own}}
     sources = {key: text for key, text in preset.sources.items() if key not in kept
                and not any(f"{name} is left out" in text for name in own)}

@@ -12,10 +12,15 @@ _SEALED = re.compile(rb"format (hpcbench-[a-z]+)\n")
 """How files of hpcbench begin that `trace.container` seals."""
 _JOURNAL = b"\x89HBJ\r\n\x1a\n"
 """How journals of hpcbench begin (`trace.frames`)."""
+_CSV = b"case_id,"
+"""How ``summary.csv`` begins (`report.summary`)."""
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _HEAD_BYTES = 4096
 _CHROME = "a Chrome trace of a profiler"
 _SUMMARY = "the summary of a run"
+_SUMMARY_SCHEMA = "hpcbench.summary"
+_PRINTED = "hpcbench."
+"""How ``schema`` begins in what commands print as JSON, and in the file of a suite."""
 _FOREIGN = "hpcbench reads its own results only; give the config that they were made from"
 _OWN = MappingProxyType({"hpcbench-results": "the results of a run", "hpcbench-trace": "a trace"})
 
@@ -28,6 +33,8 @@ def results_in_bytes(data: bytes, file: Path) -> str | None:
         return _line(_OWN.get(kind, "a file of a run"), _how(folder))
     if data.startswith(_JOURNAL):
         return _line("the journal of a run", f"hpcbench reduce {_run_of(file)} makes results of it")
+    if data.startswith(_CSV):
+        return _line("the table of cases of a run", _how(file.parent))
     if data.startswith(_HDF5):
         return _line("an HDF5 file", "give a JSON or YAML sweep file")
     return None
@@ -52,6 +59,10 @@ def results_in(data: Any, file: Path) -> str | None:
     first = data[0] if isinstance(data, list) and data else data
     if not isinstance(first, Mapping) or "benchmarks" in first:
         return None
+    schema = str(first.get("schema", ""))
+    if schema.startswith(_PRINTED) and schema != _SUMMARY_SCHEMA:
+        return _line(f"JSON of hpcbench {schema.removeprefix(_PRINTED)}",
+                     "give a sweep file; hpcbench gen-config makes one")
     return next((_line(what, _how(file.parent) if own else _FOREIGN)
                  for what, own, has in _KNOWN if has(first)), None)
 
@@ -77,7 +88,7 @@ def _has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
 
 _KNOWN: tuple[tuple[str, bool, Callable[[Mapping[str, Any]], bool]], ...] = (
     ("the plan of a run", True, _has("plan_hash", "cases", "passes")),
-    (_SUMMARY, True, lambda data: data.get("schema") == "hpcbench.summary"),
+    (_SUMMARY, True, lambda data: data.get("schema") == _SUMMARY_SCHEMA),
     ("results of nccl-tests (-J)", False, lambda data: "results" in data and bool(
         data.keys() & {"average_bus_bandwidth", "out_of_bounds", "nccl_version"})),
     (_CHROME, False,

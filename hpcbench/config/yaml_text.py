@@ -49,11 +49,11 @@ def _dumped(content: Mapping[str, Any]) -> list[str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML's safe dumper, with lists of plain values on one line and other lists indented."""
+    """YAML's safe dumper, with lists of plain words on one line and other lists indented."""
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
         """Return the node of a list."""
-        plain = not any(isinstance(item, (list, dict)) for item in sequence)
+        plain = not any(isinstance(item, (list, dict)) or " " in str(item) for item in sequence)
         return super().represent_sequence(tag, sequence, flow_style=plain)
 
     def represent_float(self, data: float) -> Any:

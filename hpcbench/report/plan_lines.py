@@ -13,7 +13,7 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.report.table_lines import table_lines
-from hpcbench.units import format_bytes, format_seconds
+from hpcbench.units import format_seconds, round_bytes
 from hpcbench.views.columns import any_plan
 from hpcbench.views.timing import iterations_text, repeats_text
 from hpcbench.views.words import distinct, env_text, plural
@@ -93,7 +93,7 @@ def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     memory = max((case.memory_bytes + case.host_bytes for case in runs), default=0)
     text = f"estimate {format_seconds(total) if total else '0 s'}"
     text += f", {format_seconds(depends)} of it only where the needs are met" if depends else ""
-    return (f"{text}; largest case {format_bytes(memory)} of buffers per rank "
+    return (f"{text}; largest case {round_bytes(memory)} of buffers per rank "
             "(from assumed latencies and rates, not measured here)")
 
 

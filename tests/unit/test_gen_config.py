@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,6 +112,17 @@ def test_own_notes_stay(tmp_path: Path) -> None:
     assert written(tmp_path / "a.yaml", None, source).notes == ("after the update",)
 
 
+def test_the_configuration_of_a_run_becomes_short(tmp_path: Path) -> None:
+    source = tmp_path / "config.json"
+    shutil.copy(ROOT / "tests/data/golden/runs/mixed/config.json", source)
+    plain = load_config(source).plain() | {"notes": ["A note of several words.", "And one more."]}
+    source.write_text(json.dumps(plain))
+    config = written(tmp_path / "a.yaml", None, source)
+    text = (tmp_path / "a.yaml").read_text()
+    assert config.plain() == plain and "null" not in text
+    assert "  - A note of several words.\n  - And one more.\n" in text
+
+
 def test_names_that_replace_others_do_so_once(tmp_path: Path) -> None:
     source = sweep(tmp_path, model="gpt2", benchmarks=[
         {"kind": "training", "model": "transformer-tiny", "layers": 2, "strategies": "single"}])
@@ -142,7 +154,8 @@ def test_a_machine_is_put_into_a_file_whose_own_values_win(tmp_path: Path) -> No
     assert "NVIDIA V100 Tensor Core GPU data sheet" in text
     assert "16 and 32 GB" not in text and "is left out" not in text
     notes = written(tmp_path / "a.json", "v100-nvlink", source).notes
-    assert notes[0].endswith("peak_flops.fp16 of mine.json.")
+    assert notes[0].endswith(
+        "peak_flops.fp16 of mine.json. Blocks keep their backends and devices.")
     assert notes[1].startswith("hardware.peak_flops: NVIDIA V100")
 
 

@@ -33,12 +33,14 @@ def complaint(path: Path) -> str:
 def run(tmp_path: Path) -> Path:
     """Return a copy of a run's folder."""
     shutil.copytree(RUNS["training"], tmp_path / "run")
-    shutil.copy(EXPECTED / "training/summary.json", tmp_path / "run")
+    for name in ("summary.json", "summary.csv"):
+        shutil.copy(EXPECTED / "training" / name, tmp_path / "run")
     return tmp_path / "run"
 
 
 @pytest.mark.parametrize(("name", "what", "shown"), [
     ("plan.json", "the plan of a run", "."), ("summary.json", "the summary of a run", "."),
+    ("summary.csv", "the table of cases of a run", "."),
     ("results.h5", "the results of a run", "results.h5"), ("traces/rank00000.h5", "a trace", ".")])
 def test_a_file_of_a_run_tells_how_the_run_is_shown(
     run: Path, name: str, what: str, shown: str,
@@ -90,6 +92,14 @@ def test_large_results_are_named_by_how_they_begin(tmp_path: Path, head: bytes, 
         stream.write(head)
         stream.truncate(2**30)
     assert complaint(path).startswith(f"{what}, not a config; ")
+
+
+@pytest.mark.parametrize("words", [("plan",), ("list",)])
+def test_what_a_command_prints_as_json_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
+    path = tmp_path / "printed.json"
+    path.write_text(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert complaint(path) == (f"JSON of hpcbench {words[0]}, not a config; give a sweep file; "
+                               "hpcbench gen-config makes one")
 
 
 def test_the_command_ends_with_code_2_in_one_line(run: Path) -> None:
