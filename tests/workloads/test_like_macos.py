@@ -79,5 +79,6 @@ def test_workers_in_processes_of_their_own_are_refused_in_a_line(folder: Path) -
     code, _, stderr = ended(folder, "refused")
     assert (code, stderr) == ("2", (
         "hpcbench: workers in processes of their own need Linux (pidfd_open, memfd_create, prctl "
-        "and /proc): this is darwin; use --inline (launch.inline), which isolates nothing\n"))
+        "and /proc): this is darwin; use --inline (of profile: --set launch.inline=true), "
+        "which isolates nothing\n"))
     assert not (folder / "out").exists()
