@@ -81,7 +81,8 @@ def _plan(session: Session, request: RunRequest) -> PlannedRun:
 def _watched(planned: PlannedRun) -> PlannedRun:
     """Return the run. Raises UsageError if its workers were to be watched where none can be."""
     if not planned.config.launch.inline and (reason := unsupervised()):
-        raise UsageError(f"{reason}; use --inline (launch.inline), which isolates nothing")
+        raise UsageError(f"{reason}; use --inline (of profile: --set launch.inline=true), which "
+                         "isolates nothing")
     return planned
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from reading import ONCE, Outcome, read
@@ -31,11 +32,15 @@ SWEEP = {
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """Return what a job of 2 ranks found where the built package is installed."""
-    folder = tmp_path_factory.mktemp("jax")
-    target = install(ROOT / "plugins/hpcbench-jax", folder)
-    launcher = launcher_for("mpich", folder)
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder in which the built package is installed."""
+    return install(ROOT / "plugins/hpcbench-jax", tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture(scope="module")
+def outcome(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Return what a job of 2 ranks found."""
+    launcher = launcher_for("mpich", tmp_path_factory.mktemp("jax"))
     job = launcher.run(2, config=SWEEP, env=path_with(target)).check(1)
     launcher.assert_no_orphans()
     assert "coordination service" not in job.stderr  # no rank was aborted when another had ended
@@ -71,3 +76,18 @@ def test_what_goes_wrong_is_found_and_costs_one_case(outcome: Outcome) -> None:
     assert "rank 0" in hit["tp_rowwise"].reason
     last = [item for item in of_jax(outcome) if item.case.world_size == 1]
     assert last and {item.status for item in last} == {"ok"}
+
+
+def test_ranks_without_workers_start_it_once_for_all_passes(
+    target: Path, tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Each pass opens groups of torch anew. Cases of another number of ranks are refused."""
+    block = {**BLOCK, "primitive": "tp_rowwise", "implementations": "jax", "world_size": [1, 2]}
+    launcher = launcher_for("mpich", tmp_path_factory.mktemp("inline"))
+    job = launcher.run(2, "--inline", env=path_with(target), config={
+        **SWEEP, "measure": {**SWEEP["measure"], "passes": 2}, "benchmarks": [block], "fault": []})
+    cases = {item.case.world_size: item for item in read(job.check(1).folder).results.cases}
+    whole = cases[2].statistics
+    assert (cases[2].status, cases[2].reason) == ("ok", "")
+    assert whole is not None and whole.n == 2 * SWEEP["measure"]["iterations"]
+    assert "JAX starts once in a process" in cases[1].reason

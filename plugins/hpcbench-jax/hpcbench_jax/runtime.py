@@ -9,12 +9,14 @@ connected. On GPUs it stays: NCCL connects later.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 import torch
+import torch.distributed as dist
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from hpcbench.plugins import CaseError, Place, meeting_point
@@ -23,18 +25,22 @@ AXIS = "ranks"
 _CONNECT_TIMEOUT_S = 60
 
 
-@cache
 def mesh_of(place: Place) -> Mesh:
     """Start JAX, connect the ranks, and return one device of each, in rank order.
 
-    All ranks must call. What is cached lives as long as JAX itself in this process. Raises
-    CaseError where JAX has no such device or was started for others, and as `meeting_point` does.
+    All ranks must call. JAX starts once in a process and lives as long, so what is kept does not
+    depend on torch's group: ranks without workers (--inline, torchrun) open one in every pass.
+    Raises CaseError where JAX has no such device or was started for others, and as
+    `meeting_point` does.
     """
+    return _start(replace(place, group=None))
+
+
+@cache
+def _start(place: Place) -> Mesh:
+    """Do so; ``place`` has no group. What is cached lives as long as JAX itself."""
     address, port = meeting_point(place)
-    started_for = jax.config.jax_platforms
-    if started_for not in (None, "", place.device.type):
-        raise CaseError(f"JAX was started for {started_for} in this worker, and starts once: put "
-                        f"the cases of {place.device.type} into a sweep of their own")
+    _refuse_another_start(place)
     _configure(place.device.type)
     if place.world_size == 1:
         return Mesh(_devices(place.device.type), (AXIS,))
@@ -47,6 +53,18 @@ def mesh_of(place: Place) -> Mesh:
         _connect(mesh)
         jax.distributed.shutdown()
     return mesh
+
+
+def _refuse_another_start(place: Place) -> None:
+    """Raise CaseError on all ranks where JAX of one was started for other ranks or devices."""
+    platforms = jax.config.jax_platforms
+    other = _start.cache_info().currsize > 0 or platforms not in (None, "", place.device.type)
+    others = [other] * place.world_size
+    dist.all_gather_object(others, other)
+    if any(others):
+        raise CaseError(f"JAX starts once in a process, and has started for another number of "
+                        f"ranks or other devices: put cases of {place.world_size} rank(s) on "
+                        f"{place.device.type} into a run of their own")
 
 
 def _configure(device_type: str) -> None:
