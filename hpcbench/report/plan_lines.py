@@ -58,8 +58,12 @@ def plan_total(plan: Plan) -> Text:
     runs = [case for case in plan.cases if case.skip is None]
     return Text(f"{plan.name}: {plural(len(plan.cases), 'case')} x {repeats_text(plan)} for "
                 f"{plural(plan.world_size, 'rank')}: {len(runs)} to run, "
-                f"{len(plan.cases) - len(runs)} skipped, estimate "
-                f"{format_seconds(plan_estimate_s(plan))}")
+                f"{len(plan.cases) - len(runs)} skipped, {_total_text(plan)}")
+
+
+def _total_text(plan: Plan) -> str:
+    total_s = plan_estimate_s(plan)
+    return f"estimate {format_seconds(total_s) if total_s else '0 s'}"
 
 
 def plan_estimate_s(plan: Plan) -> float:
@@ -88,10 +92,9 @@ def _measure_lines(plan: Plan, runs: Sequence[Case]) -> Iterator[str]:
 
 def _estimate_line(plan: Plan, runs: Sequence[Case]) -> str:
     repeats = plan.passes * plan.launches
-    total = plan_estimate_s(plan)
     depends = sum(case.estimate_s for case in runs if case.needs) * repeats
     memory = max((case.memory_bytes + case.host_bytes for case in runs), default=0)
-    text = f"estimate {format_seconds(total) if total else '0 s'}"
+    text = _total_text(plan)
     text += f", {format_seconds(depends)} of it only where the needs are met" if depends else ""
     return (f"{text}; largest case {round_bytes(memory)} of buffers per rank "
             "(from assumed latencies and rates, not measured here)")

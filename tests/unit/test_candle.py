@@ -114,6 +114,10 @@ def test_a_file_of_the_suites_generator_is_carried_over(tmp_path: Path) -> None:
       "pipeline_parallel_size": 4}, 4, {"pipeline": {}}),
     ({"strategy": "hybrid", "data_parallel_size": 2, "model_parallel_size": 4}, 8,
      {"hybrid": {"pp": 4}}),
+    ({"strategy": "hybrid", "data_parallel_size": 1, "model_parallel_size": 4}, 4, {"model": {}}),
+    ({"strategy": "hybrid", "data_parallel_size": 4, "model_parallel_size": 1}, 4, {"data": {}}),
+    ({"strategy": "hybrid", "data_parallel_size": 1, "model_parallel_size": 1}, 1,
+     {"single": {}}),
     ({"data_parallel_size": ...}, "all", {"hybrid": {"pp": 2}}),
     ({"data_parallel_size": 3, "model_parallel_size": ...}, 6, {"hybrid": {"pp": 2}}),
 ])

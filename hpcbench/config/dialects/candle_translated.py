@@ -87,13 +87,20 @@ def _stages(file: CandleFile) -> int:
 
 
 def _strategies(file: CandleFile) -> dict[str, Any]:
-    """Return the strategy with its options; one rank has nobody to exchange gradients with."""
+    """Return the strategy with its options; one rank has nobody to exchange gradients with.
+
+    A hybrid of which one side is 1 is the other side alone.
+    """
     name, alone = file.parallelization.strategy, _ranks(file) == 1
     if rank := file.benchmark.lora_rank:
         return {"lora": {"rank": rank, "over": "single" if alone else "data"}}
-    if name == "hybrid":
-        return {"hybrid": {"pp": _stages(file)}}
-    return {"single" if alone and name == "data" else name: {}}
+    if name == "hybrid" and _stages(file) > 1:
+        if file.parallelization.data_parallel_size != 1:
+            return {"hybrid": {"pp": _stages(file)}}
+        name = "model"
+    if name in ("data", "hybrid"):
+        return {"single" if alone else "data": {}}
+    return {name: {}}
 
 
 def _notes(file: CandleFile) -> Iterator[str]:
