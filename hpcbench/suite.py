@@ -30,7 +30,7 @@ from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.resume import LATEST, Overrides, RunRequest
 from hpcbench.run import as_job, run
-from hpcbench.trace.files import SUITE_FILE
+from hpcbench.trace.files import SUITE_FILE, is_suite
 from hpcbench.verbosity import Verbosity
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _begun_before(request: SuiteRequest, world_size: int) -> Path:
 
     asked = LATEST_SUITE if request.resume == LATEST else request.resume
     folder = (asked or LATEST_SUITE).resolve()
-    if not (folder / SUITE_FILE).is_file():
+    if not is_suite(folder):
         raise UsageError(f"{folder}: has no {SUITE_FILE}, so it is no folder of `hpcbench suite`; "
                          "give one, or for a single run: hpcbench run --resume")
     before = read_suite(folder).world_size

@@ -22,6 +22,7 @@ from hpcbench.commands.flags import (
     overrides_of,
 )
 from hpcbench.errors import HpcbenchError, UsageError
+from hpcbench.launch.ranks.launcher_variables import announced_rank
 from hpcbench.units import shortened
 from hpcbench.verbosity import Verbosity
 
@@ -93,7 +94,9 @@ def profile(
         require_nsys()
     ranks = ranks_of_launch(os.environ, what.gpus)
     given = [*what.overrides(), *sweep.overrides(output__folder=str(output) if output else None)]
-    request = RunRequest(path, [*_for_seconds(path, given, seconds), *given], verbosity=verbosity)
+    if announced_rank(os.environ) == 0:  # the only one that plans, and so reads the file
+        given = [*_for_seconds(path, given, seconds), *given]
+    request = RunRequest(path, given, verbosity=verbosity)
     if ranks is None:
         ranks = what.gpus or default_ranks()
         check_request(request, ranks)  # before mpirun says the same in many lines

@@ -98,7 +98,8 @@ class SupervisorContext:
     rendezvous: Rendezvous
     canary: Case | None
     medians_ns: dict[str, Mapping[str, float]] = field(default_factory=dict)
-    """This rank's medians of each case whose last run was ok, by id (`profiling.trigger`)."""
+    """This rank's medians of each case whose last run was ok, by id (`profiling.trigger`). Kept
+    only if cases are to be profiled."""
 
     @property
     def comm(self) -> Communicator:

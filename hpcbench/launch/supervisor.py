@@ -206,9 +206,10 @@ class _GenerationRunner:
                       began_ns, perf_counter_ns())
         record = case_record(run, outcome, self.workers.rows)
         job.journal.append(record)
-        job.medians_ns.pop(case.case_id, None)
-        if record.status == "ok":
-            job.medians_ns[case.case_id] = medians_ns(record.samples, record.phases)
+        if job.attempt.config.profiling.enabled:
+            job.medians_ns.pop(case.case_id, None)
+            if record.status == "ok":
+                job.medians_ns[case.case_id] = medians_ns(record.samples, record.phases)
         self._position += 1
         members.barrier(timeout_s=None if job.inline else _RECORDING_TIMEOUT_S)
         job.report(

@@ -19,7 +19,7 @@ from hpcbench.reduce.intake import Intake, choose_traces, majority, open_traces
 from hpcbench.reduce.passes import Attempt, Context
 from hpcbench.reduce.results import Finding
 from hpcbench.trace.attempts import attempt_folders, attempt_of
-from hpcbench.trace.files import SUITE_FILE
+from hpcbench.trace.files import is_suite
 from hpcbench.trace.journal import is_being_written, journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import (
@@ -143,7 +143,7 @@ def is_fresh(folder: Path) -> bool:
                         "new one")
     if (folder / PLAN_FILE).is_file():
         return False
-    if (folder / SUITE_FILE).is_file():
+    if is_suite(folder):
         raise FileError(f"{folder}: is the folder of a suite: hpcbench suite --resume {folder}, or "
                         "give the folder of one of its members")
     if any(folder.iterdir()):

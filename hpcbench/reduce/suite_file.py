@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from hpcbench.errors import ExitCode, FileError
 from hpcbench.plan.case import STATUSES
 from hpcbench.trace.files import SUITE_FILE, whole_file
+from hpcbench.trace.files import is_suite as is_suite
 
 SCHEMA = "hpcbench.suite"
 SCHEMA_VERSION = 1
@@ -127,11 +128,6 @@ def read_suite_file(path: Path) -> Suite:
     except (ValueError, TypeError, AttributeError, KeyError, ValidationError):
         raise FileError(f"{path}: is not a file that `hpcbench suite` wrote, or is damaged; "
                         "the folders beside it can be read one by one") from None
-
-
-def is_suite(folder: Path) -> bool:
-    """Return whether this is the folder of a suite, whose members have the results."""
-    return (folder / SUITE_FILE).is_file()
 
 
 def refuse_suite(folder: Path) -> None:

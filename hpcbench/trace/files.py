@@ -16,6 +16,11 @@ SUITE_FILE = "suite.json"
 """The file by which the folder of a suite is known; each member has a results folder below it."""
 
 
+def is_suite(folder: Path) -> bool:
+    """Return whether this is the folder of a suite, whose members have the results."""
+    return (folder / SUITE_FILE).is_file()
+
+
 @contextlib.contextmanager
 def open_regular(path: Path) -> Iterator[int]:
     """Yield a descriptor for reading. Raises UnreadableTrace where that is no regular file.

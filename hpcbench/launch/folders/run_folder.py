@@ -23,7 +23,7 @@ from hpcbench.launch.ranks.session import Topology
 from hpcbench.plan.case import Plan, plan_to_json
 from hpcbench.plan.history import History
 from hpcbench.trace.attempts import attempt_folder
-from hpcbench.trace.files import SUITE_FILE, whole_file
+from hpcbench.trace.files import is_suite, whole_file
 from hpcbench.trace.journal import journal_path
 from hpcbench.trace.sealed import trace_path
 from hpcbench.units import rank_list
@@ -141,7 +141,7 @@ def point_latest_to(path: Path) -> None:
     Jobs in containers often have the same process id, so it makes no name unique.
     """
     latest = path.parent / "latest"
-    if latest.exists() and not latest.is_symlink() or (path.parent / SUITE_FILE).exists():
+    if latest.exists() and not latest.is_symlink() or is_suite(path.parent):
         return
     beside = path.parent / f".latest-{secrets.token_hex(6)}"
     beside.symlink_to(path.name)
