@@ -64,23 +64,26 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     Raises ConfigError that lists every problem, FileError if the file cannot be read.
     """
     file = find_config(path)
-    raw = _in_our_keys(read_config(file), str(file))
+    raw, source = _in_our_keys(read_config(file), str(file))
     for key in REPLACING:
         replace_names(raw, key)
     for key, value in overrides:
         _override(raw, key, value)
         if key in REPLACING:
             replace_names(raw, key)
-    return check_config(raw, str(file), [key for key, _ in overrides])
+    return check_config(raw, source, [key for key, _ in overrides])
 
 
-def _in_our_keys(raw: dict[str, Any], source: str) -> dict[str, Any]:
-    """Return a raw mapping, translated if it is another tool's file."""
+def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:
+    """Return a raw mapping, translated if it is another tool's file, and what messages call it."""
     try:
         dialect = dialect_of(raw)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
-    return _checked(dialect, raw, source).translated() if dialect else raw
+    if dialect is None:
+        return raw, source
+    translated = _checked(dialect, raw, source).translated()
+    return translated, f"{source}, translated from {dialect.tool}'s keys"
 
 
 def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Config:

@@ -18,6 +18,9 @@ from hpcbench.report.terminal import open_console
 from hpcbench.units import rank_list
 from hpcbench.views.words import plural
 
+SCHEMA_VERSION = 1
+"""Of the JSON document."""
+
 
 class State(str, Enum):
     """Whether a subject is as it should be; only ``fail`` makes the exit code 1."""
@@ -97,7 +100,8 @@ def rendered(lines: Sequence[Line], *, as_json: bool, **job: int) -> str:
     """Return the lines as plain text with their total, or as JSON with what ``job`` says."""
     counts = _counts(lines)
     if as_json:
-        return json.dumps({"hpcbench": __version__, **job, "counts": counts,
+        return json.dumps({"schema": "hpcbench.validate", "schema_version": SCHEMA_VERSION,
+                           "hpcbench": __version__, **job, "counts": counts,
                            "lines": [asdict(line) for line in lines]}, indent=1)
     return "\n".join([*_texts(lines), _total(counts)])
 

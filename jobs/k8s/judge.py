@@ -66,7 +66,8 @@ def nodes(every: Sequence[Object], needed: int, slots: int, resource: str) -> It
         return
     wanted = "" if resource == "none" else f" with {slots} free {resource}"
     told = "; ".join(f"{listed(names)}: {reason}" for reason, names in reasons.items())
-    yield (f"refuse {needed} Ready nodes{wanted} are needed, there are {free}"
+    nodes, are = ("node", "is") if needed == 1 else ("nodes", "are")
+    yield (f"refuse {needed} Ready {nodes}{wanted} {are} needed, there are {free}"
            f"{' (' + told + ')' if told else ''}: ask for fewer, or have the job wait for them "
            "with HPCBENCH_UNCHECKED=nodes")
 

@@ -52,7 +52,9 @@ def test_gpus_that_no_living_pod_has_asked_for_are_counted(
     """Ended pods hold nothing, and one that is not placed yet holds nothing of a node."""
     lines = judged("nodes", objects("job", "nodes", "pods"), needed, slots, GPU)
     assert bool(lines) is not is_enough
-    assert is_enough or lines[0].startswith(f"refuse {needed} Ready nodes with {slots} free {GPU}")
+    plural = "s" * (needed > 1)
+    assert is_enough or lines[0].startswith(
+        f"refuse {needed} Ready node{plural} with {slots} free {GPU}")
 
 
 def test_without_gpus_every_node_that_takes_pods_counts() -> None:

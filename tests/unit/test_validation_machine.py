@@ -210,6 +210,7 @@ def test_lines_are_plain_in_a_log_and_whole_in_json(capsys: pytest.CaptureFixtur
         "1 ok, 0 warn, 1 fail, 0 n/a"]
     show(lines, 4, 2, as_json=True)
     found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["schema_version"]) == ("hpcbench.validate", 1)
     assert found["counts"] == {"ok": 1, "warn": 0, "fail": 1, "n/a": 0}
     assert found["lines"][1] == {"subject": "ranks", "state": "fail", "found": "x" * 300,
                                  "fix": "mend it"}
