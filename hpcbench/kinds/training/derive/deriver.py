@@ -80,7 +80,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
-    version = 2
+    version = 3
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
