@@ -4,12 +4,13 @@ The schedules are those of torch.distributed.pipelining, written out as pure fun
 pipeline's bubble is known without torch. Tests hold computations and times equal to those of torch
 2.13, with the messages that it sends. Sources: GPipe arXiv:1811.06965, 1F1B and interleaved 1F1B
 arXiv:2104.04473, looped BFS arXiv:2211.05953, zero bubble (ZB1P, ZBV) arXiv:2401.10241, DualPipeV
-github.com/deepseek-ai/DualPipe. p is the number of ranks, m of micro-batches, v of stages on a rank.
+github.com/deepseek-ai/DualPipe. p is the number of ranks, m of micro-batches, v of stages on one.
 
-torch sends a result when its computation has ended, and receives before the computation that needs
-it. DualPipeV alone has pairs of a forward and a backward (``OVERLAP_F_B`` in
-torch/distributed/pipelining/schedules.py). torch 2.13 computes their halves one after the other and
-sends the results of both behind the second. A next stage on the same rank has the result at once.
+torch sends a result when its computation has ended, and receives before the computation that
+needs it. DualPipeV alone has pairs of a forward and a backward (``OVERLAP_F_B`` in
+torch/distributed/pipelining/schedules.py). torch 2.13 computes their halves one after the other
+and sends the results of both behind the second. A next stage on the same rank has its input at
+once.
 """
 
 from __future__ import annotations
@@ -89,10 +90,10 @@ def bubble_share(
 
     All stages take the same time and communication none; the step is from the first forward to
     the last backward of any rank. The schedule is replayed: each computation begins when its
-    rank is free and what it needs has been sent to it. For GPipe, 1F1B, LoopedBFS and Interleaved1F1B with
-    whole rounds this is (p - 1) / (v m + p - 1) (arXiv:2104.04473, 2.2). There are p ranks, m
-    micro-batches and v stages a rank. Raises KeyError for an unknown schedule, ValueError for
-    numbers with which it cannot be run.
+    rank is free and what it needs has been sent to it. For GPipe, 1F1B, LoopedBFS and
+    Interleaved1F1B with whole rounds this is (p - 1) / (v m + p - 1) (arXiv:2104.04473, 2.2).
+    There are p ranks, m micro-batches and v stages a rank. Raises KeyError for an unknown
+    schedule, ValueError for numbers with which it cannot be run.
     """
     orders = _orders(schedule, ranks, microbatches, stages_per_rank)
     step = max(replay(orders, ranks * stages_per_rank).values())
