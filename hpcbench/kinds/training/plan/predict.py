@@ -108,12 +108,13 @@ class Demands:
         return max(one.collectives for one in self.of_ranks)
 
 
-def hardware_flops(work: Training, definition: str = EXECUTED) -> int:
+def hardware_flops(work: Training, definition: str = EXECUTED, *, nominal: bool = False) -> int:
     """Return the FLOPs of a step on all ranks with those that checkpointing adds.
 
-    ``definition`` says how attention counts. Raises KeyError of unknown names.
+    ``definition`` says how attention counts. ``nominal``: a block that is run again counts a whole
+    forward pass, though torch leaves out its end. Raises KeyError of unknown names.
     """
-    return dict(work.flops)[definition] + flops_again(work, definition)
+    return dict(work.flops)[definition] + flops_again(work, definition, nominal=nominal)
 
 
 def predict(work: Training) -> Demands:
