@@ -319,6 +319,17 @@ def test_recomputation_costs_flops() -> None:
     assert 1.1 < hardware_flops(full) / hardware_flops(none) < 4 / 3
 
 
+def test_nominal_flops_are_those_of_the_published_formula() -> None:
+    """Narayanan et al., arXiv:2104.04473: 96 B s l h^2 (1 + s / 6h + V / 16lh) for GPT."""
+    work = work_of(1, model="gpt2-xl", strategies="single", batch_size=2, checkpointing="full")
+    h, s, l_, v = work.hidden, work.seq_length, work.layers, work.vocab
+    published = 96 * 2 * s * l_ * h * h * (1 + s / (6 * h) + v / (16 * l_ * h))
+    assert hardware_flops(work, nominal=True) == pytest.approx(published, rel=1e-12)
+    for checkpointing in ("none", "operators"):
+        same = work_of(1, model="gpt2-xl", strategies="single", checkpointing=checkpointing)
+        assert hardware_flops(same, nominal=True) == hardware_flops(same)
+
+
 BOTH = [False, True]
 SETS: dict[str, Any] = {
     "data": {"comm_hook": ["none", "powersgd"]}, "fsdp": {"reshard": BOTH}, "hsdp": {},

@@ -124,8 +124,8 @@ def forward_again(
     """Return the FLOPs of a whole forward pass of each block that is run again.
 
     So papers count what checkpointing adds: 2 for each token and weight of a block to its 6, which
-    makes 4/3 (Narayanan et al., arXiv:2104.04473, section 5.1 and appendix). Attention counts as in
-    ``definition``. Raises KeyError of unknown names.
+    makes 4/3 (Narayanan et al., arXiv:2104.04473, appendix). Attention counts as in ``definition``.
+    Raises KeyError of unknown names.
     """
     low_rank = block_adapters(shape, adapters) if adapters else []
     weights = models.block_weights(shape) + sum(item.elements for item in low_rank)

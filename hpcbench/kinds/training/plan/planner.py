@@ -94,8 +94,9 @@ def _estimate_s(
     A step takes as long as the rank that has most to do, all it does together.
     """
     kind = device_kind(device)
+    rate = bytes_per_s(kind, hardware, work.dp * work.tp * work.pp)
     step_s = max(one.hardware_flops / FLOPS_PER_S[kind] + one.collectives * ALPHA_S[kind]
-                 + one.wire_bytes / bytes_per_s(kind, hardware) for one in expected.of_ranks)
+                 + one.wire_bytes / rate for one in expected.of_ranks)
     return setup_s(work) + (calls + 1) * step_s
 
 
