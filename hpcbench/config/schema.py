@@ -41,19 +41,24 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 
 class Hardware(Section):
-    """What is known of the machine; what is left out is asked of the machine, never guessed."""
+    """What is known of the machine. Of what is left out the first three are asked of it.
+
+    Nothing is guessed: the others stay unknown.
+    """
 
     device_type: DeviceType | None = key(None, "cpu, cuda or mps.")
-    num_devices: Annotated[int, Field(ge=1)] | None = key(None, "Devices per node.")
+    num_devices: Annotated[int, Field(ge=1)] | None = key(
+        None, "GPUs of a node: so many ranks need no network in the estimate.")
     memory_per_device_gb: Positive | None = key(
         None, "GB (1e9 B) of memory a rank may use; larger cases are skipped.")
-    interconnect: Text | None = key(None, "Its name, for the report: nvlink, pcie, infiniband, ...")
+    interconnect: Text | None = key(
+        None, "Its name (nvlink, pcie, infiniband, ...), shown beside bandwidths.")
     network_bandwidth_gbps: Positive | None = key(
         None, "Gbit/s of a node's network in one direction, as adapters are rated.")
     peak_flops: dict[Dtype, Positive] = key({}, "dtype -> peak FLOP/s of one device.")
     link_peaks: dict[str, Positive] = key({}, "Link name -> peak GB/s (1e9 B/s) in one direction.")
     price_per_device_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = key(
-        None, "Price of one device for one hour, in any currency.")
+        None, "Price of one device (of a rank) for one hour, in any currency: what steps cost.")
 
 
 class Launch(Section):

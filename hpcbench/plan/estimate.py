@@ -3,7 +3,8 @@
 Time of an iteration = alpha x ceil(log2 n) + moved bytes / beta, and one more alpha term for the
 barrier it starts after; of a primitive and of a training step also its flops / rate. Alpha, beta
 and the rate are assumed, per device: for the CPU what gloo does with four ranks on two shared
-cores, so a real node is faster. `hardware.network_bandwidth_gbps` replaces beta if it is given.
+cores, so a real node is faster. `hardware.network_bandwidth_gbps` replaces beta if it is given, but
+for as many GPUs as `hardware.num_devices` says that a node has.
 """
 
 from __future__ import annotations
@@ -50,7 +51,12 @@ def device_kind(device: str) -> str:
     return "cuda" if device == "cuda" else "cpu"
 
 
-def bytes_per_s(kind: str, hardware: Hardware) -> float:
-    """Return beta: of the declared network, else the assumed one of a kind of device."""
-    given = hardware.network_bandwidth_gbps
-    return given * 1e9 / 8 if given else _BETA_BYTES_PER_S[kind]
+def bytes_per_s(kind: str, hardware: Hardware, ranks: int) -> float:
+    """Return beta: of the declared network, else the assumed one of a kind of device.
+
+    So many ranks on GPUs as a node is declared to have are taken to be on one node.
+    """
+    given, on_node = hardware.network_bandwidth_gbps, hardware.num_devices
+    within = (kind == "cuda" and hardware.device_type in (None, kind)
+              and on_node is not None and ranks <= on_node)
+    return given * 1e9 / 8 if given and not within else _BETA_BYTES_PER_S[kind]

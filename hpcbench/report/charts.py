@@ -10,7 +10,7 @@ from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary import MOST_DRIFT
 from hpcbench.reduce.canary_runs import Canary, CanaryRun
-from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, RunInfo, SampleSource
+from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, SampleSource
 from hpcbench.reduce.stack import SampleMap, sample_map
 from hpcbench.views.chart import (
     Axis,
@@ -24,6 +24,7 @@ from hpcbench.views.chart import (
     Scale,
     is_wide,
 )
+from hpcbench.views.links import declared_links
 from hpcbench.views.table import Range, Show
 from hpcbench.views.timing import INTERVAL_TITLE, repeats_text, timing_text
 from hpcbench.views.words import device_type, env_text, from_to_text, plural
@@ -76,12 +77,14 @@ def most_telling(items: Iterable[CaseResult]) -> CaseResult | None:
         _heat_map_case(item.case).order, item.case.batch == 1, -item.case.index))
 
 
-def origin_text(run: RunInfo) -> str:
-    """Return which run it was, on what and with which versions."""
+def origin_text(results: Results) -> str:
+    """Return which run it was, on what, over which declared links, and with which versions."""
+    run, links = results.run, declared_links(results.plan.config)
     versions = ", ".join(f"{name} {text}" for name, text in run.versions.items())
     when = run.started_at or "start time unknown"
     return (f"{run.name}, run {run.run_id}, {when}; "
-            f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}; {versions}")
+            f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}; "
+            f"{links}{'; ' * bool(links)}{versions}")
 
 
 def rank_iteration(item: CaseResult, samples: CaseSamples) -> HeatMap:

@@ -20,6 +20,7 @@ from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import TABLED
+from hpcbench.views.links import declared_links
 from hpcbench.views.table import Column, Group, Row, Show, Table
 from hpcbench.views.timing import (
     FLAGS,
@@ -55,6 +56,8 @@ def run_lines(results: Results) -> Iterator[Text]:
     nodes = ", ".join(run.nodes[:4]) + (", ..." if len(run.nodes) > 4 else "")
     yield Text(f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')} ({nodes})")
     yield Text(", ".join(f"{name} {version}" for name, version in run.versions.items()))
+    if links := declared_links(results.plan.config):
+        yield Text(links)
     yield from map(Text, _definitions(results))
     yield from note_lines(results.plan)
 

@@ -161,6 +161,7 @@ def _config(rows: list[dict[str, Any]], plan: Plan) -> dict[str, Any]:
             row["iterations"] if is_fixed[row["case_id"]] else "auto" for row in rows),
         "device": _one_or_all(row["device"].split(":")[0] for row in rows),
         "mode": _one_or_all(row["mode"] for row in rows),
+        "interconnect": plan.config.get("hardware", {}).get("interconnect"),
     }
 
 

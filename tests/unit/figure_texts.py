@@ -29,7 +29,7 @@ def first_figure(results: Results) -> Figure:
 
 
 def figure_of(chart: Chart, results: Results) -> Figure:
-    return draw(chart, origin_text(results.run))
+    return draw(chart, origin_text(results))
 
 
 def texts_of(figure: Figure) -> str:

@@ -22,11 +22,15 @@ PIPELINES = [(schedule.name, p, v, m) for schedule in SCHEDULES for p in (1, 2, 
 
 @pytest.mark.parametrize(("name", "p", "v", "m"), PIPELINES)
 def test_bubbles_are_those_of_the_closed_forms(name: str, p: int, v: int, m: int) -> None:
-    """Zero-bubble schedules have work of 3 units per stage, of which nobody waits for 1."""
+    """Zero-bubble schedules have work of 3 units per stage, of which nobody waits for 1.
+
+    DualPipeV would wait as little, but torch holds back what forwards of pairs return.
+    """
     units = v * m if name in WHOLE_BACKWARDS else 3 * v * m
+    waits = 2 * (p - 1) if name == "DualPipeV" else p - 1
     found = bubble_share(name, p, m, v)
     if m >= 2 * p or name in WHOLE_BACKWARDS:
-        assert found == pytest.approx((p - 1) / (units + p - 1)), (name, p, v, m)
+        assert found == pytest.approx(waits / (units + waits)), (name, p, v, m)
     assert 0 <= found < 1
 
 
@@ -45,9 +49,9 @@ def test_every_stage_does_every_micro_batch_once(name: str, p: int, v: int, m: i
     ops = [op for rank in range(p) for op in order(name, p, m, v, rank)]
     assert len(set(ops)) == len(ops)
     cells = {(stage, number) for stage in range(p * v) for number in range(m)}
-    whole = {op[1:] for op in ops if op.kind == BACKWARD}
-    halves = [{op[1:] for op in ops if op.kind == kind} for kind in "IW"]
-    assert {op[1:] for op in ops if op.kind == FORWARD} == cells
+    whole = {op[1:3] for op in ops if op.kind == BACKWARD}
+    halves = [{op[1:3] for op in ops if op.kind == kind} for kind in "IW"]
+    assert {op[1:3] for op in ops if op.kind == FORWARD} == cells
     assert halves[0] == halves[1] == cells - whole
     for rank in range(p):
         own = {op.stage for op in order(name, p, m, v, rank)}

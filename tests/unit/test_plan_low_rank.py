@@ -60,15 +60,16 @@ def test_memory_by_hand() -> None:
 
 
 def test_only_adapters_are_exchanged_and_frozen_weights_are_gathered_as_they_are_held() -> None:
-    (data,) = predict(told("qlora", over="data")).calls
+    (data,) = predict(told("qlora", over="data")).of_ranks[0].calls
     assert (data.collective, data.size_bytes) == ("all_reduce", 4 * 41_943_040)
     for strategy, blocks in (("lora", 2 * BLOCKS), ("qlora", BLOCKS // 2)):
-        gathers, scatters = predict(told(strategy, over="fsdp", reshard=False)).calls
+        gathers, scatters = predict(
+            told(strategy, over="fsdp", reshard=False)).of_ranks[0].calls
         norms = 2 * 4096 * 32
         assert gathers.size_bytes == (
             blocks + 2 * (41_943_040 + norms) + 2 * (2 * TABLE + 4096))
         assert (scatters.count, scatters.size_bytes) == (32, 4 * 41_943_040)
-        assert predict(told(strategy, over="fsdp")).calls[0].count == 2 * 32 + 1
+        assert predict(told(strategy, over="fsdp")).of_ranks[0].calls[0].count == 2 * 32 + 1
 
 
 def test_frozen_weights_save_a_third_of_the_flops() -> None:

@@ -61,7 +61,7 @@ def test_one_that_is_right_is_planned_like_ours(offering: Offering) -> None:
     offering("mine(layout=lambda work: Layout(buckets=Buckets(25)))")
     work = training_of(case_of({"mine": {"parts": 3}}))
     assert (work.strategy, work.options, work.dp) == ("mine", (("parts", 3),), 4)
-    assert [item.collective for item in predict(work).calls] == ["all_reduce"]
+    assert [item.collective for item in predict(work).of_ranks[0].calls] == ["all_reduce"]
     assert work.needs() == ("mine",)  # a rank without the package skips the case
     assert strategies()[-1].name == "mine"
 
@@ -123,7 +123,7 @@ def test_what_was_stored_is_read_without_the_plug_in(
     registry.cache_clear()
     assert strategy("mine") is None
     assert case_from_json(case_to_json(case)) == case
-    assert predict(training_of(case)).calls == ()  # nobody tells what a step calls
+    assert predict(training_of(case)).of_ranks[0].calls == ()  # nobody tells what a step calls
 
 
 @pytest.mark.parametrize("place", [

@@ -284,7 +284,7 @@ def test_traffic_by_hand() -> None:
 
     def calls(**block: Any) -> dict[str, tuple[int, int, int]]:
         return {one.collective: (one.count, one.size_bytes, one.wire_bytes)
-                for one in predict(work_of(4, model="gpt2", **block)).calls}
+                for one in predict(work_of(4, model="gpt2", **block)).of_ranks[0].calls}
 
     (number, size, wire) = calls()["all_reduce"]
     assert (size, wire) == (4 * count, 4 * count * 2 * 3 // 4)
@@ -317,6 +317,17 @@ def test_recomputation_costs_flops() -> None:
         shares = sum(predict_stage(work, stage).hardware_flops for stage in stages_of(work))
         assert shares * work.dp * work.tp == hardware_flops(work)
     assert 1.1 < hardware_flops(full) / hardware_flops(none) < 4 / 3
+
+
+def test_nominal_flops_are_those_of_the_published_formula() -> None:
+    """Narayanan et al., arXiv:2104.04473: 96 B s l h^2 (1 + s / 6h + V / 16lh) for GPT."""
+    work = work_of(1, model="gpt2-xl", strategies="single", batch_size=2, checkpointing="full")
+    h, s, l_, v = work.hidden, work.seq_length, work.layers, work.vocab
+    published = 96 * 2 * s * l_ * h * h * (1 + s / (6 * h) + v / (16 * l_ * h))
+    assert hardware_flops(work, nominal=True) == pytest.approx(published, rel=1e-12)
+    for checkpointing in ("none", "operators"):
+        same = work_of(1, model="gpt2-xl", strategies="single", checkpointing=checkpointing)
+        assert hardware_flops(same, nominal=True) == hardware_flops(same)
 
 
 BOTH = [False, True]
@@ -357,11 +368,33 @@ def test_the_ranks_of_a_pipeline_have_all_parts_and_keep_less_towards_its_end() 
     assert one == [4, 3, 2, 1]
 
 
+def test_each_number_of_a_plan_is_the_most_of_any_rank() -> None:
+    """The last stage has most FLOPs, with any schedule; the first often has most memory."""
+    plans = {schedule: predict(work_of(4, model="llama3-8b", batch_size=8, strategies={
+        "pipeline": {"schedule": schedule, "microbatches": 8}})) for schedule in ("GPipe", "1F1B")}
+    for demands in plans.values():
+        ranks = demands.of_ranks
+        assert len(ranks) == 4 and ranks[1].collectives > ranks[3].collectives
+        assert demands.hardware_flops == ranks[3].hardware_flops > ranks[0].hardware_flops
+        assert demands.wire_bytes == ranks[1].wire_bytes
+        assert demands.collectives == ranks[1].collectives
+        assert demands.memory == max((one.memory for one in ranks), key=lambda one: one.total)
+    assert plans["1F1B"].memory == plans["1F1B"].of_ranks[0].memory
+    assert plans["GPipe"].hardware_flops == plans["1F1B"].hardware_flops
+
+
+def test_the_estimate_of_a_pipeline_does_not_depend_on_who_has_most_memory() -> None:
+    one, other = (plan_of({"model": "llama3-8b", "batch_size": 8, "strategies": {"pipeline": {
+        "schedule": schedule, "microbatches": 8}}}).cases[0] for schedule in ("GPipe", "1F1B"))
+    assert one.estimate_s == other.estimate_s
+    assert one.memory_bytes > other.memory_bytes
+
+
 def test_what_tensor_parallel_ranks_send_by_hand() -> None:
     def wire(**options: Any) -> dict[str, int]:
         work = work_of(4, model="transformer-small", layers=6, batch_size=2, seq_length=512,
                        strategies={"tensor": options})
-        return {one.collective: one.wire_bytes for one in predict(work).calls}
+        return {one.collective: one.wire_bytes for one in predict(work).of_ranks[0].calls}
 
     hidden = 2 * 512 * 768 * 4
     rounds = 4 * 6 + 2  # of each block's halves forward and backward; embedding, head

@@ -135,6 +135,22 @@ def contained(some: Any, all_: Any) -> bool:
     return some == all_ or isinstance(some, dict) and some.items() <= all_.items()
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "slurm").glob("*.json")), ids=lambda at: at.stem)
+def test_slurms_files_declare_sourced_peaks_of_all_that_computes(path: Path) -> None:
+    """So no MFU is null for want of a peak. A CPU's peak has no source, as the file's notes say."""
+    content = read_config(path)
+    config, notes = check_config(content, path.name), " ".join(content.get("notes", ()))
+    computing = {case.workload.dtype for case in make_plan(config, 8).cases
+                 if case.kind != "collective"}
+    if config.hardware.device_type == "cuda":
+        assert computing and computing <= set(config.hardware.peak_flops)
+        assert config.hardware.link_peaks and re.search("data sheet|white paper", notes)
+    else:
+        assert not config.hardware.peak_flops
+        assert not computing or "peak_flops is left out" in notes
+        assert "training" not in {block["kind"] for block in content["benchmarks"]}
+
+
 def test_every_job_file_is_compared() -> None:
     given = {path.relative_to(ROOT).as_posix() for path in (
         *(ROOT / "slurm").glob("*.json"), *(ROOT / "jobs").glob("*.yaml"))

@@ -13,6 +13,7 @@ import pytest
 from hpcbench.kinds.training.plan.flops import flops
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.workload import training_of
+from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import Results
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import write_summary
@@ -38,16 +39,16 @@ def test_the_table_of_trainings(tmp_path: Path, capsys: Capture) -> None:
     head = lines.index("block trainings") + 1
     assert lines[head].split() == [
         "strategy", "options", "degrees", "batch", "step", "p50", "CI", "samples/s", "tokens/s",
-        "MFU", "HFU", "data", "forward", "backward", "fwd+bwd", "optimizer", "other", "memory",
-        "parity", "n", "status"]
+        "MFU", "HFU", "HFU", "nominal", "data", "forward", "backward", "fwd+bwd", "optimizer",
+        "other", "memory", "parity", "n", "status"]
     assert lines[head + 2] == ("transformer-tiny (2 layers, hidden 64, sequence 32)  gloo (cpu)  "
                                "1 rank  barrier_start, fold local_max  fp32  adamw")
     # 2 x 4 samples of 32 tokens in 8 ms; a quarter of the steps is 2 ms
     assert cells(lines, "data") == [
         "data", "bucket_mb=1", "comm_hook=none", "dp=2", "4", "8.00", "2.0", "1000.0", "32000.0",
-        "22.81", "-", "2.0", "28.0", "55.0", "-", "10.0", "5.0", "9.00", "12%", "20", "ok"]
-    assert cells(lines, "pipeline")[6:14] == [
-        "13195.9", "9.40", "-", "1.0", "-", "-", "80.0", "8.0"]
+        "22.81", "-", "-", "2.0", "28.0", "55.0", "-", "10.0", "5.0", "9.00", "12%", "20", "ok"]
+    assert cells(lines, "pipeline")[6:15] == [
+        "13195.9", "9.40", "-", "-", "1.0", "-", "-", "80.0", "8.0"]
 
 
 def test_mfu_is_the_model_s_flops_over_what_all_ranks_can_do(
@@ -58,7 +59,53 @@ def test_mfu_is_the_model_s_flops_over_what_all_ranks_can_do(
     row = cells(printed(results, tmp_path, capsys), "data")
     counted = dict(flops(shape_of(training_of(case)), 8))["megatron"]
     assert float(row[7]) == pytest.approx(100 * counted / (8e-3 * 2 * 50e9), rel=1e-3)
-    assert float(row[8]) > 1.15 * float(row[7])  # HFU: both blocks run forward twice
+    assert 4 / 3 > float(row[9]) / float(row[7]) > float(row[8]) / float(row[7]) > 1.15
+
+
+def test_both_ways_to_count_hfu_are_explained_and_differ_by_last_products(
+    tmp_path: Path, capsys: Capture,
+) -> None:
+    case = training_case("data", checkpointing="full")
+    results = with_peak(make_results((trained(case, 8e-3),)), fp32=50e9)
+    record, shape = results.derived["training"][case.case_id], shape_of(training_of(case))
+    last = 8 * 2 * shape.seq_length * shape.layers * shape.hidden * shape.inner
+    assert record.hfu_nominal - record.hfu == pytest.approx(last / (8e-3 * 2 * 50e9))
+    text = "\n".join(printed(results, tmp_path, capsys))
+    assert "HFU nominal = with a whole forward pass of each block" in text
+    plain = with_peak(make_results((trained(training_case()),)), fp32=50e9)
+    assert "HFU" not in "\n".join(printed(plain, tmp_path, capsys))
+
+
+def priced(results: Results, **hardware: Any) -> Results:
+    return with_records(replace(results, plan=replace(
+        results.plan, config={"hardware": hardware})))
+
+
+def test_a_declared_price_gives_what_training_costs(tmp_path: Path, capsys: Capture) -> None:
+    """2 ranks for 8 ms at 1.8 an hour each; 8 samples of 32 tokens a step."""
+    case = training_case()
+    results = priced(make_results((trained(case, 8e-3),)), price_per_device_hour=1.8)
+    record = results.derived["training"][case.case_id]
+    assert record.cost_per_step == pytest.approx(8e-6)
+    assert record.cost_per_million_tokens == pytest.approx(8e-6 / 256 * 1e6)
+    assert record.cost_per_million_samples == pytest.approx(1.0)
+    text = "\n".join(printed(results, tmp_path, capsys))
+    assert "0.00000800" in text and "0.0312" in text
+    assert "cost = time x ranks x hardware.price_per_device_hour" in text
+    write_summary(results, tmp_path)
+    (row,) = read(tmp_path)[0]["results"]["training"]["data"]
+    assert row["cost_per_million_samples"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("hardware", [
+    {}, {"price_per_device_hour": None}, {"price_per_device_hour": 2, "device_type": "cuda"}])
+def test_without_a_price_of_the_device_there_is_no_cost(
+    hardware: dict[str, Any], tmp_path: Path, capsys: Capture,
+) -> None:
+    results = priced(make_results((trained(training_case()),)), **hardware)
+    assert "cost" not in "\n".join(printed(results, tmp_path, capsys))
+    write_summary(results, tmp_path)
+    assert read(tmp_path)[0]["cases"][0]["cost_per_step"] is None
 
 
 def test_frozen_weights_have_no_gradients_in_mfu_and_are_run_again_in_hfu(

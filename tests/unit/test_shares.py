@@ -75,7 +75,7 @@ def test_where_nothing_can_be_moved_is_a_skip(
 
 
 def test_speeds_are_exchanged_and_memory_is_that_of_the_largest_share() -> None:
-    even, moved = (predict(training_of(planned({"balance": name})))
+    even, moved = (predict(training_of(planned({"balance": name}))).of_ranks[0]
                    for name in ("static", "dynamic"))
     assert [one.collective for one in moved.calls] == ["all_reduce", "all_gather"]
     assert (moved.calls[1].count, moved.calls[1].size_bytes) == (1, 8 * 4)

@@ -10,12 +10,13 @@ import pytest
 import torch
 import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpcbench.kinds.training.plan.flops import flops, recomputed
+from hpcbench.kinds.training.plan.flops import flops, forward_again, recomputed
 from hpcbench.kinds.training.plan.models import parameters, shape_of, with_extents
 from hpcbench.kinds.training.run.data import SEED, Loader
-from hpcbench.kinds.training.run.models.build import make_model
+from hpcbench.kinds.training.run.models.build import alter, make_model
 from hpcbench.kinds.training.run.models.library import LibraryModel
 from hpcbench.kinds.training.run.models.model import Model, init_weights, mean_loss
 from hpcbench.kinds.training.run.parity import parity
@@ -82,11 +83,27 @@ def ours(shape: ModelShape, tensors: dict[str, torch.Tensor]) -> dict[str, torch
     return found
 
 
-def counted(model: Model, samples: int) -> int:
+def counted(model: Model, samples: int = 2) -> int:
     batch = torch.zeros((samples, model.shape.seq_length), dtype=torch.long, device="meta")
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         mean_loss(model(batch), batch).backward()
     return counter.get_total_flops()
+
+
+@pytest.mark.usefixtures("_unpacked")
+@pytest.mark.parametrize("checkpointing", ["selective", "operators", "full"])
+@pytest.mark.parametrize("name", ["gpt2", "bert-large", "mistral-7b"])
+def test_the_librarys_blocks_are_run_again_as_ours(name: str, checkpointing: str) -> None:
+    shape = with_extents(name, layers=3)
+    assert isinstance(shape, ModelShape)
+    for early, again in ((True, recomputed), (False, forward_again)):
+        with torch.device("meta"):
+            model = LibraryModel(shape, name)
+        alter(dict(enumerate(part.module for part in model.parts() if part.number is not None)),
+              checkpointing, compiles=False)
+        with set_checkpoint_early_stop(early):
+            assert counted(model) == dict(flops(shape, 2))["counted"] + again(
+                shape, 2, checkpointing, "counted")
 
 
 @pytest.fixture

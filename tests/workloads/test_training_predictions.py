@@ -133,6 +133,19 @@ def test_calls_and_what_is_held(strategy: str) -> None:
                 assert least * memory.optimizer <= told["optimizer_state"] <= memory.optimizer
 
 
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
+@pytest.mark.usefixtures("_left")
+@pytest.mark.parametrize(("strategy", "ranks"), [
+    ({"fsdp": {}}, 2), ({"hybrid": {"tp": 2, "data": "fsdp", "loss_parallel": True}}, 4)],
+    ids=["fsdp", "hybrid"])
+def test_shards_gather_blocks_twice_and_the_rest_once(strategy: dict[str, Any], ranks: int) -> None:
+    """Backward begins where forward ended, so what is no block stays gathered between them."""
+    (case,) = make_plan(check_config({"benchmarks": [SMALL | {
+        "strategies": strategy, "world_size": ranks, "accumulation": 2}]}, "test"), ranks).cases
+    called, _ = rehearsed(training_of(case), 0)
+    assert called["all_gather"][0] == 2 * (2 * SMALL["layers"] + 1)
+
+
 def kept_bytes(work: Training, arithmetic: str) -> int:
     """Return the bytes of what a forward pass of 2 samples leaves for backward, but for weights."""
     model = make_model(work)

@@ -7,11 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpcbench.kinds.training.plan.block import CHECKPOINTINGS
-from hpcbench.kinds.training.plan.flops import flops, recomputed
-from hpcbench.kinds.training.plan.models import parameters, with_extents
+from hpcbench.kinds.training.plan.flops import flops, forward_again, recomputed
+from hpcbench.kinds.training.plan.models import block_weights, parameters, with_extents
 from hpcbench.kinds.training.plan.stages import Stage
 from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, embedding_tensors
 from hpcbench.kinds.training.run.models.blocks import Rotation
@@ -93,6 +94,28 @@ def test_models_of_any_extents_have_the_parameters_and_flops_that_the_plan_says(
         assert numel(Transformer(shape)) == parameters(shape)
     assert counted(shape, 2, checkpointing) == (
         dict(flops(shape, 2))["counted"] + recomputed(shape, 2, checkpointing, "counted"))
+
+
+@families
+@pytest.mark.parametrize("checkpointing", CHECKPOINTINGS)
+def test_papers_count_what_torch_runs_if_it_does_not_stop_early(
+    shape: ModelShape, checkpointing: str,
+) -> None:
+    with set_checkpoint_early_stop(False):
+        whole = counted(shape, 2, checkpointing)
+    nominal = forward_again(shape, 2, checkpointing, "counted")
+    assert whole == dict(flops(shape, 2))["counted"] + nominal
+    of_weights = 6 * 2 * shape.seq_length * shape.layers * block_weights(shape)
+    if checkpointing == "full":  # without attention
+        assert forward_again(shape, 2, "full", "6n") / of_weights == pytest.approx(4 / 3 - 1)
+
+
+def test_a_block_of_gpt_that_is_run_again_executes_11_parts_of_9() -> None:
+    """8 of its 12 hidden x hidden: torch leaves out the last product."""
+    shape = SMALL["gpt"]
+    whole = 6 * 2 * shape.seq_length * shape.layers * block_weights(shape)
+    executed = recomputed(shape, 2, "full", "6n")
+    assert 1 + executed / whole == pytest.approx((6 + 2 * 8 / 12) / 6)
 
 
 @families

@@ -57,6 +57,6 @@ def plot_results(
 
     Raises FileError.
     """
-    origin = origin_text(results.run)
+    origin = origin_text(results)
     return [save(draw(chart, origin), folder / f"{chart.file_stem}.{image_format}", image_format)
             for chart in charts_of(results, source)]

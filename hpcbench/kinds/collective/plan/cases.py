@@ -119,7 +119,7 @@ def _estimate_s(
     kind = device_kind(device)
     steps = math.ceil(math.log2(ranks)) if ranks > 1 else 0
     moved_bytes = work.traits.ring_rounds * work.size_bytes * (ranks - 1) / ranks
-    call_s = 2 * ALPHA_S[kind] * steps + moved_bytes / bytes_per_s(kind, hardware)
+    call_s = 2 * ALPHA_S[kind] * steps + moved_bytes / bytes_per_s(kind, hardware, ranks)
     checks_s = _CHECKS * work.size_bytes / _CHECK_BYTES_PER_S if validate else 0.0
     return CASE_S + calls * call_s + checks_s
 

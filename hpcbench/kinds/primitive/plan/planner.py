@@ -214,7 +214,7 @@ def _estimate_s(
     """Return the assumed seconds of one case: products, wire, and the reference on the CPU."""
     kind = device_kind(device)
     call_s = (work.flops / FLOPS_PER_S[kind] + len(work.calls) * ALPHA_S[kind]
-              + work.wire_bytes / bytes_per_s(kind, hardware))
+              + work.wire_bytes / bytes_per_s(kind, hardware, ranks))
     check_s = reference_flops(work, ranks) / FLOPS_PER_S["cpu"] if validate else 0.0
     return setup_s(work) + calls * call_s + check_s
 

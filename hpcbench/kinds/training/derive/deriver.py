@@ -31,7 +31,9 @@ class TrainingRecord:
     Attributes:
         step_s: the median time of a step, where rates follow from it.
         samples_per_s, tokens_per_s: what all ranks train in a second; images have no tokens.
-        mfu, hfu: shares of the devices' peak by ``mfu_definition``.
+        mfu, hfu: shares of the devices' peak by ``mfu_definition``; the second with what
+            checkpointing computes again, as torch executes it.
+        hfu_nominal: the same with a whole forward pass of each block that is computed again.
         mfu_missing: why ``mfu`` is None, where the case trained.
         mfu_by_definition: MFU by every definition that the plan counted FLOPs by.
         phase_s: the median of each phase on the middle rank, ``other`` last.
@@ -44,6 +46,8 @@ class TrainingRecord:
         exposure: what the run without communication, and that of nothing else, say of it.
         is_partner: whether it is shown beside a training, as its run without communication.
         scaling: the efficiency over ranks.
+        cost_per_step, cost_per_million_tokens, cost_per_million_samples: in the currency of
+            ``hardware.price_per_device_hour``, where that is declared.
         slow_phases: ranks that stand out in a phase.
         late_rank: the rank that arrives last where gradients are exchanged.
         slow_alone: the rank that computes slowly without communication.
@@ -55,6 +59,7 @@ class TrainingRecord:
     tokens_per_s: float | None = None
     mfu: float | None = None
     hfu: float | None = None
+    hfu_nominal: float | None = None
     mfu_definition: str | None = None
     mfu_missing: str | None = None
     mfu_by_definition: Mapping[str, float | None] = field(default_factory=dict)
@@ -71,6 +76,9 @@ class TrainingRecord:
     late_rank: slow_ranks.LateRank | None = None
     slow_alone: slow_ranks.SlowAlone | None = None
     stalls: Stalls | None = None
+    cost_per_step: float | None = None
+    cost_per_million_tokens: float | None = None
+    cost_per_million_samples: float | None = None
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -80,7 +88,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
-    version = 2
+    version = 3
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -135,14 +143,25 @@ def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
     definition = rates.shown_definition(work)
     row: dict[str, Any] = {
         "step_s": stats.median_s, "samples_per_s": computed.samples_per_s,
-        "tokens_per_s": computed.tokens_per_s, "mfu_definition": definition}
+        "tokens_per_s": computed.tokens_per_s, "mfu_definition": definition,
+        **_costs(item.case, stats.median_s, hardware)}
     if definition is None:
         return {**row, "mfu_missing": "the FLOPs of a step are not known"}
     timed = (stats.median_s, item.case.world_size, hardware.get("peak_flops", {}))
     used = rates.mfu(work, definition, *timed)
     if work.model in NAMES and definition in DEFINITIONS:  # others were planned elsewhere
-        row["hfu"] = rates.hfu(work, hardware_flops(work, definition), *timed).share
+        for name, nominal in (("hfu", False), ("hfu_nominal", True)):
+            executed = hardware_flops(work, definition, nominal=nominal)
+            row[name] = rates.hfu(work, executed, *timed).share
     return {**row, "mfu": used.share, "mfu_missing": used.reason or None}
+
+
+def _costs(case: Case, step_s: float, hardware: Mapping[str, Any]) -> dict[str, float | None]:
+    work, cost = training_of(case), rates.step_cost(case, step_s, hardware)
+    if cost is None:
+        return {}
+    return {"cost_per_step": cost, "cost_per_million_samples": cost / work.global_batch * 1e6,
+            "cost_per_million_tokens": cost / work.tokens * 1e6 if work.tokens else None}
 
 
 def _mfu_by_definition(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, float | None]:

@@ -1,10 +1,16 @@
 """How long the ranks of a pipeline wait for each other, computed from the schedule alone.
 
 The schedules are those of torch.distributed.pipelining, written out as pure functions, so that a
-pipeline's bubble is known without torch. A test holds them equal to what torch 2.13 runs. Sources:
-GPipe arXiv:1811.06965, 1F1B and interleaved 1F1B arXiv:2104.04473, looped BFS arXiv:2211.05953,
-zero bubble (ZB1P, ZBV) arXiv:2401.10241, DualPipeV github.com/deepseek-ai/DualPipe. p is the number
-of ranks, m of micro-batches, v of stages on a rank.
+pipeline's bubble is known without torch. Tests hold computations and times equal to those of torch
+2.13, with the messages that it sends. Sources: GPipe arXiv:1811.06965, 1F1B and interleaved 1F1B
+arXiv:2104.04473, looped BFS arXiv:2211.05953, zero bubble (ZB1P, ZBV) arXiv:2401.10241, DualPipeV
+github.com/deepseek-ai/DualPipe. p is the number of ranks, m of micro-batches, v of stages on one.
+
+torch sends a result when its computation has ended, and receives before the computation that
+needs it. DualPipeV alone has pairs of a forward and a backward (``OVERLAP_F_B`` in
+torch/distributed/pipelining/schedules.py). torch 2.13 computes their halves one after the other
+and sends the results of both behind the second. A next stage on the same rank has its input at
+once.
 """
 
 from __future__ import annotations
@@ -24,17 +30,24 @@ _COSTS: Mapping[str, float] = MappingProxyType(
     {FORWARD: 1.0, BACKWARD: 2.0, INPUT: 1.0, WEIGHT: 1.0})
 """The time of each computation: a backward has two products for each of a forward's."""
 _OLDEST = -1
+_LEADING = "F of a pair"
+"""A step: a forward whose result is sent behind the backward that follows."""
 
 
 class Op(NamedTuple):
-    """What a rank computes for one micro-batch in one stage."""
+    """What a rank computes for one micro-batch in one stage.
+
+    ``leads``: its result is sent when the next computation of the rank has ended, too.
+    """
 
     kind: str
     stage: int
     microbatch: int
+    leads: bool = False
 
 
 _Step = tuple[str, int]
+_Result = tuple[str, int, int]
 
 
 def predicted_bubble(work: Training) -> float | None:
@@ -77,10 +90,10 @@ def bubble_share(
 
     All stages take the same time and communication none; the step is from the first forward to
     the last backward of any rank. The schedule is replayed: each computation begins when its
-    rank is free and what it needs is there. For GPipe, 1F1B, LoopedBFS and Interleaved1F1B with
-    whole rounds this is (p - 1) / (v m + p - 1) (arXiv:2104.04473, 2.2). There are p ranks, m
-    micro-batches and v stages a rank. Raises KeyError for an unknown schedule, ValueError for
-    numbers with which it cannot be run.
+    rank is free and what it needs has been sent to it. For GPipe, 1F1B, LoopedBFS and
+    Interleaved1F1B with whole rounds this is (p - 1) / (v m + p - 1) (arXiv:2104.04473, 2.2).
+    There are p ranks, m micro-batches and v stages a rank. Raises KeyError for an unknown
+    schedule, ValueError for numbers with which it cannot be run.
     """
     orders = _orders(schedule, ranks, microbatches, stages_per_rank)
     step = max(replay(orders, ranks * stages_per_rank).values())
@@ -96,30 +109,66 @@ def replay(
     wait for each other for ever.
     """
     ends: dict[Op, float] = {}
+    results = _Results(orders)
     free, paces = [0.0] * len(orders), paces or [1.0] * len(orders)
     left = [list(reversed(ops)) for ops in orders]
     while any(left):
         before = len(ends)
         for rank, ops in enumerate(left):
-            while ops and (ready := _ready(ops[-1], stages, ends)) is not None:
+            while ops and (ready := _ready(ops[-1], stages, results)) is not None:
                 op = ops.pop()
                 free[rank] = ends[op] = max(free[rank], ready) + _COSTS[op.kind] * paces[rank]
+                results.add(op, ends[op])
         if len(ends) == before:
             raise ValueError(f"no rank can go on: {[ops[-1] for ops in left if ops]}")
     return ends
 
 
-def _ready(op: Op, stages: int, ends: Mapping[Op, float]) -> float | None:
+class _Results:
+    """When results are there: where they were computed at once, elsewhere when they are sent."""
+
+    def __init__(self, orders: Sequence[Sequence[Op]]) -> None:
+        self._rank_of = {op.stage: rank for rank, ops in enumerate(orders) for op in ops}
+        self._ended: dict[_Result, float] = {}
+        self._sent: dict[_Result, float] = {}
+        self._held: dict[int, _Result] = {}
+        """Rank -> the result that is sent behind the next one."""
+
+    def add(self, op: Op, end: float) -> None:
+        """Note when a computation ends, in the order of its rank."""
+        if op.kind == WEIGHT:  # nobody else needs it
+            return
+        rank, result = self._rank_of[op.stage], _result(op.kind, op.stage, op.microbatch)
+        self._ended[result] = end
+        if op.leads:
+            self._held[rank] = result
+            return
+        self._sent[result] = end
+        if rank in self._held:
+            self._sent[self._held.pop(rank)] = end
+
+    def there(self, kind: str, stage: int, microbatch: int, needed_in: int) -> float | None:
+        """Return when a result is where another stage is, None if that is not known yet."""
+        near = self._rank_of.get(stage) == self._rank_of[needed_in]
+        return (self._ended if near else self._sent).get(_result(kind, stage, microbatch))
+
+
+def _result(kind: str, stage: int, microbatch: int) -> _Result:
+    """Return what tells a result: the gradient of an input is that of either backward."""
+    return BACKWARD if kind == INPUT else kind, stage, microbatch
+
+
+def _ready(op: Op, stages: int, results: _Results) -> float | None:
     """Return when all is there that an operation needs, None if that is not known yet."""
-    kind, stage, number = op
+    kind, stage, number, _ = op
     if kind == WEIGHT:
-        return ends.get(Op(INPUT, stage, number))
+        return results.there(INPUT, stage, number, stage)
     if kind == FORWARD:
-        return ends.get(Op(FORWARD, stage - 1, number)) if stage else 0.0
-    own = ends.get(Op(FORWARD, stage, number))
+        return results.there(FORWARD, stage - 1, number, stage) if stage else 0.0
+    own = results.there(FORWARD, stage, number, stage)
     if own is None or stage == stages - 1:
         return own
-    after = ends.get(Op(BACKWARD, stage + 1, number), ends.get(Op(INPUT, stage + 1, number)))
+    after = results.there(BACKWARD, stage + 1, number, stage)
     return None if after is None else max(own, after)
 
 
@@ -157,8 +206,9 @@ def _numbered(steps: Iterable[_Step]) -> Iterator[Op]:
                 put_off.remove(pending)
                 yield Op(WEIGHT, *pending)
             continue
-        way = (FORWARD if kind == FORWARD else BACKWARD, stage)
-        yield Op(kind, stage, done[way])
+        leads = kind == _LEADING
+        way = (FORWARD if leads or kind == FORWARD else BACKWARD, stage)
+        yield Op(FORWARD if leads else kind, stage, done[way], leads)
         if kind == INPUT:
             put_off.append((stage, done[way]))
         done[way] += 1
@@ -219,15 +269,18 @@ def _zero_bubble_v(p: int, m: int, _v: int, rank: int) -> Iterator[_Step]:
 
 
 def _dual_pipe_v(p: int, m: int, _v: int, rank: int) -> Iterator[_Step]:
-    """Two stages on a rank; torch computes the pairs that overlap one after the other."""
+    """Two stages on a rank; halves of pairs, meant to overlap, come one after the other."""
     down, up = rank, 2 * p - 1 - rank
     after = p - rank - 1
     yield from [(FORWARD, down)] * (2 * after)
     yield from [(FORWARD, down), (FORWARD, up)] * (rank + 1)
     yield from [(INPUT, up), (WEIGHT, _OLDEST), (FORWARD, up)] * after
-    yield from [(FORWARD, down), (BACKWARD, up), (FORWARD, up), (BACKWARD, down)] * (
+    main = [(_LEADING, down), (BACKWARD, up), (_LEADING, up), (BACKWARD, down)] * (
         m - 2 * p + rank + 1)
-    yield from [(BACKWARD, up), (FORWARD, up), (BACKWARD, down)] * after
+    if not after:  # the last rank's first pair is none
+        main[0] = FORWARD, down
+    yield from main
+    yield from [(BACKWARD, up), (_LEADING, up), (BACKWARD, down)] * after
     # the weights of the second half of the last backwards are put off into the gaps after them
     last = [stage for _ in range(rank + 1) for stage in (up, down)]
     whole = len(last) // 4 * 2 + 1 - rank % 2

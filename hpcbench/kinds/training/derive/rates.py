@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from hpcbench.grouping import grouped
 from hpcbench.kinds.training.plan.registry import alone_by, trained_part
@@ -24,6 +25,7 @@ from hpcbench.reduce.results import CaseResult
 
 _SHOWN_DEFINITION = "megatron"
 """Of MFU, where a plan has it: it counts the least that a causal model cannot do without."""
+HOUR_S = 3600
 _RELATIVE = 1e-9
 """How far numbers may be apart that follow from each other by a multiplication."""
 _LAID_OUT = ("strategy", "options", "dp", "tp", "pp", "flops", "calls")
@@ -99,15 +101,28 @@ def hfu(
 ) -> Utilisation:
     """Return the FLOPs that devices execute in a step / (t x ranks x peak of one device).
 
-    ``hardware_flops`` hold what checkpointing computes again (`kinds.training.plan.predict`).
-    Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (arXiv
-    2205.05198), section 6.3: hardware FLOPs utilisation.
+    ``hardware_flops`` hold what checkpointing computes again, as torch executes it or as papers
+    count it (`kinds.training.plan.predict.hardware_flops`). Korthikanti et al., "Reducing
+    Activation Recomputation in Large Transformer Models" (arXiv 2205.05198), section 6.3: hardware
+    FLOPs utilisation.
     """
     if work.dtype not in peaks:
         return Utilisation(None, f"hardware.peak_flops has no {work.dtype}")
     if not step_s > 0:
         return Utilisation(None, "the step took no time")
     return Utilisation(hardware_flops / (step_s * ranks * peaks[work.dtype]))
+
+
+def step_cost(case: Case, step_s: float, hardware: Mapping[str, Any]) -> float | None:
+    """Return what a step costs: t x ranks x declared price of a device in that time.
+
+    ``hardware`` is the section of the sweep file. As in an MFU a rank has a device of its own. The
+    currency is that of ``price_per_device_hour``. None without a price, or of another device.
+    """
+    price = hardware.get("price_per_device_hour")
+    if price is None or hardware.get("device_type") not in (None, case.device):
+        return None
+    return step_s / HOUR_S * case.world_size * float(price)
 
 
 def violations(record: Record) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbench.kinds.training.plan import resnet, tensors
 from hpcbench.kinds.training.plan.adapters import Adapters
-from hpcbench.kinds.training.plan.flops import EXECUTED, flops, recomputed
+from hpcbench.kinds.training.plan.flops import EXECUTED, flops, forward_again, recomputed
 from hpcbench.kinds.training.plan.models import named_extents, parameters, shape_of, with_extents
 from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.resnet import RESNETS, ResNetShape
@@ -83,13 +83,16 @@ def flops_of(
     return flops(shape, samples, adapters)
 
 
-def flops_again(work: Training, definition: str) -> int:
-    """Return the FLOPs that checkpointing adds to a step, of which a ResNet has none."""
+def flops_again(work: Training, definition: str, *, nominal: bool = False) -> int:
+    """Return the FLOPs that checkpointing adds to a step, of which a ResNet has none.
+
+    They are those that torch executes, or ``nominal`` ones, as papers count them.
+    """
     shape = model_of(work)
     if isinstance(shape, ResNetShape):
         return 0
-    return recomputed(shape, work.global_batch, work.checkpointing, definition,
-                      adapters_of(work))
+    count = forward_again if nominal else recomputed
+    return count(shape, work.global_batch, work.checkpointing, definition, adapters_of(work))
 
 
 def part_tensors(shape: AnyShape, number: int) -> list[Tensor]:

@@ -101,22 +101,43 @@ def recomputed(
     shape: ModelShape, samples: int, checkpointing: str, definition: str,
     adapters: Adapters | None = None,
 ) -> int:
-    """Return the FLOPs that activation checkpointing adds to a step: HFU counts them, MFU not.
+    """Return the FLOPs that activation checkpointing adds to a step as torch runs it.
 
     A block is run again, but for its last product where nothing after it is kept for backward:
-    torch stops there. Attention counts as in ``definition``. Raises KeyError of unknown names.
+    torch stops there (``set_checkpoint_early_stop`` of torch.utils.checkpoint). Attention counts as
+    in ``definition``. Raises KeyError of unknown names.
     """
-    if models.keeps_products(checkpointing):
-        return 0
-    blocks = sum(models.is_recomputed(checkpointing, block) for block in range(shape.layers))
+    blocks = _blocks_again(shape, checkpointing)
     low_rank = block_adapters(shape, adapters) if adapters else []
-    weights = models.block_weights(shape) + sum(item.elements for item in low_rank)
     # BERT's last norm keeps what the last product returns, so there all of the block is run again.
     last = 0 if shape.family == "bert" else shape.hidden * shape.inner
     if last and low_rank and ".mlp." in low_rank[-1].name:
         last = low_rank[-1].elements
-    products = 2 * shape.seq_length * (weights - last)
-    return samples * blocks * (products + _attention(DEFINITIONS[definition], shape))
+    return (forward_again(shape, samples, checkpointing, definition, adapters)
+            - samples * blocks * 2 * shape.seq_length * last)
+
+
+def forward_again(
+    shape: ModelShape, samples: int, checkpointing: str, definition: str,
+    adapters: Adapters | None = None,
+) -> int:
+    """Return the FLOPs of a whole forward pass of each block that is run again.
+
+    So papers count what checkpointing adds: 2 for each token and weight of a block to its 6, which
+    makes 4/3 (Narayanan et al., arXiv:2104.04473, appendix). Attention counts as in ``definition``.
+    Raises KeyError of unknown names.
+    """
+    low_rank = block_adapters(shape, adapters) if adapters else []
+    weights = models.block_weights(shape) + sum(item.elements for item in low_rank)
+    whole = 2 * shape.seq_length * weights + _attention(DEFINITIONS[definition], shape)
+    return samples * _blocks_again(shape, checkpointing) * whole
+
+
+def _blocks_again(shape: ModelShape, checkpointing: str) -> int:
+    """Return how many blocks have products that are run again."""
+    if models.keeps_products(checkpointing):
+        return 0
+    return sum(models.is_recomputed(checkpointing, block) for block in range(shape.layers))
 
 
 def _with_adapters(definition: Definition, shape: ModelShape, adapters: Adapters) -> int:

@@ -20,7 +20,6 @@ class Groups:
         copies: groups of shards that have the same.
         element_bytes: bytes of an element that is gathered.
         reshard: whether blocks give up what they gathered between forward and backward.
-        reshard_root: whether what is no block does.
         rounds: how often in a step all that is needed is gathered.
         exchanges: how often in a step gradients are exchanged.
     """
@@ -29,7 +28,6 @@ class Groups:
     copies: int = 1
     element_bytes: int = 4
     reshard: bool = False
-    reshard_root: bool = False
     rounds: int = 1
     exchanges: int = 1
 

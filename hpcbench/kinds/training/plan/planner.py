@@ -12,7 +12,7 @@ from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.fits import advice
-from hpcbench.kinds.training.plan.predict import Prediction, predict
+from hpcbench.kinds.training.plan.predict import Demands, predict
 from hpcbench.kinds.training.plan.spec import StrategySpec
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
@@ -72,7 +72,7 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
     device = resolve_device(common.backend, common.device)
     reason = (unfit_world(common.backend, common.world_size, job.world_size) or reason
               or unsupported(common.backend, device, work.collective_calls()))
-    expected = Prediction() if reason else predict(work)
+    expected = Demands() if reason else predict(work)
     calls = least_calls(common, job.config)
     hardware = job.config.hardware
     reason = reason or too_large(expected.memory.total, 0, device, hardware)
@@ -87,12 +87,16 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
 
 
 def _estimate_s(
-    work: Training, expected: Prediction, device: str, calls: int, hardware: Hardware,
+    work: Training, expected: Demands, device: str, calls: int, hardware: Hardware,
 ) -> float:
-    """Return the assumed seconds of one case: set-up, its steps, and one more to check."""
+    """Return the assumed seconds of one case: set-up, its steps, and one more to check.
+
+    A step takes as long as the rank that has most to do, all it does together.
+    """
     kind = device_kind(device)
-    step_s = (expected.hardware_flops / FLOPS_PER_S[kind] + expected.collectives * ALPHA_S[kind]
-              + expected.wire_bytes / bytes_per_s(kind, hardware))
+    rate = bytes_per_s(kind, hardware, work.dp * work.tp * work.pp)
+    step_s = max(one.hardware_flops / FLOPS_PER_S[kind] + one.collectives * ALPHA_S[kind]
+                 + one.wire_bytes / rate for one in expected.of_ranks)
     return setup_s(work) + (calls + 1) * step_s
 
 

@@ -77,18 +77,49 @@ class Prediction:
         return sum(item.count for item in self.calls)
 
 
-def hardware_flops(work: Training, definition: str = EXECUTED) -> int:
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What one step needs of all its ranks: each number is the most of any of them.
+
+    ``of_ranks`` has an entry for each rank of a pipeline, one where all ranks are alike. The rank
+    with most memory is often not the one with most FLOPs.
+    """
+
+    of_ranks: tuple[Prediction, ...] = (Prediction(),)
+
+    @property
+    def memory(self) -> Memory:
+        """Return that of the rank that needs most, all parts of this one rank."""
+        return max((one.memory for one in self.of_ranks), key=lambda memory: memory.total)
+
+    @property
+    def hardware_flops(self) -> int:
+        """Return the most FLOPs that a rank executes."""
+        return max(one.hardware_flops for one in self.of_ranks)
+
+    @property
+    def wire_bytes(self) -> int:
+        """Return the most bytes of a rank on the wire."""
+        return max(one.wire_bytes for one in self.of_ranks)
+
+    @property
+    def collectives(self) -> int:
+        """Return the most collectives that a rank calls."""
+        return max(one.collectives for one in self.of_ranks)
+
+
+def hardware_flops(work: Training, definition: str = EXECUTED, *, nominal: bool = False) -> int:
     """Return the FLOPs of a step on all ranks with those that checkpointing adds.
 
-    ``definition`` says how attention counts. Raises KeyError of unknown names.
+    ``definition`` says how attention counts. ``nominal``: a block that is run again counts a whole
+    forward pass, though torch leaves out its end. Raises KeyError of unknown names.
     """
-    return dict(work.flops)[definition] + flops_again(work, definition)
+    return dict(work.flops)[definition] + flops_again(work, definition, nominal=nominal)
 
 
-def predict(work: Training) -> Prediction:
-    """Return the prediction for the rank that needs most memory."""
-    return max((predict_stage(work, stage) for stage in stages_of(work)),
-               key=lambda prediction: prediction.memory.total)
+def predict(work: Training) -> Demands:
+    """Return what a step needs of each rank that differs from others."""
+    return Demands(tuple(predict_stage(work, stage) for stage in stages_of(work)))
 
 
 def predict_stage(work: Training, stage: Stage) -> Prediction:

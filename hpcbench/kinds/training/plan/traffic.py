@@ -113,11 +113,12 @@ def fsdp_calls(
 ) -> list[Calls]:
     """Return what FSDP calls for blocks, and for what else is gathered together.
 
-    Each is gathered in forward and, if ``reshard``, again in backward; gradients of what is trained
-    are scattered in fp32, and averaged over ``copies`` of the shards (Rajbhandari et al., ZeRO,
-    arXiv 1910.02054, section 7). Without shards there are copies alone, and nothing to gather.
+    Each is gathered in forward and blocks, if ``reshard``, again in backward; gradients of what is
+    trained are scattered in fp32, and averaged over ``copies`` of the shards (Rajbhandari et al.,
+    ZeRO, arXiv 1910.02054, section 7). Without shards there are copies alone, and nothing to
+    gather.
     """
-    again = [*blocks] * groups.reshard + [*roots] * groups.reshard_root
+    again = blocks if groups.reshard else ()
     gathered = [sharded_bytes(group, groups.shards, groups.element_bytes)
                 for group in (*blocks, *roots, *again)]
     scattered = [sharded_bytes(gradients, groups.shards, 4)

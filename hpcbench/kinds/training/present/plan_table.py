@@ -19,7 +19,7 @@ from hpcbench.views.table import Column, Group, Row, Show, Table
 from hpcbench.views.timing import batch_text
 from hpcbench.views.words import backend_text, distinct, span_text
 
-_OF_STEP = "predicted of one step, on the rank that has most"
+_OF_STEP = "predicted of one step, the most of any rank"
 _CASE_COLUMNS = (
     Column("index", "#", Show.COUNT), Column("model", "model"),
     *(Column(name, name, Show.COUNT, optional=True) for name in (

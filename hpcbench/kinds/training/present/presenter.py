@@ -35,8 +35,10 @@ MEMORY = {f"{name}_bytes": name for name in (
     "parameters", "gradients", "optimizer_state", "activations", "peak")}
 """Field -> what a rank holds: of the rank that holds most of it."""
 RATES = {"samples_per_second": "samples_per_s", "tokens_per_second": "tokens_per_s",
-         "step_time_ms": "step_s", "mfu": "mfu", "hfu": "hfu", "mfu_definition": "mfu_definition",
-         "mfu_missing": "mfu_missing"}
+         "step_time_ms": "step_s", "mfu": "mfu", "hfu": "hfu",
+         **{name: name for name in ("hfu_nominal", "mfu_definition", "mfu_missing",
+                                    "cost_per_step", "cost_per_million_tokens",
+                                    "cost_per_million_samples")}}
 """Field -> what it is of the record."""
 SCALING = {"scaling": "kind", "scaling_efficiency": "efficiency", "scaling_base_case": "base_case",
            "scaling_base_ranks": "base_ranks",

@@ -32,7 +32,12 @@ COLUMNS = (
     Column("samples_per_s", "samples/s", Show.NUMBER, better="more", optional=True),
     Column("tokens_per_s", "tokens/s", Show.NUMBER, better="more", optional=True),
     Column("mfu", "MFU", Show.SIGNIFICANT_PERCENT, "%", better="more", optional=True),
-    Column("hfu", "HFU", Show.SIGNIFICANT_PERCENT, "%", better="more", optional=True),
+    Column("hfu", "HFU", Show.SIGNIFICANT_PERCENT, "%", "as executed", "more", optional=True),
+    Column("hfu_nominal", "HFU nominal", Show.SIGNIFICANT_PERCENT, "%",
+           "of whole forward passes again", "more", optional=True),
+    *(Column(f"cost_per_{of}", "cost", Show.NUMBER, unit, better="less", optional=True)
+      for of, unit in (("step", "a step"), ("million_tokens", "1e6 tokens"),
+                       ("million_samples", "1e6 images"))),
     *(Column(name, title, Show.PERCENT, "%", "of the time of all steps", optional=True)
       for name, title in SHORT.items()),
     Column("other", "other", Show.PERCENT, "%", "of the time of all steps", "less", optional=True),
@@ -86,8 +91,8 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
                 name in DEFINITIONS_OF_FLOPS) else ""
             yield "MFU = FLOPs of the model in a step / (step p50 x ranks x hardware.peak_flops);"
             yield f"  FLOPs as {name} counts them{meaning}"
-            yield ("  (what is computed twice counts once, in HFU twice; other definitions: "
-                   "summary.json)")
+            yield "  (what is computed twice counts once; other definitions: summary.json)"
+    yield from _further_definitions(works, [_record(item, derived) for item in items])
     if any(work.adapters for work in works):
         yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
                "gradient; and what adapters add)")
@@ -99,6 +104,18 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
         _record(item, derived).peak_of for item in items))))
     if peaks:
         yield f"memory = the most that any rank used ({peaks})"
+
+
+def _further_definitions(
+    works: Sequence[Training], records: Sequence[TrainingRecord],
+) -> Iterator[str]:
+    if any(work.checkpointing != "none" for work in works) and any(
+            record.hfu is not None for record in records):
+        yield ("HFU = the same with the FLOPs that are executed again; HFU nominal = with a whole "
+               "forward pass of each block")
+        yield "  that is run again, as papers count: torch leaves out what nothing needs"
+    if any(record.cost_per_step is not None for record in records):
+        yield "cost = time x ranks x hardware.price_per_device_hour, in the currency of that price"
 
 
 def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
@@ -139,7 +156,9 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         words.strategy_text(work), options[work], words.degrees_text(work) or None, work.batch_size,
         work.accumulation if work.accumulation != 1 else "", record.step_s,
         columns.interval_cell(stats), record.samples_per_s, record.tokens_per_s, record.mfu,
-        record.hfu if work.checkpointing != "none" else None,
+        *((record.hfu, record.hfu_nominal) if work.checkpointing != "none" else (None, None)),
+        record.cost_per_step, record.cost_per_million_tokens,
+        record.cost_per_million_samples if work.of_images else None,
         *_phase_cells(item.timing.steps if item.timing else None),
         *_exposure_cells(record.exposure), record.held_bytes.get("peak"),
         words.parity_text(item, record), columns.n_cell(stats), item.status, flag_text(item)),

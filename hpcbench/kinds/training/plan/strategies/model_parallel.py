@@ -111,8 +111,8 @@ def _groups(work: Training) -> Groups | None:
     times = work.accumulation if work.pp > 1 else 1
     if work.option("data") != "fsdp":
         return Groups(1, work.dp, element, exchanges=times)
-    return Groups(work.dp, 1, element, reshard=work.pp == 1, reshard_root=work.pp == 1,
-                  rounds=work.accumulation, exchanges=times)
+    return Groups(work.dp, 1, element, reshard=work.pp == 1, rounds=work.accumulation,
+                  exchanges=times)
 
 
 def _without_effect(work: Training) -> str | None:

@@ -32,8 +32,8 @@ class Fsdp(Replica):
         mesh, policy = self.open_mesh(), _policy(self.spec)
 
         def shard(part: nn.Module) -> None:
-            gives_up = None if isinstance(part, Model) else bool(self.spec.option("reshard"))
-            fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=gives_up)
+            fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=_gives_up(
+                part, bool(self.spec.option("reshard"))))
 
         return build(self.draft(), self.place.device, self.fill, shard=shard)
 
@@ -83,7 +83,7 @@ class Sharder:
             return
         if self._groups.shards > 1:
             fully_shard(part, mesh=self._mesh, mp_policy=self._policy,
-                        reshard_after_forward=self._groups.reshard)
+                        reshard_after_forward=_gives_up(part, self._groups.reshard))
         else:
             # torch has no public name for it; other layouts need no torch that has it
             from torch.distributed._composable.replicate_with_fsdp import replicate
@@ -98,6 +98,14 @@ class Sharder:
         """Set whether backward exchanges gradients: with the last micro-batch only."""
         if isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(last)
+
+
+def _gives_up(part: nn.Module, reshard: bool) -> bool | None:
+    """Return whether a part gives up after forward what it gathered; None is torch's own way.
+
+    That is to keep what is no block, the root: backward begins there.
+    """
+    return None if isinstance(part, Model) else reshard
 
 
 def _policy(spec: Training) -> MixedPrecisionPolicy:
