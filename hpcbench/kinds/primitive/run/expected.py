@@ -42,7 +42,7 @@ from types import MappingProxyType
 
 import torch
 
-from hpcbench.kinds.primitive.plan.demands import SIGNIFICAND_BITS
+from hpcbench.kinds.primitive.plan.exactness import SIGNIFICAND_BITS
 from hpcbench.operations.check import Mismatch, mismatch
 from hpcbench.operations.dtypes import DTYPES
 
