@@ -32,11 +32,12 @@ ALL = pytest.mark.parametrize(("primitive", "order"), ORDERS)
 DTYPE = pytest.mark.parametrize("dtype", SIGNIFICAND_BITS)
 TINY = [Shape(m * ranks, n * ranks, k * ranks, ranks) for ranks in (2, 4)
         for m, n, k in ((1, 2, 1), (1, 2, 2), (2, 2, 1), (2, 2, 2))]
-LARGE = Shape(64, 48, 4096, 4)
-TALL = Shape(2048, 24, 16, 8)
-SHAPES = [*TINY, Shape(6, 4, 8, 2), Shape(4, 12, 8, 4), Shape(8, 8, 12, 4), Shape(33, 9, 3, 3),
-          Shape(64, 32, 128, 4), Shape(128, 48, 16, 8), Shape(70, 35, 63, 7),
-          Shape(20, 640, 45, 5), LARGE, TALL]
+LARGE = Shape(32, 24, 1024, 4)
+TALL = Shape(1024, 24, 16, 4)
+SHAPES = [*TINY[::3], Shape(4, 12, 8, 4), Shape(33, 9, 3, 3), Shape(16, 24, 32, 8),
+          Shape(70, 35, 63, 7), Shape(20, 320, 45, 5), LARGE, TALL]
+ENDS = (0, -1)
+"""The ranks that are looked at."""
 
 
 def exact_cases(primitive: str, order: str, dtype: str) -> Iterator[tuple[Shape, list[Any]]]:
@@ -69,8 +70,8 @@ def test_the_exact_reference_is_the_integer_result(
     primitive: str, order: str, dtype: str,
 ) -> None:
     for shape, ranks in exact_cases(primitive, order, dtype):
-        for me, own in enumerate(ranks):
-            expected = own.expected("both")
+        for me in ENDS:
+            expected = ranks[me].expected("both")
             assert torch.equal(expected.value.long(), result(ranks, me, torch.int64)), shape
             assert torch.equal(expected.value.long().double(), expected.value), shape
             assert compare(result(ranks, me, DTYPES[dtype]), expected) is None, shape
@@ -84,8 +85,8 @@ def test_every_fault_in_an_exact_result_is_found(primitive: str, order: str, dty
         swapped = ranks_of(primitive, order, dtype, shape)
         swap_shards(swapped)
         noticed = []
-        for me, own in enumerate(ranks):
-            expected = own.expected("both")
+        for me in ENDS:
+            expected = ranks[me].expected("both")
             right = result(ranks, me, DTYPES[dtype])
             for factor in (1.01, 0.99, 1 + 2 * torch.finfo(DTYPES[dtype]).eps, -1):
                 scaled = compare(right * factor, expected)
@@ -96,6 +97,8 @@ def test_every_fault_in_an_exact_result_is_found(primitive: str, order: str, dty
             for index in (0, right.numel() // 2, right.numel() - 1):
                 found = compare(next_number(right, index), expected)
                 assert found and (found.n_wrong, found.first_index) == (1, index), (shape, me)
+        for me in (0, 1):
+            expected = ranks[me].expected("both")
             noticed.append(compare(result(swapped, me, DTYPES[dtype]), expected) is not None)
         assert any(noticed), shape
 
@@ -157,7 +160,7 @@ def test_operands_hold_no_zero(primitive: str, order: str) -> None:
 
 @given(case=st.sampled_from(ORDERS), dtype=st.sampled_from(sorted(SIGNIFICAND_BITS)),
        ranks=st.integers(1, 5), extents=st.tuples(*[st.integers(1, 9)] * 3), data=st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_no_shape_hides_a_scaled_a_lost_or_a_changed_part(
     case: tuple[str, str], dtype: str, ranks: int, extents: tuple[int, int, int],
     data: st.DataObject,
@@ -194,7 +197,7 @@ def normal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def long_sums(primitive: str) -> Shape:
     """Return a shape with 4096 terms in every sum, over 4 ranks."""
-    return Shape(4096, 48, 64, 4) if primitive == "dp_allreduce" else LARGE
+    return Shape(4096, 48, 64, 4) if primitive == "dp_allreduce" else Shape(64, 48, 4096, 4)
 
 
 @pytest.mark.usefixtures("normal")
