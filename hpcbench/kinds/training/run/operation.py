@@ -129,6 +129,9 @@ class TrainingOperation:
             "optimizer_state": held.optimizer, **self._peak.read()}}
         if self._parity:
             answer["parity"] = {"on": self._parity.on, "share": self._parity.share}
+            if self._parity.worst:
+                answer["parity"] |= dict(zip(
+                    ("what", "worst", "error", "allowed"), self._parity.worst, strict=True))
         if is_dynamic(self._spec):
             answer["balance"] = {"samples": self._strategy.share[1]}
         if self._loader.source.n_samples is not None:
