@@ -1,6 +1,6 @@
 """Does a check between samples disturb the next one? Both kinds of samples are of one run.
 
-    python benchmarks/checking.py [--ranks 2] [--passes 20] [--iterations 200] [--sizes 8 64KiB 4MiB]
+    python benchmarks/checking.py [--ranks 2] [--passes 20] [--iterations 200] [--sizes 8 4MiB]
 
 A few samples of each case are checked (docs/method.md). The sample right after a checked one is
 compared with the median of those around it: of the three before the checked one, and of the second

@@ -158,7 +158,7 @@ def test_samples_between_are_checked_alike_on_all_ranks_and_differently_elsewher
     _, progress, work = run_alone(Schedule(1, 1, validate=True, seed=seed), 90)
     checked = np.flatnonzero(progress.rows()[:, FLAGS] & Flag.CHECKED) - 1
     drawn = list(itertools.takewhile(lambda number: number < 90, drawn_samples(seed)))
-    assert checked.tolist() == sorted({-1, 0, *drawn, 89}) and 8 <= len(drawn) <= 10
+    assert checked.tolist() == sorted({-1, 0, *drawn, 89}) and 5 <= len(drawn) <= 6
     assert work.checked == len(checked)
     others = list(itertools.islice(drawn_samples(f"{seed}0"), len(drawn)))
     assert drawn != others
@@ -173,10 +173,15 @@ def test_a_last_sample_that_was_drawn_is_checked_once() -> None:
 
 
 def test_an_error_in_one_of_a_hundred_calls_is_found_as_often_as_the_docs_say() -> None:
-    for samples, checks in ((8, 5), (100, 12), (1000, 19), (10_000, 25)):
-        counts = [3 + sum(1 for _ in itertools.takewhile(
-            lambda number: number < samples, drawn_samples(str(seed)))) for seed in range(200)]
-        assert abs(np.mean(counts) - checks) < 0.5, samples
+    for samples, checks in ((8, 5), (100, 9), (1000, 12), (10_000, 15)):
+        counts = []
+        for seed in range(200):
+            counts.append(3)
+            for number in drawn_samples(str(seed)):
+                if number >= samples:
+                    break
+                counts[-1] += 1
+        assert abs(np.mean(counts) - checks) <= 0.5, samples
 
 
 @pytest.mark.parametrize("wrong_call", [0, 2, 6])

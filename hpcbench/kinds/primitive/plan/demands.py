@@ -47,7 +47,8 @@ def sizes_of(work: Primitive, ranks: int) -> Sizes | None:
     Of a plug-in's primitive it is taken that its sums are over k.
     """
     if work.primitive == "tp_mlp":
-        return mlp_sizes(work.dtype, work.k, work.n, ranks, str(dict(work.options).get("activation")))
+        activation = str(dict(work.options).get("activation"))
+        return mlp_sizes(work.dtype, work.k, work.n, ranks, activation)
     if work.primitive == "dp_allreduce":
         return product_sizes(work.dtype, work.m, ranks)
     return product_sizes(work.dtype, work.k, ranks if work.primitive == "tp_rowwise" else 1)

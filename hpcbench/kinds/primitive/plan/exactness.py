@@ -63,18 +63,20 @@ def product_sizes(dtype: str, extent: int, parts: int) -> Sizes | None:
 def _signals(terms: int, limit: int, power: int) -> tuple[int, int]:
     """Return size and number of signals of so many terms; (0, 0) if there are none.
 
-    ``limit`` is the largest result of a part, ``power`` how many right operands make it.
+    ``limit`` is the largest result of a part, ``power`` how many right operands make it. Ones alone
+    would hide an exchange of ranks' parts, so they are taken only where there is nothing else.
     """
-    found = [(size, count) for size in _SIGNALS
-             if (count := _count(terms, limit // (_left(size) * size**power)))]
-    wanted = min(terms, _MANY)
-    return next((pair for pair in found if pair[1] >= wanted), found[0] if found else (0, 0))
+    found = {size: count for size in _SIGNALS
+             if (count := _count(terms, limit // (_left(size) * size**power)))}
+    size = next((size for size, count in found.items() if count >= min(terms, _MANY) and size > 1),
+                2 if 2 in found else max(found, default=0))
+    return size, found.get(size, 0)
 
 
 def _count(terms: int, most: int) -> int:
     """Return how many signals there may be: all terms, or two or more are left to cancel."""
     count = min(terms, most)
-    return count - 1 if terms - count == 1 else count
+    return max(count - 1, 0) if terms - count == 1 else count
 
 
 def _limit(dtype: str) -> int:
