@@ -92,11 +92,12 @@ def average_is_exact(world_size: int, dtype: torch.dtype) -> bool:
     """
     limit = _EXACT_LIMIT[dtype]
     if not dtype.is_floating_point or world_size & (world_size - 1) == 0:
-        return dtype.is_floating_point
+        return bool(dtype.is_floating_point)
     most = min(limit // world_size, world_size * PERIOD)
     averages = torch.arange(1, most + 1).to(dtype)
     inverse = torch.ones((), dtype=dtype) / world_size
-    return world_size**2 <= limit and torch.equal(averages * world_size * inverse, averages)
+    return bool(
+        world_size**2 <= limit and torch.equal(averages * world_size * inverse, averages))
 
 
 def _summand(hashed: torch.Tensor, rank: int, world_size: int, limit: int) -> torch.Tensor:

@@ -26,8 +26,6 @@ from hpcbench.units import rank_list, to_gb_per_s
 AGAIN = "run the case again"
 _NO_PHASES = "phases"
 """The key of a record's detail for the reason why durations do not match the samples."""
-REPLICATED = "replicated"
-"""The key of a record's detail for what all ranks must have alike: ``of`` what, ``checksum``."""
 MOST_OF_PEAK = 1.02
 _NEVER_NS = np.iinfo(np.int64).max
 _EVENT_NS = 1000
@@ -73,24 +71,6 @@ def check_records(case: Case, records: Pass, samples: CaseSamples | None) -> Ite
     if case.validate and case.workload.has_result and unchecked:
         yield Problem("HB126", f"rank {rank_list(unchecked)}: results were not checked, but the "
                       f"plan says they are: a time without a right result does not count; {AGAIN}")
-    yield from _replicas(records)
-
-
-def _replicas(records: Pass) -> Iterator[Problem]:
-    """HB127: what several ranks must end with alike has the same checksum on all of them."""
-    held = {rank: record.detail[REPLICATED] for rank, record in records.items()
-            if REPLICATED in record.detail}
-    names = {rank: f"{item['of']} {item['checksum']:08x}" for rank, item in held.items()}
-    groups = sorted(by_value(names).values(), key=len)
-    if len(groups) > 1:
-        others, most = groups[:-1], groups[-1]
-        ranks = [rank for group in others for rank in group]
-        differ = "differs" if len(ranks) == 1 else "differ"
-        yield Problem("HB127", f"rank {rank_list(ranks)}: checksum of {held[ranks[0]]['of']} "
-                      f"{differ} from {len(most)} other{'s' * (len(most) > 1)}: the hardware may "
-                      "have changed data (silent data corruption), or the library gives ranks "
-                      "different sums; run the case again, and see whether it is the same rank",
-                      rejects=False)
 
 
 def _parameters(case: Case, records: Pass) -> Iterator[Problem]:

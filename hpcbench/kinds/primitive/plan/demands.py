@@ -13,7 +13,7 @@ from hpcbench.config.names import DTYPE_BYTES
 from hpcbench.kinds.primitive.plan.exactness import Sizes, mlp_sizes, product_sizes
 from hpcbench.kinds.primitive.plan.workload import Primitive
 
-_EXACT_BYTES, _BOUNDED_BYTES, _ACTIVATED_BYTES = 16, 40, 60
+_EXACT_BYTES, _BOUNDED_BYTES, _ACTIVATED_BYTES = 24, 40, 60
 """Of an element of a reference while it is made: exact, with a bound, and through gelu."""
 _KEPT_BYTES = 12  # of an element with its bound
 
@@ -74,10 +74,10 @@ def host_bytes(work: Primitive, ranks: int, *, validate: bool) -> int:
     """Return the bytes of whole operands on the host, and of the reference while it is made."""
     held = _elements(work, ranks)
     element = _EXACT_BYTES if is_exact(work, ranks) else _BOUNDED_BYTES
-    reference = 8 * held.factors + element * held.checked
+    reference = 16 * held.factors + element * held.checked
     if held.inner:
         reference += _KEPT_BYTES * held.inner + _ACTIVATED_BYTES * held.inner // ranks
-    drawing = 8 * held.drawn  # they are drawn as fp32, or as int8 and put in order as int16
+    drawing = 4 * held.drawn  # they are drawn as fp32, or as int8 and put in order as int16
     return DTYPE_BYTES[work.dtype] * held.drawn + max(drawing, reference if validate else 0)
 
 

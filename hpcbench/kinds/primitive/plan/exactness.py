@@ -80,7 +80,7 @@ def _count(terms: int, most: int) -> int:
 
 
 def _limit(dtype: str) -> int:
-    return min(2 ** SIGNIFICAND_BITS.get(dtype, 0), _BUDGET)
+    return min(1 << SIGNIFICAND_BITS.get(dtype, 0), _BUDGET)
 
 
 def mlp_sizes(dtype: str, k: int, n: int, parts: int, activation: str) -> Sizes | None:
