@@ -151,7 +151,8 @@ class Worker:
         device = self._device(request.device)
         communicator_ns = self._open_group(case)
         with self._opened(case, device, validate=case.validate) as operation:
-            schedule = Schedule(case.warmup, case.batch, case.validate)
+            schedule = Schedule(case.warmup, case.batch, case.validate,
+                                seed=f"{case.case_id}/{request.number}")
             measured = measure(operation, device, self._progress, schedule,
                                self._surroundings(request, operation))
         self._progress.mark(Phase.IDLE)

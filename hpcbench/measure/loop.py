@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from hpcbench.measure.drawn import drawn_samples
 from hpcbench.measure.garbage import no_garbage_collection
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import Start
@@ -54,11 +55,15 @@ class Device(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How a case is run: warm-ups, calls of one sample, whether results are checked."""
+    """How a case is run: warm-ups, calls of one sample, whether results are checked.
+
+    ``seed`` draws the samples that are checked beside the first and the last.
+    """
 
     warmup: int
     batch: int
     validate: bool
+    seed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +97,8 @@ def measure(
 ) -> Measured:
     """Run a case, stamping each sample.
 
-    Checked are the first call of all, the first timed one and the last; where a sample is several
-    calls, one call before all others and one after them, which are no samples.
+    Checked are the first call of all, the first timed one, some that are drawn, and the last; where
+    a sample is several calls, one call before all others and one after them, which are no samples.
     """
     loop = _Loop(workload, device, progress, around)
     apart = schedule.validate and schedule.batch > 1
@@ -104,13 +109,17 @@ def measure(
         for index in range(schedule.warmup):
             loop.sample(schedule.batch, Flag.WARMUP, check=together and index == 0)
         count, reason = 0, ""
+        drawn = drawn_samples(schedule.seed)
+        following = 0
         while not reason:
-            loop.sample(schedule.batch, Flag(0), check=together and count == 0)
+            check = together and count == following
+            loop.sample(schedule.batch, Flag(0), check=check)
+            following = next(drawn) if count == following else following
             count += 1
             reason = around.stopping.after(count, loop.row)
         if apart:
             loop.sample(1, Flag.SINGLE, check=True)
-        elif together and count > 1:
+        elif together and not check:
             loop.check_last()
     progress.mark(Phase.FINISH, loop.row)
     around.finish()  # no rank reports, and wakes its supervisor, while another still measures

@@ -6,8 +6,12 @@ gives the same bits, and the tolerance is 0. The pattern repeats every 8191 elem
 prime, so no block of a power-of-two size maps onto itself. Expected results are cheap at any size
 and any number of ranks: one period is computed in int64, then tiled.
 
-``avg`` divides, which rounds: floats are compared within 2 units in the last place, as nccl-tests
-does for its avg.
+No element is 0, of what is sent or of a result, so that a factor on a result changes all of it.
+
+Of ``avg`` every contribution is a multiple of the number of ranks, so that what comes of dividing
+is exact, before or after the sum. Where the dtype has no such numbers, or where multiplying them by
+its own 1 / n would round (`average_is_exact`), results are compared within 2 units in the last
+place, as nccl-tests does for its avg.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ PRODUCT_FACTORS = 3  # at most 3 ranks contribute a factor of 1..3 to one elemen
 
 _EXACT_LIMIT = {
     torch.float16: 2**11, torch.bfloat16: 2**8, torch.float32: 2**24, torch.float64: 2**24,
-    torch.int32: 2**24, torch.int64: 2**24, torch.uint8: 2**8 - 1,
+    torch.int32: 2**24, torch.int64: 2**24, torch.uint8: 2**8 - 2,  # 255 is its poison
 }
 _MOVED_MODULUS = {torch.uint8: 251, torch.bfloat16: 251, torch.float16: 2039}
 
@@ -29,7 +33,7 @@ _MOVED_MODULUS = {torch.uint8: 251, torch.bfloat16: 251, torch.float16: 2039}
 def moved(rank: int, start: int, count: int, dtype: torch.dtype) -> torch.Tensor:
     """Return elements ``start .. start + count`` of what ``rank`` sends when nothing is reduced."""
     modulus = _MOVED_MODULUS.get(dtype, PERIOD)
-    return _tile(_hash(rank, modulus) % modulus, start, count, dtype)
+    return _tile(1 + _hash(rank, modulus) % modulus, start, count, dtype)
 
 
 def contributed(
@@ -71,12 +75,29 @@ def _hash(rank: int, modulus: int = PERIOD) -> torch.Tensor:
 def _contribution(rank: int, world_size: int, op: str, dtype: torch.dtype) -> torch.Tensor:
     hashed = _hash(rank)
     limit = _EXACT_LIMIT[dtype]
+    if op == "avg" and world_size**2 <= limit:
+        return world_size * _summand(hashed, rank, world_size, limit // world_size)
     if op in ("sum", "avg"):
         return _summand(hashed, rank, world_size, limit)
     if op == "prod":
         active = (torch.arange(PERIOD) + rank) % world_size < PRODUCT_FACTORS
         return torch.where(active, 1 + hashed % 3, 1)
-    return hashed % min(limit, PERIOD)  # min, max
+    return 1 + hashed % (min(limit, PERIOD) - 1)  # min, max
+
+
+def average_is_exact(world_size: int, dtype: torch.dtype) -> bool:
+    """Return whether averages are exact, also where the parts or their sum are multiplied by 1 / n.
+
+    NCCL does the former (ncclAvg), in the dtype. Powers of two round nothing.
+    """
+    limit = _EXACT_LIMIT[dtype]
+    if not dtype.is_floating_point or world_size & (world_size - 1) == 0:
+        return bool(dtype.is_floating_point)
+    most = min(limit // world_size, world_size * PERIOD)
+    averages = torch.arange(1, most + 1).to(dtype)
+    inverse = torch.ones((), dtype=dtype) / world_size
+    return bool(
+        world_size**2 <= limit and torch.equal(averages * world_size * inverse, averages))
 
 
 def _summand(hashed: torch.Tensor, rank: int, world_size: int, limit: int) -> torch.Tensor:
@@ -86,7 +107,7 @@ def _summand(hashed: torch.Tensor, rank: int, world_size: int, limit: int) -> to
     """
     largest = limit // world_size
     if largest >= 1:
-        return hashed % (largest + 1)
+        return 1 + hashed % largest
     stride = -(-2 * world_size // limit)
     return ((torch.arange(PERIOD) + rank) % stride == 0).to(torch.int64)
 

@@ -12,6 +12,7 @@ from hpcbench.plan.order import turns
 from hpcbench.reduce.checks import AGAIN, Problem, check_causality, check_records, check_samples
 from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.fold import Edges, edges
+from hpcbench.reduce.replicas import check_replicas
 from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, stack_samples
 from hpcbench.trace.arena import Empty
@@ -100,7 +101,8 @@ def judge_pass(
         problems += missing if problems else [*missing, *check_records(case, records, samples)]
         if samples is not None and not problems:
             problems += check_samples(samples, records)
-        outcome = replace(outcome, problems=tuple(problems), samples=samples)
+        noted = (*problems, *check_replicas(records))
+        outcome = replace(outcome, problems=noted, samples=samples)
         return outcome if problems else _on_global_clock(case, outcome, attempt.clocks)
     if status in ("timeout", "failed", "wrong"):
         problems += _notes([*blame_notes, *missing])

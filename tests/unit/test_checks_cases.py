@@ -224,6 +224,30 @@ def test_hb126_wrong_result_said_to_be_ok(tmp_path: Path) -> None:
     assert exit_code(results) is ExitCode.FINDINGS
 
 
+@pytest.mark.parametrize(("sums", "words"), [
+    ((7, 7, 9), "rank 2: checksum of weights after the last step differs from 2 others: "),
+    ((7, 8, 9), "rank 0-1: checksum of weights after the last step differ from 1 other: ")])
+def test_hb127_replicas_that_are_not_alike(
+    tmp_path: Path, sums: tuple[int, ...], words: str,
+) -> None:
+    def edit(rank: int, record: Record) -> Iterable[Record]:
+        of = {"of": "weights after the last step", "checksum": sums[rank]}
+        yield replace(record, detail={**record.detail, "replicated": of})
+
+    results = reduced(tmp_path, edit)
+    (finding,) = only(results, "HB127")
+    assert words in finding.message and finding.scope == "note"
+    assert [item.status for item in results.cases] == ["ok", "ok"]
+
+
+def test_hb127_replicas_that_are_alike_are_no_finding(tmp_path: Path) -> None:
+    def edit(rank: int, record: Record) -> Iterable[Record]:
+        of = {"of": "weights after the last step", "checksum": 7}
+        yield replace(record, detail={**record.detail, "replicated": of})
+
+    assert not only(reduced(tmp_path, edit), "HB127")
+
+
 def test_hb126_promised_check_was_not_made(tmp_path: Path) -> None:
     assert_rejected(reduced(tmp_path, on_rank(1, n_wrong=-1)), "HB126", "rank 1: results were not")
 

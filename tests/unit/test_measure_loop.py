@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from hpcbench.measure.control import Control, Integers
+from hpcbench.measure.drawn import drawn_samples
 from hpcbench.measure.loop import Measured, Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import (
@@ -119,9 +120,11 @@ def test_a_fixed_count_is_taken_exactly_with_warmups_first() -> None:
     measured, progress, work = run_alone(Schedule(3, 1, validate=True), 5)
     rows = progress.rows()
     assert measured.stop_reason == "fixed" and not measured.wrong
+    drawn = next(drawn_samples(""))
+    middle = [Flag.CHECKED if number == drawn else 0 for number in (1, 2, 3)]
     assert rows[:, FLAGS].tolist() == [
-        Flag.WARMUP | Flag.CHECKED, Flag.WARMUP, Flag.WARMUP, Flag.CHECKED, 0, 0, 0, Flag.CHECKED]
-    assert work.calls == [1] * 8 and work.prepared == 8 and work.checked == 3
+        Flag.WARMUP | Flag.CHECKED, Flag.WARMUP, Flag.WARMUP, Flag.CHECKED, *middle, Flag.CHECKED]
+    assert work.calls == [1] * 8 and work.prepared == 8 and work.checked == 4
     assert np.all(rows[:, END] >= rows[:, START])
     assert np.all(rows[1:, START] >= rows[:-1, END])
     assert np.all(rows[:, [ENQUEUE, DEVICE]] == NO_DEVICE_TIME)
@@ -146,6 +149,39 @@ def test_unchecked_means_no_check_and_no_single_calls() -> None:
         _, progress, work = run_alone(Schedule(1, batch, validate=False), 2)
         assert work.checked == 0 and work.calls == [batch] * 3
         assert progress.rows()[:, FLAGS].tolist() == [Flag.WARMUP, 0, 0]
+
+
+@pytest.mark.parametrize("seed", ["a/1", "a/2", "b/1"])
+def test_samples_between_are_checked_alike_on_all_ranks_and_differently_elsewhere(
+    seed: str,
+) -> None:
+    _, progress, work = run_alone(Schedule(1, 1, validate=True, seed=seed), 90)
+    checked = np.flatnonzero(progress.rows()[:, FLAGS] & Flag.CHECKED) - 1
+    drawn = list(itertools.takewhile(lambda number: number < 90, drawn_samples(seed)))
+    assert checked.tolist() == sorted({-1, 0, *drawn, 89}) and 5 <= len(drawn) <= 6
+    assert work.checked == len(checked)
+    others = list(itertools.islice(drawn_samples(f"{seed}0"), len(drawn)))
+    assert drawn != others
+
+
+def test_a_last_sample_that_was_drawn_is_checked_once() -> None:
+    last = list(itertools.islice(drawn_samples(""), 4))[-1]
+    measured, progress, work = run_alone(
+        Schedule(0, 1, validate=True), last + 1, Work(wrong_calls=frozenset({last})))
+    assert measured.wrong == ["wrong"] and progress.rows()[-1, FLAGS] == Flag.CHECKED
+    assert work.checked == 1 + 4
+
+
+def test_an_error_in_one_of_a_hundred_calls_is_found_as_often_as_the_docs_say() -> None:
+    for samples, checks in ((8, 5), (100, 9), (1000, 12), (10_000, 15)):
+        counts = []
+        for seed in range(200):
+            counts.append(3)
+            for number in drawn_samples(str(seed)):
+                if number >= samples:
+                    break
+                counts[-1] += 1
+        assert abs(np.mean(counts) - checks) <= 0.5, samples
 
 
 @pytest.mark.parametrize("wrong_call", [0, 2, 6])

@@ -50,6 +50,20 @@ def test_says_what_the_journal_says(tmp_path: Path) -> None:
     assert all(same(*pair) for pair in zip(trace.records(), journal.records(), strict=True))
 
 
+def test_no_data_set_is_virtual_or_external(tmp_path: Path) -> None:
+    """Their numbers would lie in files that no checksum covers, and read as 0 without them."""
+    seen = []
+
+    def look(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset):
+            seen.append(name)
+            assert not item.is_virtual and item.external is None, name
+
+    with container.open_container(write(tmp_path)) as file:
+        file.visititems(look)
+    assert len(seen) > 5
+
+
 def test_reads_one_case_alone_and_records_without_samples(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path))
     wanted = {RECORDS[2].case_id, RECORDS[3].case_id}

@@ -10,7 +10,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hpcbench.operations.check import compare
-from hpcbench.operations.data import PERIOD, contributed, moved, poison, reduced
+from hpcbench.operations.data import (
+    PERIOD,
+    average_is_exact,
+    contributed,
+    moved,
+    poison,
+    reduced,
+)
 from hpcbench.operations.dtypes import DTYPES
 
 OPS = ("sum", "prod", "min", "max")
@@ -39,6 +46,36 @@ def test_a_reduction_is_exact_in_any_order(name: str, op: str, ranks: int, seed:
     order = list(range(ranks))
     random.Random(seed).shuffle(order)
     assert compare(_combine(parts, op, order), reduced(ranks, op, 0, count, dtype)) is None
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "fp64"])
+@pytest.mark.parametrize("op", [*OPS, "moved"])
+@pytest.mark.parametrize("ranks", [2, 3, 5, 7, 8, 300])
+def test_a_factor_shows_in_every_element(name: str, op: str, ranks: int) -> None:
+    dtype = DTYPES[name]
+    expected = (moved(ranks, 0, PERIOD, dtype) if op == "moved" else
+                reduced(ranks, op, 0, PERIOD, dtype))
+    for factor in (1.01, 0.99):
+        found = compare(expected * factor, expected)
+        assert found and found.n_wrong == PERIOD
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "fp64"])
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_a_factor_on_an_average_shows_in_every_element(name: str, ranks: int) -> None:
+    """However it is made: dividing before or after the sum, or multiplying by 1 / n, as NCCL."""
+    dtype = DTYPES[name]
+    parts = [contributed(rank, ranks, "avg", 500, dtype) for rank in range(ranks)]
+    expected = reduced(ranks, "avg", 0, 500, dtype)
+    ulps = 0 if average_is_exact(ranks, dtype) else 2
+    assert ulps == 0 or name in ("fp32", "fp64")
+    inverse, order = torch.ones((), dtype=dtype) / ranks, list(range(ranks))
+    for average in (_combine(parts, "sum", order) / ranks,
+                    _combine(parts, "sum", order) * inverse,
+                    _combine([part * inverse for part in parts], "sum", order)):
+        assert compare(average, expected, ulps=ulps) is None
+        found = compare(average * 1.01, expected, ulps=ulps)
+        assert found and found.n_wrong == 500
 
 
 @pytest.mark.parametrize("name", sorted(DTYPES))

@@ -21,6 +21,7 @@ from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.kinds.training.run.strategies.data import Data
 from hpcbench.kinds.training.run.strategies.fsdp import Fsdp
 from hpcbench.kinds.training.run.strategies.replica import Replica as Single
+from hpcbench.kinds.training.run.timed_model import short_step, too_much
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 from workloads.training_cases import alone, training
@@ -273,8 +274,60 @@ def test_a_strategy_takes_the_twin_of_what_it_takes(spec: StrategySpec, schedule
     assert twin.parameters < 5_000_000
 
 
-def test_a_twin_is_told(place: Place) -> None:
-    found = parity(training("single", model="gpt2", sizes={"layers": 4}), place, Single)
+LARGE = {"layers": 1, "hidden": 1024, "heads": 8, "kv_heads": 8, "inner": 4096, "vocab": 9000}
+"""A model of 23 M parameters."""
+
+
+def large(strategy: str, **changes: Any) -> Training:
+    return training(strategy, model="gpt2", sizes=LARGE, **changes)
+
+
+def test_a_large_model_is_compared_itself_in_a_short_step(place: Place) -> None:
+    found = parity(large("single", batch_size=4, accumulation=2), place, Single)
+    assert found.wrong is None and found.loss is None
+    assert found.on.startswith("a small model of ")
+    assert found.on.endswith("M parameters) in a step of 2 x 16 tokens")
+    assert "; the timed model (2" in found.on
+    assert found.worst is not None and 0 < found.share < 1
+    what, name, error, allowed = found.worst
+    assert what in ("losses", "gradients", "updated weights") and name
+    assert found.share == error / allowed
+
+
+class WrongWhereLarge(Single):
+    """Right in what is small, as a tile that only large extents have, or an index of 32 bits."""
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        loss = super().forward_backward(batch, phases)
+        weight = self.plain.get_parameter("blocks.0.mlp.up.weight")
+        weight.grad[512:] *= 1.5
+        return loss
+
+
+def test_what_is_wrong_in_large_models_only_is_found(place: Place) -> None:
+    found = parity(large("single"), place, WrongWhereLarge)
+    assert found.wrong is not None
+    assert (found.wrong.what, found.wrong.first) == ("gradients", "blocks.0.mlp.up.weight")
+    assert found.worst is not None and found.worst[1] == "blocks.0.mlp.up.weight"
+
+
+@pytest.mark.parametrize(("free_bytes", "model", "why"), [
+    (10**9, "gpt2", "it takes 2"), (10**15, "llama3-8b", "a step of one process takes"),
+    (10**15, "resnet50", "rounding decides which values its ReLUs cut")])
+def test_what_is_too_much_says_why(
+    place: Place, monkeypatch: pytest.MonkeyPatch, free_bytes: int, model: str, why: str,
+) -> None:
+    monkeypatch.setattr("hpcbench.kinds.training.run.timed_model._least_free",
+                        lambda _: free_bytes)
+    spec = large("single") if model == "gpt2" else training("single", model=model, sizes={})
+    reason = too_much(short_step(spec), place)
+    assert reason is not None and reason.startswith(why)
+
+
+def test_a_twin_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpcbench.kinds.training.run.timed_model._least_free", lambda _: 10**9)
+    found = parity(large("single"), place, Single)
     assert found.wrong is None
-    assert found.on == "a small model of 2 layers, hidden 16, 2 heads, 16 tokens"
+    assert found.on.startswith("a small model of 1 layer, hidden 16, 2 heads, 16 tokens; the timed "
+                               "model is not compared, because it takes 2")
     assert found.loss is None

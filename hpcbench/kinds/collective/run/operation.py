@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.operations.check import AVG_ULPS, Mismatch, compare
-from hpcbench.operations.data import poison
+from hpcbench.operations.data import average_is_exact, poison
 from hpcbench.operations.dtypes import DTYPES
 from hpcbench.operations.place import Place
 
@@ -30,6 +30,8 @@ class Operation:
         self.place = place
         self.dtype = DTYPES[spec.dtype]
         self.poison = poison(self.dtype)
+        exact = spec.op != "avg" or average_is_exact(place.world_size, self.dtype)
+        self._ulps = 0 if exact else AVG_ULPS
         self.name = spec.collective
         self.root = place.global_rank(int(spec.root or 0))
         self.is_root = place.number == self.root
@@ -51,7 +53,7 @@ class Operation:
         """Compare the buffer that was just timed with the expected result, if there is one."""
         if not self.has_result:
             return None
-        return compare(self.output, self.expected, ulps=AVG_ULPS if self.spec.op == "avg" else 0)
+        return compare(self.output, self.expected, ulps=self._ulps)
 
     def empty(self, count: int) -> torch.Tensor:
         """Return an uninitialised buffer of ``count`` elements on the device."""

@@ -7,18 +7,13 @@ product of whole matrices.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from hpcbench.config.names import DTYPE_BYTES
+from hpcbench.kinds.primitive.plan.exactness import Sizes, mlp_sizes, product_sizes
 from hpcbench.kinds.primitive.plan.workload import Primitive
 
-SIGNIFICAND_BITS = MappingProxyType({"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8})
-"""IEEE 754 binary64, 32, 16 and bfloat16, with the hidden bit."""
-_SUMMED = MappingProxyType({"dp_allreduce": ("m",), "tp_mlp": ("k", "n")})
-"""The extents that the sums of a primitive run over; k of every other."""
-_EXACT_BYTES, _BOUNDED_BYTES, _ACTIVATED_BYTES = 16, 40, 60
+_EXACT_BYTES, _BOUNDED_BYTES, _ACTIVATED_BYTES = 24, 40, 60
 """Of an element of a reference while it is made: exact, with a bound, and through gelu."""
 _KEPT_BYTES = 12  # of an element with its bound
 
@@ -46,11 +41,23 @@ class Elements:
     inner: int = 0
 
 
-def is_exact(work: Primitive) -> bool:
+def sizes_of(work: Primitive, ranks: int) -> Sizes | None:
+    """Return the sizes of integer operands; None where operands are normal numbers.
+
+    Of a plug-in's primitive it is taken that its sums are over k.
+    """
+    if work.primitive == "tp_mlp":
+        activation = str(dict(work.options).get("activation"))
+        return mlp_sizes(work.dtype, work.k, work.n, ranks, activation)
+    if work.primitive == "dp_allreduce":
+        return product_sizes(work.dtype, work.m, ranks)
+    return product_sizes(work.dtype, work.k, ranks if work.primitive == "tp_rowwise" else 1)
+
+
+def is_exact(work: Primitive, ranks: int) -> bool:
     """Return whether there are operands whose results the dtype holds exactly."""
-    summed = math.prod(getattr(work, name) for name in _SUMMED.get(work.primitive, ("k",)))
-    gelu = dict(work.options).get("activation") == "gelu"
-    return not gelu and 2 * summed <= 2 ** SIGNIFICAND_BITS.get(work.dtype, 0)
+    sizes = sizes_of(work, ranks)
+    return sizes is not None and sizes.exact
 
 
 def device_bytes(work: Primitive, ranks: int) -> int:
@@ -66,11 +73,11 @@ def device_bytes(work: Primitive, ranks: int) -> int:
 def host_bytes(work: Primitive, ranks: int, *, validate: bool) -> int:
     """Return the bytes of whole operands on the host, and of the reference while it is made."""
     held = _elements(work, ranks)
-    element = _EXACT_BYTES if is_exact(work) else _BOUNDED_BYTES
-    reference = 8 * held.factors + element * held.checked
+    element = _EXACT_BYTES if is_exact(work, ranks) else _BOUNDED_BYTES
+    reference = 16 * held.factors + element * held.checked
     if held.inner:
         reference += _KEPT_BYTES * held.inner + _ACTIVATED_BYTES * held.inner // ranks
-    drawing = 4 * held.drawn  # they are drawn as fp32 or int8
+    drawing = 4 * held.drawn  # they are drawn as fp32, or as int8 and put in order as int16
     return DTYPE_BYTES[work.dtype] * held.drawn + max(drawing, reference if validate else 0)
 
 
@@ -87,7 +94,7 @@ def reference_flops(work: Primitive, ranks: int) -> float:
         return 0.0
     else:
         flops = whole // ranks if _is_divided(work) else whole
-    return flops * (1.0 if is_exact(work) else 2.0)
+    return flops * (1.0 if is_exact(work, ranks) else 2.0)
 
 
 def _is_divided(work: Primitive) -> bool:

@@ -37,12 +37,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from types import MappingProxyType
 
 import torch
 
-from hpcbench.kinds.primitive.plan.demands import SIGNIFICAND_BITS
+from hpcbench.kinds.primitive.plan.exactness import SIGNIFICAND_BITS
 from hpcbench.operations.check import Mismatch, mismatch
 from hpcbench.operations.dtypes import DTYPES
 
@@ -148,9 +147,7 @@ def product(
     the left operands may already be off.
     """
     if exact:
-        # adding in place holds one more at a time
-        return Expected(reduce(torch.Tensor.add_, (
-            left.double() @ right.double() for left, right in parts)))
+        return Expected(_exact_sum(parts))
     inner = parts[0][0].shape[-1]
     value, absolute = _sums(parts)
     spread, passed = _norms(parts, errors or [None] * len(parts))
@@ -161,6 +158,17 @@ def product(
     absolute += passed + torch.finfo(DTYPES[dtype]).smallest_normal
     bound = absolute.mul_(len(parts) * unit_roundoff(dtype)).add_(spread).add_(passed)
     return Expected(value, bound.mul_(1 + (inner + len(parts) + _FP32_STEPS) * 2.0**-23))
+
+
+def _exact_sum(parts: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """Return the sum of the products in fp64; added in place, it holds one more at a time."""
+    total: torch.Tensor | None = None
+    for left, right in parts:
+        term = left.double() @ right.double()
+        total = term if total is None else total.add_(term)
+        del term  # otherwise there are three while the next one is made
+    assert total is not None
+    return total
 
 
 def _sums(

@@ -9,6 +9,7 @@ import math
 
 import torch
 
+from hpcbench.kinds.primitive.plan.demands import sizes_of
 from hpcbench.kinds.primitive.plan.primitives import tokens_of_experts
 from hpcbench.kinds.primitive.plan.workload import Primitive
 from hpcbench.kinds.primitive.run.expected import (
@@ -18,9 +19,14 @@ from hpcbench.kinds.primitive.run.expected import (
     activated,
     joined,
     left_operand,
-    magnitude,
     product,
     right_operand,
+)
+from hpcbench.kinds.primitive.run.operands import (
+    cancelling_terms,
+    left_factors,
+    mlp_factors,
+    right_factors,
 )
 from hpcbench.operations.dtypes import DTYPES
 from hpcbench.operations.place import Place
@@ -30,7 +36,8 @@ class Inputs:
     """The operands of a primitive on one rank; subclasses name them.
 
     Every operand is on the place's device and contiguous, and nothing changes it. ``unsharded``:
-    a rank multiplies everything (compute_only, size unsharded).
+    a rank multiplies everything (compute_only, size unsharded). Operands are integers with exact
+    results (`operands`), normal numbers where there are none.
     """
 
     def __init__(self, spec: Primitive, place: Place) -> None:
@@ -38,6 +45,24 @@ class Inputs:
         self.place = place
         self.dtype = DTYPES[spec.dtype]
         self.unsharded = dict(spec.options).get("size") == "unsharded"
+        self._sizes = sizes_of(spec, place.world_size)
+        self._exact = self._sizes is not None and self._sizes.exact
+
+    def factors(
+        self, left: tuple[int, ...], right: tuple[int, int], *, parts: int, copies: int = 1,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a left operand (..., inner), and right ones (copies, inner, columns).
+
+        ``parts``: of a sum, each on a rank.
+        """
+        sizes, dtype = self._sizes, self.spec.dtype
+        if sizes is None:
+            return (left_operand(left, dtype, 0, seed=1),
+                    right_operand((copies, *right), dtype, 0, seed=2))
+        terms = cancelling_terms(right[0], parts, sizes.signals, seed=3)
+        rights = [right_factors(right, terms, sizes, dtype, 10 + copy, copy)
+                  for copy in range(copies)]
+        return left_factors(left, terms, sizes, dtype, seed=1), torch.stack(rights)
 
     def expected(self, part: str) -> Expected:
         """Return what this rank must end with after ``both``, ``compute`` or ``communicate``.
@@ -68,14 +93,10 @@ class Columnwise(Inputs):
 
     def __init__(self, spec: Primitive, place: Place) -> None:
         super().__init__(spec, place)
-        size = magnitude(spec.dtype, spec.k)
-        self._exact = size > 0
-        self._a = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
+        self._a, (weight,) = self.factors((spec.m, spec.k), (spec.k, spec.n), parts=1)
         self.gather_first = spec.order == "AG_before"
         sharded = (self.gather_first and spec.option("weight") == "sharded"
                    and not self.unsharded)
-        parts = place.world_size if sharded else 1
-        weight = right_operand((spec.k, spec.n), spec.dtype, size, seed=2, parts=parts)
         self._weight = self.own(weight, 1) if sharded else weight
         self.rows = self.here(self.own(self._a, 0))
         self.weight = self.here(self._weight)
@@ -109,10 +130,8 @@ class Rowwise(Inputs):
 
     def __init__(self, spec: Primitive, place: Place) -> None:
         super().__init__(spec, place)
-        size = magnitude(spec.dtype, spec.k)
-        self._exact = size > 0
-        self._a = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
-        self._w = right_operand((spec.k, spec.n), spec.dtype, size, seed=2)
+        self._a, (self._w,) = self.factors(
+            (spec.m, spec.k), (spec.k, spec.n), parts=place.world_size)
         self.scatter = spec.order == "RS_after"
         self._columns = self._a if self.unsharded else self.own(self._a, 1)
         self._weight = self._w if self.unsharded else self.own(self._w, 0)
@@ -142,21 +161,14 @@ class Mlp(Inputs):
     products and ends with (m, k). ``comm_only`` gathers ``tokens`` under ``sequence_parallel``,
     reduces ``sent``, and ends with one below the other: (m + m / d, k), or (m, k).
 
-    Relu keeps integers; gelu does not, so its operands are normally distributed, with W1 divided
-    by sqrt(k): what enters gelu is about 1, where it differs from relu.
+    Normal operands have W1 divided by sqrt(k): what enters gelu is then about 1, where it differs
+    from relu.
     """
 
     def __init__(self, spec: Primitive, place: Place) -> None:
         super().__init__(spec, place)
         self._name = str(spec.option("activation"))
-        size = magnitude(spec.dtype, spec.k, spec.n) if self._name == "relu" else 0
-        self._exact = size > 0
-        self._x = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
-        self._up = right_operand((spec.k, spec.n), spec.dtype, size, seed=2,
-                                 parts=place.world_size)
-        if not self._exact:
-            self._up = self._up / math.sqrt(spec.k)
-        self._down = right_operand((spec.n, spec.k), spec.dtype, size, seed=3)
+        self._x, self._up, self._down = self._operands()
         self.sequence_parallel = spec.order == "sequence_parallel"
         self.activate: Activation = IN_PLACE[self._name]
         self.tokens = self.here(self.own(self._x, 0) if self.sequence_parallel else self._x)
@@ -164,6 +176,17 @@ class Mlp(Inputs):
         self._own_down = self._down if self.unsharded else self.own(self._down, 0)
         self.up = self.here(self._own_up)
         self.down = self.here(self._own_down)
+
+    def _operands(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return all of X, W1 and W2."""
+        spec, sizes, dtype = self.spec, self._sizes, self.spec.dtype
+        if sizes is None:
+            return (left_operand((spec.m, spec.k), dtype, 0, seed=1),
+                    right_operand((spec.k, spec.n), dtype, 0, seed=2) / math.sqrt(spec.k),
+                    right_operand((spec.n, spec.k), dtype, 0, seed=3))
+        terms, up, down = mlp_factors(
+            spec.k, spec.n, self.place.world_size, sizes, dtype, self._name)
+        return left_factors((spec.m, spec.k), terms, sizes, dtype, seed=1), up, down
 
     @property
     def left(self) -> torch.Tensor:
@@ -189,12 +212,16 @@ class Mlp(Inputs):
         self, rows: torch.Tensor, ups: list[torch.Tensor], downs: list[torch.Tensor],
     ) -> Expected:
         """Return act(rows W1) W2, summed over pairs of columns of W1 and rows of W2."""
-        dtype = self.spec.dtype
-        inner = [activated(product([(rows, up)], dtype, exact=self._exact), self._name, dtype)
-                 for up in ups]
+        inner = [self._activated(rows, up) for up in ups]
         parts = [(item.value, down) for item, down in zip(inner, downs, strict=True)]
-        return product(parts, dtype, exact=self._exact,
+        return product(parts, self.spec.dtype, exact=self._exact,
                        errors=[item.bound for item in inner])
+
+    def _activated(self, rows: torch.Tensor, up: torch.Tensor) -> Expected:
+        """Return act(rows W1); exact results are those of the dtype, bound to be rounded so."""
+        before = product([(rows, up)], self.spec.dtype, exact=self._sizes is not None)
+        behind = activated(before, self._name, self.spec.dtype)
+        return Expected(behind.value.to(self.dtype).double()) if self._exact else behind
 
 
 class Gradients(Inputs):
@@ -208,10 +235,9 @@ class Gradients(Inputs):
     def __init__(self, spec: Primitive, place: Place) -> None:
         super().__init__(spec, place)
         self.layers = int(spec.option("layers"))
-        size = magnitude(spec.dtype, spec.m)
-        self._exact = size > 0
-        self._x = right_operand((spec.m, spec.k), spec.dtype, size, seed=1)
-        self._d = left_operand((self.layers, spec.m, spec.n), spec.dtype, size, seed=2)
+        turned, (self._x,) = self.factors(
+            (self.layers, spec.n, spec.m), (spec.m, spec.k), parts=place.world_size)
+        self._d = turned.mT
         self._tokens = self._x if self.unsharded else self.own(self._x, 0)
         self._gradients = self._d if self.unsharded else self.own(self._d, 1)
         self.tokens = self.here(self._tokens)
@@ -246,10 +272,8 @@ class Experts(Inputs):
     def __init__(self, spec: Primitive, place: Place) -> None:
         super().__init__(spec, place)
         ranks = place.world_size
-        size = magnitude(spec.dtype, spec.k)
-        self._exact = size > 0
-        self._x = left_operand((spec.m, spec.k), spec.dtype, size, seed=1)
-        self._experts = right_operand((ranks, spec.k, spec.n), spec.dtype, size, seed=2)
+        self._x, self._experts = self.factors(
+            (spec.m, spec.k), (spec.k, spec.n), parts=1, copies=ranks)
         self.counts = list(
             tokens_of_experts(str(spec.option("split")), ranks, spec.m // ranks))
         self.received = [self.counts[place.rank]] * ranks

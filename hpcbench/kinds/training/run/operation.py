@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_silent
@@ -129,6 +131,12 @@ class TrainingOperation:
             "optimizer_state": held.optimizer, **self._peak.read()}}
         if self._parity:
             answer["parity"] = {"on": self._parity.on, "share": self._parity.share}
+            if self._parity.worst:
+                answer["parity"] |= dict(zip(
+                    ("what", "worst", "error", "allowed"), self._parity.worst, strict=True))
+        if self._parity and self.place.world_size > 1 and self._strategy.replicated():
+            answer["replicated"] = {
+                "of": "weights after the last step", "checksum": checksum(self._strategy.modules())}
         if is_dynamic(self._spec):
             answer["balance"] = {"samples": self._strategy.share[1]}
         if self._loader.source.n_samples is not None:
@@ -151,6 +159,16 @@ class TrainingOperation:
         self._strategy.close()
         if self._silent is not None:
             dist.destroy_process_group(self._silent.group)
+
+
+def checksum(modules: Iterable[nn.Module]) -> int:
+    """Return the CRC-32 of all parameters, bit by bit, copied to the host one by one."""
+    found = 0
+    for module in modules:
+        for parameter in module.parameters():
+            data = parameter.detach().to("cpu").contiguous().view(-1).view(torch.uint8)
+            found = zlib.crc32(data.numpy(), found)
+    return found
 
 
 def silent(place: Place, ledger: Ledger) -> Place:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -26,6 +26,7 @@ from hpcbench.kinds.training.run.parity_model import parity_training, parity_wor
 from hpcbench.kinds.training.run.phases import phase_clock
 from hpcbench.kinds.training.run.reference import Reference, in_fp64, reference_of
 from hpcbench.kinds.training.run.strategies.base import Exchange, Strategy
+from hpcbench.kinds.training.run.timed_model import short_step, short_words, too_much
 from hpcbench.operations.place import Place
 
 Tensors = Mapping[str, torch.Tensor]
@@ -60,15 +61,18 @@ class Disparity:
 class Parity:
     """What the comparison came to on this rank.
 
-    ``on`` says what was compared: the model, or a small one. ``share`` is the largest error as a
-    share of what is allowed; above 1 there is a ``wrong``. ``loss`` is what the first step's is to
-    be, (expected, allowed error); None if a small model was compared, or if the rank has no loss.
+    ``on`` says what was compared: the model, or a small one and, where that is affordable, the
+    model in a short step. ``share`` is the largest error as a share of what is allowed; above 1
+    there is a ``wrong``. ``worst`` says of what it is: the kind of values, the parameter, the error
+    and what is allowed. ``loss`` is what the first step's is to be, (expected, allowed error); None
+    if the model's own step was not compared, or if the rank has no loss.
     """
 
     on: str
     share: float
     wrong: Disparity | None
     loss: tuple[float, float] | None = None
+    worst: tuple[str, str, float, float] | None = None
 
     def loss_wrong(self, loss: float) -> Disparity | None:
         """Return what is wrong with the loss of the first step of another strategy so made."""
@@ -106,16 +110,34 @@ def parity(
     such. All ranks call it. The strategy is closed then: what is timed is made anew from the seed.
     """
     work = parity_training(spec)
+    if work is spec:
+        return _compared(spec, place, make, "the model", is_own=True)
+    small = _compared(work, place, make, parity_words(work))
+    short = short_step(spec)
+    if why := too_much(short, place):
+        return replace(small, on=f"{small.on}; the timed model is not compared, because {why}")
+    own = _compared(short, place, make, short_words(short))
+    worse = own if own.share > small.share else small
+    return replace(worse, on=f"{small.on}; {own.on}", wrong=small.wrong or own.wrong)
+
+
+def _compared(
+    work: Training, place: Place, make: Callable[[Training, Place], Strategy], words: str, *,
+    is_own: bool = False,
+) -> Parity:
+    """Compare one step of a training; ``is_own``: it is the one that is timed."""
     reference = reference_of(work, in_fp64(place.device))
     with closing(make(work, place)) as strategy:
-        worst, wrong, loss = 0.0, None, None
-        if strategy.holds_loss and work is spec:
+        worst, wrong, loss, where = 0.0, None, None, None
+        if strategy.holds_loss and is_own:
             expected = reference.loss(*strategy.share)
             loss = expected, arithmetic_bound(work) * abs(expected)
         for what, comparisons in _comparisons(work, strategy, reference):
-            worst = max(worst, *(item.share for item in comparisons))
+            most = max(comparisons, key=lambda item: item.share)
+            if where is None or most.share > worst:
+                worst, where = most.share, (what, most.name, most.error, most.allowed)
             wrong = wrong or _disparity(what, comparisons)
-    return Parity("the model" if work is spec else parity_words(work), worst, wrong, loss)
+    return Parity(words, worst, wrong, loss, where)
 
 
 def _comparisons(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.memory import Held, held
@@ -123,6 +124,12 @@ class Strategy:
     def frozen(self) -> dict[str, torch.Tensor]:
         """Return a copy of what this rank holds of each weight that is not trained, by its name."""
         return {}
+
+    def replicated(self) -> bool:
+        """Return whether every rank holds all weights, so that they must be the same everywhere."""
+        return self.spec.tp == self.spec.pp == 1 and not any(
+            isinstance(parameter, DTensor) for module in self.modules()
+            for parameter in module.parameters())
 
     def held(self) -> Held:
         """Return the bytes that this rank holds of parameters, gradients and optimizer states."""
