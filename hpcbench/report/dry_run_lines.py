@@ -61,7 +61,7 @@ def _lines(plan: Plan, trials: Iterable[Trial], counts: Counter[str]) -> Iterato
     for trial in trials:
         counts[trial.outcome] += 1
         yield _trial_line(trial)
-        if trial.outcome in ("accepted", "not tried"):
+        if trial.outcome != "skipped":
             calls = trial.calls if trial.outcome == "accepted" else None
             for line in presenter_of(trial.case.kind).dry_run_lines(trial.case.workload, calls):
                 yield f"{'':<10}{line}"
