@@ -95,8 +95,8 @@ class _Rehearsal:
         answer = worker.receive() if in_time else None
         if isinstance(answer, RehearsalAnswer):
             calls = tuple((name, *counted) for name, counted in answer.calls.items())
-            return Trial(case, "accepted", answer.needed and "with memory: it needs values "
-                         f"({answer.needed})", calls)
+            return Trial(case, "accepted", answer.needed and
+                         f"with memory, since it reads values ({answer.needed})", calls)
         reason = (answer.cause if isinstance(answer, FailureAnswer)
                   else worker.how_it_ended() if in_time else f"no end in {case.timeout_s:g} s")
         self.close()

@@ -15,12 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from hpcbench.backends.control import GlooControl, MpiControl
 from hpcbench.backends.devices import AnyDevice, open_device
-from hpcbench.backends.dry_step import dry_step
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.failures import classify, one_line
 from hpcbench.backends.groups import open_groups
@@ -104,6 +102,8 @@ class Worker:
 
     def _rehearse(self, case: Case) -> RehearsalAnswer:
         """Set the case up and call it, as rank 0 of a world that does not exist."""
+        from hpcbench.backends.dry_step import dry_step  # private names of torch: not for others
+
         runner = self._runner(case.kind)
         return RehearsalAnswer(*dry_step(
             case, lambda place: runner.open(case.workload, place, validate=False)))

@@ -8,7 +8,8 @@ torch's FakeTensorMode gives every tensor a shape and no storage. Two things are
 - Functional collectives (DTensor's) end in torch's rule for their shape, not in a group. Their
   group is called here, so that it counts them as it counts all others.
 
-FakeTensorMode has no public name. It was tried with torch 2.13 (tests/workloads/test_fake.py).
+FakeTensorMode has no public name. It was tried with torch 2.13
+(tests/workloads/test_fake_tensors.py).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MOST = 2**16
 """Elements of a tensor that stays real: all that decides about calls is far smaller."""
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 """What models compute with: of these dtypes only single numbers are real."""
-_PLAIN = frozenset({torch.Tensor, nn.Parameter, nn.Buffer, FakeTensor})
+_PLAIN = frozenset({torch.Tensor, nn.Parameter, getattr(nn, "Buffer", nn.Parameter), FakeTensor})
 _META = torch.device("meta")
 _ENLARGING = frozenset({"repeat", "new_empty", "new_zeros", "new_ones", "new_full", "cat", "stack",
                         "new_empty_strided", "constant_pad_nd", "repeat_interleave", "index"})
@@ -66,11 +67,6 @@ _CALLS: Mapping[str, Callable[[Any, Made, Made], Any]] = MappingProxyType({
     "all_to_all_single": lambda group, made, given: group.alltoall_base(made[0], given[0], [], []),
 })
 """Functional collective -> the call of a group that it is: group, what is made, what is given."""
-
-
-def is_fake(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has no values."""
-    return isinstance(tensor, FakeTensor)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from bitsandbytes.functional import QuantState, quantize_4bit
 from bitsandbytes.nn import Linear4bit, Params4bit
 from torch import nn
 
-from hpcbench.backends.fake_tensors import is_fake
 from hpcbench.kinds.training.plan.adapters import NF4_BLOCK, NF4_SCALE_BLOCK, of_block_product
 
 
@@ -40,9 +39,14 @@ def make_packed(model: nn.Module, dtype: torch.dtype) -> None:
     model.is_loaded_in_4bit = True  # by this peft knows that products may be such ones
 
 
+def _is_fake(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is one of a dry run, without values."""
+    return hasattr(tensor, "fake_mode")
+
+
 def quantised(value: torch.Tensor) -> tuple[torch.Tensor, QuantState]:
     """Return a weight in 4 bits, uint8 (elements / 2, 1), and its scales."""
-    if is_fake(value):
+    if _is_fake(value):
         return _shaped(value)
     packed, state = quantize_4bit(value, blocksize=NF4_BLOCK, compress_statistics=True,
                                   quant_type="nf4", quant_storage=torch.uint8)
@@ -68,7 +72,7 @@ def pack(module: nn.Module, value: torch.Tensor) -> None:
     """Give a product its weight in 4 bits."""
     packed, state = quantised(value)
     module.quant_state = state
-    if is_fake(packed):
+    if _is_fake(packed):
         module.__class__ = ShapedLinear
         module.weight = nn.Parameter(packed, requires_grad=False)
         return
