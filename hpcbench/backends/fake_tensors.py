@@ -47,6 +47,7 @@ _META = torch.device("meta")
 _ENLARGING = frozenset({"repeat", "new_empty", "new_zeros", "new_ones", "new_full", "cat", "stack",
                         "new_empty_strided", "constant_pad_nd", "repeat_interleave", "index"})
 """Operators whose result may be larger than all that they are given."""
+_CHUNK = "_chunk_with_empty"
 _DEVICE = torch.ops.prim.device.default
 _FUNCTIONAL = "_c10d_functional"
 
@@ -77,8 +78,42 @@ def fake_tensors() -> Iterator[None]:
     `NeedsValues`.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake, _Numbers(_Known(fake)):
+    with _one_part(), fake, _Numbers(_Known(fake)):
         yield
+
+
+@contextmanager
+def _one_part() -> Iterator[None]:
+    """Let ``fully_shard`` make of each parameter the part of this rank only.
+
+    torch makes those of all ranks, 370,000 of Llama-3-70B for 512 ranks, and takes one.
+    """
+    try:
+        from torch.distributed.fsdp._fully_shard import _fsdp_param
+    except ImportError:  # an older torch has it elsewhere, and takes longer
+        yield
+        return
+    plain = getattr(_fsdp_param, _CHUNK)
+    setattr(_fsdp_param, _CHUNK, _Parts)
+    try:
+        yield
+    finally:
+        setattr(_fsdp_param, _CHUNK, plain)
+
+
+class _Parts:
+    """What ``torch.chunk`` divides a tensor into, and empty tensors behind: made on demand."""
+
+    def __init__(self, whole: torch.Tensor, count: int, dim: int) -> None:
+        self._whole, self._count, self._dim = whole, count, dim
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        extent = self._whole.size(self._dim)
+        each = -(-extent // self._count)
+        first = number * each
+        if first >= extent:
+            return self._whole.new_empty(0)
+        return self._whole.narrow(self._dim, first, min(each, extent - first))
 
 
 class _Numbers(TorchDispatchMode):  # type: ignore[misc]
@@ -232,7 +267,8 @@ def _is_number(tensor: torch.Tensor) -> bool:
 def _is_bounded(func: Any, given: Made) -> bool:
     """Return whether what an operator makes is no larger than what it is given."""
     shapes = {tuple(one.shape) for one in given if one.numel() != 1}
-    return len(shapes) < 2 and func._schema.name.rpartition(":")[2] not in _ENLARGING
+    name = func._schema.name.rpartition(":")[2]
+    return len(shapes) < 2 and name not in _ENLARGING
 
 
 def _is_meta(given: Made, device: torch.device | None, fakes: bool) -> bool:

@@ -27,6 +27,7 @@ from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
@@ -67,6 +68,8 @@ def stepped(work: Training, rank: int, *, fake: bool) -> tuple[dict[str, list[in
 @pytest.mark.parametrize("strategy", [spec.name for spec in strategies()])
 def test_fake_steps_call_and_hold_what_real_ones_do(strategy: str) -> None:
     for work in works(strategy):
+        if work.library != OWN_LIBRARY and work.model != "gpt2":
+            continue  # what these call follows from the strategy
         for stage in stages_of(work)[::max(work.pp - 1, 1)]:
             rank = stage.rank * work.tp
             real = stepped(work, rank, fake=False)
