@@ -1,9 +1,10 @@
 """A dry run: every case of a plan is set up and called once, as rank 0 of any world, alone.
 
 All groups are of a backend that accepts every call and moves nothing (`backends.rehearsal`). So a
-sweep for 64 ranks is tried on a laptop: does torch take the calls, do the buffers fit? It is no
-backend for sweep files, on purpose: its times would be rows that look like measurements.
-A dry run keeps no times and writes no results.
+sweep for 64 ranks is tried on a laptop: does torch take the calls? Tensors have no memory
+(`backends.fake_tensors`), so the size of a model does not matter. It is no backend for sweep files,
+on purpose: its times would be rows that look like measurements. A dry run keeps no times and writes
+no results.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-
-import psutil
 
 from hpcbench.backends.tools import COMPILER, tool_facts
 from hpcbench.config.load import load_config
@@ -71,11 +70,8 @@ def _not_tried(case: Case) -> Trial | None:
         return Trial(case, "not tried", f"{work.implementer} connects the ranks by itself, and a "
                                         "dry run has one process")
     rehearsed = work.rehearsed()
-    if missing := [*filter(None, tool_facts(set(rehearsed.needs()) - {COMPILER}).values())]:
-        return Trial(case, "not tried", missing[0])
-    needed, available = case.host_needs("cpu"), psutil.virtual_memory().available
-    return Trial(case, "not tried", f"rank 0 needs {needed} bytes, {available} "
-                                    "are available here") if needed > available else None
+    missing = [*filter(None, tool_facts(set(rehearsed.needs()) - {COMPILER}).values())]
+    return Trial(case, "not tried", missing[0]) if missing else None
 
 
 class _Rehearsal:
@@ -99,7 +95,8 @@ class _Rehearsal:
         answer = worker.receive() if in_time else None
         if isinstance(answer, RehearsalAnswer):
             calls = tuple((name, *counted) for name, counted in answer.calls.items())
-            return Trial(case, "accepted", "", calls)
+            return Trial(case, "accepted", answer.needed and
+                         f"with memory, since it reads values ({answer.needed})", calls)
         reason = (answer.cause if isinstance(answer, FailureAnswer)
                   else worker.how_it_ended() if in_time else f"no end in {case.timeout_s:g} s")
         self.close()

@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from hpcbench.backends.control import GlooControl, MpiControl
@@ -23,8 +22,6 @@ from hpcbench.backends.devices import AnyDevice, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.failures import classify, one_line
 from hpcbench.backends.groups import open_groups
-from hpcbench.backends.ledger import Ledger
-from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.backends.store import open_store
 from hpcbench.errors import CaseError
 from hpcbench.kinds.registry import kinds, spec_of
@@ -104,21 +101,12 @@ class Worker:
         raise CaseError(f"unknown request {request!r}")
 
     def _rehearse(self, case: Case) -> RehearsalAnswer:
-        """Set the case up and call it, as rank 0 of a world that does not exist.
+        """Set the case up and call it, as rank 0 of a world that does not exist."""
+        from hpcbench.backends.dry_step import dry_step  # private names of torch: not for others
 
-        What is counted is the second step of a training: torch's pipelines vote in the first.
-        """
-        ledger = Ledger()
-        world = open_rehearsal(case.world_size, ledger)
-        place = Place(0, case.world_size, world, torch.device("cpu"))
-        operation = self._runner(case.kind).open(case.workload, place, validate=False)
-        for _ in range(case.workload.rehearsal_calls()):
-            operation.prepare()
-            ledger.tally.clear()
-            operation.run()
-        counted = {name: (len(sizes), sum(sizes)) for name, sizes in ledger.tally.items()}
-        close(operation)
-        return RehearsalAnswer(counted)
+        runner = self._runner(case.kind)
+        return RehearsalAnswer(*dry_step(
+            case, lambda place: runner.open(case.workload, place, validate=False)))
 
     def _join(self, request: JoinRequest) -> DoneAnswer:
         """Join the control group: gloo over all workers of this generation."""

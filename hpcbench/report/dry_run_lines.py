@@ -57,11 +57,11 @@ def _refused_lines(trials: Iterable[Trial], counts: Counter[str]) -> Iterator[st
 def _lines(plan: Plan, trials: Iterable[Trial], counts: Counter[str]) -> Iterator[str]:
     """Yield a line and more for each trial, which is counted, and the counts."""
     yield (f"dry run of {plan.name} as rank 0 of {plan.world_size}: no communication, "
-           "buffers on the host, nothing is measured and nothing is written")
+           "tensors without memory, nothing is measured and nothing is written")
     for trial in trials:
         counts[trial.outcome] += 1
         yield _trial_line(trial)
-        if trial.outcome in ("accepted", "not tried"):
+        if trial.outcome != "skipped":
             calls = trial.calls if trial.outcome == "accepted" else None
             for line in presenter_of(trial.case.kind).dry_run_lines(trial.case.workload, calls):
                 yield f"{'':<10}{line}"

@@ -158,9 +158,13 @@ class CaseAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalAnswer:
-    """How often each collective was called, and with how many bytes in total."""
+    """How often each collective was called, and with how many bytes in total.
+
+    ``needed``: what of the case could not do without values, so that it was set up with memory.
+    """
 
     calls: Mapping[str, tuple[int, int]]
+    needed: str = ""
     answer: Literal["rehearsal"] = "rehearsal"
 
 

@@ -71,8 +71,12 @@ def init_weights(model: Model, seed: int, part: Part | None = None) -> None:
 
 def fill_part(model: Model, part: Part, device: torch.device, seed: int) -> None:
     """Give a part of a model that has no memory yet its weights of the seed."""
-    part.module.to_empty(device=device)
     for module in part.module.modules():
+        # not to_empty, which cannot replace parameters by fake tensors
+        for name, value in module.named_parameters(recurse=False):
+            setattr(module, name, nn.Parameter(torch.empty_like(value, device=device)))
+        for name, value in module.named_buffers(recurse=False):
+            setattr(module, name, torch.empty_like(value, device=device))
         if isinstance(module, nn.BatchNorm2d):
             module.reset_running_stats()
     init_weights(model, seed, part)

@@ -17,6 +17,15 @@ from torch import nn
 from hpcbench.kinds.training.plan.adapters import NF4_BLOCK, NF4_SCALE_BLOCK, of_block_product
 
 
+class ShapedLinear(Linear4bit):  # type: ignore[misc]
+    """A product of a dry run: its weight is a plain parameter, since none in 4 bits can be fake."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the product returns."""
+        self.weight.quant_state = self.quant_state  # which bitsandbytes looks for
+        return super().forward(x)
+
+
 def make_packed(model: nn.Module, dtype: torch.dtype) -> None:
     """Replace all products of the blocks; their arithmetic is of ``dtype``."""
     products = [name for name, module in model.named_modules()
@@ -30,20 +39,46 @@ def make_packed(model: nn.Module, dtype: torch.dtype) -> None:
     model.is_loaded_in_4bit = True  # by this peft knows that products may be such ones
 
 
+def _is_fake(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is one of a dry run, without values."""
+    return hasattr(tensor, "fake_mode")
+
+
 def quantised(value: torch.Tensor) -> tuple[torch.Tensor, QuantState]:
     """Return a weight in 4 bits, uint8 (elements / 2, 1), and its scales."""
+    if _is_fake(value):
+        return _shaped(value)
     packed, state = quantize_4bit(value, blocksize=NF4_BLOCK, compress_statistics=True,
                                   quant_type="nf4", quant_storage=torch.uint8)
     return packed, state
 
 
+def _shaped(value: torch.Tensor) -> tuple[torch.Tensor, QuantState]:
+    """Return the same of a weight that has no values: shapes and dtypes, for dry runs."""
+    count = value.numel()
+    blocks = -(-count // NF4_BLOCK)
+
+    def made(*extents: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.empty(extents, dtype=dtype, device=value.device)
+
+    nested = QuantState(absmax=made(-(-blocks // NF4_SCALE_BLOCK)), code=made(256),
+                        blocksize=NF4_SCALE_BLOCK, dtype=torch.float32)
+    return made(-(-count // 2), 1, dtype=torch.uint8), QuantState(
+        absmax=made(blocks, dtype=torch.uint8), shape=value.shape, code=made(16),
+        blocksize=NF4_BLOCK, quant_type="nf4", dtype=value.dtype, offset=made(), state2=nested)
+
+
 def pack(module: nn.Module, value: torch.Tensor) -> None:
     """Give a product its weight in 4 bits."""
     packed, state = quantised(value)
+    module.quant_state = state
+    if _is_fake(packed):
+        module.__class__ = ShapedLinear
+        module.weight = nn.Parameter(packed, requires_grad=False)
+        return
     module.weight = Params4bit(
         packed, requires_grad=False, quant_state=state, blocksize=NF4_BLOCK, quant_type="nf4",
         quant_storage=torch.uint8, module=module, bnb_quantized=True)
-    module.quant_state = state
 
 
 def scales(model: nn.Module) -> Iterator[torch.Tensor]:

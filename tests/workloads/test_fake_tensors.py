@@ -1,0 +1,144 @@
+"""Steps without memory call what real steps call, and what needs values is told.
+
+The fake mode has no public name in torch; this was tried with torch 2.13.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensor
+
+from hpcbench.backends.dry_step import dry_step
+from hpcbench.backends.fake_tensors import fake_tensors
+from hpcbench.backends.ledger import Ledger
+from hpcbench.backends.rehearsal import open_rehearsal
+from hpcbench.config.load import check_config
+from hpcbench.errors import CaseError
+from hpcbench.kinds.training.plan.predict import predict_stage
+from hpcbench.kinds.training.plan.registry import strategies
+from hpcbench.kinds.training.plan.stages import stages_of
+from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.kinds.training.run.operation import TrainingOperation
+from hpcbench.operations.models import OWN_LIBRARY
+from hpcbench.operations.place import Place
+from hpcbench.plan.case import Case
+from hpcbench.plan.expand import make_plan
+from workloads.test_training_predictions import works
+
+MIB = 2**20
+
+
+@pytest.fixture(autouse=True)
+def _left() -> Iterator[None]:
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def is_fake(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, FakeTensor)
+
+
+def stepped(work: Training, rank: int, *, fake: bool) -> tuple[dict[str, list[int]], Any]:
+    """Return the sizes of a rank's calls in a step, in order, and what it holds."""
+    ledger, ranks = Ledger(), work.dp * work.tp * work.pp
+    world = open_rehearsal(ranks, ledger, rank)
+    with fake_tensors() if fake else nullcontext():
+        operation = TrainingOperation(work, Place(rank, ranks, world, torch.device("cpu")),
+                                      validate=False)
+        for _ in range(2):
+            operation.prepare()
+            ledger.tally.clear()
+            operation.run()
+        answer = operation.answer()["memory"]
+        operation.close()
+    return ledger.tally, {name: answer[name] for name in (
+        "parameters", "gradients", "optimizer_state")}
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
+@pytest.mark.parametrize("strategy", [spec.name for spec in strategies()])
+def test_fake_steps_call_and_hold_what_real_ones_do(strategy: str) -> None:
+    for work in works(strategy):
+        if work.library != OWN_LIBRARY and work.model != "gpt2":
+            continue  # what these call follows from the strategy
+        for stage in stages_of(work)[::max(work.pp - 1, 1)]:
+            rank = stage.rank * work.tp
+            real = stepped(work, rank, fake=False)
+            if work.dtype == "fp16":  # what nobody sent may overflow: then there are no states
+                real = real[0], stepped(work, rank, fake=True)[1]
+            assert stepped(work, rank, fake=True) == real, work
+
+
+def case_of(world_size: int, **block: Any) -> Case:
+    case, = make_plan(check_config({"benchmarks": [block]}, "test"), world_size).cases
+    return case
+
+
+def test_a_large_model_takes_no_memory() -> None:
+    case = case_of(64, kind="training", model="llama3-8b", strategies="data", batch_size=1,
+                   layers=4)
+    work, before = training_of(case), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    step = dry_step(case, lambda place: TrainingOperation(work, place, validate=False))
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert step.calls == {one.collective: (one.count, one.size_bytes)
+                          for one in predict_stage(work, stages_of(work)[0]).calls}
+    assert not step.needed
+    assert grown < 512 * MIB < case.memory_bytes / 32
+
+
+class Reading:
+    """An operation that decides by the values of a large tensor."""
+
+    name = "reading"
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.values = torch.zeros(2**18)
+
+    def prepare(self) -> None:
+        pass
+
+    def run(self) -> None:
+        if float(self.values.sum()) == 0:
+            dist.all_reduce(self.values, group=self.place.group)
+
+
+def test_what_reads_values_is_tried_with_memory_if_it_fits() -> None:
+    case = case_of(4, kind="collective", collective="all_reduce", size="1MiB", backend="nccl")
+    step = dry_step(case, Reading)  # type: ignore[arg-type]
+    assert step.calls == {"all_reduce": (1, MIB)}
+    assert "_local_scalar_dense" in step.needed
+    with pytest.raises(CaseError, match=r"reads values of tensors .* rank 0 needs \d+ bytes"):
+        dry_step(replace(case, memory_bytes=2**60), Reading)  # type: ignore[arg-type]
+
+
+def test_small_numbers_are_real_and_others_are_not() -> None:
+    with fake_tensors():
+        counts = torch.arange(4).repeat(2)
+        assert (counts + 1).tolist() == [1, 2, 3, 4, 1, 2, 3, 4]
+        assert float(torch.tensor(2.5)) == 2.5
+        assert is_fake(torch.arange(8191).repeat(1000))
+        assert is_fake(torch.zeros(2, 3))
+        assert is_fake(torch.ones(3) * torch.tensor(2.0))
+        assert torch.empty(3, device="meta").is_meta
+        assert not is_fake(torch.zeros(3, device="meta"))
+
+
+def test_a_shape_that_fits_not_is_refused_as_by_torch() -> None:
+    with fake_tensors():
+        left, right = torch.ones(2, 3), torch.ones(4, 5)
+        for _ in range(2):  # also when the operator is known with others
+            assert (left @ torch.ones(3, 4)).shape == (2, 4)
+            with pytest.raises(RuntimeError):
+                left @ right
+            with pytest.raises(RuntimeError):
+                left.add_(right)
