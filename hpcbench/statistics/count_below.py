@@ -18,12 +18,14 @@ from hpcbench.statistics.dependence import (
     Estimate,
     inflation_of_signs,
     is_significant,
+    num_segments,
     rank_correlation,
     spectral_inflation,
 )
 from hpcbench.statistics.order import Values
 
 LEAST_DEGREES = 4.0
+"""Fewer would widen everything, and the approximation of Student's t ends there."""
 STATE_Z = 3.0
 """How far a threshold's correlation lies above that of an AR(1) process, in standard errors."""
 MIN_IN_STATE = 5
@@ -79,8 +81,7 @@ def _of_correlation(values: Values, correlation: float, segments: Sequence[int],
     """Yield what an AR(1) process of that correlation has, and what the spectrum shows."""
     n = values.size
     if correlation > 0:
-        num_segments = sum(1 for length in segments if length) or 1
-        yield Estimate(inflation_of_signs(correlation, n / num_segments),
+        yield Estimate(inflation_of_signs(correlation, n / num_segments(segments)),
                        correlation_degrees(correlation, n))
     if depends:
         inflation, num_cosines = spectral_inflation(np.sign(values - np.median(values)),
@@ -97,12 +98,14 @@ def correlation_degrees(correlation: float, n: int) -> float:
     return max(LEAST_DEGREES, n * (1 - correlation ** 2) / 2)
 
 
-def _states(values: Values, ranked: Values, segments: Sequence[int], correlation: float) -> States | None:
+def _states(
+    values: Values, ranked: Values, segments: Sequence[int], correlation: float
+) -> States | None:
     """Return the states that ask for the widest interval, of several thresholds, if there are any.
 
     A chain of two states, of which the upper one has share p and neighbours correlate by r, adds
-    2 s r / (1 - r) to the inflation of the signs about the median. s = min(p, 1 - p) / max(p, 1 - p)
-    is the squared correlation of being above the threshold and above the median.
+    2 s r / (1 - r) to the inflation of the signs about the median. The squared correlation of being
+    above the threshold and above the median is s = min(p, 1 - p) / max(p, 1 - p).
     """
     n = ranked.size
     upper = ranked > _thresholds(values, n)[:, np.newaxis]

@@ -90,6 +90,11 @@ def check_segments(n: int, segments: Sequence[int]) -> None:
         raise ValueError(f"segments {list(segments)} do not add up to {n} values")
 
 
+def num_segments(segments: Sequence[int]) -> int:
+    """Return how many segments have values; no lengths mean one segment."""
+    return sum(1 for length in segments if length) or 1
+
+
 def segments_differ(ranked: Values, segments: Sequence[int], estimate: Estimate,
                     significance: float = 0.01) -> bool:
     """Return whether some segments are slower than others beyond what chance explains.

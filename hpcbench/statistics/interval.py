@@ -2,8 +2,8 @@
 
 Independent values: exact order statistics. The number of values below the median is binomial with
 p = 1/2 whatever the distribution. So the l-th smallest and the l-th largest value enclose the
-median with a known probability. Dependent values: the variance of that number is n / 4 times the
-inflation of `hpcbench.statistics.dependence`; the ranks move out accordingly.
+median with a known probability. Dependent values: that number varies more, and the ranks move out
+accordingly (`hpcbench.statistics.count_below`), at most to the least and the greatest value.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from hpcbench.statistics.dependence import (
     check_segments,
     dependence,
     is_significant,
+    num_segments,
     ranks,
     segments_differ,
 )
@@ -34,6 +35,8 @@ MIN_N_RELIABLE = 20
 """Below 20 values even strong dependence is often not seen."""
 MIN_N_DEPENDENT = 25
 """Below 25 values dependence is seen, but its extent cannot be estimated."""
+RANDOM_WALK = 3.0
+"""n (1 - r) of values that correlate by r: below it they may be a random walk, without a median."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def median_interval(values: Values, level: float = 0.95,
     count = count_below(values, ranked, level, segments)
     lowest = min(exact[0], math.floor(n / 2 - count.half_width)) if count.half_width else exact[0]
     reason = _doubt(n, lowest, level, count, segments)
-    if n_segments(segments) > 1 and segments_differ(
+    if num_segments(segments) > 1 and segments_differ(
             ranked, segments, _inflation_of_ranks(values, ranked, count.correlation, segments)):
         reason = "the passes differ by more than the values within them explain"
     if n < MIN_N_RELIABLE:
@@ -82,7 +85,9 @@ def median_interval(values: Values, level: float = 0.95,
                     max(1, n // block_length), block_length, not reason, reason)
 
 
-def _doubt(n: int, lowest: int, level: float, count: CountBelow, segments: Sequence[int]) -> str:
+def _doubt(
+    n: int, lowest: int, level: float, count: CountBelow, segments: Sequence[int]
+) -> str:
     """Return why the level is not promised, or nothing.
 
     An interval that would reach beyond the data ends at the least and the greatest value. It
@@ -98,10 +103,10 @@ def _doubt(n: int, lowest: int, level: float, count: CountBelow, segments: Seque
             lowest > 1 and n < MIN_N_DEPENDENT and is_significant(count.correlation, n, 1.0)) else ""
     correlation = max(0.0, count.correlation, states.correlation if states else 0.0)
     stay = (1 + 2 / math.pi * math.asin(correlation)) / 2
-    starts = n_segments(segments)
+    starts = num_segments(segments)
     missed = 2 * 0.5 ** starts * stay ** (n - starts)
     return f"{seen}and {n} of them do not hold an interval of that level" if (
-        missed > 1 - level) else ""
+        missed > 1 - level or n * (1 - correlation) < RANDOM_WALK) else ""
 
 
 def _inflation_of_ranks(values: Values, ranked: Values, correlation: float,
@@ -115,11 +120,6 @@ def _inflation_of_ranks(values: Values, ranked: Values, correlation: float,
     if seen.degrees is None or seen.inflation <= plain.inflation:
         return plain
     return Estimate(seen.inflation, seen.degrees)
-
-
-def n_segments(segments: Sequence[int]) -> int:
-    """Return how many segments have values; no lengths mean one segment."""
-    return sum(1 for length in segments if length) or 1
 
 
 def median_ranks(n: int, level: float) -> tuple[int, int] | None:

@@ -96,6 +96,7 @@ KINDS: dict[str, Callable[[Generator, int, int], Series]] = {
 }
 INDEPENDENT_KINDS = ("log_normal", "bimodal", "exponential_tail", "ticks", "spikes")
 AUTOREGRESSIVE_KINDS = ("autoregressive_3", "autoregressive_6", "autoregressive")
+STATIONARY_KINDS = (*INDEPENDENT_KINDS, *AUTOREGRESSIVE_KINDS)
 HARD_KINDS = ("hops_20", "hops_60", "drift")
 """Those that hold a state for tens of values, and one whose median moves."""
 

@@ -19,7 +19,7 @@ from hpcbench.statistics.stopping import (
     decide,
     next_checkpoint,
 )
-from statistics_series import KINDS, TRUE_MEDIAN, series_of
+from statistics_series import STATIONARY_KINDS, TRUE_MEDIAN, series_of
 
 RULE = StopRule(min_n=30, max_n=1000, target=0.01, budget_s=60)
 FIXED = replace(RULE, min_n=40, max_n=40)
@@ -175,15 +175,15 @@ def coverage_when_stopped(kind: str, cases: int, target: float) -> tuple[float, 
     return float(np.mean(hits)), 1 - len(hits) / cases
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["log_normal", "ticks", "autoregressive_3", "autoregressive"])
 def test_looking_again_and_again_keeps_the_coverage(kind: str) -> None:
     held, flagged = coverage_when_stopped(kind, 150, 0.05)
-    assert held >= 0.9 and flagged <= 0.2
+    assert held >= 0.93 and flagged <= 0.05
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("target", [0.1, 0.05, 0.02])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STATIONARY_KINDS)
 def test_coverage_when_stopped(kind: str, target: float) -> None:
     held, flagged = coverage_when_stopped(kind, 1000, target)
-    assert 0.92 <= held <= 0.99 and flagged <= 0.2
+    assert held >= 0.93 and flagged <= 0.05
