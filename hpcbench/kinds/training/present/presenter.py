@@ -18,7 +18,7 @@ from hpcbench.kinds.training.present import stalls as _stalls
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_ms
 from hpcbench.views.chart import BarChart
-from hpcbench.views.columns import ends_of
+from hpcbench.views.columns import ends_of, names_of
 from hpcbench.views.words import options_text
 
 _OF_TEXT = ("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")
@@ -44,8 +44,8 @@ SCALING = {"scaling": "kind", "scaling_efficiency": "efficiency", "scaling_base_
 """Field -> what it is of the scaling."""
 _RANGED = {"exposed_s": "exposed_s", "exposed_share": "exposed_share",
            "communication_overhead": "overhead", "overlap_efficiency": "efficiency"}
-"""Field -> what it is of the exposure; each has the least and the greatest of a pass beside it."""
-_RANGED_NAMES = {name: (name, f"{name}_least", f"{name}_greatest") for name in _RANGED}
+"""Field -> what it is of the exposure; each has more fields beside it (`names_of`)."""
+_RANGED_NAMES = {name: names_of(name) for name in _RANGED}
 EXPOSURE_FIELDS = (
     "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
     "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")

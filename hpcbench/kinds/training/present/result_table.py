@@ -64,7 +64,9 @@ DEFINITIONS_OF_EXPOSURE = (
     "- t) / the shorter of both,",
     "  where t is the time of a step, t(off) that of the same step without communication, t(only) "
     "that of its calls alone",
-    "  (of the same pass; shown is the median over passes, and from the least to the greatest)",
+    "  (of the same pass; shown is the median over passes, and from the least to the greatest; "
+    f"{columns.CANNOT_TELL}:",
+    "  the 95 % interval over passes holds opposite answers, see method.md)",
 )
 DEFINITIONS_OF_PIPELINES = (
     "idle = 1 - a rank's own time without communication / t: it waits, or communicates; bubble = "
@@ -148,8 +150,8 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
 
 def _exposure_cells(exposure: Exposure) -> tuple[Cell, ...]:
     exposed, overhead = exposure.exposed_s, exposure.overhead
-    return (exposed.median if exposed else None, columns.over_passes_cell(exposure.exposed_share),
-            overhead.median if overhead else None, columns.over_passes_cell(exposure.efficiency))
+    return (columns.middle_cell(exposed), columns.over_passes_cell(exposure.exposed_share),
+            columns.middle_cell(overhead), columns.over_passes_cell(exposure.efficiency))
 
 
 def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
