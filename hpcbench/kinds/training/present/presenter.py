@@ -52,13 +52,13 @@ EXPOSURE_FIELDS = (
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *PHASES,
                    *MEMORY, "peak_of", "communication", "parity",
-                   *EXPOSURE_FIELDS, *SCALING)
+                   *EXPOSURE_FIELDS, *SCALING, "same_program_as")
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
     "ci_high_s", "ci_reliable", *RATES, *PHASES, "parity",
     *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"], *EXPOSURE_FIELDS,
-    *SCALING,
+    *SCALING, "same_program_as",
 )
 MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype", "batch_size",
                  "accumulation", *MEMORY, "peak_of")
@@ -100,7 +100,8 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
             "options": [options_text([option]) for option in work.options],
-            "parity": words.parity_text(item, record), "peak_of": record.peak_of or None}
+            "parity": words.parity_text(item, record), "peak_of": record.peak_of or None,
+            "same_program_as": record.same_program_as}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],

@@ -118,7 +118,7 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
     yield Table(title, COLUMNS, tuple(
         Group(name, tuple(_row(item, record, options) for item, record in group))
         for name, group in groups.items()), notes=(
-        *_table_notes(listed), *_row_notes(listed, options)))
+        *_same_programs(listed, options), *_table_notes(listed), *_row_notes(listed, options)))
 
 
 def _record(item: CaseResult, derived: Records) -> TrainingRecord:
@@ -158,6 +158,18 @@ def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
     """Return a cell for each phase, and one for the time in none, as shares of the step."""
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     return *map(shares.get, SHORT), steps.other_share if steps else None
+
+
+def _same_programs(
+    listed: Sequence[Member], options: Mapping[Training, str]
+) -> Iterator[Line]:
+    """Yield which rows are the same program: they cannot be ranked."""
+    groups = grouped((record.same_program_as or item.case.case_id, _row_title(item, options))
+                     for item, record in listed)
+    for first, *others in groups.values():
+        if others:
+            yield Line(f"{first}: the same program as {', '.join(others)}; what they differ by is "
+                       "noise", "quiet")
 
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
