@@ -43,8 +43,8 @@ RANDOM_WALK = 3.0
 class Interval:
     """``low`` to ``high`` hold the median with probability ``level``.
 
-    ``block_length`` successive values count about as much as one independent value would;
-    ``n_blocks`` such blocks were there. Unless ``reliable``, the level is not promised and
+    ``block_length`` successive values, rounded up, count about as much as one independent value
+    would; all of them count as ``n_blocks`` such values. Unless ``reliable``, the level is not promised and
     ``reason`` says why.
     """
 
@@ -80,9 +80,9 @@ def median_interval(values: Values, level: float = 0.95,
         reason = f"{n} values are too few to see whether they are independent"
     lowest = max(lowest, 1)
     ends = np.partition(values, [lowest - 1, n - lowest])
-    block_length = math.ceil(count.inflation)
     return Interval(float(ends[lowest - 1]), float(ends[n - lowest]), level,
-                    max(1, n // block_length), block_length, not reason, reason)
+                    max(1, int(n / count.inflation)), math.ceil(count.inflation), not reason,
+                    reason)
 
 
 def _doubt(

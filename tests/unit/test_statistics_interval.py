@@ -120,7 +120,7 @@ def test_dependent_values_count_as_fewer() -> None:
     found = intervals(autoregressive(np.random.default_rng(2), 50, 1000))
     assert all(item.reliable for item in found)
     assert 5 < np.median([item.block_length for item in found]) < 10
-    assert all(item.n_blocks == 1000 // item.block_length for item in found)
+    assert all(1000 / item.n_blocks <= item.block_length + 0.1 for item in found)
 
 
 def test_passes_that_differ_are_not_reliable() -> None:

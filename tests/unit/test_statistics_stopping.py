@@ -102,6 +102,14 @@ def test_an_unreliable_interval_goes_on() -> None:
     assert found.reason is None
 
 
+def test_a_handful_of_values_that_count_as_independent_goes_on() -> None:
+    """30 values of AR(0.8) are about 5: narrow, but by how much is not known."""
+    values = (1e6 * series_of("autoregressive", 20, 30) ** 0.02).astype(np.int64)
+    found = [decide(RULE, one, 1.0) for one in values]
+    assert all(one.half_width is not None and one.half_width <= RULE.target for one in found)
+    assert np.mean([one.reason is None for one in found]) > 0.8
+
+
 def test_passes_that_differ_go_on() -> None:
     values = times(60, spread=0.001)
     values[30:] += 5000
