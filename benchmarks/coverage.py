@@ -1,4 +1,4 @@
-"""How often does the printed interval of a median hold the true median, and how often is it flagged?
+"""How often does the interval of a median hold the true median, and how often is it flagged?
 
     python benchmarks/coverage.py [--cases 1000] [--counts 21 30 45 60 100 200 500 2000]
                                   [--passes 1 3] [--kinds ...] [--stopped] [--json FILE]

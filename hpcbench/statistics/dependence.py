@@ -110,7 +110,7 @@ def segments_differ(ranked: Values, segments: Sequence[int], estimate: Estimate,
     mean_ranks = np.add.reduceat(ranked, starts) / lengths
     spread = float(lengths @ (mean_ranks - (n + 1) / 2) ** 2) * 12 / (n * (n + 1))
     degrees = lengths.size - 1
-    root = (spread / degrees / estimate.inflation) ** (1 / 3)
+    root = float((spread / degrees / estimate.inflation) ** (1 / 3))
     own, of_estimate = 2 / (9 * degrees), 2 / (9 * estimate.degrees)
     score = (1 - of_estimate) * root - (1 - own)
     return score > NormalDist().inv_cdf(1 - significance) * math.sqrt(of_estimate * root ** 2 + own)

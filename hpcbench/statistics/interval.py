@@ -44,8 +44,8 @@ class Interval:
     """``low`` to ``high`` hold the median with probability ``level``.
 
     ``block_length`` successive values, rounded up, count about as much as one independent value
-    would; all of them count as ``n_blocks`` such values. Unless ``reliable``, the level is not promised and
-    ``reason`` says why.
+    would; all of them count as ``n_blocks`` such values. Unless ``reliable``, the level is not
+    promised and ``reason`` says why.
     """
 
     low: float
@@ -99,8 +99,8 @@ def _doubt(
     if states and states.visits < MIN_VISITS:
         return f"values stay in one of two states, which changed only {2 * states.visits:.0f} times"
     if lowest >= 1:
-        return f"{seen}of which {n} do not tell the extent" if (
-            lowest > 1 and n < MIN_N_DEPENDENT and is_significant(count.correlation, n, 1.0)) else ""
+        is_open = lowest > 1 and n < MIN_N_DEPENDENT and is_significant(count.correlation, n, 1.0)
+        return f"{seen}of which {n} do not tell the extent" if is_open else ""
     correlation = max(0.0, count.correlation, states.correlation if states else 0.0)
     stay = (1 + 2 / math.pi * math.asin(correlation)) / 2
     starts = num_segments(segments)

@@ -41,7 +41,8 @@ DEFINITIONS = (
     "faster than torch",
     "  (all of the same problem in the same pass; shown is the median over passes, and from the "
     "least to the greatest;",
-    f"  {columns.CANNOT_TELL}: the 95 % interval over passes holds opposite answers, see method.md)",
+    f"  {columns.CANNOT_TELL}: the 95 % interval over passes holds opposite answers, see "
+    "method.md)",
 )
 _WHO = (Column("primitive", "primitive"), Column("implementation", "implementation"))
 _WHERE = (Column("backend", "backend"), Column("device", "device"),
