@@ -36,6 +36,19 @@ class Dependence:
 INDEPENDENT = Dependence(0.0, 1.0, None)
 
 
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A variance inflation, and the degrees of freedom by which it is known."""
+
+    inflation: float
+    degrees: float = math.inf
+
+    def half_width(self, n: int, level: float) -> float:
+        """Return by how many ranks the count of ``n`` values below the median may be off n / 2."""
+        quantile = t_of_normal(NormalDist().inv_cdf((1 + level) / 2), self.degrees)
+        return quantile * math.sqrt(n * self.inflation) / 2
+
+
 def dependence(values: Values, scores: Values, segments: Sequence[int] = ()) -> Dependence:
     """Return by how much dependence inflates the variance of the sum of ``scores``.
 
@@ -43,17 +56,28 @@ def dependence(values: Values, scores: Values, segments: Sequence[int] = ()) -> 
     stall can disturb. ``scores`` (n,) are a function of the values whose sum is to be judged:
     signs about the median, or ranks. ``segments``: see `check_segments`.
     """
-    biased = lag1_correlation(ranks(values), segments)
-    n = values.size
-    if biased is None or (biased + 1 / n) * math.sqrt(n) < SIGNIFICANT_Z:
+    correlation, n = rank_correlation(ranks(values), segments), values.size
+    if not is_significant(correlation, n):
         return INDEPENDENT
-    # without the bias -(1 + 3 rho) / n of a lag-1 correlation (Kendall 1954)
-    unbiased = (n * biased + 1) / (n - 3) if n > 3 else MAX_CORRELATION
-    correlation = min(unbiased, MAX_CORRELATION)
-    num_cosines = _num_cosines(n, correlation)
-    estimate = _long_run_variance(scores, correlation, num_cosines)
-    inflation = max(1.0, estimate, _inflation_of_signs(correlation))
-    return Dependence(correlation, inflation, num_cosines)
+    inflation, num_cosines = spectral_inflation(scores, correlation)
+    return Dependence(correlation, max(1.0, inflation, inflation_of_signs(correlation)),
+                      num_cosines)
+
+
+def rank_correlation(ranked: Values, segments: Sequence[int] = ()) -> float:
+    """Return the lag-1 correlation of ranks (n,), at most 0.999; 0 where none can be seen.
+
+    Without the bias -(1 + 3 rho) / n of such a correlation (Kendall 1954).
+    """
+    n, biased = ranked.size, lag1_correlation(ranked, segments)
+    if biased is None:
+        return 0.0
+    return min((n * biased + 1) / (n - 3), MAX_CORRELATION) if n > 3 else MAX_CORRELATION
+
+
+def is_significant(correlation: float, n: int, z: float = SIGNIFICANT_Z) -> bool:
+    """Return whether an unbiased correlation of ``n`` values is ``z`` standard errors above 0."""
+    return n > 3 and correlation * (n - 3) / math.sqrt(n) >= z
 
 
 def check_segments(n: int, segments: Sequence[int]) -> None:
@@ -66,26 +90,33 @@ def check_segments(n: int, segments: Sequence[int]) -> None:
         raise ValueError(f"segments {list(segments)} do not add up to {n} values")
 
 
-def segments_differ(values: Values, segments: Sequence[int], inflation: float,
+def num_segments(segments: Sequence[int]) -> int:
+    """Return how many segments have values; no lengths mean one segment."""
+    return sum(1 for length in segments if length) or 1
+
+
+def segments_differ(ranked: Values, segments: Sequence[int], estimate: Estimate,
                     significance: float = 0.01) -> bool:
     """Return whether some segments are slower than others beyond what chance explains.
 
-    Kruskal-Wallis test; its statistic is divided by the ``inflation`` of dependent values.
-    Chi-square quantile by Wilson and Hilferty (1931).
+    Kruskal-Wallis test of ``ranked``, the ranks (n,); its statistic is divided by the inflation
+    that is estimated for their sum. As the estimate is uncertain, the quantile is one of Fisher's F
+    instead of chi-square's; by the cube roots of Wilson and Hilferty (1931) and Paulson (1942).
     """
     lengths = np.array([length for length in segments if length])
     if lengths.size < 2:
         return False
-    n, starts = values.size, np.append(0, np.cumsum(lengths)[:-1])
-    mean_ranks = np.add.reduceat(ranks(values), starts) / lengths
+    n, starts = ranked.size, np.append(0, np.cumsum(lengths)[:-1])
+    mean_ranks = np.add.reduceat(ranked, starts) / lengths
     spread = float(lengths @ (mean_ranks - (n + 1) / 2) ** 2) * 12 / (n * (n + 1))
     degrees = lengths.size - 1
-    part = 2 / (9 * degrees)
-    z = NormalDist().inv_cdf(1 - significance)
-    return spread / inflation > degrees * (1 - part + z * math.sqrt(part)) ** 3
+    root = float((spread / degrees / estimate.inflation) ** (1 / 3))
+    own, of_estimate = 2 / (9 * degrees), 2 / (9 * estimate.degrees)
+    score = (1 - of_estimate) * root - (1 - own)
+    return score > NormalDist().inv_cdf(1 - significance) * math.sqrt(of_estimate * root ** 2 + own)
 
 
-def normal_of_t(t: float, degrees: int) -> float:
+def normal_of_t(t: float, degrees: float) -> float:
     """Return the normal score with the tail of Student's ``t`` >= 0 (Wallace 1959).
 
     From 6 degrees of freedom and up to a score of 3.3 it is off by less than 0.5 %.
@@ -93,12 +124,14 @@ def normal_of_t(t: float, degrees: int) -> float:
     return _wallace(degrees) * math.sqrt(degrees * math.log1p(t * t / degrees))
 
 
-def t_of_normal(z: float, degrees: int) -> float:
+def t_of_normal(z: float, degrees: float) -> float:
     """Return Student's t with the tail of the normal score ``z`` >= 0; inverse of normal_of_t."""
+    if math.isinf(degrees):
+        return z
     return math.sqrt(degrees * math.expm1((z / _wallace(degrees)) ** 2 / degrees))
 
 
-def _wallace(degrees: int) -> float:
+def _wallace(degrees: float) -> float:
     return (8 * degrees + 1) / (8 * degrees + 3)
 
 
@@ -132,8 +165,10 @@ def _num_cosines(n: int, correlation: float) -> int:
     return max(MIN_COSINES, int(min(0.4 * n ** (2 / 3), n * half_fallen / math.pi)))
 
 
-def _long_run_variance(scores: Values, correlation: float, num_cosines: int) -> float:
-    """Return the variance of the sum of scores over that of as many independent ones.
+def spectral_inflation(scores: Values, correlation: float) -> tuple[float, int]:
+    """Return the variance of the sum of ``scores`` (n,) over that of as many independent ones.
+
+    ``correlation`` is that of neighbours, above 0. Also returned is how many frequencies were used.
 
     Equal-weighted cosine estimate (Lazarus et al. 2018): the mean of the squared projections of
     the scores on the first cosines, here by a Fourier transform of scores and mirrored scores.
@@ -141,23 +176,25 @@ def _long_run_variance(scores: Values, correlation: float, num_cosines: int) -> 
     Monahan 1992).
     """
     n = scores.size
+    num_cosines = _num_cosines(n, correlation)
     centred = scores - scores.mean()
     variance = float(centred @ centred) / n
     if variance == 0:
-        return 1.0
+        return 1.0, num_cosines
     spectrum = np.fft.rfft(np.concatenate([centred, centred[::-1]]))[1:num_cosines + 1]
     power = (spectrum.real ** 2 + spectrum.imag ** 2) / (2 * n)
     frequency = np.pi * np.arange(1, power.size + 1) / n
     at_zero = (1 - correlation) ** 2
     fallen = at_zero / (at_zero + 2 * correlation * (1 - np.cos(frequency)))
-    return float(power.mean()) / float(fallen.mean()) / variance
+    return float(power.mean()) / float(fallen.mean()) / variance, num_cosines
 
 
-def _inflation_of_signs(correlation: float) -> float:
-    """Return the inflation of the signs of a Gaussian AR(1) process: a floor under the estimate.
+def inflation_of_signs(correlation: float, length: float = math.inf) -> float:
+    """Return the inflation of the signs of a Gaussian AR(1) process, in segments of ``length``.
 
     The signs of two normal values with correlation r correlate by 2 / pi asin(r) (Sheppard 1899).
     """
-    num_lags = math.ceil(9 / (1 - correlation))  # beyond them a correlation is below exp(-9)
-    correlations = correlation ** np.arange(1, num_lags + 1)
-    return 1 + 4 / math.pi * float(np.arcsin(correlations).sum())
+    num_lags = min(math.ceil(9 / (1 - correlation)),  # beyond, a correlation is below exp(-9)
+                   max(1.0, length))
+    lags = np.arange(1, int(num_lags) + 1)
+    return 1 + 4 / math.pi * float(((1 - lags / length) * np.arcsin(correlation ** lags)).sum())

@@ -2,8 +2,8 @@
 
 Independent values: exact order statistics. The number of values below the median is binomial with
 p = 1/2 whatever the distribution. So the l-th smallest and the l-th largest value enclose the
-median with a known probability. Dependent values: the variance of that number is n / 4 times the
-inflation of `hpcbench.statistics.dependence`; the ranks move out accordingly.
+median with a known probability. Dependent values: that number varies more, and the ranks move out
+accordingly (`hpcbench.statistics.count_below`), at most to the least and the greatest value.
 """
 
 from __future__ import annotations
@@ -11,26 +11,41 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
-from hpcbench.statistics.dependence import check_segments, dependence, segments_differ, t_of_normal
+from hpcbench.statistics.count_below import (
+    MIN_VISITS,
+    CountBelow,
+    correlation_degrees,
+    count_below,
+)
+from hpcbench.statistics.dependence import (
+    Estimate,
+    check_segments,
+    dependence,
+    is_significant,
+    num_segments,
+    ranks,
+    segments_differ,
+)
 from hpcbench.statistics.order import Values
 
 MIN_N_RELIABLE = 20
 """Below 20 values even strong dependence is often not seen."""
-MIN_N_DEPENDENT = 45
-"""Below 45 values dependence is seen, but its extent cannot be estimated."""
+MIN_N_DEPENDENT = 25
+"""Below 25 values dependence is seen, but its extent cannot be estimated."""
+RANDOM_WALK = 3.0
+"""n (1 - r) of values that correlate by r: below it they may be a random walk, without a median."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
     """``low`` to ``high`` hold the median with probability ``level``.
 
-    ``block_length`` successive values count about as much as one independent value would;
-    ``n_blocks`` such blocks were there. Unless ``reliable``, the level is not promised and
-    ``reason`` says why.
+    ``block_length`` successive values, rounded up, count about as much as one independent value
+    would; all of them count as ``n_blocks`` such values. Unless ``reliable``, the level is not
+    promised and ``reason`` says why.
     """
 
     low: float
@@ -54,25 +69,57 @@ def median_interval(values: Values, level: float = 0.95,
     exact = median_ranks(n, level)
     if exact is None:
         return None
-    estimate = dependence(values, np.sign(values - np.median(values)), segments)
-    lowest, reason = exact[0], ""
-    if estimate.degrees is not None:
-        quantile = t_of_normal(NormalDist().inv_cdf((1 + level) / 2), estimate.degrees)
-        half = quantile * math.sqrt(n * estimate.inflation) / 2
-        lowest = min(lowest, math.floor(n / 2 - half))
-        seen = f"successive values correlate by {estimate.correlation:.2f}, "
-        if lowest < 1:
-            lowest, reason = 1, f"{seen}and {n} of them do not hold an interval of that level"
-        elif n < MIN_N_DEPENDENT:
-            reason = f"{seen}of which {n} do not tell the extent"
-    if segments_differ(values, segments, estimate.inflation):
+    ranked = ranks(values)
+    count = count_below(values, ranked, level, segments)
+    lowest = min(exact[0], math.floor(n / 2 - count.half_width)) if count.half_width else exact[0]
+    reason = _doubt(n, lowest, level, count, segments)
+    if num_segments(segments) > 1 and segments_differ(
+            ranked, segments, _inflation_of_ranks(values, ranked, count.correlation, segments)):
         reason = "the passes differ by more than the values within them explain"
     if n < MIN_N_RELIABLE:
         reason = f"{n} values are too few to see whether they are independent"
+    lowest = max(lowest, 1)
     ends = np.partition(values, [lowest - 1, n - lowest])
-    block_length = math.ceil(estimate.inflation)
     return Interval(float(ends[lowest - 1]), float(ends[n - lowest]), level,
-                    max(1, n // block_length), block_length, not reason, reason)
+                    max(1, int(n / count.inflation)), math.ceil(count.inflation), not reason,
+                    reason)
+
+
+def _doubt(
+    n: int, lowest: int, level: float, count: CountBelow, segments: Sequence[int]
+) -> str:
+    """Return why the level is not promised, or nothing.
+
+    An interval that would reach beyond the data ends at the least and the greatest value. It
+    misses the median only if all values are on one side of it. In each segment the first is so by
+    chance, and a next one stays there with (1 + r) / 2, r being the correlation of signs.
+    """
+    seen = f"successive values correlate by {count.correlation:.2f}, "
+    states = count.states
+    if states and states.visits < MIN_VISITS:
+        return f"values stay in one of two states, which changed only {2 * states.visits:.0f} times"
+    if lowest >= 1:
+        is_open = lowest > 1 and n < MIN_N_DEPENDENT and is_significant(count.correlation, n, 1.0)
+        return f"{seen}of which {n} do not tell the extent" if is_open else ""
+    correlation = max(0.0, count.correlation, states.correlation if states else 0.0)
+    stay = (1 + 2 / math.pi * math.asin(correlation)) / 2
+    starts = num_segments(segments)
+    missed = 2 * 0.5 ** starts * stay ** (n - starts)
+    return f"{seen}and {n} of them do not hold an interval of that level" if (
+        missed > 1 - level or n * (1 - correlation) < RANDOM_WALK) else ""
+
+
+def _inflation_of_ranks(values: Values, ranked: Values, correlation: float,
+                        segments: Sequence[int]) -> Estimate:
+    """Return the inflation of the sum of ranks: of an AR(1) process, or more if that is seen."""
+    plain = Estimate(1.0)
+    if correlation > 0:
+        plain = Estimate((1 + correlation) / (1 - correlation),
+                         correlation_degrees(correlation, values.size))
+    seen = dependence(values, ranked, segments)
+    if seen.degrees is None or seen.inflation <= plain.inflation:
+        return plain
+    return Estimate(seen.inflation, seen.degrees)
 
 
 def median_ranks(n: int, level: float) -> tuple[int, int] | None:

@@ -3,16 +3,27 @@
 What compares cases is made pass by pass, of their medians within that pass: they ran close
 together, so a machine that is slower for a while is slower for all of them, and drift cancels.
 Nothing is clipped: what is slower than its parts one after the other has a negative overlap.
+
+Each number is compared with two values that say opposite things of it: 0 and 1 of an overlap, a
+ratio of 1 and one that is 5 % off. It tells nothing if the 95 % interval of its mean over passes
+holds both. So at most 1 in 20 numbers whose true value is one of the two is told from it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
-from hpcbench.statistics.order import median
+from hpcbench.statistics.dependence import t_of_normal
+from hpcbench.statistics.order import Values, median
+
+LEVEL = 0.95
+TELLING = 0.05
+"""Of a time: where no more than this is open, a number tells something."""
 
 PassTimes = Sequence[float | None]
 """The median of each planned pass in seconds, in order; None where it was not run."""
@@ -20,21 +31,43 @@ PassTimes = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class OverPasses:
-    """A number that each pass has one of: their median, the least and the greatest."""
+    """A number that each pass has one of: their median, the least and the greatest.
+
+    Unless it ``tells`` something, what it says may as well be chance; one pass shows nothing of it.
+    """
 
     median: float
     least: float
     greatest: float
     passes: int
+    tells: bool = True
 
 
 def exposed_communication_s(both_s: PassTimes, compute_s: PassTimes) -> OverPasses | None:
     """Return t - t_compute in seconds: the communication that no product hides.
 
     The "effective communication time" of Chang et al., "FLUX: Fast software-based communication
-    overlap on GPUs through kernel fusion" (arXiv 2406.06858).
+    overlap on GPUs through kernel fusion" (arXiv 2406.06858). It tells something where
+    `exposed_share` does.
     """
-    return over_passes(lambda both, compute: both - compute, both_s, compute_s)
+    found = over_passes(lambda both, compute: both - compute, both_s, compute_s)
+    share = exposed_share(both_s, compute_s)
+    return replace(found, tells=share.tells) if found and share else found
+
+
+def exposed_share(both_s: PassTimes, compute_s: PassTimes) -> OverPasses | None:
+    """Return (t - t_compute) / t: the share of the time in which communication is not hidden.
+
+    It is told from 0 and from 5 %.
+    """
+    return over_passes(lambda both, compute: (both - compute) / both, both_s, compute_s,
+                       tells=lambda interval: not interval.holds(0.0, TELLING))
+
+
+def overhead(both_s: PassTimes, compute_s: PassTimes) -> OverPasses | None:
+    """Return t / t_compute - 1: what communication adds. It is told from 0 and from 5 %."""
+    return over_passes(lambda both, compute: both / compute - 1, both_s, compute_s,
+                       tells=lambda interval: not interval.holds(0.0, TELLING))
 
 
 def overlap_efficiency(
@@ -44,12 +77,14 @@ def overlap_efficiency(
 
     The share of the shorter part that passes under the longer one: 1 if all of it does, 0 if the
     time is that of one after the other. The formula of Intel's MPI Benchmarks (user guide,
-    "Measuring Communication and Computation Overlap"), which clip it to 0..1.
+    "Measuring Communication and Computation Overlap"), which clip it to 0..1. It is told from 0
+    and from 1.
     """
     def share(both: float, compute: float, communicate: float) -> float:
         return (compute + communicate - both) / min(compute, communicate)
 
-    return over_passes(share, both_s, compute_s, communicate_s)
+    return over_passes(share, both_s, compute_s, communicate_s,
+                       tells=lambda interval: not interval.holds(0.0, 1.0))
 
 
 def times_longest_part(
@@ -58,24 +93,68 @@ def times_longest_part(
     """Return t / max(t_compute, t_communicate): 1 where the shorter part is hidden completely.
 
     Each part needs the time that it takes alone, so the longest is a bound of their overlap. A
-    roofline has the same bound (Williams, Waterman and Patterson, CACM 52(4), 2009).
+    roofline has the same bound (Williams, Waterman and Patterson, CACM 52(4), 2009). It is told
+    from 1 and from 1.05.
     """
     return over_passes(lambda both, compute, communicate: both / max(compute, communicate),
-                       both_s, compute_s, communicate_s)
+                       both_s, compute_s, communicate_s,
+                       tells=lambda interval: not interval.holds(1.0, 1 + TELLING))
 
 
 def speedup(time_s: PassTimes, base_s: PassTimes) -> OverPasses | None:
-    """Return t_base / t: above 1 where it is faster than the base."""
-    return over_passes(lambda time, base: base / time, time_s, base_s)
+    """Return t_base / t: above 1 where it is faster than the base.
+
+    It is told from 1, and from 1.05 or 1 / 1.05.
+    """
+    return over_passes(lambda time, base: base / time, time_s, base_s,
+                       tells=lambda interval: not (interval.holds(1.0, 1 + TELLING) or
+                                                   interval.holds(1.0, 1 / (1 + TELLING))))
 
 
-def over_passes(formula: Callable[..., float], *times_s: PassTimes) -> OverPasses | None:
+@dataclass(frozen=True, slots=True)
+class MeanInterval:
+    """From ``low`` to ``high`` the mean over passes lies, at the `LEVEL`."""
+
+    low: float
+    high: float
+
+    def holds(self, *values: float) -> bool:
+        """Return whether all of ``values`` lie in it."""
+        return all(self.low <= value <= self.high for value in values)
+
+
+def mean_interval(values: Values) -> MeanInterval:
+    """Return Student's interval of the mean of ``values`` (n,); of a single one it is endless.
+
+    Medians of passes are close to normal, whatever their samples are, and passes are apart in time.
+    """
+    if values.size < 2:
+        return MeanInterval(-math.inf, math.inf)
+    half = _student(values.size - 1) * float(values.std(ddof=1)) / math.sqrt(values.size)
+    return MeanInterval(float(values.mean()) - half, float(values.mean()) + half)
+
+
+def _student(degrees: int) -> float:
+    """Return the quantile of Student's t; for 1 and 2 degrees of freedom it has a closed form."""
+    if degrees == 1:
+        return math.tan(math.pi * LEVEL / 2)
+    if degrees == 2:
+        return LEVEL / math.sqrt((1 - LEVEL ** 2) / 2)
+    return t_of_normal(NormalDist().inv_cdf((1 + LEVEL) / 2), degrees)
+
+
+def over_passes(
+    formula: Callable[..., float], *times_s: PassTimes,
+    tells: Callable[[MeanInterval], bool] = lambda _interval: True,
+) -> OverPasses | None:
     """Return what a formula of several cases' times gives over the passes that all of them have.
 
-    A pass counts where every case has a time above 0; None if there is no such pass.
+    A pass counts where every case has a time above 0; None if there is no such pass. ``tells`` says
+    of the interval of the mean whether the number tells something.
     """
     rows = [row for row in zip(*times_s, strict=False) if all(row)]
     values = np.array([formula(*row) for row in rows])
     if not values.size:
         return None
-    return OverPasses(median(values), float(values.min()), float(values.max()), values.size)
+    return OverPasses(median(values), float(values.min()), float(values.max()), values.size,
+                      tells(mean_interval(values)))

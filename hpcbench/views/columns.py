@@ -28,6 +28,8 @@ N = Column("n", "n", Show.COUNT, "", "timed samples")
 STATUS = Column("status", "status")
 FLAGS = Column("flags", "flags", optional=True)
 UNRELIABLE = "?"
+CANNOT_TELL = "cannot tell"
+"""In place of a comparison that may as well be chance (`statistics.overlap`)."""
 _CASE = (Column("case", "case"), Column("backend", "backend"), Column("device", "device"),
          Column("ranks", "ranks", Show.COUNT))
 
@@ -64,15 +66,28 @@ def wrong_cell(item: CaseResult) -> Cell:
 
 
 def over_passes_cell(passes: OverPasses | None) -> Cell:
-    """Return the median over passes, with the least and the greatest."""
-    return Range(passes.least, passes.greatest, passes.median) if passes else None
+    """Return the median over passes, with the least and the greatest, or CANNOT_TELL."""
+    if passes is None or not passes.tells:
+        return CANNOT_TELL if passes else None
+    return Range(passes.least, passes.greatest, passes.median)
 
 
-def ends_of(name: str, passes: OverPasses | None) -> dict[str, float | None]:
-    """Return the median over passes by ``name``, the ends by ``name_least`` and ``name_greatest``.
-    """
-    ends = (passes.median, passes.least, passes.greatest) if passes else (None,) * 3
-    return dict(zip((name, f"{name}_least", f"{name}_greatest"), ends, strict=True))
+def middle_cell(passes: OverPasses | None) -> Cell:
+    """Return the median over passes alone, or CANNOT_TELL."""
+    if passes is None or not passes.tells:
+        return CANNOT_TELL if passes else None
+    return passes.median
+
+
+def names_of(name: str) -> tuple[str, ...]:
+    """Return the fields of a number over passes: its ends, and whether it tells something."""
+    return (name, f"{name}_least", f"{name}_greatest", f"{name}_tells")
+
+
+def ends_of(name: str, passes: OverPasses | None) -> dict[str, float | bool | None]:
+    """Return what the fields of `names_of` hold; the first is the median over passes."""
+    values = (passes.median, passes.least, passes.greatest, passes.tells) if passes else (None,) * 4
+    return dict(zip(names_of(name), values, strict=True))
 
 
 def pass_range(item: CaseResult) -> Range | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +16,14 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.overlap import (
     OverPasses,
     exposed_communication_s,
+    mean_interval,
     over_passes,
     overlap_efficiency,
     speedup,
     times_longest_part,
 )
 from results_factory import in_passes, make_primitive, make_primitive_case, not_ok
+from statistics_series import autoregressive
 
 TIMES = st.lists(st.floats(1e-7, 1e3), min_size=3, max_size=3)
 TRIPLES = st.lists(TIMES, min_size=1, max_size=7)
@@ -216,3 +219,37 @@ def test_results_without_medians_of_passes_have_rates_only() -> None:
     comparison = compared(*old)[-1]
     assert comparison.flops is not None and comparison.efficiency is None
     assert "there is no pass in which compute_only was run, too" in comparison.missing
+
+
+@pytest.mark.parametrize("passes", [2, 3, 6])
+@pytest.mark.parametrize(("both_s", "opposite"), [(10.0, 0.0), (6.0, 1.0)])
+def test_an_overlap_is_told_from_the_truth_in_at_most_one_of_twenty_runs(
+        both_s: float, opposite: float, passes: int) -> None:
+    """Products 6, communication 4; 30 samples of AR(0.8) noise a pass, 2,000 runs."""
+    both, compute, communicate = (
+        time_s * np.median(autoregressive(np.random.default_rng([seed, passes]), 2000 * passes, 30),
+                           axis=1).reshape(2000, passes)
+        for seed, time_s in enumerate((both_s, 6.0, 4.0)))
+    shares = (compute + communicate - both) / np.minimum(compute, communicate)
+    excluded = [not mean_interval(row).holds(opposite) for row in shares]
+    assert np.mean(excluded) < 0.06, "5 %, and twice the error of 2,000 runs"
+
+
+def test_what_cannot_be_told() -> None:
+    """What one run printed: -252 to 106 %. Six passes close together tell; one never does."""
+    wide = overlap_efficiency([9.5, 10, 16], [6, 6.2, 5.8], [4, 4.1, 3.9])
+    assert wide is not None and not wide.tells
+    close = overlap_efficiency([8.0, 8.1] * 3, [6.0] * 6, [4.0] * 6)
+    assert close is not None and close.tells
+    assert not any(found.tells for found in (
+        overlap_efficiency([8], [6], [4]), speedup([1.0], [2.0]),
+        exposed_communication_s([8], [6])) if found)
+
+
+@pytest.mark.parametrize(("times_s", "tells"), [
+    ((1.0, 1.0, 1.0), True), ((1.0, 1.001, 0.999), True),  # as fast as the base, within 5 %
+    ((0.9, 0.91, 0.905), True), ((0.9, 1.1, 1.0), False), ((1.0, 1.04, 1.02), False)])
+def test_a_speedup_is_told_from_1_or_from_5_per_cent(
+        times_s: tuple[float, ...], tells: bool) -> None:
+    found = speedup(times_s, [1.0] * 3)
+    assert found is not None and found.tells == tells

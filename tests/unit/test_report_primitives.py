@@ -68,7 +68,7 @@ def test_the_table_of_primitives(capsys: Capture, tmp_path: Path) -> None:
         ["torch", "AG_before", "20000.0", "2.0", "0.0537", "0.215", "-", "6000.0", "0", "1.67",
          "1.00", "0", "20", "ok"],
         ["chunked_pipeline", "AG_before", "chunks=4", "12000.0", "2.0", "0.0895", "0.358", "-",
-         "2500.0", "38", "(-25..100)", "1.42", "1.29", "(0.91..1.67)", "0", "20", "ok"],
+         *["cannot", "tell"] * 4, "0", "20", "ok"],  # 38 (-25..100) %, 1.29 (0.91..1.67)
     ]
 
 
@@ -176,9 +176,10 @@ def test_the_same_numbers_stand_in_table_and_files(capsys: Capture, tmp_path: Pa
     results = comparison()
     write_summary(results, tmp_path)
     print_results(results, tmp_path)
-    assert "1.42  1.29 (0.91..1.67)" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("cannot tell") > 4
     text = (tmp_path / "summary.csv").read_text()
-    assert "1.4166666666666" in text and "1.28787878" in text
+    assert "1.3333333333333" in text and "1.25" in text
+    assert "1.28787878" in text, "what the table cannot tell stays in the files"
 
 
 def test_no_primitive_no_change(capsys: Capture, tmp_path: Path) -> None:

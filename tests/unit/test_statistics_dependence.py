@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from hpcbench.statistics.dependence import (
     INDEPENDENT,
+    Estimate,
     check_segments,
     dependence,
     lag1_correlation,
@@ -17,6 +20,7 @@ from hpcbench.statistics.dependence import (
 )
 from statistics_series import INDEPENDENT_KINDS, autoregressive, series_of
 
+PLAIN = Estimate(1.0)
 integers = st.lists(st.integers(-20, 20), min_size=1, max_size=100)
 
 
@@ -89,11 +93,19 @@ def test_scores_of_t_and_normal_are_inverse(z: float, degrees: int) -> None:
 
 def test_equal_segments_rarely_differ() -> None:
     cases = series_of("log_normal", 1000, 200)
-    assert np.mean([segments_differ(x, [60, 70, 70], 1.0) for x in cases]) < 0.02
+    assert np.mean([segments_differ(ranks(x), [60, 70, 70], PLAIN) for x in cases]) < 0.02
+
+
+def test_an_uncertain_inflation_makes_less_of_a_difference() -> None:
+    cases = series_of("log_normal", 100, 60)
+    cases[:, 30:] *= 1.2
+    certain, uncertain = (sum(segments_differ(ranks(x), [30, 30], Estimate(1.0, degrees))
+                              for x in cases) for degrees in (math.inf, 5))
+    assert uncertain < certain
 
 
 def test_a_slower_segment_is_seen() -> None:
     cases = series_of("log_normal", 100, 300)
     cases[:, 100:200] *= 1.3
-    assert np.mean([segments_differ(x, [100, 100, 100], 1.0) for x in cases]) > 0.95
-    assert not any(segments_differ(x, [300], 1.0) for x in cases)
+    assert np.mean([segments_differ(ranks(x), [100, 100, 100], PLAIN) for x in cases]) > 0.95
+    assert not any(segments_differ(ranks(x), [300], PLAIN) for x in cases)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hpcbench.statistics.dependence import (
+    Estimate,
     lag1_correlation,
     normal_of_t,
     ranks,
@@ -62,7 +63,8 @@ def test_segments_differ_as_kruskal_and_wallis_say(segments: list[list[float]]) 
         return  # scipy corrects for ties, which times in ns have hardly any of
     p = stats.kruskal(*segments).pvalue
     if abs(p - 0.01) > 0.001:
-        assert segments_differ(values, [len(item) for item in segments], 1.0) == (p < 0.01)
+        assert segments_differ(
+            ranks(values), [len(item) for item in segments], Estimate(1.0)) == (p < 0.01)
 
 
 @given(some_values)
@@ -89,3 +91,17 @@ def test_high_outliers_by_the_mad(values: list[int]) -> None:
     array = np.array(values, dtype=float)
     limit = np.median(array) + 10 * stats.median_abs_deviation(array)
     assert high_outliers(array).tolist() == (array > limit).tolist()
+
+
+@pytest.mark.parametrize("degrees", [6, 10, 30, 200])
+@pytest.mark.parametrize("num_segments", [2, 3, 5])
+def test_segments_with_an_uncertain_inflation_as_fisher_says(
+        num_segments: int, degrees: int) -> None:
+    """The least shift of a segment that differs is that of F; both tails are 1 %."""
+    limit = stats.f.ppf(0.99, num_segments - 1, degrees)
+    n = 20 * num_segments
+    for ratio, differs in ((0.93, False), (1.07, True)):
+        ranked = stats.rankdata(np.random.default_rng(0).standard_normal(n))
+        spread = stats.kruskal(*np.split(ranked, num_segments)).statistic / (num_segments - 1)
+        assert segments_differ(ranked, [20] * num_segments,
+                               Estimate(spread / (ratio * limit), degrees)) == differs

@@ -19,7 +19,7 @@ from hpcbench.statistics.stopping import (
     decide,
     next_checkpoint,
 )
-from statistics_series import KINDS, TRUE_MEDIAN, series_of
+from statistics_series import STATIONARY_KINDS, TRUE_MEDIAN, series_of
 
 RULE = StopRule(min_n=30, max_n=1000, target=0.01, budget_s=60)
 FIXED = replace(RULE, min_n=40, max_n=40)
@@ -102,6 +102,14 @@ def test_an_unreliable_interval_goes_on() -> None:
     assert found.reason is None
 
 
+def test_a_handful_of_values_that_count_as_independent_goes_on() -> None:
+    """30 values of AR(0.8) are about 5: narrow, but by how much is not known."""
+    values = (1e6 * series_of("autoregressive", 20, 30) ** 0.02).astype(np.int64)
+    found = [decide(RULE, one, 1.0) for one in values]
+    assert all(one.half_width is not None and one.half_width <= RULE.target for one in found)
+    assert np.mean([one.reason is None for one in found]) > 0.8
+
+
 def test_passes_that_differ_go_on() -> None:
     values = times(60, spread=0.001)
     values[30:] += 5000
@@ -175,15 +183,15 @@ def coverage_when_stopped(kind: str, cases: int, target: float) -> tuple[float, 
     return float(np.mean(hits)), 1 - len(hits) / cases
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["log_normal", "ticks", "autoregressive_3", "autoregressive"])
 def test_looking_again_and_again_keeps_the_coverage(kind: str) -> None:
     held, flagged = coverage_when_stopped(kind, 150, 0.05)
-    assert held >= 0.9 and flagged <= 0.2
+    assert held >= 0.93 and flagged <= 0.05
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("target", [0.1, 0.05, 0.02])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STATIONARY_KINDS)
 def test_coverage_when_stopped(kind: str, target: float) -> None:
     held, flagged = coverage_when_stopped(kind, 1000, target)
-    assert 0.92 <= held <= 0.99 and flagged <= 0.2
+    assert held >= 0.93 and flagged <= 0.05

@@ -19,6 +19,7 @@ class PrimitiveDeriver(Deriver):
     """Derives rates, and comparisons with the parts alone and with torch."""
 
     record = PrimitiveRecord
+    version = 2
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],

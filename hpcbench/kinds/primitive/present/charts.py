@@ -39,7 +39,7 @@ from hpcbench.views.chart import (
     Look,
     file_name,
 )
-from hpcbench.views.columns import over_passes_cell, pass_range
+from hpcbench.views.columns import middle_cell, over_passes_cell, pass_range
 from hpcbench.views.table import Column, Show
 from hpcbench.views.timing import mode_text
 from hpcbench.views.words import device_type, distinct, env_text, options_text, plural
@@ -67,7 +67,7 @@ CAPTION = (
     "comm_only - t) / the shorter of the two: 100 % where all of it is hidden, negative where t is "
     "longer than one after the other. x longest: t / the longer of the two. x torch: torch / t. "
     "These are the median over passes of what each pass gives, overlap also from the least to the "
-    "greatest pass.")
+    "greatest pass. Cannot tell: the 95 % interval over passes holds opposite answers.")
 Key = tuple[str, ...]
 Records = Mapping[str, PrimitiveRecord]
 
@@ -142,8 +142,7 @@ def _bar(item: CaseResult, common: Options, record: PrimitiveRecord) -> Bar:
     return Bar(
         f"{work.implementation} {options}".rstrip(),
         (time_s, over_passes_cell(record.efficiency),
-         record.times_longest.median if record.times_longest else None,
-         record.speedup.median if record.speedup else None),
+         middle_cell(record.times_longest), middle_cell(record.speedup)),
         segments=((time_s, WHOLE if does_both(work) else PART),), whisker=pass_range(item))
 
 

@@ -13,13 +13,12 @@ from hpcbench.kinds.primitive.present import listing as _listing
 from hpcbench.kinds.primitive.present import tables as _tables
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_gb_per_s, to_tflop_per_s
-from hpcbench.views.columns import ends_of
+from hpcbench.views.columns import ends_of, names_of
 from hpcbench.views.words import distinct, options_text, span_text
 
 COMPARED_FIELDS = ("exposed_s", "overlap_efficiency", "times_longest_part", "speedup_over_torch")
-"""Each is a median over passes, with two more fields: ``_least`` and ``_greatest``."""
-RANGE_FIELDS = tuple(f"{name}{end}" for name in COMPARED_FIELDS
-                     for end in ("", "_least", "_greatest"))
+"""Each is a median over passes, with three more fields (`names_of`)."""
+RANGE_FIELDS = tuple(field for name in COMPARED_FIELDS for field in names_of(name))
 PROBLEM_FIELDS = (
     "primitive", "implementation", "order", "options", "problem_m", "problem_n", "problem_k",
     "shape", "flops", "total_flops", "wire_bytes",

@@ -40,7 +40,9 @@ DEFINITIONS = (
     "  x longest = t / the longer of the two, 1 is perfect; x torch = t(torch) / t, above 1 is "
     "faster than torch",
     "  (all of the same problem in the same pass; shown is the median over passes, and from the "
-    "least to the greatest)",
+    "least to the greatest;",
+    f"  {columns.CANNOT_TELL}: the 95 % interval over passes holds opposite answers, see "
+    "method.md)",
 )
 _WHO = (Column("primitive", "primitive"), Column("implementation", "implementation"))
 _WHERE = (Column("backend", "backend"), Column("device", "device"),
@@ -154,9 +156,9 @@ def _row(item: CaseResult, common: Options, of_order: Options, record: Primitive
         flops.busiest_rank_flops_per_s if flops else None,
         flops.all_ranks_flops_per_s if flops else None,
         record.communication.busbw_bytes_per_s if record.communication else None,
-        record.exposed_s.median if record.exposed_s else None,
+        columns.middle_cell(record.exposed_s),
         columns.over_passes_cell(record.efficiency),
-        record.times_longest.median if record.times_longest else None,
+        columns.middle_cell(record.times_longest),
         columns.over_passes_cell(record.speedup), columns.wrong_cell(item),
         columns.n_cell(stats), item.status, flag_text(item)), item.status, item.case.case_id)
 

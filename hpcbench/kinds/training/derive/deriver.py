@@ -11,6 +11,7 @@ from typing import Any
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import rates, slow_ranks
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
+from hpcbench.kinds.training.derive.same_program import same_programs
 from hpcbench.kinds.training.derive.stalls import Stalls, stalls
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
@@ -52,6 +53,7 @@ class TrainingRecord:
         late_rank: the rank that arrives last where gradients are exchanged.
         slow_alone: the rank that computes slowly without communication.
         stalls: what the stamps say of ranks that wait; None where they were not looked at.
+        same_program_as: the first case of the run that runs the same; None if it is that itself.
     """
 
     step_s: float | None = None
@@ -79,6 +81,7 @@ class TrainingRecord:
     cost_per_step: float | None = None
     cost_per_million_tokens: float | None = None
     cost_per_million_samples: float | None = None
+    same_program_as: str | None = None
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -95,9 +98,11 @@ class TrainingDeriver(Deriver):
     ) -> Mapping[str, TrainingRecord]:
         """Return what each case gives alone, and beside the others."""
         exposed, partners, scaled = exposures(items), paired(items), rates.scaling(items)
+        same = same_programs(items)
         return {case_id: replace(
             _alone(item, hardware, exposed.get(case_id, UNPAIRED)),
-            is_partner=case_id in partners, scaling=scaled.get(case_id))
+            is_partner=case_id in partners, scaling=scaled.get(case_id),
+            same_program_as=same.get(case_id))
             for item in items for case_id in [item.case.case_id]}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:

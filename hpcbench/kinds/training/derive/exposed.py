@@ -103,8 +103,7 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
     return Exposure(
         off_s=median_s(off), only_s=median_s(only),
         exposed_s=overlap.exposed_communication_s(own, without),
-        exposed_share=overlap.over_passes(lambda on, off: (on - off) / on, own, without),
-        overhead=overlap.over_passes(lambda on, off: on / off - 1, own, without),
+        exposed_share=overlap.exposed_share(own, without), overhead=overlap.overhead(own, without),
         efficiency=efficiency, ranks=ranks, own_s=own_s,
         idle_share=_of_each(overlap.over_passes(lambda on, off: 1 - off / on, own, times)
                             for times in times_s if is_pipeline),

@@ -50,6 +50,8 @@ class StrategySpec:
         trained_part: what is trained if that is not the whole model; the same for all layouts.
         alone_by: what makes a training one of one rank (``over=single``), or nothing: other
             numbers of ranks are compared with such a training.
+        cuts: options that only say how calls are cut into pieces: of two trainings that differ in
+            nothing else, and for which the same calls are predicted, both are the same program.
         order: strategies are listed by it, then by name.
     """
 
@@ -71,6 +73,7 @@ class StrategySpec:
     divides_model: bool = False
     trained_part: Callable[[Training], tuple[object, ...]] = lambda _work: ()
     alone_by: Callable[[Training], str] = lambda _work: ""
+    cuts: tuple[str, ...] = ()
     order: int = 1000
 
     def axes(self, given: OptionAxes) -> dict[str, tuple[Option, ...]]:

@@ -71,7 +71,8 @@ def _charts(key: Key, items: Sequence[CaseResult], records: Records) -> Iterator
         yield chart.BarChart(
             title=f"{key[0]}: time of a training step by strategy",
             subtitle=", ".join(word for word in key[1:] if word),
-            file_stem=chart.file_name(f"{stem}{number}"), notes=(_caption(known),),
+            file_stem=chart.file_name(f"{stem}{number}"),
+            notes=(_caption(known), *_same_programs(labels[first:], part, known)),
             case_ids=tuple(item.case.case_id for item in part),
             x=chart.Axis("time of one step", Show.MS, "ms"),
             columns=(STEP, SAMPLES if works[first].of_images else TOKENS, MFU, MEMORY),
@@ -86,6 +87,16 @@ def _label(work: Training, works: Sequence[Training], options: str) -> str:
               if len({getattr(other, name) for other in works}) > 1]
     words = (work.strategy, degrees_text(work), options, options_text(varied))
     return " ".join(word for word in words if word)
+
+
+def _same_programs(labels: Sequence[str], items: Sequence[CaseResult],
+                   records: Sequence[TrainingRecord]) -> Iterator[str]:
+    """Yield which bars are the same program."""
+    groups = grouped((record.same_program_as or item.case.case_id, label)
+                     for label, item, record in zip(labels, items, records, strict=False))
+    for first, *others in groups.values():
+        if others:
+            yield f"{first}: the same program as {', '.join(others)}."
 
 
 def _caption(records: Sequence[TrainingRecord]) -> str:

@@ -18,7 +18,7 @@ from hpcbench.kinds.training.present import stalls as _stalls
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_ms
 from hpcbench.views.chart import BarChart
-from hpcbench.views.columns import ends_of
+from hpcbench.views.columns import ends_of, names_of
 from hpcbench.views.words import options_text
 
 _OF_TEXT = ("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")
@@ -46,21 +46,21 @@ SCALING = {"scaling": "kind", "scaling_efficiency": "efficiency", "scaling_base_
 """Field -> what it is of the scaling."""
 _RANGED = {"exposed_s": "exposed_s", "exposed_share": "exposed_share",
            "communication_overhead": "overhead", "overlap_efficiency": "efficiency"}
-"""Field -> what it is of the exposure; each has the least and the greatest of a pass beside it."""
-_RANGED_NAMES = {name: (name, f"{name}_least", f"{name}_greatest") for name in _RANGED}
+"""Field -> what it is of the exposure; each has more fields beside it (`names_of`)."""
+_RANGED_NAMES = {name: names_of(name) for name in _RANGED}
 EXPOSURE_FIELDS = (
     "off_s", "only_s", *_RANGED_NAMES["exposed_share"], *_RANGED_NAMES["communication_overhead"],
     "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *PHASES,
                    *MEMORY, "peak_of", "communication", "parity",
-                   *EXPOSURE_FIELDS, *SCALING)
+                   *EXPOSURE_FIELDS, *SCALING, "same_program_as")
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
     "ci_high_s", "ci_reliable", *RATES, *PHASES, "parity",
     *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"], *EXPOSURE_FIELDS,
-    *SCALING,
+    *SCALING, "same_program_as",
 )
 MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype", "batch_size",
                  "accumulation", *MEMORY, "peak_of")
@@ -102,7 +102,8 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
             "options": [options_text([option]) for option in work.options],
-            "parity": words.parity_text(item, record), "peak_of": record.peak_of or None}
+            "parity": words.parity_text(item, record), "peak_of": record.peak_of or None,
+            "same_program_as": record.same_program_as}
 
     def sections(
         self, rows: Sequence[Mapping[str, Any]], items: Sequence[CaseResult],

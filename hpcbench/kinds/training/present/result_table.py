@@ -69,7 +69,9 @@ DEFINITIONS_OF_EXPOSURE = (
     "- t) / the shorter of both,",
     "  where t is the time of a step, t(off) that of the same step without communication, t(only) "
     "that of its calls alone",
-    "  (of the same pass; shown is the median over passes, and from the least to the greatest)",
+    "  (of the same pass; shown is the median over passes, and from the least to the greatest; "
+    f"{columns.CANNOT_TELL}:",
+    "  the 95 % interval over passes holds opposite answers, see method.md)",
 )
 DEFINITIONS_OF_PIPELINES = (
     "idle = 1 - a rank's own time without communication / t: it waits, or communicates; bubble = "
@@ -133,7 +135,7 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
     yield Table(title, COLUMNS, tuple(
         Group(name, tuple(_row(item, record, options) for item, record in group))
         for name, group in groups.items()), notes=(
-        *_table_notes(listed), *_row_notes(listed, options)))
+        *_same_programs(listed, options), *_table_notes(listed), *_row_notes(listed, options)))
 
 
 def _record(item: CaseResult, derived: Records) -> TrainingRecord:
@@ -167,14 +169,26 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
 
 def _exposure_cells(exposure: Exposure) -> tuple[Cell, ...]:
     exposed, overhead = exposure.exposed_s, exposure.overhead
-    return (exposed.median if exposed else None, columns.over_passes_cell(exposure.exposed_share),
-            overhead.median if overhead else None, columns.over_passes_cell(exposure.efficiency))
+    return (columns.middle_cell(exposed), columns.over_passes_cell(exposure.exposed_share),
+            columns.middle_cell(overhead), columns.over_passes_cell(exposure.efficiency))
 
 
 def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
     """Return a cell for each phase, and one for the time in none, as shares of the step."""
     shares = {phase.name: phase.share for phase in steps.phases} if steps else {}
     return *map(shares.get, SHORT), steps.other_share if steps else None
+
+
+def _same_programs(
+    listed: Sequence[Member], options: Mapping[Training, str]
+) -> Iterator[Line]:
+    """Yield which rows are the same program: they cannot be ranked."""
+    groups = grouped((record.same_program_as or item.case.case_id, _row_title(item, options))
+                     for item, record in listed)
+    for first, *others in groups.values():
+        if others:
+            yield Line(f"{first}: the same program as {', '.join(others)}; what they differ by is "
+                       "noise", "quiet")
 
 
 def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:

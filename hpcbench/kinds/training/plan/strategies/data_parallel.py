@@ -99,7 +99,7 @@ SPECS = (
         runner=f"{_RUN}.data:Data", order=20,
         degrees=_replicas, unfit=_unfit_for_ddp, layout=_ddp_layout,
         calls=lambda work: _with_speeds(work, "all_reduce"), traffic=_speed_calls,
-        later_options=("balance",), options=MappingProxyType({
+        later_options=("balance",), cuts=tuple(BUCKETS), options=MappingProxyType({
             **BUCKETS, **_BALANCE, "bucket_view": Values(False, (False, True)),
             "comm_hook": Values("none", ("none", "bf16", "fp16", "powersgd"))})),
     StrategySpec(
@@ -109,7 +109,8 @@ SPECS = (
         degrees=_replicas, unfit=unfit_to_balance,
         layout=lambda work: _ddp_layout(work, state_ranks=work.dp),
         calls=lambda work: _with_speeds(work, "all_reduce", "broadcast"), traffic=_zero1_traffic,
-        options=MappingProxyType({**BUCKETS, **_BALANCE}), later_options=("balance",)),
+        options=MappingProxyType({**BUCKETS, **_BALANCE}), later_options=("balance",),
+        cuts=tuple(BUCKETS)),
     StrategySpec(
         name="fsdp",
         meaning="every parameter is divided among the ranks, gathered block by block (FSDP2)",

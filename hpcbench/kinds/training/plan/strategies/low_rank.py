@@ -74,8 +74,8 @@ _LORA = StrategySpec(
     name="lora", meaning="low-rank adapters are trained, the model is frozen (peft)",
     runner="hpcbench.kinds.training.run.strategies.low_rank:low_rank", order=100,
     degrees=_degrees, calls=_calls, layout=partial(_layout, packed=False), options=_OPTIONS,
-    idle=_idle, ranks=lambda options: 1 if options["over"] == "single" else None,
-    modules=("peft",), trained_part=_trained_part,
+    idle=_idle, cuts=tuple(data_parallel.BUCKETS), modules=("peft",),
+    ranks=lambda options: 1 if options["over"] == "single" else None, trained_part=_trained_part,
     alone_by=lambda work: "over=single" if work.option("over") == "single" else "")
 SPECS = (_LORA, replace(
     _LORA, name="qlora", meaning="the same over weights in 4 bits (NF4, peft and bitsandbytes)",
