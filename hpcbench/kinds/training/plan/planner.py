@@ -28,8 +28,8 @@ _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "se
          "checkpointing", "communication", "data", "library", "compile", "max_steps", "lora_rank",
          *COMMON_AXES)
 _FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "parameters",
-            "flops", "calls", "adapters", "modules")
-"""What follows from the rest of a training: no part of what makes it this one."""
+            "flops", "calls", "adapters", "modules", "count_step")
+"""What follows from the rest of a training, and what is no part of it: it is this one anyhow."""
 
 
 class TrainingPlanner(Planner):
@@ -89,11 +89,11 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
 def _estimate_s(
     work: Training, expected: Prediction, device: str, calls: int, hardware: Hardware,
 ) -> float:
-    """Return the assumed seconds of one case: set-up, its steps, and one more to check."""
+    """Return the assumed seconds of one case: set-up, its steps, one to check, one to count."""
     kind = device_kind(device)
     step_s = (expected.hardware_flops / FLOPS_PER_S[kind] + expected.collectives * ALPHA_S[kind]
               + expected.wire_bytes / bytes_per_s(kind, hardware))
-    return setup_s(work) + (calls + 1) * step_s
+    return setup_s(work) + (calls + 1 + work.count_step) * step_s
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:

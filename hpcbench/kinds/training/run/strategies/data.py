@@ -99,6 +99,7 @@ class Data(Replica):
         group = self.place.group
         self.exchange = _EXCHANGES[hook]
         if hook == "powersgd":
+            self.uncounted = "PowerSGD calls from threads of the group, whose calls torch hides"
             state = powerSGD_hook.PowerSGDState(
                 group, matrix_approximation_rank=1, start_powerSGD_iter=_SETTLED)
             self.ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
