@@ -135,7 +135,8 @@ def watched(groups: Iterable[Any], note: Callable[[Sequence[Called]], object]) -
     finally:
         for group in own:
             for name in names:
-                vars(group).pop(name, None)
+                if name in vars(group):
+                    delattr(group, name)
 
 
 def _watching(

@@ -10,6 +10,7 @@ from typing import Any
 
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import rates, slow_ranks
+from hpcbench.kinds.training.derive.counted import Counted, counted, differences
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.kinds.training.derive.stalls import Stalls, stalls
 from hpcbench.kinds.training.plan.any_model import NAMES
@@ -48,6 +49,7 @@ class TrainingRecord:
         late_rank: the rank that arrives last where gradients are exchanged.
         slow_alone: the rank that computes slowly without communication.
         stalls: what the stamps say of ranks that wait; None where they were not looked at.
+        counted: what one step called, computed and took; None where none was counted.
     """
 
     step_s: float | None = None
@@ -71,6 +73,7 @@ class TrainingRecord:
     late_rank: slow_ranks.LateRank | None = None
     slow_alone: slow_ranks.SlowAlone | None = None
     stalls: Stalls | None = None
+    counted: Counted | None = None
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -80,7 +83,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
-    version = 2
+    version = 3
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -113,6 +116,15 @@ class TrainingDeriver(Deriver):
                 work.seq_length, shares)):
             yield Problem("HB149", f"{text}: mend it and reduce again")
 
+    def told_problems(self, case: Case, detail: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield HB157 for calls of a step that are not those that were predicted."""
+        found = list(differences(case, detail))
+        if found:
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            yield Problem("HB157", f"{found[0]}{more}: the numbers that are measured stand; what "
+                          "is predicted of its traffic does not hold here: report it",
+                          rejects=False)
+
 
 def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) -> TrainingRecord:
     late = slow_ranks.late_rank(item)
@@ -122,7 +134,7 @@ def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) ->
         parity_share=_parity_share(item), passes_over_data=_passes_over_data(item),
         exposure=exposure,
         slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
-        slow_alone=slow_ranks.slow_alone(exposure))
+        slow_alone=slow_ranks.slow_alone(exposure), counted=counted(item))
 
 
 def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:
