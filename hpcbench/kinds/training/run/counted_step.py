@@ -83,6 +83,8 @@ def _missing(
         yield "calls", f"it called {', '.join(sorted(counter.unknown))}, whose sizes are not known"
     elif strategy.uncounted:
         yield "calls", strategy.uncounted
+    elif spec.compile and spec.tp > 1:
+        yield "calls", "what compiled blocks call is no operation that torch shows"
     if spec.compile:
         yield "flops", _COMPILED
         if strategy.place.device.type != "cuda":
