@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
     "kind": "training", "model": "gpt2", "layers": 4, "hidden": 64, "heads": 2, "vocab": 256,
     "seq_length": 16, "batch_size": 4, "world_size": 2}
 STRATEGIES: list[dict[str, Any]] = [
-    {"strategies": {"data": {"bucket_mb": 1, "comm_hook": ["none", "bf16", "powersgd"]}}},
+    {"strategies": {"data": {"bucket_mb": 1, "comm_hook": ["none", "bf16"]}}},
     {"strategies": {"data": {"balance": "dynamic"}}},
     {"strategies": "zero1"},
     {"strategies": {"fsdp": {"reshard": [True, False]}}, "dtype": "bf16", "accumulation": 2},
