@@ -123,7 +123,10 @@ def _bytes(tensors: torch.Tensor | Iterable[torch.Tensor]) -> int:
 
 @contextlib.contextmanager
 def watched(groups: Iterable[Any], note: Callable[[Sequence[Called]], object]) -> Iterator[None]:
-    """Tell ``note`` of each call of those of the groups that are written in Python."""
+    """Tell ``note`` of each call of those of the groups that are written in Python.
+
+    What a method of the group calls itself is no call of its own.
+    """
     own = {id(group): group for group in groups if isinstance(group, PythonGroup)}.values()
     names = {**{name: name for name in _METHODS}, **NEW_NAMES}
     try:
@@ -135,17 +138,21 @@ def watched(groups: Iterable[Any], note: Callable[[Sequence[Called]], object]) -
     finally:
         for group in own:
             for name in names:
-                if name in vars(group):
-                    delattr(group, name)
+                group.__dict__.pop(name, None)
 
 
 def _watching(
     group: PythonGroup, name: str, form: _Form, note: Callable[[Sequence[Called]], object],
 ) -> Callable[..., Any]:
-    method = getattr(group, name)
+    method = getattr(type(group), name)
 
     def call(*arguments: Any, **named: Any) -> Any:
         note(_sized(form, (*arguments, *named.values()), None, group.size()))
-        return method(*arguments, **named)
+        own = group.__dict__
+        watching = {key: own.pop(key) for key in (*_METHODS, *NEW_NAMES) if key in own}
+        try:
+            return method(group, *arguments, **named)
+        finally:
+            own.update(watching)
 
     return call

@@ -31,8 +31,9 @@ def test_phases_of_real_steps_add_up(mpirun: MpiLauncher, inline: bool) -> None:
         assert item.status == "ok", item.reason
         samples = outcome.samples[item.case.case_id]
         assert samples is not None and samples.start_ns.shape == (2, 8)
+        # fsdp: two blocks, and the rest
         count = {"data": 1, "fsdp": 3, "pipeline": 0}[item.case.workload.name]
-        buckets = [f"{ARRIVAL}{number + 1}" for number in range(count)]  # fsdp: two blocks, the rest
+        buckets = [f"{ARRIVAL}{number + 1}" for number in range(count)]
         assert list(samples.phases) == [
             "data", "forward", "backward", "exchange", "optimizer", *buckets]
         together = np.sum([values for name, values in samples.phases.items()
