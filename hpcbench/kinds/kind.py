@@ -122,6 +122,13 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """
         return ()
 
+    def told_problems(self, case: Case, detail: Mapping[str, Any]) -> Iterable[Problem]:
+        """Yield what contradicts the plan in what the ranks of an ok case recorded beside samples.
+
+        ``detail`` maps each rank, as text, to that.
+        """
+        return ()
+
 
 class Presenter(Generic[W, R]):
     """Turns cases, results and derived records of one kind into neutral objects (`views`).

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds
@@ -115,7 +116,7 @@ def _with_numbers(
     timed = statistics.n + timing.n_ramp + timing.n_surplus
     planned = (case.min_iterations or case.iterations) * len(ran)
     problems = [*timer_problem(samples, context.clock_resolution_ns),
-                *_kind_problems(case, statistics.median_s, context)]
+                *_kind_problems(case, statistics.median_s, result.detail, context)]
     if timed < planned:
         problems.append(Problem("HB134", f"{timed} timed iterations of {planned} planned: the case "
                                 "stopped early; raise its time limit for all of them",
@@ -125,14 +126,18 @@ def _with_numbers(
     return replace(result, statistics=statistics, timing=timing), problems
 
 
-def _kind_problems(case: Case, time_s: float, context: Context) -> Iterable[Problem]:
+def _kind_problems(
+    case: Case, time_s: float, detail: Mapping[str, Any], context: Context,
+) -> Iterable[Problem]:
     """Return what the case's kind finds wrong. HB153: a plug-in that raises costs it nothing."""
     spec = kinds().get(case.kind)
     if spec is None:
         return ()
     try:
         nodes = context.attempts[-1].nodes
-        return list(spec.deriver().problems(case, time_s, nodes, context.hardware))
+        deriver = spec.deriver()
+        return [*deriver.problems(case, time_s, nodes, context.hardware),
+                *deriver.told_problems(case, detail)]
     except Exception as error:
         if in_this_package(spec.deriver_path):
             raise

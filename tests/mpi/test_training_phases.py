@@ -16,7 +16,8 @@ pytestmark = pytest.mark.mpi
 
 BLOCK: dict[str, Any] = {
     "kind": "training", "model": "transformer-tiny", "layers": 2, "hidden": 32, "seq_length": 16,
-    "vocab": 64, "batch_size": 2, "strategies": {"data": {}, "fsdp": {}}}
+    "vocab": 64, "batch_size": 2, "strategies": {"data": {}, "fsdp": {},
+                                         "pipeline": {"microbatches": 2}}}
 
 
 @pytest.mark.parametrize("inline", [False, pytest.param(True, marks=pytest.mark.soak)])
@@ -30,7 +31,9 @@ def test_phases_of_real_steps_add_up(mpirun: MpiLauncher, inline: bool) -> None:
         assert item.status == "ok", item.reason
         samples = outcome.samples[item.case.case_id]
         assert samples is not None and samples.start_ns.shape == (2, 8)
-        buckets = [f"{ARRIVAL}1"] if item.case.workload.name == "data" else []
+        # fsdp: two blocks, and the rest
+        count = {"data": 1, "fsdp": 3, "pipeline": 0}[item.case.workload.name]
+        buckets = [f"{ARRIVAL}{number + 1}" for number in range(count)]
         assert list(samples.phases) == [
             "data", "forward", "backward", "exchange", "optimizer", *buckets]
         together = np.sum([values for name, values in samples.phases.items()
@@ -47,5 +50,5 @@ def test_phases_of_real_steps_add_up(mpirun: MpiLauncher, inline: bool) -> None:
     assert job.folder is not None
     summary = json.loads((job.folder / "summary.json").read_text())["results"]
     assert summary["training"]["data"][0]["samples_per_second"] > 0
-    assert len(summary["memory"]) == 2 and summary["not_measured"] == {}
+    assert len(summary["memory"]) == 3 and summary["not_measured"] == {}
     assert len([*(job.folder / "plots").glob("training-*.png")]) == (0 if inline else 1)

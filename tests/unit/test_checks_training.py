@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from hpcbench.kinds.training.derive.counted import Demand, counted
+from hpcbench.kinds.training.plan.predict import predict
+from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.schema import ARRIVAL, Record
 from synthetic import plan_of, write_synthetic_run
-from training_cases import make_training_case
+from training_cases import make_training, make_training_case
 
 CASE = make_training_case()
 
@@ -114,3 +117,32 @@ def test_without_phases_a_training_is_as_sound(tmp_path: Path) -> None:
     assert item.status == "ok" and code != "HB148"
     assert item.timing is not None and item.timing.steps is None
     assert isinstance(item.timing.local_max_s, float) and np.isfinite(item.timing.local_max_s)
+
+
+def test_hb157_calls_that_were_not_predicted(tmp_path: Path) -> None:
+    """DDP calls one all_reduce of all gradients: 4 bytes for each parameter."""
+    def told(size: int) -> tuple[CaseResult, list[str]]:
+        def change(rank: int, record: Record) -> tuple[Record]:
+            return (replace(record, detail={"counted": {
+                "calls": {"all_reduce": [1, size, size]}, "flops": 7 + rank,
+                "scores_again_flops": 1, "missing": {}}, "memory": {
+                "activations": 5 + rank, "activations_of": "results of operations"}}),)
+
+        folder = tmp_path / str(size)
+        write_synthetic_run(folder, plan_of([case], 2), change=change)
+        results = reduce_folder(folder)
+        return results.cases[0], [item.message for item in results.findings
+                                  if item.code == "HB157"]
+
+    case = make_training_case(make_training(options=(("bucket_mb", 25), ("comm_hook", "none"))))
+    (expected,) = predict(training_of(case)).calls
+    as_predicted, nothing = told(expected.size_bytes)
+    assert as_predicted.status == "ok" and nothing == []
+    other, (message,) = told(expected.size_bytes + 4)
+    assert other.status == "ok"
+    assert (f"rank 0 called 1 all_reduce of {expected.size_bytes + 4} B in a step, predicted was "
+            f"1 all_reduce of {expected.size_bytes} B (and 1 more)") in message
+    found = counted(other)
+    assert found is not None and found.measured == Demand(1, expected.size_bytes + 4, 8, 6)
+    assert found.predicted.wire_bytes == expected.wire_bytes
+    assert found.activations_of == "results of operations" and found.scores_again_flops == 1

@@ -12,13 +12,14 @@ import pytest
 
 from hpcbench.kinds.training.plan.flops import flops
 from hpcbench.kinds.training.plan.models import shape_of
+from hpcbench.kinds.training.plan.predict import predict
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.reduce.records import with_records
 from hpcbench.reduce.results import Results
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import write_summary
 from results_factory import make_case, make_plan, make_results, not_ok, ok
-from training_results import strategies, trained, training_case, with_peak
+from training_results import MEMORY, strategies, trained, training_case, with_peak
 
 Capture = pytest.CaptureFixture[str]
 
@@ -217,3 +218,29 @@ def test_a_plan_of_trainings_is_listed(capsys: Capture) -> None:
     text = capsys.readouterr().out
     assert "block trainings" in text and "transformer-tiny" in text
     assert "fsdp transformer-tiny seq=32 batch=4 gloo fp32 ranks=2" in text
+
+
+def test_what_was_counted_stands_beside_what_was_predicted(
+    tmp_path: Path, capsys: Capture,
+) -> None:
+    case = training_case("data", options=(("bucket_mb", 25), ("comm_hook", "none")))
+    expected = predict(training_of(case))
+    item = trained(case, memory={**MEMORY, "activations": 3 * 2**20,
+                                 "activations_of": "results of operations"})
+    detail = {rank: {**left, "counted": {
+        "calls": {"all_reduce": [1, expected.wire_bytes, expected.wire_bytes]},
+        "missing": {"flops": "of a test"}}} for rank, left in item.detail.items()}
+    results = make_results((replace(item, detail=detail),))
+    lines = printed(results, tmp_path, capsys)
+    table = lines[lines.index("block trainings: one step, counted"):]
+    row = next(line.split() for line in table if line.startswith("data "))
+    assert row[2:4] == ["4", "1"] and row[4] == "1" and row[5] == row[6] and row[-2] == "3.00"
+    assert "  1 row without flops: of a test" in table
+    write_summary(results, tmp_path)
+    rows = read(tmp_path)[0]["results"]
+    (summed,) = rows["training"]["data"]
+    assert (summed["step_calls"], summed["step_calls_predicted"]) == (1, 1)
+    assert summed["wire_bytes"] == summed["wire_bytes_predicted"] == expected.wire_bytes
+    assert summed["flops"] is None and summed["flops_predicted"] == expected.hardware_flops
+    assert summed["not_counted"] == ["flops: of a test"]
+    assert rows["memory"][0]["activations_bytes"] == 3 * 2**20

@@ -10,6 +10,7 @@ from typing import Any
 
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import rates, slow_ranks
+from hpcbench.kinds.training.derive.counted import Counted, counted, differences
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.kinds.training.derive.same_program import same_programs
 from hpcbench.kinds.training.derive.stalls import Stalls, stalls
@@ -54,6 +55,7 @@ class TrainingRecord:
         slow_alone: the rank that computes slowly without communication.
         stalls: what the stamps say of ranks that wait; None where they were not looked at.
         same_program_as: the first case of the run that runs the same; None if it is that itself.
+        counted: what one step called, computed and took; None where none was counted.
     """
 
     step_s: float | None = None
@@ -82,6 +84,7 @@ class TrainingRecord:
     cost_per_million_tokens: float | None = None
     cost_per_million_samples: float | None = None
     same_program_as: str | None = None
+    counted: Counted | None = None
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -126,6 +129,15 @@ class TrainingDeriver(Deriver):
                 work.seq_length, shares)):
             yield Problem("HB149", f"{text}: mend it and reduce again")
 
+    def told_problems(self, case: Case, detail: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield HB157 for calls of a step that are not those that were predicted."""
+        found = list(differences(case, detail))
+        if found:
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            yield Problem("HB157", f"{found[0]}{more}: the numbers that are measured stand; what "
+                          "is predicted of its traffic does not hold here: report it",
+                          rejects=False)
+
 
 def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) -> TrainingRecord:
     late = slow_ranks.late_rank(item)
@@ -135,7 +147,7 @@ def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) ->
         parity_share=_parity_share(item), passes_over_data=_passes_over_data(item),
         exposure=exposure,
         slow_phases=tuple(slow_ranks.slow_phases(item, late)), late_rank=late,
-        slow_alone=slow_ranks.slow_alone(exposure))
+        slow_alone=slow_ranks.slow_alone(exposure), counted=counted(item))
 
 
 def _rates(item: CaseResult, hardware: Mapping[str, Any]) -> dict[str, Any]:

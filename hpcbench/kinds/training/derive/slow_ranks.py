@@ -97,9 +97,14 @@ def _left_together(work: Training, *, overlaps: bool) -> set[str]:
     ``overlaps``: gradients are exchanged in buckets while ranks compute on; else backward waits.
     """
     waiting = {"exchange", "forward_backward"} | (set() if overlaps else {"backward"})
-    gathers = "all_gather" in work.calls and not is_dynamic(work)  # which tells speeds by one
-    waiting |= {"forward"} if work.tp > 1 or gathers else set()
+    waiting |= {"forward", "backward"} if waits_within(work) else set()
     return waiting | ({"optimizer"} if "broadcast" in work.calls else set())  # of what it updated
+
+
+def waits_within(work: Training) -> bool:
+    """Return whether ranks wait for each other within their passes over the model."""
+    gathers = "all_gather" in work.calls and not is_dynamic(work)  # which tells speeds by one
+    return work.tp > 1 or work.pp > 1 or gathers
 
 
 def late_rank(item: CaseResult) -> LateRank | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.kinds.training.derive.slow_ranks import BLOCKING, CLEAR_PART
+from hpcbench.kinds.training.derive.slow_ranks import BLOCKING, CLEAR_PART, waits_within
 from hpcbench.kinds.training.derive.sync_variance import SyncVariance, sync_variance
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
@@ -127,7 +127,7 @@ def _why_not(case: Case, work: Training, samples: CaseSamples) -> str:
         return "there is one rank, which waits for nobody"
     if case.batch > 1:
         return f"a sample of mode {case.mode} is {case.batch} steps, whose stamps are added up"
-    if not _arrivals(samples):
+    if waits_within(work) or not _arrivals(samples):
         return (f"ranks of {work.strategy} wait for each other within their passes over the model: "
                 "no stamp separates a rank's own work from waiting")
     return ""

@@ -87,6 +87,9 @@ class TrainingBlock(Block):
         default=("hpcbench",), description="Whose model of that shape it is.")
     compile: Axis[bool] = Field(
         default=(False,), description="Blocks and loss compiled by torch.compile.")
+    count_step: bool = Field(
+        default=True, description="Whether one more step, not timed, counts calls, FLOPs and "
+        "activations.")
     max_steps: Axis[Steps] | None = Field(
         default=None, description="Timed steps; another name of iterations.")
     lora_rank: Axis[Extent] | None = Field(

@@ -50,6 +50,7 @@ class Setting(NamedTuple):
     data: str
     library: str
     compile: bool
+    count_step: bool
 
 
 class TrainingPoint(NamedTuple):
@@ -70,7 +71,8 @@ def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Itera
     choices = tuple(_choices(block))
     steps = {"iterations": block.max_steps} if block.max_steps else {}
     inner = measurements(block.model_copy(update=steps), job.config)
-    settings = product(*(getattr(block, name) for name in Setting._fields))
+    settings = product(*(getattr(block, name) for name in Setting._fields[:-1]),
+                       (block.count_step,))
     for model, values, device, env, size in product(
             _models(block), settings, block.device, environments(block), block.world_size):
         for spec, options, backends in choices:

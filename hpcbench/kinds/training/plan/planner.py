@@ -28,8 +28,8 @@ _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "se
          "checkpointing", "communication", "data", "library", "compile", "max_steps", "lora_rank",
          *COMMON_AXES)
 _FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "parameters",
-            "flops", "calls", "adapters", "modules")
-"""What follows from the rest of a training: no part of what makes it this one."""
+            "flops", "calls", "adapters", "modules", "count_step")
+"""What follows from the rest of a training, and what is no part of it: it is this one anyhow."""
 
 
 class TrainingPlanner(Planner):
@@ -89,7 +89,7 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
 def _estimate_s(
     work: Training, expected: Demands, device: str, calls: int, hardware: Hardware,
 ) -> float:
-    """Return the assumed seconds of one case: set-up, its steps, and one more to check.
+    """Return the assumed seconds of one case: set-up, its steps, one to check, one to count.
 
     A step takes as long as the rank that has most to do, all it does together.
     """
@@ -97,7 +97,7 @@ def _estimate_s(
     rate = bytes_per_s(kind, hardware, work.dp * work.tp * work.pp)
     step_s = max(one.hardware_flops / FLOPS_PER_S[kind] + one.collectives * ALPHA_S[kind]
                  + one.wire_bytes / rate for one in expected.of_ranks)
-    return setup_s(work) + (calls + 1) * step_s
+    return setup_s(work) + (calls + 1 + work.count_step) * step_s
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Training(Workload):
     needs Python ``modules`` beside torch. ``communication`` ``off`` takes the same steps without
     any, which train nothing; ``only`` calls what a step calls, and no more. ``data`` is the path of
     a file of tokens, or SYNTHETIC. ``library`` is whose model of the shape it is; blocks and loss
-    are compiled if it is to ``compile``.
+    are compiled if it is to ``compile``. ``count_step``: one more step counts what it does.
     """
 
     strategy: str
@@ -71,6 +71,7 @@ class Training(Workload):
     data: str = SYNTHETIC
     library: str = OWN_LIBRARY
     compile: bool = False
+    count_step: bool = True
 
     @property
     def name(self) -> str:
@@ -107,6 +108,8 @@ class Training(Workload):
             del plain["changed"]
         if not self.named_extents:
             del plain["named_extents"]
+        if self.count_step:
+            del plain["count_step"]
         return plain
 
     def collective_calls(self) -> tuple[Call, ...]:

@@ -7,18 +7,20 @@ from dataclasses import asdict
 from typing import Any
 
 from hpcbench.kinds.kind import Presenter
+from hpcbench.kinds.training.derive.counted import Counted
 from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.derive.exposed import Exposure
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present import charts as _charts
+from hpcbench.kinds.training.present import counted_table, result_table, scaling, stall_chart, words
 from hpcbench.kinds.training.present import listing as _listing
 from hpcbench.kinds.training.present import plan_table as _plan_table
-from hpcbench.kinds.training.present import result_table, scaling, stall_chart, words
 from hpcbench.kinds.training.present import stalls as _stalls
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import to_ms
 from hpcbench.views.chart import BarChart
 from hpcbench.views.columns import ends_of, names_of
+from hpcbench.views.table import Table
 from hpcbench.views.words import options_text
 
 _OF_TEXT = ("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")
@@ -34,6 +36,12 @@ PHASES = {"data_wait_s": "data", **{f"{phase}_s": phase for phase in (
 MEMORY = {f"{name}_bytes": name for name in (
     "parameters", "gradients", "optimizer_state", "activations", "peak")}
 """Field -> what a rank holds: of the rank that holds most of it."""
+COUNTED = {"step_calls": "calls", "wire_bytes": "wire_bytes", "flops": "flops"}
+"""Field -> what of a step it is that was counted, beside activations."""
+PREDICTED = {f"{field}_predicted": name for field, name in {
+    **COUNTED, "activations_bytes": "activations_bytes"}.items()}
+"""Field -> what the plan says of it."""
+COUNTED_FIELDS = (*COUNTED, *PREDICTED, "scores_again_flops", "activations_of", "not_counted")
 RATES = {"samples_per_second": "samples_per_s", "tokens_per_second": "tokens_per_s",
          "step_time_ms": "step_s", "mfu": "mfu", "hfu": "hfu",
          **{name: name for name in ("hfu_nominal", "mfu_definition", "mfu_missing",
@@ -53,14 +61,14 @@ EXPOSURE_FIELDS = (
     "own_step_s", "idle_share", "bubble_predicted", "bubble_of_own_times", "not_paired")
 """Beside ``exposed_s`` and ``overlap_efficiency``, which primitives have, too."""
 TRAINING_FIELDS = (*MODEL_FIELDS, *STEP_FIELDS, "global_batch", *RATES, *PHASES,
-                   *MEMORY, "peak_of", "communication", "parity",
+                   *MEMORY, "peak_of", *COUNTED_FIELDS, "communication", "parity",
                    *EXPOSURE_FIELDS, *SCALING, "same_program_as")
 LISTED_FIELDS = (
     "case_id", "backend", "device", "world_size", "dtype", "mode", "fold", "env", "options",
     *MODEL_FIELDS[1:], *STEP_FIELDS, "global_batch", "n", "median_s", "p95_s", "ci_low_s",
     "ci_high_s", "ci_reliable", *RATES, *PHASES, "parity",
-    *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"], *EXPOSURE_FIELDS,
-    *SCALING, "same_program_as",
+    *COUNTED_FIELDS, *_RANGED_NAMES["exposed_s"], *_RANGED_NAMES["overlap_efficiency"],
+    *EXPOSURE_FIELDS, *SCALING, "same_program_as",
 )
 MEMORY_FIELDS = ("case_id", "strategy", "options", "model", "world_size", "dtype", "batch_size",
                  "accumulation", *MEMORY, "peak_of")
@@ -76,10 +84,16 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
     dry_run_lines = staticmethod(_plan_table.dry_run_lines)
     span_words = staticmethod(words.span_words)
     definitions = staticmethod(result_table.definitions)
-    tables = staticmethod(result_table.result_tables)
     overviews = staticmethod(scaling.overviews)
     profile = staticmethod(_stalls.profile)
     heat_map_case = staticmethod(_charts.heat_map_case)
+
+    def tables(
+        self, title: str, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
+    ) -> Iterator[Table]:
+        """Yield the times of a block, then what was counted of its steps."""
+        yield from result_table.result_tables(title, items, derived)
+        yield from counted_table.counted_tables(title, items, derived)
 
     def charts(
         self, items: Sequence[CaseResult], derived: Mapping[str, TrainingRecord],
@@ -99,6 +113,7 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
         values |= dict.fromkeys(_OF_TEXT if work.of_images else _OF_IMAGES)
         values |= {field: record.held_bytes.get(name) for field, name in MEMORY.items()}
         values |= {field: record.phase_s.get(phase) for field, phase in PHASES.items()}
+        values |= _counted(record.counted)
         return values | {
             "step_time_ms": None if record.step_s is None else to_ms(record.step_s),
             "options": [options_text([option]) for option in work.options],
@@ -130,6 +145,16 @@ class TrainingPresenter(Presenter[Training, TrainingRecord]):
             missing["memory"] = ("no rank told what it held" if measured else missing["training"])
         return {"training": listed or None, "not_measured": missing,
                 "memory": [{name: row[name] for name in MEMORY_FIELDS} for row in held] or None}
+
+
+def _counted(found: Counted | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {**{field: getattr(found.measured, name) for field, name in COUNTED.items()},
+            **{field: getattr(found.predicted, name) for field, name in PREDICTED.items()},
+            "scores_again_flops": found.scores_again_flops,
+            "activations_of": found.activations_of or None,
+            "not_counted": [f"{name}: {reason}" for name, reason in found.missing.items()] or None}
 
 
 def _exposure(exposure: Exposure) -> dict[str, Any]:

@@ -15,11 +15,13 @@ import torch.distributed as dist
 from torch import nn
 
 from hpcbench.backends.ledger import Ledger
+from hpcbench.backends.rehearsal import NAME as REHEARSAL
 from hpcbench.backends.rehearsal import open_silent
 from hpcbench.errors import CaseError
 from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.run.counted_step import count_step
 from hpcbench.kinds.training.run.data import Loader
 from hpcbench.kinds.training.run.memory import Peak
 from hpcbench.kinds.training.run.models.build import SETTLING, forget, graphs
@@ -123,12 +125,13 @@ class TrainingOperation:
 
         ``phases`` has a list of ``ns`` for each name, with an entry for every row of the trace: the
         sum over the steps of that row. ``balance``: this replica's samples of a next step;
-        ``data``: how many samples a file has, and how many steps were taken.
+        ``data``: how many samples a file has, and how many steps were taken. ``counted``: what one
+        more step did (`counted_step.count_step`), taken now unless this is a rehearsal.
         """
-        held = self._strategy.held()
-        answer: dict[str, Any] = {"phases": self._phase_rows(), "memory": {
+        held, rows, peak = self._strategy.held(), self._phase_rows(), self._peak.read()
+        answer: dict[str, Any] = {"phases": rows, "memory": {
             "parameters": held.parameters, "gradients": held.gradients,
-            "optimizer_state": held.optimizer, **self._peak.read()}}
+            "optimizer_state": held.optimizer, **peak}}
         if self._parity:
             answer["parity"] = {"on": self._parity.on, "share": self._parity.share}
             if self._parity.worst:
@@ -141,7 +144,22 @@ class TrainingOperation:
             answer["balance"] = {"samples": self._strategy.share[1]}
         if self._loader.source.n_samples is not None:
             answer["data"] = {"samples": self._loader.source.n_samples, "steps": self._step}
+        if self._spec.count_step and not self._is_rehearsal:
+            self._count(answer)
         return answer
+
+    @property
+    def _is_rehearsal(self) -> bool:
+        return self._silent is None and dist.get_backend(self.place.group) == REHEARSAL
+
+    def _count(self, answer: dict[str, Any]) -> None:
+        """Take a step that is counted, and add what it did to the answer."""
+        counted = count_step(self._spec, self._strategy,
+                             self._loader.batch(self._step, *self._strategy.share))
+        for name in ("activations", "activations_of"):
+            if name in counted:
+                answer["memory"][name] = counted.pop(name)
+        answer["counted"] = counted
 
     def _phase_rows(self) -> dict[str, Any]:
         self._phases.settle()

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 
 PHASES = ("data", "forward", "backward", "exchange", "forward_backward", "optimizer", "balance")
-"""In the order of a step. A schedule that mixes forward and backward has ``forward_backward``.
+"""In the order of a step.
 
-``backward`` ends when the rank has its own last gradient, ``exchange`` when all are exchanged.
+``backward`` ends when the rank has its own last gradient, ``exchange`` when all are exchanged. Of a
+pipeline ``exchange`` is what lies between the passes of micro-batches: waiting, and messages.
+Strategies that cannot tell forward from backward have ``forward_backward``.
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -50,12 +51,18 @@ class Strategy:
     settling = 0
     """How many calls of `forward_backward` pass before gradients are exchanged as ever after."""
     exchange = Exchange()
+    uncounted = ""
+    """Why the calls of a step cannot all be counted, if they cannot."""
     grid: Grid | None = None
     """The ranks in groups that the strategy opened, if it did."""
 
     def __init__(self, spec: Training, place: Place) -> None:
         self.spec = spec
         self.place = place
+
+    def groups(self) -> Iterable[Any]:
+        """Return the groups that a step calls, this rank's of each."""
+        return [self.place.group, *(self.grid.groups.values() if self.grid else ())]
 
     def modules(self) -> Iterable[nn.Module]:
         """Return this rank's parts of the model, with the names of the plain model."""

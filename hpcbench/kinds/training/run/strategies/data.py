@@ -21,6 +21,7 @@ from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.model import Model
 from hpcbench.kinds.training.run.phases import PhaseClock, phase_clock
 from hpcbench.kinds.training.run.strategies.base import Batch, Exchange
+from hpcbench.kinds.training.run.strategies.group_watch import spread
 from hpcbench.kinds.training.run.strategies.replica import Replica
 from hpcbench.operations.place import Place
 from hpcbench.operations.torch_calls import all_gather_tensor
@@ -37,8 +38,6 @@ _OWN_BUFFERS = {next(name for name in ("forward_sync_buffers", "broadcast_buffer
 """Running statistics are each replica's own, as in other strategies. torch 2.13 has a new name."""
 _SETTLED = 2
 """Calls until DDP has ordered its buckets by the first backward (1), and PowerSGD may begin."""
-MOST = 32
-"""Of more buckets so many are watched, from the first to the last."""
 
 
 class Data(Replica):
@@ -99,6 +98,7 @@ class Data(Replica):
         group = self.place.group
         self.exchange = _EXCHANGES[hook]
         if hook == "powersgd":
+            self.uncounted = "PowerSGD calls from threads of the group, whose calls torch hides"
             state = powerSGD_hook.PowerSGDState(
                 group, matrix_approximation_rank=1, start_powerSGD_iter=_SETTLED)
             self.ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
@@ -143,19 +143,12 @@ class BucketWatch:
         order = self._order[:len(self._parameters)]  # an accumulation begins again
         given = [Tensor(str(at), tuple(one.shape)) for at, one in enumerate(order)]
         contents = buckets(given[::-1], self._bucket_mb)
-        for number in _spread(len(contents)):
+        for number in spread(len(contents)):
             last = order[int(contents[number][-1].name)]
             last.register_post_accumulate_grad_hook(self._callback(f"{ARRIVAL}{number + 1}"))
 
     def _callback(self, name: str) -> Callable[[nn.Parameter], None]:
         return lambda _: self.on_bucket(name)
-
-
-def _spread(count: int) -> list[int]:
-    """Return up to MOST of so many numbers from 0, the first and the last among them."""
-    if count <= MOST:
-        return list(range(count))
-    return [number * (count - 1) // (MOST - 1) for number in range(MOST)]
 
 
 class OwnWork:

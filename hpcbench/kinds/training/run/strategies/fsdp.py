@@ -13,7 +13,10 @@ from hpcbench.kinds.training.plan.registry import layout_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.models.build import build
 from hpcbench.kinds.training.run.models.model import Model
+from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.precision import autocast, is_mixed
+from hpcbench.kinds.training.run.strategies.base import Batch
+from hpcbench.kinds.training.run.strategies.group_watch import GroupWatch
 from hpcbench.kinds.training.run.strategies.mesh import Grid, row_of
 from hpcbench.kinds.training.run.strategies.replica import Replica
 from hpcbench.operations.dtypes import DTYPES
@@ -36,6 +39,16 @@ class Fsdp(Replica):
                 part, bool(self.spec.option("reshard"))))
 
         return build(self.draft(), self.place.device, self.fill, shard=shard)
+
+    def wrap(self, model: Model) -> nn.Module:
+        """Return the model, whose exchange of gradients is watched from now on."""
+        self._watch = GroupWatch(model)
+        return model
+
+    def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
+        """See `Strategy`."""
+        self._watch.on_bucket = phases.arrive
+        return super().forward_backward(batch, phases)
 
     def open_mesh(self) -> DeviceMesh:
         """Return all ranks of the group under test, in a row."""

@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
 from hpcbench.backends.rehearsal import NAME as REHEARSAL
@@ -34,6 +33,7 @@ from hpcbench.kinds.training.run.strategies.fsdp import Sharder
 from hpcbench.kinds.training.run.strategies.mesh import grid_of, settle
 from hpcbench.kinds.training.run.strategies.replica import whole
 from hpcbench.kinds.training.run.strategies.tensor import Divider, Tensor
+from hpcbench.kinds.training.run.strategies.timed_stage import StageClock, TimedStage
 from hpcbench.operations.dtypes import DTYPES
 from hpcbench.operations.models import ModelShape
 from hpcbench.operations.place import Place
@@ -59,6 +59,7 @@ class Pipeline(Strategy):
         self.optimizer = grouped_optimizer(spec.optimizer, self._parameters)
         self.scaler = AgreedScaler(spec.dtype, place.device, place.group)
         self._mean_loss = make_loss(spec)
+        self._clock = StageClock(exchanges=spec.dp > 1)
         self._schedule = self._open_schedule()
 
     def _build(self, blocks: range) -> Model:
@@ -76,9 +77,11 @@ class Pipeline(Strategy):
         accumulation have left by the number of micro-batches again. The loss is divided instead.
         """
         kind = get_schedule_class(self._stages.schedule.name)
-        stages = [PipelineStage(self._called(model), stage, self._stages.count, self.place.device,
-                                group=self._group, **self._examples(stage))
+        stages = [TimedStage(self._called(model), stage, self._stages.count, self.place.device,
+                             group=self._group, **self._examples(stage))
                   for stage, model in self._own.items()]
+        for stage in stages:
+            stage.clock = self._clock
         several = issubclass(kind, PipelineScheduleMulti)
         return kind(stages if several else stages[0], self._stages.microbatches,
                     loss_fn=self._loss, scale_grads=False)
@@ -132,11 +135,13 @@ class Pipeline(Strategy):
     def _loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return a micro-batch's part of the mean loss, scaled."""
         parts = self._stages.microbatches * self.spec.accumulation
-        return self.scaler.scale(self._mean_loss(logits, targets) / parts)
+        return self._clock.timed(
+            "forward", lambda: self.scaler.scale(self._mean_loss(logits, targets) / parts))
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """See `Strategy`."""
         losses: list[torch.Tensor] = []
+        self._clock.phases = phases
         for inputs, targets in zip(*(half.chunk(self.spec.accumulation) for half in batch),
                                    strict=True):
             part_losses: list[torch.Tensor] = []
@@ -147,7 +152,7 @@ class Pipeline(Strategy):
             losses += (local(loss.detach()) for loss in part_losses)
         settle(self._parameters)
         self._add_tied()
-        phases.end("forward_backward")
+        phases.end("exchange")
         total = sum(losses, torch.zeros((), device=self.place.device))
         return total / self.scaler.get_scale()
 

@@ -37,6 +37,7 @@ from hpcbench.kinds.training.run.phases import PhaseClock
 from hpcbench.kinds.training.run.precision import AgreedScaler
 from hpcbench.kinds.training.run.strategies.base import Batch
 from hpcbench.kinds.training.run.strategies.fsdp import Sharder
+from hpcbench.kinds.training.run.strategies.group_watch import GroupWatch
 from hpcbench.kinds.training.run.strategies.mesh import grid_of, settle
 from hpcbench.kinds.training.run.strategies.replica import Replica
 
@@ -130,6 +131,11 @@ class Tensor(Replica):
         return build(self.draft(), self.place.device, self.fill, self._divider.divide,
                      self._sharder.shard)
 
+    def wrap(self, model: Model) -> nn.Module:
+        """Return the model; how replicas exchange its gradients is watched from now on."""
+        self._watch = GroupWatch(model)
+        return model
+
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimizer of this rank's parts."""
         return grouped_optimizer(self.spec.optimizer, self.plain.parameters())
@@ -140,6 +146,7 @@ class Tensor(Replica):
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """See `Strategy`."""
+        self._watch.on_bucket = phases.arrive
         loss = super().forward_backward(batch, phases)
         settle(self.plain.parameters())
         phases.end("backward")
