@@ -28,6 +28,7 @@ MIN_N_DEPENDENT = 45
 class Interval:
     """``low`` to ``high`` hold the median with probability ``level``.
 
+    They are the values of this ``rank``, from 1, from either end.
     ``block_length`` successive values count about as much as one independent value would;
     ``n_blocks`` such blocks were there. Unless ``reliable``, the level is not promised and
     ``reason`` says why.
@@ -40,6 +41,7 @@ class Interval:
     block_length: int
     reliable: bool
     reason: str
+    rank: int
 
 
 def median_interval(values: Values, level: float = 0.95,
@@ -72,7 +74,7 @@ def median_interval(values: Values, level: float = 0.95,
     ends = np.partition(values, [lowest - 1, n - lowest])
     block_length = math.ceil(estimate.inflation)
     return Interval(float(ends[lowest - 1]), float(ends[n - lowest]), level,
-                    max(1, n // block_length), block_length, not reason, reason)
+                    max(1, n // block_length), block_length, not reason, reason, lowest)
 
 
 def median_ranks(n: int, level: float) -> tuple[int, int] | None:
