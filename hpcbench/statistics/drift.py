@@ -18,7 +18,7 @@ from hpcbench.statistics.order import Values, median
 
 FEWEST_RUNS = 8
 """Seven runs of a stationary series rise by chance in more than 1 of 100 cases."""
-LIMITS = ((32, 0.81), (20, 0.85), (12, 0.90), (FEWEST_RUNS, 0.95))
+LIMITS = ((32, 0.81), (20, 0.85), (12, 0.92), (FEWEST_RUNS, 0.95))
 """From so many runs on, the |tau| that a drift needs; the most runs first."""
 LEAST_CHANGE = 0.03
 """Of the median, over the whole series: a smaller drift is not worth a finding."""

@@ -36,10 +36,10 @@ def launches_title(items: Iterable[CaseResult]) -> str:
     """Return what the range of launches' medians is; nothing of cases without one."""
     levels = {(len(item.timing.launch_medians_s), item.timing.launch_level) for item in items
               if item.timing and item.timing.launch_level is not None}
-    holds = distinct(f"{level:.4g} % with {plural(n, 'launch')}" for n, level in sorted(
-        (n, 100 * level) for n, level in levels if level is not None))
-    return (f"least to greatest median of a launch, which holds the median over launches in {holds}"
-            if levels else "")
+    holds = distinct(f"{100 * level:.4g} % ({plural(n, 'launch')})" for n, level in sorted(
+        (n, level) for n, level in levels if level is not None))
+    return (f"least to greatest median of a launch; it holds the median over launches with a "
+            f"probability of {holds}" if levels else "")
 
 
 def fold_of(item: CaseResult) -> str:
