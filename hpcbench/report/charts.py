@@ -168,5 +168,7 @@ def _canary_caption(canary: Canary) -> str:
     text += f" {canary.n_not_ok} more runs were not ok." if canary.n_not_ok else ""
     if canary.drift is None:
         return f"{text} Fewer than {FEWEST_FOR_DRIFT} runs cannot tell drift."
-    how = f"Kendall's tau {canary.tau:+.2f}" if canary.tau is not None else OLD_RULE
-    return f"{text} Drift: {canary.drift:+.1%} ({', '.join([how, *canary.quality])})."
+    if canary.tau is None:
+        return f"{text} Drift: {canary.drift:+.1%} ({OLD_RULE})."
+    how = ", ".join([f"Kendall's tau {canary.tau:+.2f}", *canary.quality])
+    return f"{text} Drift: {canary.drift:+.1%} ({how})."

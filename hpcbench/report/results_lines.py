@@ -190,7 +190,8 @@ def _canary_lines(results: Results) -> Iterator[Text]:
     text = f"canary {canary.label}: {plural(len(canary.runs), 'run')}"
     text += f", {canary.n_not_ok} more not ok" if canary.n_not_ok else ""
     text += _canary_course(canary)
-    words = [f"{word}: {CANARY_QUALITIES[word]}" for word in canary.quality]
+    known = canary.quality if canary.tau is not None else ()  # the word once meant something else
+    words = [f"{word}: {CANARY_QUALITIES[word]}" for word in known]
     yield Text("; ".join([text, *words]), style="yellow" if words else "")
 
 

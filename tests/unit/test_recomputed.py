@@ -55,7 +55,7 @@ def noisy(rank: int, record: Record) -> Iterable[Record]:
     samples = record.samples.copy()
     samples[:, 1] += random.integers(0, 9000, len(samples)) + 3000 * record.launch
     samples[2:8, 1] += 30_000
-    samples[-3:, 1] += 400_000
+    samples[20::11, 1] += 400_000
     samples[5::9, 4] |= Flag.LATE_START
     samples[:, 0] += 1000 * rank
     rows = len(samples) - (7 * record.pass_index if record.stop_reason == "converged" else 0)
