@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -11,15 +11,11 @@ from hpcbench.plan.case import CANARY_ID, planned_canary
 from hpcbench.reduce.canary_runs import Canary, CanaryRun
 from hpcbench.reduce.results import Finding
 from hpcbench.reduce.timing import summarise
+from hpcbench.statistics.drift import steady_drift
 from hpcbench.trace.container import expected_content
 from hpcbench.trace.source import TraceSource, noted
 
 CANARY_NOTE = "canary"
-MOST_DRIFT = 0.03
-_RUNS_FOR_SCATTER = 5
-_SCATTER = 3
-"""From five runs on, a drift is larger than three usual steps from one run to the next."""
-
 
 _Run = tuple[int, list[int]]
 """One run as one rank noted it: when it began, and its durations in ns, none unless it was ok."""
@@ -47,11 +43,13 @@ def canary_of(sources: Mapping[int, TraceSource], world_size: int) -> Canary | N
         return None
     series = tuple(_series({index: runs for index, runs in sorted(runs_by_index.items())
                             if _is_ok(runs, world_size)}))
-    drift = series[-1].median_s / series[0].median_s - 1 if len(series) > 1 else None
+    drift = steady_drift(np.array([run.median_s for run in series]),
+                         np.array([run.since_start_s for run in series]))
     canary = planned_canary(world_size)
     return Canary(canary.label if canary else CANARY_ID, series,
-                  len(runs_by_index) - len(series), drift,
-                  ("drifting",) if drift is not None and _drifted(series, drift) else ())
+                  len(runs_by_index) - len(series), drift.change if drift else None,
+                  ("drifting",) if drift and drift.significant else (),
+                  drift.tau if drift else None)
 
 
 def _is_ok(runs: Mapping[int, _Run], world_size: int) -> bool:
@@ -72,17 +70,6 @@ def _series(runs_by_index: Mapping[_RunIndex, Mapping[int, _Run]]) -> Iterator[C
                         times.ci_low_s, times.ci_high_s)
 
 
-def _drifted(runs: Sequence[CanaryRun], drift: float) -> bool:
-    first, last = sorted((runs[0], runs[-1]), key=lambda run: run.median_s)
-    apart = (first.ci_high_s is not None and last.ci_low_s is not None
-             and first.ci_high_s < last.ci_low_s)
-    # intervals are within a run only: runs may differ as much from one to the next
-    usual_s = float(np.median(np.abs(np.diff([run.median_s for run in runs]))))
-    is_scatter = (len(runs) >= _RUNS_FOR_SCATTER
-                  and last.median_s - first.median_s <= _SCATTER * usual_s)
-    return abs(drift) > MOST_DRIFT and apart and not is_scatter
-
-
 def canary_findings(canary: Canary) -> Iterator[Finding]:
     """Yield HB145 if the canary drifted, HB147 if it was not always ok."""
     if canary.n_not_ok:
@@ -90,9 +77,9 @@ def canary_findings(canary: Canary) -> Iterator[Finding]:
                       f"runs of the canary ({canary.label}) were not ok on every rank: what the "
                       "machine did around them is unknown; see the traces' notes")
     if canary.drift is not None and "drifting" in canary.quality:
-        first, last = canary.runs[0], canary.runs[-1]
-        yield Finding("HB145", "note", f"the machine drifted during the sweep: {canary.label} took "
-                      f"{first.median_s * 1e6:.4g} us at first and {last.median_s * 1e6:.4g} us "
-                      f"{last.since_start_s:.0f} s later ({100 * canary.drift:+.1f} %, the "
-                      "intervals are disjoint): compare cases of one pass only, or run on a quiet "
-                      "machine")
+        duration_s = canary.runs[-1].since_start_s
+        yield Finding("HB145", "note", f"the machine drifted during the sweep: {canary.label} "
+                      f"changed by {100 * canary.drift:+.1f} % over {len(canary.runs)} runs in "
+                      f"{duration_s:.0f} s (Kendall's tau {canary.tau:+.2f}; of runs that do not "
+                      "drift at most 1 % are reported): compare cases of one pass only, or run on "
+                      "a quiet machine")

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpcbench.statistics.drift import FEWEST_RUNS, LEAST_CHANGE
+
+FEWEST_FOR_DRIFT, LEAST_DRIFT = FEWEST_RUNS, LEAST_CHANGE
+
 
 @dataclass(frozen=True, slots=True)
 class CanaryRun:
@@ -26,9 +30,11 @@ class CanaryRun:
 class Canary:
     """One small case that was measured again and again: how the machine changed meanwhile.
 
-    ``runs`` were ok on all ranks, ``n_not_ok`` others were not. ``drift`` is the median of the last
-    run over that of the first, less 1; None below two runs. ``quality`` is ("drifting",) if it is
-    more than 3 % either way and the two confidence intervals have no time in common, else ().
+    ``runs`` were ok on all ranks, ``n_not_ok`` others were not. ``drift`` is the change over all
+    runs, relative to their median, and ``tau`` how steadily they rise or fall
+    (`statistics.drift.Drift`); both are None where runs are too few to tell. ``quality`` is
+    ("drifting",) if the drift is significant. In results of older versions ``tau`` is None, and
+    ``drift`` compares the last run with the first.
     """
 
     label: str
@@ -36,10 +42,14 @@ class Canary:
     n_not_ok: int
     drift: float | None
     quality: tuple[str, ...]
+    tau: float | None = None
 
 
 CANARY_QUALITIES = {
-    "drifting": "the canary changed by more than 3 % from its first run to its last, and by "
-                "more than runs usually differ",
+    "drifting": "the canary's runs rise or fall so steadily that at most 1 of 100 stationary "
+                "series do, by more than 3 %",
 }
 """Word -> what it says of the whole run (docs/method.md)."""
+OLD_RULE = ("last run against first, by the rule of an earlier version, which alarms on stationary "
+            "runs, too: reduce the run again")
+"""What is said of a drift without ``tau``."""

@@ -5,15 +5,16 @@ are start and end of sample k on rank r. Times are int64 ns of shape (sample,) u
 otherwise. ``groups`` equal groups of consecutive ranks may run the collective at once. Then a time
 within a group is that of the group for which it is longest.
 
-Of every pass the samples before the steady state do not count. Of the others, flagged or not, as
-many count from every pass: a pass that ends when its time is used takes the more samples the faster
-the machine just is, and would outweigh the slow ones.
+Where a pass stops by itself, its samples before the steady state do not count. Of the others,
+flagged or not, as many count from every pass: one that ends when its time is used takes the more
+samples the faster the machine just is, and would outweigh the slow ones. Where the number of
+iterations was given, all timed samples count; the same ones are then flagged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,11 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce.clocks import GlobalStamps
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.stack import is_timed, pass_slices
+from hpcbench.reduce.stack import has_flag, pass_slices
+from hpcbench.reduce.use import Use, counts
 from hpcbench.statistics.order import median
 from hpcbench.statistics.steady import BATCH, steady_from
-from hpcbench.trace.schema import ARRIVAL
+from hpcbench.trace.schema import ARRIVAL, Flag
 
 Times = npt.NDArray[np.int64]
 Fold = Callable[..., Times]  # numpy.min or numpy.max
@@ -148,23 +150,34 @@ def overtaking_ns(case: Case, common: Edges) -> npt.NDArray[np.float64]:
 class Folded:
     """One time for each sample by a ``fold``, a key of `results.FOLDS`: ``times_s`` (sample,).
 
-    ``counted`` (sample,) count in the statistics. Of the others ``n_ramp`` are before the steady
-    state, ``n_surplus`` are left out so that every pass counts alike. It is ``unsteady`` if the cut
-    of a pass is the latest that is looked for, ``clock_unreliable`` if the mode's fold is another.
+    ``use`` (sample,) has a `use.Use` each. It is ``unsteady`` if the cut of a pass is the
+    latest that is looked for, ``clock_unreliable`` if the mode's fold is another.
     """
 
     fold: str
     times_s: npt.NDArray[np.float64]
-    counted: npt.NDArray[np.bool_]
-    n_ramp: int
-    n_surplus: int
+    use: npt.NDArray[np.int64]
     passes: tuple[slice, ...]
     unsteady: bool
     clock_unreliable: bool
 
+    @property
+    def counted(self) -> npt.NDArray[np.bool_]:
+        """Return (sample,): whether it counts in the statistics."""
+        return counts(self.use)
+
+    def has(self, *uses: Use) -> npt.NDArray[np.bool_]:
+        """Return (sample,): whether it has one of these uses."""
+        return np.isin(self.use, uses)
+
     def by_pass(self) -> list[npt.NDArray[np.float64]]:
         """Return the times that count, pass by pass."""
         return [self.times_s[part][self.counted[part]] for part in self.passes]
+
+    def steady_by_pass(self) -> list[npt.NDArray[np.float64]]:
+        """Return the same from the steady state on."""
+        steady = self.has(Use.COUNTED, Use.COUNTED_SURPLUS)
+        return [self.times_s[part][steady[part]] for part in self.passes]
 
 
 def fold_samples(case: Case, samples: CaseSamples, common: Edges | None) -> Folded:
@@ -174,42 +187,55 @@ def fold_samples(case: Case, samples: CaseSamples, common: Edges | None) -> Fold
     sample.
     """
     if case.mode == "pipelined":
-        return _folded("per_call", samples, local_max_ns(samples) / case.batch)
+        return _folded("per_call", case, samples, local_max_ns(samples) / case.batch)
     if case.mode != "isolated":
-        return _folded("local_max", samples, local_max_ns(samples))
+        return _folded("local_max", case, samples, local_max_ns(samples))
     if common is not None and not np.any(overtaking_ns(case, common) > 0):
-        folded = _folded("global", samples, global_ns(common))
+        folded = _folded("global", case, samples, global_ns(common))
         median_s = median(folded.times_s[folded.counted])
         if common.bound_ns <= MOST_CLOCK_ERROR * median_s * 1e9:
             return folded
-    return _folded("local_max", samples, local_max_ns(samples), clock_unreliable=True)
+    return replace(_folded("local_max", case, samples, local_max_ns(samples)),
+                   clock_unreliable=True)
 
 
 def _folded(
-    fold: str, samples: CaseSamples, times_ns: npt.NDArray[np.int64] | npt.NDArray[np.float64], *,
-    clock_unreliable: bool = False,
+    fold: str, case: Case, samples: CaseSamples,
+    times_ns: npt.NDArray[np.int64] | npt.NDArray[np.float64],
 ) -> Folded:
     times_s = np.asarray(times_ns / 1e9, dtype=np.float64)
-    timed = is_timed(samples)
-    counted, unsteady = timed.copy(), False
     passes = tuple(pass_slices(samples))
+    use, unsteady = _untimed_uses(samples), False
     for part in passes:
-        timed_at = part.start + np.flatnonzero(timed[part])
+        timed_at = part.start + np.flatnonzero(use[part] == Use.COUNTED)
         cut = steady_from(times_s[timed_at])
-        counted[timed_at[:cut]] = False
+        use[timed_at[:cut]] = Use.COUNTED_RAMP if case.is_fixed else Use.RAMP
         latest_cut = timed_at.size // BATCH // 2 * BATCH  # that `steady_from` looks for
         unsteady |= 0 < cut == latest_cut
-    n_steady = int(counted.sum())
-    _level(counted, passes)
-    return Folded(fold, times_s, counted, int(timed.sum()) - n_steady,
-                  n_steady - int(counted.sum()), passes, unsteady, clock_unreliable)
+    _level(use, passes, Use.COUNTED_SURPLUS if case.is_fixed else Use.SURPLUS)
+    return Folded(fold, times_s, use, passes, unsteady, clock_unreliable=False)
 
 
-def _level(counted: npt.NDArray[np.bool_], passes: Sequence[slice]) -> None:
-    """Leave as many samples counted in each pass as in the shortest one, evenly spread over it."""
-    counted_at = [part.start + np.flatnonzero(counted[part]) for part in passes]
+def _untimed_uses(samples: CaseSamples) -> npt.NDArray[np.int64]:
+    """Return (sample,): whether it is a warm-up or a single call; the others count."""
+    use = np.full(samples.launch.shape, Use.COUNTED, dtype=np.int64)
+    use[has_flag(samples, Flag.WARMUP)] = Use.WARMUP
+    use[has_flag(samples, Flag.SINGLE)] = Use.SINGLE
+    return use
+
+
+def uses_of_failed(samples: CaseSamples) -> npt.NDArray[np.int64]:
+    """Return (sample,) the uses where the case has no statistics."""
+    use = _untimed_uses(samples)
+    use[use == Use.COUNTED] = Use.CASE_NOT_OK
+    return use
+
+
+def _level(use: npt.NDArray[np.int64], passes: Sequence[slice], surplus: Use) -> None:
+    """Leave as many samples COUNTED in each pass as in the shortest one, evenly spread over it."""
+    counted_at = [part.start + np.flatnonzero(use[part] == Use.COUNTED) for part in passes]
     least = min(indices.size for indices in counted_at)
     for indices in counted_at:
         kept = ((np.arange(least) + 0.5) * indices.size / least).astype(np.intp)
-        counted[indices] = False
-        counted[indices[kept]] = True
+        use[indices] = surplus
+        use[indices[kept]] = Use.COUNTED

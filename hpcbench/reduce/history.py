@@ -128,7 +128,8 @@ def context_of(plan: Plan, attempts: Attempts) -> Context:
             for intake in attempts.intakes),
         hardware=plan.config.get("hardware", {}),
         clock_resolution_ns=max((float(item) for item in resolutions
-                                 if isinstance(item, (int, float))), default=0.0))
+                                 if isinstance(item, (int, float))), default=0.0),
+        inline=bool(plan.config.get("launch", {}).get("inline")))
 
 
 def is_fresh(folder: Path) -> bool:

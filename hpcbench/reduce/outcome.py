@@ -11,16 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds
 from hpcbench.kinds.spec import in_this_package
 from hpcbench.plan.case import Case
+from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.reduce.checks import Problem, timer_problem
-from hpcbench.reduce.fold import joined
+from hpcbench.reduce.fold import joined, uses_of_failed
 from hpcbench.reduce.passes import WORST_FIRST, Context, PassOutcome, judge_pass
 from hpcbench.reduce.results import CaseResult, CaseSamples, Finding
-from hpcbench.reduce.stack import PassKey, stack_samples
-from hpcbench.reduce.timing import measured
+from hpcbench.reduce.stack import PassKey, is_timed, stack_samples
+from hpcbench.reduce.timing import Planned, measured
 from hpcbench.trace.arena import Empty
 from hpcbench.trace.library_choices import LIBRARY, LibraryChoices, merged
 from hpcbench.trace.schema import Record
@@ -70,8 +74,10 @@ def judge(
         ran, empty)
     result = _result(case, decisive, outcomes)
     if decisive.status == "ok" and samples is not None:
-        result, notes = _with_numbers(result, samples, ran, context)
-        problems += notes
+        result, use, notes = _with_numbers(result, samples, ran, context)
+        samples, problems = replace(samples, use=use), [*problems, *notes]
+    elif samples is not None:
+        samples = replace(samples, use=uses_of_failed(samples))
     problems.sort(key=lambda problem: not problem.rejects)
     findings = (Finding(problem.code, "case" if problem.rejects else "note",
                         f"case {case.label} ({case.case_id}): {problem.message}")
@@ -104,26 +110,27 @@ def _samples(outcomes: Outcomes, empty: Empty) -> CaseSamples | None:
 
 def _with_numbers(
     result: CaseResult, samples: CaseSamples, ran: Outcomes, context: Context
-) -> tuple[CaseResult, list[Problem]]:
-    """Return the result of an ok case with its statistics, and the problems with them.
+) -> tuple[CaseResult, npt.NDArray[np.int64], list[Problem]]:
+    """Return the result of an ok case with its statistics, the samples' uses, and the problems.
 
     It failed if one of the problems rejects it.
     """
     case = result.case
-    statistics, timing = measured(
+    found = measured(
         case, samples, {key: item.records for key, item in ran.items()},
-        joined([item.common for item in ran.values()]), context.keys)
-    timed = statistics.n + timing.n_ramp + timing.n_surplus
+        joined([item.common for item in ran.values()]),
+        Planned(context.keys, context.inline or case.backend in INLINE_BACKENDS))
+    timed = int(is_timed(samples).sum())
     planned = (case.min_iterations or case.iterations) * len(ran)
     problems = [*timer_problem(samples, context.clock_resolution_ns),
-                *_kind_problems(case, statistics.median_s, result.detail, context)]
+                *_kind_problems(case, found.statistics.median_s, result.detail, context)]
     if timed < planned:
         problems.append(Problem("HB134", f"{timed} timed iterations of {planned} planned: the case "
                                 "stopped early; raise its time limit for all of them",
                                 rejects=False))
     if why := _rejection(problems):
-        return replace(result, status="failed", reason=why), problems
-    return replace(result, statistics=statistics, timing=timing), problems
+        return (replace(result, status="failed", reason=why), uses_of_failed(samples), problems)
+    return (replace(result, statistics=found.statistics, timing=found.timing), found.use, problems)
 
 
 def _kind_problems(

@@ -41,7 +41,8 @@ class Context:
     """What a case is judged against; the newest of the attempts is the last.
 
     ``hardware`` is the config's section, which may declare peaks; ``clock_resolution_ns`` that of
-    the coarsest of the ranks' clocks, 0 where none was recorded.
+    the coarsest of the ranks' clocks, 0 where none was recorded. ``inline``: workers are the
+    ranks' own processes, the same ones in all launches.
     """
 
     launches: int
@@ -49,6 +50,7 @@ class Context:
     attempts: tuple[Attempt, ...]
     hardware: Mapping[str, Any]
     clock_resolution_ns: float
+    inline: bool = False
 
     def attempt_of(self, records: Iterable[Record]) -> Attempt:
         """Return the attempt that these records are of; of none the newest."""

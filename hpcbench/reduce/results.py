@@ -1,8 +1,8 @@
 """The reduced results of one run, as read from and written to ``results.h5``.
 
 Definitions (docs/method.md): what the time of a sample is, its fold, depends on the timing mode;
-statistics are over the timed samples of all passes and launches; warm-ups, and samples before the
-steady state, are kept and left out of the statistics; a case that is not ``ok`` has none.
+statistics are over the samples that count (`reduce.use.Use`), of all passes and launches; the
+others are kept; a case that is not ``ok`` has none.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class Statistics:
     """Order statistics in seconds over the times of ``n`` samples, folded over ranks.
 
     Percentiles are None where n is too small to hold them (docs/method.md). ``ci_low_s`` and
-    ``ci_high_s`` are the 95 % confidence interval of the median, None where n < 6;
-    ``ci_reliable`` is False where the samples depend on one another too much for it.
+    ``ci_high_s`` are the 95 % confidence interval of the median. Of a single launch it is one of
+    samples, None where n < 6; ``ci_reliable`` is False where they depend on one another too much
+    for it. Of several launches it is one of their medians, None of 2 to 5. ``launch_low_s`` and
+    ``launch_high_s`` are the least and the greatest of these, None of a single launch.
     """
 
     n: int
@@ -47,6 +49,8 @@ class Statistics:
     ci_low_s: float | None = None
     ci_high_s: float | None = None
     ci_reliable: bool = False
+    launch_low_s: float | None = None
+    launch_high_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +115,11 @@ class Timing:
         fold: key of FOLDS that the statistics are of.
         calls: calls of one sample.
         n_warmup, n_ramp, n_late, n_outlier: samples that are planned warm-ups; that lie before the
-            steady state (left out, too); that a rank started late; that are above median + 10 MAD
-            (late ones and outliers count in the statistics).
-        unflagged_n, unflagged_median_s: the same median without late samples and outliers.
-        quality: words of QUALITIES that apply, most serious first.
+            steady state; that a rank started late; that are above median + 10 MAD (late ones and
+            outliers count in the statistics).
+        unflagged_n, unflagged_median_s: the same median of counted samples without any flag: late,
+            outlier, and where all timed samples count, before the steady state or surplus.
+        quality: words of qualities.QUALITIES that apply, most serious first.
         stop_reasons: why each pass ended, in order of launch and pass.
         first_call_s: longest first call of any rank on a group that had just been opened.
         communicator_s: longest opening of the group under test on any rank.
@@ -126,10 +131,19 @@ class Timing:
         quickest_rank, quickest_share: the rank whose own end - start is most often the shortest
             (the one the others waited for), and in which share of the samples.
         launch_medians_s: the median of each launch.
-        n_surplus: samples left out so that every pass counts alike.
+        n_surplus: samples that are more than the shortest pass has.
         pass_medians_s: the median of each planned pass of each launch, in order; None where it was
             not run. Empty in results written before there were any.
         steps: where the time of training steps went, None of other cases.
+        all_count: whether all timed samples count, so that n_ramp and n_surplus are of counted
+            ones; otherwise, as in results of older versions, those do not count.
+        unflagged: all statistics of the samples without a flag. None where all have one, and in
+            results of older versions.
+        ci_unit: what the interval's order statistics are of: ``samples``, or ``launches``, that is
+            the medians of launches.
+        ci_rank: the interval goes from the smallest to the largest of this rank among these.
+        launch_level: probability with which the range of the launches' medians holds the median
+            over launches; None where there is no such range.
     """
 
     fold: str
@@ -156,19 +170,11 @@ class Timing:
     n_surplus: int = 0
     pass_medians_s: tuple[float | None, ...] = ()
     steps: Steps | None = None
-
-
-QUALITIES = {
-    "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",
-    "late_starts": "more than 20 % of the samples were started late by a rank",
-    "fragile": "the median without flagged samples differs by more than 5 %, or all are flagged",
-    "ci_unreliable": "no sound interval: fewer than 20 samples, samples that depend on one another "
-                     "too much, or passes that differ",
-    "trend": "the time rises or falls during a pass",
-    "change_point": "the time changes by 5 % or more within a pass",
-    "unsteady": "no steady state within the first half of a pass",
-}
-"""Word -> what it says of a case's samples (docs/method.md)."""
+    all_count: bool = False
+    unflagged: Statistics | None = None
+    ci_unit: str = "samples"
+    ci_rank: int | None = None
+    launch_level: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +261,8 @@ class CaseSamples:
     (sample,), say which. ``flags`` are `hpcbench.trace.schema.Flag` bits; ``enqueue_ns`` and
     ``device_ns`` are -1 where not measured. All stamps are of the ranks' own clocks. ``phases`` are
     those of training steps in ns, each (rank, sample), in the order of a step, and the arrivals at
-    buckets (`trace.schema.ARRIVAL`).
+    buckets (`trace.schema.ARRIVAL`). ``use`` (sample,) has a `reduce.use.Use` each; None where it
+    is not known, as in results of older versions.
     """
 
     ranks: tuple[int, ...]
@@ -267,6 +274,7 @@ class CaseSamples:
     device_ns: npt.NDArray[np.int64]
     flags: npt.NDArray[np.int64]
     phases: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    use: npt.NDArray[np.int64] | None = None
 
 
 class SampleSource(Protocol):

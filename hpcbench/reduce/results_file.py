@@ -9,8 +9,9 @@ Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
               not there is NaN, n_wrong, blamed_rank and sample_offset -1. JSON lines, one a case:
               detail (_TEXTS), timing (Timing or null) and phases (below)
   /samples    a row for each rank and sample: _KEY (case is its index in the plan) and what a rank
-              stamped (SAMPLE_COLUMNS); a case's rows are rank by rank. Rows with the flags WARMUP
-              or SINGLE, and the first of a pass that timing counts as ramp, are in no statistic.
+              stamped (SAMPLE_COLUMNS); a case's rows are rank by rank. ``use`` says whether the
+              sample is in the statistics, and why not: a number of `reduce.use.Use`, whose names
+              are the attribute ``names``. It is absent in older files: there nothing tells.
   /derived    what each kind computes from the above (`reduce.records`); absent in older files
   /phases     ns: of each case of training steps one phase after another, each with a value for each
               of the case's samples, in their order. /cases/phases says which and where: names and
@@ -51,6 +52,7 @@ from hpcbench.reduce.results import (
     Statistics,
     Timing,
 )
+from hpcbench.reduce.use import Use
 from hpcbench.trace import columns
 from hpcbench.trace.clock import SyncRecord
 from hpcbench.trace.columns import GrowingColumn, read_lines, read_text, write_text
@@ -69,7 +71,7 @@ _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
 _TEXTS = ("reason", "device", "detail", "library", "memory")
 _TIMES = tuple(name for name in Statistics.__slots__ if name.endswith("_s"))
-_SINCE_2 = ("ci_low_s", "ci_high_s", "ci_reliable")
+_USE = "samples/use"
 _BLOCK = ("sample_offset", "sample_ranks", "sample_iterations")
 """Where a case's samples lie: rows from the offset, ranks x iterations of them."""
 _NO_BLOCK = (-1, 0, 0)
@@ -92,19 +94,26 @@ class ResultsWriter:
         self._pool = pool
         self._columns = {
             name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
-            for name, unit in {**dict.fromkeys(_KEY, ""), **SAMPLE_UNITS}.items()}
+            for name, unit in {**dict.fromkeys((*_KEY, "use"), ""), **SAMPLE_UNITS}.items()}
+        file[_USE].attrs["names"] = [use.name.lower() for use in Use]
         self._key_columns = lru_cache(maxsize=1)(_key_columns)
         self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
         self._phases: GrowingColumn | None = None  # runs without phases have no column
         self._positions: dict[str, Mapping[str, Any]] = {}
 
     def add_samples(self, case: Case, samples: CaseSamples) -> None:
-        """Append the samples of one case, which must not change before the next one is added."""
+        """Append the samples of one case, which must not change before the next one is added.
+
+        Raises ValueError where their ``use`` is not known.
+        """
+        if samples.use is None:
+            raise ValueError(f"case {case.case_id}: which samples count is not known")
         self._blocks[case.case_id] = (self._columns["case"].rows, *samples.start_ns.shape)
         taken = {
             "case": np.full(samples.start_ns.size, case.index),
             **self._key_columns(
                 samples.ranks, samples.launch.tobytes(), samples.pass_index.tobytes()),
+            "use": np.tile(samples.use, len(samples.ranks)),
             **{name: getattr(samples, name).ravel() for name in SAMPLE_COLUMNS}}
         self._write_packed()
         for name, values in taken.items():
@@ -226,6 +235,7 @@ class ResultsFile:
             ranks=tuple(table["rank"][:, 0].tolist()), launch=table["launch"][0],
             pass_index=table["pass_index"][0],
             phases=self._phases(self._positions.get(case_id), shape),
+            use=self._file[_USE][offset:offset + shape[1]] if _USE in self._file else None,
             **{name: table[name] for name in SAMPLE_COLUMNS})
 
     def _phases(
@@ -262,7 +272,7 @@ def _read_results(file: h5py.File, path: Path) -> Results:
     run = from_text(RunInfo, read_text(file, "run"))
     old = int(file.attrs["schema_version"]) == 1
     names = [name for name in ("n", "n_wrong", "blamed_rank", *_TIMES, "ci_reliable")
-             if not (old and name in _SINCE_2)]
+             if f"cases/{name}" in file]  # older files have no intervals, or no launches
     table: dict[str, list[Any]] = {name: file[f"cases/{name}"][:].tolist() for name in names}
     table["status"] = columns.texts_of(columns.read_column(file, "cases/status"))
     table["timing"] = [None] * len(plan.cases) if old else [

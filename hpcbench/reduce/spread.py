@@ -33,15 +33,30 @@ def late_share(item: CaseResult) -> float | None:
     return item.timing.n_late / max(item.statistics.n, 1)
 
 
+def ramp_share(item: CaseResult) -> float | None:
+    """Return the share of the counted samples before the steady state; None without samples."""
+    if item.timing is None or item.statistics is None:
+        return None
+    return item.timing.n_ramp * item.timing.all_count / max(item.statistics.n, 1)
+
+
 def range_of(times_s: Iterable[float | None]) -> Range | None:
     """Return the least and the greatest of at least two times, as of passes or launches."""
     known = [time_s for time_s in times_s if time_s is not None]
     return (min(known), max(known)) if len(known) > 1 else None
 
 
+def launch_range(timing: Timing) -> Range | None:
+    """Return the least and the greatest median of a launch; None without several launches.
+
+    Repeats in the same processes are none.
+    """
+    return None if "repeats" in timing.quality else range_of(timing.launch_medians_s)
+
+
 def launch_spread(timing: Timing) -> float | None:
     """Return the greatest median of a launch over the least, less 1; None of a single launch."""
-    ends = range_of(timing.launch_medians_s)
+    ends = launch_range(timing)
     return None if ends is None or not ends[0] > 0 else ends[1] / ends[0] - 1
 
 
@@ -49,7 +64,8 @@ def launch_spread(timing: Timing) -> float | None:
 class SampleCounts:
     """How many samples there are of each sort over all cases, named as in `Timing`.
 
-    ``late`` and ``outlier`` are a part of those ``counted`` in statistics; the others are not.
+    ``late``, ``outlier``, ``counted_ramp`` and ``counted_surplus`` are a part of those ``counted``
+    in statistics; the others are not.
     """
 
     counted: int
@@ -58,6 +74,8 @@ class SampleCounts:
     surplus: int
     late: int
     outlier: int
+    counted_ramp: int
+    counted_surplus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +104,17 @@ class StartUp:
 def sample_counts(items: Iterable[CaseResult]) -> SampleCounts:
     """Return the sums over all cases with a timing."""
     timed = [(item, item.timing) for item in items if item.timing is not None]
-    names = ("warmup", "ramp", "surplus", "late", "outlier")
+
+    def total(name: str, *, counting: bool | None = None) -> int:
+        return sum(getattr(timing, f"n_{name}") for _, timing in timed
+                   if counting is None or timing.all_count == counting)
+
     return SampleCounts(
         counted=sum(item.statistics.n for item, _ in timed if item.statistics),
-        **{name: sum(getattr(timing, f"n_{name}") for _, timing in timed) for name in names})
+        warmup=total("warmup"), late=total("late"), outlier=total("outlier"),
+        ramp=total("ramp", counting=False), surplus=total("surplus", counting=False),
+        counted_ramp=total("ramp", counting=True),
+        counted_surplus=total("surplus", counting=True))
 
 
 def launch_spreads(items: Iterable[CaseResult]) -> LaunchSpread | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +11,9 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.checks import single_calls
+from hpcbench.reduce.precision import Precision, over_samples, precision_of
+from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import (
-    QUALITIES,
     Arrival,
     CaseSamples,
     Phase,
@@ -20,12 +22,11 @@ from hpcbench.reduce.results import (
     Timing,
 )
 from hpcbench.reduce.stack import Pass, PassKey, has_flag
-from hpcbench.statistics.interval import median_interval
+from hpcbench.reduce.use import Use
 from hpcbench.statistics.order import high_outliers, median, percentile, percentile_if_enough
 from hpcbench.statistics.steady import change_point, trend
 from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, Flag
 
-CI_LEVEL = 0.95
 MOST_LATE = 0.2
 """Share of samples that a rank may start late."""
 MOST_FRAGILE = 0.05
@@ -34,34 +35,59 @@ _START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
 Passes = Mapping[PassKey, Pass]
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The ``keys`` of all planned passes, also those that were not run.
+
+    ``repeats``: the case's launches run in the same processes.
+    """
+
+    keys: Sequence[PassKey]
+    repeats: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The statistics of an ok case, how they came about, and the `Use` of each sample."""
+
+    statistics: Statistics
+    timing: Timing
+    use: npt.NDArray[np.int64]
+
+
 def measured(
-    case: Case, samples: CaseSamples, passes: Passes, common: fold.Edges | None,
-    planned: Sequence[PassKey],
-) -> tuple[Statistics, Timing]:
-    """Return the statistics of an ok case and how they came about.
+    case: Case, samples: CaseSamples, passes: Passes, common: fold.Edges | None, planned: Planned,
+) -> Measured:
+    """Return what an ok case adds up to.
 
     ``passes`` are the records that the samples were stacked from, each with a timed sample;
-    ``common`` are the samples on the global clock, None if there is none; ``planned`` are all
-    passes, also those that were not run.
+    ``common`` are the samples on the global clock, None if there is none.
     """
     folded = fold.fold_samples(case, samples, common)
     run = dict(zip(sorted(passes), folded.passes, strict=True))
     counted, times_s = folded.counted, folded.times_s[folded.counted]
     launches = samples.launch[counted]
-    statistics = summarise(times_s, [part.size for part in folded.by_pass()])
+    launch_medians_s = tuple(
+        median(times_s[launches == launch]) for launch in np.unique(launches))
+    known = precision_of(times_s, [part.size for part in folded.by_pass()], launch_medians_s,
+                         repeats=planned.repeats)
+    statistics = _with_precision(order_statistics(times_s), known)
     late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
-    unflagged_s = times_s[~(late | outlier)]
-    unflagged = median(unflagged_s) if unflagged_s.size else None
+    apart = folded.has(Use.COUNTED_RAMP, Use.COUNTED_SURPLUS)[counted]
+    unflagged_s = times_s[~(late | outlier | apart)]
+    unflagged = order_statistics(unflagged_s) if unflagged_s.size else None
     rank, share = _quickest(case, samples, counted)
     opened = [record for records in passes.values() for record in records.values()
               if record.communicator_ns >= 0]
-    return statistics, Timing(
+    return Measured(statistics, Timing(
         fold=folded.fold, calls=case.batch,
         n_warmup=int(has_flag(samples, Flag.WARMUP).sum()),
-        n_ramp=folded.n_ramp, n_surplus=folded.n_surplus,
+        n_ramp=int(folded.has(Use.RAMP, Use.COUNTED_RAMP).sum()),
+        n_surplus=int(folded.has(Use.SURPLUS, Use.COUNTED_SURPLUS).sum()),
         n_late=int(late.sum()), n_outlier=int(outlier.sum()),
-        unflagged_n=unflagged_s.size, unflagged_median_s=unflagged,
-        quality=_words(folded, statistics, unflagged, float(late.mean())),
+        unflagged_n=unflagged_s.size, unflagged_median_s=unflagged.median_s if unflagged else None,
+        quality=_words(folded, statistics, unflagged, float(late.mean()),
+                       repeats=planned.repeats and len(launch_medians_s) > 1),
         stop_reasons=tuple(next(iter(records.values())).stop_reason
                            for _, records in sorted(passes.items())),
         first_call_s=_longest_s(  # not known where the first row is several calls
@@ -75,39 +101,50 @@ def measured(
         enqueue_s=_median_s(samples.enqueue_ns.max(axis=0), counted, case.batch),
         device_s=_median_s(samples.device_ns.max(axis=0), counted, case.batch),
         clock_bound_s=None if common is None else common.bound_ns / 1e9,
-        quickest_rank=rank, quickest_share=share,
-        launch_medians_s=tuple(
-            median(times_s[launches == launch]) for launch in np.unique(launches)),
+        quickest_rank=rank, quickest_share=share, launch_medians_s=launch_medians_s,
         pass_medians_s=tuple(  # so that cases can be compared pass by pass
             median(folded.times_s[run[key]][counted[run[key]]]) if key in run else None
-            for key in planned),
-        steps=_steps_of(samples, counted, [run.get(key) for key in planned],
-                       common.late_ns if common is not None and case.batch == 1 else None))
+            for key in planned.keys),
+        steps=_steps_of(samples, counted, [run.get(key) for key in planned.keys],
+                        common.late_ns if common is not None and case.batch == 1 else None),
+        all_count=case.is_fixed, unflagged=unflagged, ci_unit=known.unit, ci_rank=known.rank,
+        launch_level=known.launch_level), folded.use)
 
 
-def summarise(times_s: npt.NDArray[np.float64], segments: Sequence[int] = ()) -> Statistics:
-    """Return the order statistics of at least one time; ``segments`` are the passes' lengths."""
-    interval = median_interval(times_s, CI_LEVEL, segments)
+def order_statistics(times_s: npt.NDArray[np.float64]) -> Statistics:
+    """Return the statistics of at least one time, without an interval."""
     return Statistics(
         n=times_s.size, min_s=float(times_s.min()), p5_s=percentile_if_enough(times_s, 5),
         p25_s=percentile(times_s, 25), median_s=median(times_s), p75_s=percentile(times_s, 75),
         p95_s=percentile_if_enough(times_s, 95), p99_s=percentile_if_enough(times_s, 99),
-        max_s=float(times_s.max()),
-        ci_low_s=interval.low if interval else None, ci_high_s=interval.high if interval else None,
-        ci_reliable=interval is not None and interval.reliable)
+        max_s=float(times_s.max()))
+
+
+def summarise(times_s: npt.NDArray[np.float64]) -> Statistics:
+    """Return the statistics of at least one time of one pass."""
+    return _with_precision(order_statistics(times_s), over_samples(times_s))
+
+
+def _with_precision(statistics: Statistics, known: Precision) -> Statistics:
+    return replace(statistics, ci_low_s=known.low_s, ci_high_s=known.high_s,
+                   ci_reliable=known.reliable, launch_low_s=known.launch_low_s,
+                   launch_high_s=known.launch_high_s)
 
 
 def _words(
-    folded: fold.Folded, statistics: Statistics, unflagged_s: float | None, late: float
+    folded: fold.Folded, statistics: Statistics, unflagged: Statistics | None, late: float, *,
+    repeats: bool,
 ) -> tuple[str, ...]:
     """Return the words of QUALITIES that apply; ``late`` is the share of samples started late."""
-    parts = folded.by_pass()
-    shift = 0.0 if unflagged_s is None else abs(unflagged_s - statistics.median_s)
+    parts = folded.steady_by_pass()
+    shift = 0.0 if unflagged is None else abs(unflagged.median_s - statistics.median_s)
     applies = {
         "clock_unreliable": folded.clock_unreliable,
         "late_starts": late > MOST_LATE,
-        "fragile": unflagged_s is None or shift > MOST_FRAGILE * statistics.median_s,
+        "fragile": unflagged is None or shift > MOST_FRAGILE * statistics.median_s,
         "ci_unreliable": statistics.ci_low_s is not None and not statistics.ci_reliable,
+        "repeats": repeats,
+        "ramp": bool(folded.has(Use.COUNTED_RAMP).any()),
         "trend": any(drift.significant for drift in map(trend, parts) if drift),
         "change_point": any(map(change_point, parts)),
         "unsteady": folded.unsteady,

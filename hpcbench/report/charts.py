@@ -8,8 +8,7 @@ from dataclasses import replace
 from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
-from hpcbench.reduce.canary import MOST_DRIFT
-from hpcbench.reduce.canary_runs import Canary, CanaryRun
+from hpcbench.reduce.canary_runs import FEWEST_FOR_DRIFT, LEAST_DRIFT, OLD_RULE, Canary, CanaryRun
 from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, SampleSource
 from hpcbench.reduce.stack import SampleMap, sample_map
 from hpcbench.views.chart import (
@@ -141,7 +140,7 @@ def canary_chart(canary: Canary, plan: Plan) -> LineChart:
                f"Fold {CANARY_FOLD}: {FOLDS[CANARY_FOLD]}; {repeats_text(plan)}."),
         x=Axis("time since the first run of the canary", unit="s"),
         panels=(Panel(Axis("median", Show.US, "us", scale, limits), lines,
-                      reference=_around(canary, MOST_DRIFT)),))
+                      reference=_around(canary, LEAST_DRIFT)),))
 
 
 def _around(canary: Canary, share: float) -> Range:
@@ -157,8 +156,8 @@ def _canary_point(run: CanaryRun) -> Point:
 
 
 def _canary_limits(canary: Canary) -> Range:
-    """Return limits in which all runs and twice the band of MOST_DRIFT are seen."""
-    seen = _around(canary, 2 * MOST_DRIFT)
+    """Return limits in which all runs and twice the band of LEAST_DRIFT are seen."""
+    seen = _around(canary, 2 * LEAST_DRIFT)
     low = min(seen.least, *(run.ci_low_s or run.median_s for run in canary.runs))
     high = max(seen.greatest, *(run.ci_high_s or run.median_s for run in canary.runs))
     return Range(low / (1 + MARGIN), high * (1 + MARGIN))
@@ -168,9 +167,11 @@ def _canary_caption(canary: Canary) -> str:
     n = from_to_text(run.n for run in canary.runs)
     text = (f"Point: median of n = {n} samples of one of {plural(len(canary.runs), 'run')}. "
             f"Bar: {INTERVAL_TITLE}, none where n < 6. "
-            f"Grey: within {MOST_DRIFT:.0%} of the first run.")
+            f"Grey: within {LEAST_DRIFT:.0%} of the first run.")
     text += f" {canary.n_not_ok} more runs were not ok." if canary.n_not_ok else ""
-    if canary.drift is not None:
-        text += f" Drift from the first run to the last: {canary.drift:+.1%}"
-        text += f" ({', '.join(canary.quality)})." if canary.quality else "."
-    return text
+    if canary.drift is None:
+        return f"{text} Fewer than {FEWEST_FOR_DRIFT} runs cannot tell drift."
+    if canary.tau is None:
+        return f"{text} Drift: {canary.drift:+.1%} ({OLD_RULE})."
+    how = ", ".join([f"Kendall's tau {canary.tau:+.2f}", *canary.quality])
+    return f"{text} Drift: {canary.drift:+.1%} ({how})."

@@ -11,9 +11,16 @@ from rich.text import Text
 from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.canary_runs import CANARY_QUALITIES
-from hpcbench.reduce.results import FOLDS, QUALITIES, CaseResult, Results, Timing
-from hpcbench.reduce.spread import launch_spreads, sample_counts, start_ups
+from hpcbench.reduce.canary_runs import (
+    CANARY_QUALITIES,
+    FEWEST_FOR_DRIFT,
+    OLD_RULE,
+    Canary,
+)
+from hpcbench.reduce.precision import FEWEST_LAUNCHES
+from hpcbench.reduce.qualities import QUALITIES
+from hpcbench.reduce.results import FOLDS, CaseResult, Results, Timing
+from hpcbench.reduce.spread import SampleCounts, launch_spreads, sample_counts, start_ups
 from hpcbench.report.plan_lines import in_order, note_lines, span_line
 from hpcbench.report.table_lines import STATUS_STYLES, table_lines
 from hpcbench.trace.schema import STOP_REASONS
@@ -27,6 +34,7 @@ from hpcbench.views.timing import (
     INTERVAL_TITLE,
     MODES,
     clock_text,
+    launches_title,
     mode_and_fold,
     repeats_text,
 )
@@ -81,14 +89,27 @@ def _definitions(results: Results) -> Iterator[str]:
     judged = any(item.timing is not None for item in results.cases)
     yield (f"time p50 = median over the n timed samples of {repeats_text(results.plan)}, "
            f"after {warmups} warm-ups"
-           + ("; samples before the steady state are left out" if judged else ""))
+           + (f"; {_left_out(results)}" if judged else ""))
     yield f"CI = {INTERVAL_TITLE}: its farther end, in % of the median;"
     yield ("  - where there is none (n < 6), ? where it is not sound (n < 20, dependent samples, "
            "passes that differ)")
+    if launches := launches_title(results.cases):
+        yield (f"  of several launches it is one of their medians, and there is none of fewer than "
+               f"{FEWEST_LAUNCHES};")
+        yield f"launches = {launches}"
     for kind, items in items_by_kind(ran).items():
         if kind not in results.missing_kinds:
             yield from presenter_of(kind).definitions(items, results.derived.get(kind, {}))
     yield clock_text(results, ran) + _clock_checks(results) + _order_text(results)
+
+
+def _left_out(results: Results) -> str:
+    """Return which timed samples count."""
+    counts = {item.timing.all_count for item in results.cases if item.timing}
+    auto = "samples before the steady state are left out"
+    if counts == {True}:
+        return "all of them count"
+    return auto if counts == {False} else f"{auto} unless the number of iterations was given"
 
 
 def _clock_checks(results: Results) -> str:
@@ -134,12 +155,19 @@ def _sample_lines(results: Results) -> Iterator[str]:
     """Yield how many samples there are of each sort, and how far launches lie apart."""
     counts = sample_counts(results.cases)
     yield (f"samples: {counts.counted} counted ({counts.late} late, {counts.outlier} above "
-           "median + 10 MAD); kept but not counted:")
+           f"median + 10 MAD{_flagged_text(counts)}); kept but not counted:")
     yield (f"  {counts.warmup} warm-ups, {counts.ramp} before the steady state, "
            f"{counts.surplus} beyond what the shortest pass of their case has")
     if spreads := launch_spreads(results.cases):
         yield (f"launches: a case's medians span {spreads.middle:.1%} (the middle case) to "
                f"{spreads.widest:.1%} ({spreads.widest_case.case.label})")
+
+
+def _flagged_text(counts: SampleCounts) -> str:
+    """Return how many samples count that would not if passes had stopped by themselves."""
+    texts = [(counts.counted_ramp, "before the steady state"),
+             (counts.counted_surplus, "beyond the shortest steady pass")]
+    return "".join(f", {count} {text}" for count, text in texts if count)
 
 
 def _start_up_table(results: Results) -> Table:
@@ -164,13 +192,22 @@ def _canary_lines(results: Results) -> Iterator[Text]:
         return
     text = f"canary {canary.label}: {plural(len(canary.runs), 'run')}"
     text += f", {canary.n_not_ok} more not ok" if canary.n_not_ok else ""
-    if canary.drift is not None:
-        first, last = canary.runs[0], canary.runs[-1]
-        before, after = (cell_text(run.median_s, Show.US) for run in (first, last))
-        text += (f" in {format_seconds(last.since_start_s)}; median {before} us at first, "
-                 f"{after} us at last: drift {canary.drift:+.1%}")
-    words = [f"{word}: {CANARY_QUALITIES[word]}" for word in canary.quality]
+    text += _canary_course(canary)
+    known = canary.quality if canary.tau is not None else ()  # the word once meant something else
+    words = [f"{word}: {CANARY_QUALITIES[word]}" for word in known]
     yield Text("; ".join([text, *words]), style="yellow" if words else "")
+
+
+def _canary_course(canary: Canary) -> str:
+    """Return how long the runs took, and how they changed; or why that is not known."""
+    if len(canary.runs) < 2:
+        return ""
+    ends = [cell_text(end(run.median_s for run in canary.runs), Show.US) for end in (min, max)]
+    text = f" in {format_seconds(canary.runs[-1].since_start_s)}; medians {'..'.join(ends)} us"
+    if canary.drift is None:
+        return f"{text}; drift: fewer than {FEWEST_FOR_DRIFT} runs cannot tell"
+    how = f"tau {canary.tau:+.2f}" if canary.tau is not None else OLD_RULE
+    return f"{text}; drift {canary.drift:+.1%} ({how})"
 
 
 def outcome_lines(

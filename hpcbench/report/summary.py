@@ -16,9 +16,9 @@ from typing import Any
 
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
+from hpcbench.reduce.precision import CI_LEVEL
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.reduce.results_file import open_results
-from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.terminal import print_document
 from hpcbench.trace.files import whole_file
 from hpcbench.views.timing import INTERVAL_TITLE, fold_of
@@ -36,6 +36,10 @@ TIMING_FIELDS = (
     "local_max_s", "imbalance_s", "enqueue_s", "device_s", "clock_bound_s",
     "quickest_rank", "quickest_share", "launch_medians_s",
 )
+LAUNCH_FIELDS = ("launch_low_s", "launch_high_s")
+PRECISION_FIELDS = ("ci_unit", "ci_rank", *LAUNCH_FIELDS, "launch_level", "all_count")
+UNFLAGGED_FIELDS = tuple(f"unflagged_{name}" for name in STATISTIC_FIELDS)
+OF_TIMING = (*TIMING_FIELDS, "pass_medians_s", "launch_level", "all_count")
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
 COMMON_FIELDS = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
@@ -44,7 +48,8 @@ COMMON_FIELDS = (
     "reason", "blamed_rank", "n_wrong",
     *STATISTIC_FIELDS, "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
     "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", "device_memory",
-    *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s",
+    *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s", *PRECISION_FIELDS, *(
+        name for name in UNFLAGGED_FIELDS if name not in TIMING_FIELDS),
 )
 """The first columns of summary.csv, and keys of each of summary.json's ``cases``; those of schema
 version 1 come first, and with them those of collectives. A list is a list in JSON, and text
@@ -110,7 +115,7 @@ def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(names)
     for source, wanted in (
             (case, CASE_FIELDS), (case.workload, ("dtype", "groups")), (item, OUTCOME_FIELDS),
-            (stats, STATISTIC_FIELDS), (item.timing, (*TIMING_FIELDS, "pass_medians_s"))):
+            (stats, (*STATISTIC_FIELDS, *LAUNCH_FIELDS)), (item.timing, OF_TIMING)):
         row |= {name: getattr(source, name) for name in wanted} if source is not None else {}
     row |= {"env": env_text(case), "device": item.device or case.device,
             "device_memory": device_memory_how(item), "fold": fold_of(item) if stats else None,
@@ -118,6 +123,9 @@ def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
     row |= {name: item.library[name] for name in LIBRARY_FIELDS} if item.library else {}
     if stats and stats.ci_low_s is not None:
         row |= {"ci_level": CI_LEVEL, **{name: getattr(stats, name) for name in INTERVAL_FIELDS}}
+        row |= {name: getattr(item.timing, name, None) for name in ("ci_unit", "ci_rank")}
+    if item.timing and (unflagged := item.timing.unflagged):
+        row |= {f"unflagged_{name}": getattr(unflagged, name) for name in STATISTIC_FIELDS}
     row |= presenter_of(case.kind).row(item, record)
     return {name: row[name] for name in names}
 

@@ -43,6 +43,7 @@ RANDOM_WALK = 3.0
 class Interval:
     """``low`` to ``high`` hold the median with probability ``level``.
 
+    They are the values of this ``rank``, from 1, from either end.
     ``block_length`` successive values, rounded up, count about as much as one independent value
     would; all of them count as ``n_blocks`` such values. Unless ``reliable``, the level is not
     promised and ``reason`` says why.
@@ -55,6 +56,7 @@ class Interval:
     block_length: int
     reliable: bool
     reason: str
+    rank: int
 
 
 def median_interval(values: Values, level: float = 0.95,
@@ -82,7 +84,7 @@ def median_interval(values: Values, level: float = 0.95,
     ends = np.partition(values, [lowest - 1, n - lowest])
     return Interval(float(ends[lowest - 1]), float(ends[n - lowest]), level,
                     max(1, int(n / count.inflation)), math.ceil(count.inflation), not reason,
-                    reason)
+                    reason, lowest)
 
 
 def _doubt(

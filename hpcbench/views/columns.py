@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
-from hpcbench.reduce.spread import interval_share, range_of
+from hpcbench.reduce.spread import interval_share, launch_range, range_of
 from hpcbench.views.table import Cell, Column, Group, Range, Row, Show, Table
 from hpcbench.views.timing import batch_text, flag_text, samples_text
 from hpcbench.views.words import backend_text, device_type
@@ -26,6 +26,8 @@ INTERVAL = Column("interval", "CI", Show.PERCENT, "+-%",
 WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "elements with a wrong value", "less")
 N = Column("n", "n", Show.COUNT, "", "timed samples")
 STATUS = Column("status", "status")
+LAUNCHES = Column("launches", "launches", Show.US, "p50, us", "medians of the launches",
+                  optional=True)
 FLAGS = Column("flags", "flags", optional=True)
 UNRELIABLE = "?"
 CANNOT_TELL = "cannot tell"
@@ -56,6 +58,12 @@ def interval_cell(stats: Statistics | None) -> Cell:
         return None
     share = interval_share(stats)
     return UNRELIABLE if share is None else share
+
+
+def launches_cell(item: CaseResult) -> Cell:
+    """Return the least and the greatest median of a launch; nothing without several launches."""
+    ends = launch_range(item.timing) if item.timing else None
+    return Range(*ends) if ends else ""
 
 
 def wrong_cell(item: CaseResult) -> Cell:
@@ -109,10 +117,10 @@ def any_results(title: str, items: Sequence[CaseResult]) -> Iterator[Table]:
     rows = tuple(
         Row((*_case_cells(item.case, device_type(item)), median_cell(item.statistics),
              interval_cell(item.statistics), n_cell(item.statistics), item.status,
-             flag_text(item)), item.status, item.case.case_id)
+             launches_cell(item), flag_text(item)), item.status, item.case.case_id)
         for item in items if item.status in TABLED)
     if rows:
-        yield Table(title, (*_CASE, TIME, INTERVAL, N, STATUS, FLAGS), (Group("", rows),))
+        yield Table(title, (*_CASE, TIME, INTERVAL, N, STATUS, LAUNCHES, FLAGS), (Group("", rows),))
 
 
 def _case_cells(case: Case, device: str) -> tuple[Cell, ...]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from hpcbench.plan.case import Case, Plan
+from hpcbench.reduce.precision import CI_LEVEL
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
-from hpcbench.reduce.spread import clock_bound_s, late_share
-from hpcbench.reduce.timing import CI_LEVEL
+from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
 from hpcbench.units import format_seconds
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Show
@@ -26,9 +26,20 @@ USUAL_FOLDS: Mapping[str, str] = MappingProxyType({
 INTERVAL_TITLE = f"{CI_LEVEL:.0%} confidence interval of the median (order statistics)"
 
 FLAGS: Mapping[str, str] = MappingProxyType({
-    "clock_unreliable": "clock", "late_starts": "late", "fragile": "fragile", "trend": "trend",
-    "change_point": "change", "unsteady": "unsteady"})
+    "clock_unreliable": "clock", "late_starts": "late", "fragile": "fragile",
+    "repeats": "repeats", "ramp": "ramp", "trend": "trend", "change_point": "change",
+    "unsteady": "unsteady"})
 """Word of QUALITIES -> its short form; ci_unreliable is the question mark of the interval."""
+
+
+def launches_title(items: Iterable[CaseResult]) -> str:
+    """Return what the range of launches' medians is; nothing of cases without one."""
+    levels = {(len(item.timing.launch_medians_s), item.timing.launch_level) for item in items
+              if item.timing and item.timing.launch_level is not None}
+    holds = distinct(f"{100 * level:.4g} % ({plural(n, 'launch')})" for n, level in sorted(
+        (n, level) for n, level in levels if level is not None))
+    return (f"least to greatest median of a launch; it holds the median over launches with a "
+            f"probability of {holds}" if levels else "")
 
 
 def fold_of(item: CaseResult) -> str:
@@ -54,6 +65,7 @@ def flag_text(item: CaseResult) -> str:
     unflagged_s = item.timing.unflagged_median_s  # None where all samples are flagged
     figures = {
         "late_starts": f" {late_share(item) or 0:.0%}",
+        "ramp": f" {ramp_share(item) or 0:.0%}",
         "fragile": "" if unflagged_s is None else f" {cell_text(unflagged_s, Show.US)} us"}
     return ", ".join(FLAGS[word] + figures.get(word, "")
                      for word in item.timing.quality if word in FLAGS)

@@ -27,6 +27,7 @@ from hpcbench.reduce.results import (
     Statistics,
     Timing,
 )
+from hpcbench.reduce.use import Use
 from hpcbench.trace.schema import NO_DEVICE_TIME, Flag
 
 ITEM_BYTES = {"fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "uint8": 1}
@@ -275,4 +276,5 @@ def make_samples(case: Case, median_s: float, slow_rank: int = 2) -> CaseSamples
         start_ns=start.astype(np.int64), end_ns=(start + duration).astype(np.int64),
         enqueue_ns=np.full(shape, NO_DEVICE_TIME, np.int64),
         device_ns=np.full(shape, NO_DEVICE_TIME, np.int64), flags=flags,
+        use=np.where(flags[0] == 0, Use.COUNTED, Use.WARMUP).astype(np.int64),
     )

@@ -233,7 +233,7 @@ def test_the_canary_is_drawn_from_three_runs_on(tmp_path: Path) -> None:
     names = [path.name for path in plot_results(drifted, MemorySamples(drifted), tmp_path)]
     assert names[-1] == "canary.png"
     shown = texts_of(figure_of(canary_chart(canary, drifted.plan), drifted))
-    for words in ("n = 20", "+10.0% (drifting)", "within 3%", "Fold local_max", "order statistics",
+    for words in ("n = 20", "Drift: +10.0%", "within 3%", "Fold local_max", "order statistics",
                   canary.label):
         assert words in shown
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from hpcbench.reduce.fold import fold_samples
 from hpcbench.reduce.results import CaseSamples
+from hpcbench.reduce.use import Use
 from synthetic import make_case
 
 
@@ -23,16 +24,24 @@ def stacked(durations: list[np.ndarray[Any, Any]]) -> CaseSamples:
 
 
 def test_as_many_samples_count_from_every_pass_evenly_spread() -> None:
-    case = make_case(world_size=1, mode="barrier_start")
+    case = make_case(world_size=1, mode="barrier_start", min_iterations=2)
     passes = [np.full(n, 100.0) for n in (10, 40, 25)]
     folded = fold_samples(case, stacked(passes), None)
-    assert [part.size for part in folded.by_pass()] == [10, 10, 10] and folded.n_surplus == 45
+    assert [part.size for part in folded.by_pass()] == [10, 10, 10]
+    assert folded.has(Use.SURPLUS).sum() == 45
     assert np.flatnonzero(folded.counted[10:50]).tolist() == list(range(2, 40, 4))
+
+
+def test_where_the_number_was_given_all_count_and_the_others_are_flagged() -> None:
+    case = make_case(world_size=1, mode="barrier_start")
+    folded = fold_samples(case, stacked([np.full(n, 100.0) for n in (10, 40, 25)]), None)
+    assert folded.counted.all() and folded.has(Use.COUNTED_SURPLUS).sum() == 45
 
 
 def test_a_budget_does_not_lean_the_median_to_fast_passes() -> None:
     """Passes that end when their time is used: fast ones have more samples."""
-    noise, case = np.random.default_rng(3), make_case(world_size=1, mode="barrier_start")
+    noise = np.random.default_rng(3)
+    case = make_case(world_size=1, mode="barrier_start", min_iterations=2)
     ratios = []
     for _ in range(100):
         speeds = 100_000 * np.exp(noise.normal(0, 0.25, 3))
@@ -40,5 +49,5 @@ def test_a_budget_does_not_lean_the_median_to_fast_passes() -> None:
         folded = fold_samples(case, stacked(passes), None)
         middle = np.median([np.median(part) for part in passes])
         ratios.append(float(np.median(folded.times_s[folded.counted]) * 1e9 / middle))
-        assert folded.counted.sum() + folded.n_surplus + folded.n_ramp == folded.counted.size
+        assert np.all(folded.counted | folded.has(Use.SURPLUS, Use.RAMP))
     assert 0.99 < float(np.mean(ratios)) < 1.01

@@ -108,18 +108,35 @@ def test_the_interval_holds_the_median_and_takes_six_samples(tmp_path: Path) -> 
     assert "ci_unreliable" not in timing.quality  # there is none to be doubted
 
 
+def slow_at_first(rank: int, record: Record, samples: Samples) -> None:
+    slow = samples[2:12]
+    slow[:, END] += 40_000 - 4_000 * np.arange(10)
+
+
 def test_samples_before_the_steady_state_do_not_count(tmp_path: Path) -> None:
     """Of each pass, not of all together: the second pass begins slowly, too."""
-    def edit(rank: int, record: Record, samples: Samples) -> None:
-        slow = samples[2:12]
-        slow[:, END] += 40_000 - 4_000 * np.arange(10)
-
-    plan = make_plan(1, passes=2, iterations=60)
-    statistics, timing = one(tmp_path, edit, plan=plan)
+    plan = make_plan(1, passes=2, iterations=60, min_iterations=10)
+    statistics, timing = one(tmp_path, slow_at_first, plan=plan)
     assert timing.n_ramp in (20, 25, 30) and statistics.n == 120 - timing.n_ramp
     assert timing.n_warmup == 4
     assert statistics.max_s < 12e-6
-    assert timing.quality == ()
+    assert timing.quality == ("ci_unreliable",)  # the second pass is 10 % slower
+
+
+def test_a_number_of_iterations_that_was_given_is_what_counts(tmp_path: Path) -> None:
+    """Samples before the steady state are flagged, and there are statistics without them."""
+    plan = make_plan(1, passes=2, iterations=60)
+    statistics, timing = one(tmp_path, slow_at_first, plan=plan)
+    assert statistics.n == 120 and statistics.max_s > 40e-6
+    assert timing.all_count and timing.n_ramp in (20, 25, 30) and timing.quality == ("ramp",)
+    unflagged = timing.unflagged
+    assert unflagged is not None and unflagged.max_s < 12e-6
+    assert (unflagged.n, unflagged.median_s) == (timing.unflagged_n, timing.unflagged_median_s)
+    assert unflagged.n == 120 - timing.n_ramp and unflagged.p95_s is not None
+    with open_results(tmp_path / "run") as file:
+        samples = file.samples(plan.cases[0].case_id)
+    assert samples is not None and samples.use is not None
+    assert np.bincount(samples.use).tolist() == [120 - timing.n_ramp, timing.n_ramp, 0, 4]
 
 
 def test_a_pass_without_a_steady_state_says_so(tmp_path: Path) -> None:
@@ -127,7 +144,7 @@ def test_a_pass_without_a_steady_state_says_so(tmp_path: Path) -> None:
         samples[2:, END] += 400 * np.arange(60)[::-1]
 
     _, timing = one(tmp_path, edit, iterations=60)
-    assert timing.n_ramp == 30 and "unsteady" in timing.quality
+    assert timing.n_ramp == 30 and {"ramp", "unsteady"} <= {*timing.quality}
 
 
 def test_a_trend_and_a_step_are_told(tmp_path: Path) -> None:

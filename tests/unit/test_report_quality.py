@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.reduce.results import QUALITIES, Clocks
+from hpcbench.reduce.qualities import QUALITIES
+from hpcbench.reduce.results import Clocks
 from hpcbench.report.console import print_results
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import interval_cell
@@ -116,12 +117,17 @@ def test_launches_have_a_column_and_a_line(capsys: Capture, tmp_path: Path) -> N
 
 def test_the_canary_tells_the_drift_or_that_nothing_does(capsys: Capture, tmp_path: Path) -> None:
     results = make_results((ok(make_case()),))
-    drifted = make_canary(1e-4, 1.02e-4, 1.1e-4, quality=("drifting",))
-    print_results(replace(results, canary=drifted), tmp_path)
-    assert ("canary all_reduce gloo 65536B: 3 runs in 20 s; median 100.00 us at first, "
-            "110.00 us at last: drift +10.0%; drifting: ") in capsys.readouterr().out
+    old = make_canary(1e-4, 1.02e-4, 1.1e-4, quality=("drifting",))
+    print_results(replace(results, canary=replace(old, tau=0.97)), tmp_path)
+    assert ("canary all_reduce gloo 65536B: 3 runs in 20 s; medians 100.00..110.00 us; drift "
+            "+10.0% (tau +0.97); drifting: ") in capsys.readouterr().out
+    print_results(replace(results, canary=old), tmp_path)
+    assert "drift +10.0% (last run against first, by the rule of an ear" in capsys.readouterr().out
     print_results(replace(results, canary=replace(make_canary(1e-4), n_not_ok=2)), tmp_path)
     assert "1 run, 2 more not ok\n" in capsys.readouterr().out
+    few = replace(make_canary(1e-4, 2e-4), drift=None)
+    print_results(replace(results, canary=few), tmp_path)
+    assert "medians 100.00..200.00 us; drift: fewer than 8 runs cannot" in capsys.readouterr().out
     for asked, word in ((True, "none ran"), (False, "switched off")):
         plan = replace(results.plan, config={"measure": {"canary": asked}})
         print_results(replace(results, plan=plan), tmp_path)

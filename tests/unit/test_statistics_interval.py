@@ -88,11 +88,11 @@ def test_a_higher_level_is_wider(values: list[int]) -> None:
 
 def test_independent_values_get_the_exact_order_statistics() -> None:
     values = np.random.default_rng(0).permutation(100) + 1.0
-    assert median_interval(values) == Interval(40, 61, 0.95, 100, 1, True, "")
+    assert median_interval(values) == Interval(40, 61, 0.95, 100, 1, True, "", 40)
 
 
 def test_equal_values_are_an_interval_of_width_zero() -> None:
-    assert median_interval(np.full(50, 7.0)) == Interval(7, 7, 0.95, 50, 1, True, "")
+    assert median_interval(np.full(50, 7.0)) == Interval(7, 7, 0.95, 50, 1, True, "", 18)
 
 
 def test_few_values_are_not_reliable() -> None:

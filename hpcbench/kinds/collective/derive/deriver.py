@@ -34,6 +34,7 @@ class CollectiveDeriver(Deriver):
     """Derives bandwidths."""
 
     record = CollectiveRecord
+    version = 2
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],

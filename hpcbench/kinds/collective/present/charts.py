@@ -28,7 +28,7 @@ from hpcbench.views.chart import (
     is_wide,
 )
 from hpcbench.views.table import Column, Range, Show
-from hpcbench.views.timing import INTERVAL_TITLE
+from hpcbench.views.timing import INTERVAL_TITLE, launches_title
 from hpcbench.views.words import from_to_text
 
 Records = Mapping[str, CollectiveRecord]
@@ -38,6 +38,7 @@ Names = tuple[str, str]
 UNKNOWN = CollectiveRecord()
 MEDIAN = "median_s"
 INTERVAL, PERCENTILES, EXTREMES = ("ci_low_s", "ci_high_s"), ("p5_s", "p95_s"), ("min_s", "max_s")
+LAUNCHES = ("launch_low_s", "launch_high_s")
 WIDE = 30
 """Rows whose longest time is this many times the shortest are on a log scale."""
 SIZE = Axis("size", Show.SIZE, "bytes, log scale", Scale.LOG2)
@@ -93,9 +94,16 @@ def _band(items: Sequence[CaseResult]) -> Names:
 
 
 def _point(item: CaseResult, values: Mapping[str, float], band: Names) -> Point:
-    has_interval = interval_share(_stats(item)) is not None
-    return Point(values[MEDIAN], _range(values, INTERVAL) if has_interval else None,
-                 _range(values, band))
+    bar = _bar(item)
+    return Point(values[MEDIAN], _range(values, bar) if bar else None, _range(values, band))
+
+
+def _bar(item: CaseResult) -> Names | None:
+    """Return the ends of the error bar: the interval, else the range of launches, else none."""
+    stats = _stats(item)
+    if interval_share(stats) is not None:
+        return INTERVAL
+    return LAUNCHES if stats.launch_low_s is not None else None
 
 
 def _range(values: Mapping[str, float], names: Names) -> Range | None:
@@ -156,12 +164,15 @@ def _band_words(group: SeriesGroup) -> str:
 
 def _interval_words(items: Sequence[CaseResult]) -> str:
     """Return what the error bars are, and how many points have none."""
-    without = sum(interval_share(_stats(item)) is None for item in items)
+    bars = [_bar(item) for item in items]
+    without = bars.count(None)
     if without == len(items):
         return "No sound confidence interval (docs/method.md)."
+    words = [INTERVAL_TITLE] if INTERVAL in bars else []
+    words += [launches_title(items)] if LAUNCHES in bars else []
     left = (f"; {without} of {len(items)} points have none (n < 6, or samples that depend on one "
             "another)" if without else "")
-    return f"Bar: {INTERVAL_TITLE}{left}."
+    return f"Bar: {'; or '.join(words)}{left}."
 
 
 def heat_map_case(case: Case) -> HeatMapCase:

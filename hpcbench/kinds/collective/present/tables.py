@@ -12,7 +12,7 @@ from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.library_choices import UNKNOWN
 from hpcbench.units import format_bytes
 from hpcbench.views import columns
-from hpcbench.views.table import Cell, Column, Group, Range, Row, Show, Table
+from hpcbench.views.table import Cell, Column, Group, Row, Show, Table
 from hpcbench.views.timing import batch_text, flag_text, fold_of
 from hpcbench.views.words import (
     backend_text,
@@ -41,8 +41,7 @@ _RESULT_COLUMNS = (
     Column("algbw", "algbw", Show.GB_PER_S, "GB/s", "size / time p50", "more"),
     Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "algbw x nccl-tests' factor", "more"),
     columns.WRONG, columns.N, columns.STATUS,
-    Column("launches", "launches", Show.US, "p50, us", "medians of the launches", optional=True),
-    columns.FLAGS,
+    columns.LAUNCHES, columns.FLAGS,
     Column("library", "library", meaning="what libraries say of the call", optional=True))
 Records = Mapping[str, CollectiveRecord]
 
@@ -133,7 +132,7 @@ def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
         columns.median_cell(stats), columns.interval_cell(stats), stats.p95_s if stats else None,
         rates.algbw_bytes_per_s if rates else None, rates.busbw_bytes_per_s if rates else None,
         columns.wrong_cell(item) if work.traits.moves_data else None, columns.n_cell(stats),
-        item.status, _launches_cell(item), flag_text(item), _library_text(item)),
+        item.status, columns.launches_cell(item), flag_text(item), _library_text(item)),
         item.status, item.case.case_id)
 
 
@@ -143,9 +142,3 @@ def _library_text(item: CaseResult) -> str:
     call = " ".join(known[name] for name in ("algorithm", "protocol") if name in known)
     channels = f"{known['channels']} channels" if "channels" in known else ""
     return ", ".join(text for text in (call, channels, known.get("transport")) if text)
-
-
-def _launches_cell(item: CaseResult) -> Cell:
-    """Return the least and the greatest median of a launch; nothing for a single launch."""
-    medians = item.timing.launch_medians_s if item.timing else ()
-    return Range(min(medians), max(medians)) if len(medians) > 1 else ""

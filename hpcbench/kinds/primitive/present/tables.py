@@ -67,7 +67,7 @@ _RESULT_COLUMNS = (
     Column("overlap", "overlap", Show.WHOLE_PERCENT, "%", "of the shorter part", "more"),
     Column("times_longest", "x longest", Show.RATIO, "", "t / the longer part", "less"),
     Column("speedup", "x torch", Show.RATIO, "", "t(torch) / t", "more"),
-    columns.WRONG, columns.N, columns.STATUS, columns.FLAGS)
+    columns.WRONG, columns.N, columns.STATUS, columns.LAUNCHES, columns.FLAGS)
 Records = Mapping[str, PrimitiveRecord]
 
 
@@ -160,7 +160,8 @@ def _row(item: CaseResult, common: Options, of_order: Options, record: Primitive
         columns.over_passes_cell(record.efficiency),
         columns.middle_cell(record.times_longest),
         columns.over_passes_cell(record.speedup), columns.wrong_cell(item),
-        columns.n_cell(stats), item.status, flag_text(item)), item.status, item.case.case_id)
+        columns.n_cell(stats), item.status, columns.launches_cell(item), flag_text(item)),
+        item.status, item.case.case_id)
 
 
 def _not_compared(records: Iterator[PrimitiveRecord]) -> Iterator[Line]:

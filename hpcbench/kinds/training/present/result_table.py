@@ -48,7 +48,7 @@ COLUMNS = (
            optional=True),
     Column("memory", "memory", Show.MIB, "MiB", "most of any rank", "less", optional=True),
     Column("parity", "parity", optional=True), replace(columns.N, optional=True),
-    columns.STATUS, columns.FLAGS,
+    columns.STATUS, replace(columns.LAUNCHES, show=Show.MS, unit="p50, ms"), columns.FLAGS,
 )
 DEFINITIONS = (
     "step p50 = time of one optimizer step, accumulation included; samples/s = samples of all "
@@ -163,7 +163,8 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         record.cost_per_million_samples if work.of_images else None,
         *_phase_cells(item.timing.steps if item.timing else None),
         *_exposure_cells(record.exposure), record.held_bytes.get("peak"),
-        words.parity_text(item, record), columns.n_cell(stats), item.status, flag_text(item)),
+        words.parity_text(item, record), columns.n_cell(stats), item.status,
+        columns.launches_cell(item), flag_text(item)),
         item.status, item.case.case_id)
 
 

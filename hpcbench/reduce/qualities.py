@@ -1,0 +1,19 @@
+"""What statistics are said to be beside their numbers."""
+
+from __future__ import annotations
+
+QUALITIES = {
+    "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",
+    "late_starts": "more than 20 % of the samples were started late by a rank",
+    "fragile": "the median without flagged samples differs by more than 5 %, or all are flagged",
+    "ci_unreliable": "no sound interval: fewer than 20 samples, samples that depend on one another "
+                     "too much, or passes that differ",
+    "repeats": "the launches are repeats in the same processes (backend mpi, or --inline): there "
+               "is no range or interval over launches, and the interval is of these processes only",
+    "ramp": "the first samples of a pass differ from its steady state, and count: the number of "
+            "iterations was given",
+    "trend": "the time rises or falls during a pass",
+    "change_point": "the time changes by 5 % or more within a pass",
+    "unsteady": "no steady state within the first half of a pass",
+}
+"""Word -> what it says of a case's samples (docs/method.md)."""

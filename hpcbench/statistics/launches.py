@@ -1,0 +1,68 @@
+"""What several parts of a series, launches or passes, say about the median of the next one.
+
+A launch has conditions of its own (memory, cores, connections) that all of its samples share. More
+samples of it do not average them out, so the unit is the launch: each counts with its median. The
+intervals are order statistics of these medians and need no distribution. A t interval of two to
+five medians does, and is wrong for launches of two modes (benchmarks/error_rates.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from hpcbench.statistics.dependence import dependence, ranks, segments_differ, t_of_normal
+from hpcbench.statistics.interval import median_ranks
+from hpcbench.statistics.order import Values
+
+SIGNIFICANCE = 0.01
+"""How often at most parts that are alike are said to differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverLaunches:
+    """The least and the greatest median of a launch hold the median over launches with ``level``.
+
+    ``rank`` says which medians are the ends of the interval of the level that was asked for: those
+    of this rank from either end. It is None where there are too few launches.
+    """
+
+    low: float
+    high: float
+    level: float
+    rank: int | None
+
+
+def over_launches(medians: Values, level: float) -> OverLaunches:
+    """Return what the ``medians`` (launch,) of two launches or more hold.
+
+    All of n medians lie on one side of the median over launches with probability 2 / 2^n. So two
+    hold it with 50 %, five with 93.75 %; 95 % takes six.
+    """
+    ends = median_ranks(medians.size, level)
+    return OverLaunches(float(medians.min()), float(medians.max()), 1 - 2.0 ** (1 - medians.size),
+                        ends[0] if ends else None)
+
+
+def parts_differ(values: Values, lengths: Sequence[int]) -> bool:
+    """Return whether parts of a series, of these ``lengths`` in order, differ beyond chance.
+
+    Kruskal-Wallis test (p < 0.01). The dependence of successive values is estimated without the
+    parts' medians. With them, parts that differ would look like dependence, and explain themselves.
+    Its estimate is uncertain, which counts as that of Student's t does.
+    """
+    lengths = [length for length in lengths if length]
+    if len(lengths) < 2:
+        return False
+    borders = np.cumsum(lengths)[:-1]
+    middles = [np.median(part) for part in np.split(values, borders)]
+    rest = values - np.repeat(middles, lengths)
+    estimate = dependence(rest, ranks(rest), lengths)
+    inflation = estimate.inflation
+    if estimate.degrees is not None:
+        z = NormalDist().inv_cdf(1 - SIGNIFICANCE / 2)
+        inflation *= (t_of_normal(z, estimate.degrees) / z) ** 2
+    return segments_differ(values, lengths, inflation, SIGNIFICANCE)

@@ -1,0 +1,150 @@
+"""The script that docs/method.md shows recomputes what the summary says, from results.h5 alone."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbench.plan.case import Plan
+from hpcbench.reduce.reduce import reduce_folder
+from hpcbench.reduce.results_file import open_results
+from hpcbench.report.summary import case_rows, write_summary
+from hpcbench.trace.schema import Flag, Record
+from synthetic import make_case, make_plan, plan_of, write_synthetic_run
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = ROOT / "tests" / "data" / "golden" / "runs"
+PAGE = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+PLANNED = {
+    "index", "world_size", "groups", "warmup", "iterations", "min_iterations", "batch", "calls",
+    "root", "requested_bytes", "size_bytes", "count", "busbw_factor", "problem_m", "problem_n",
+    "problem_k", "flops", "total_flops", "wire_bytes", "n_wrong", "blamed_rank"}
+"""Numbers that are of the plan, or of what is not timed."""
+NOT_OF_SAMPLES = {"first_call_s", "communicator_s", "clock_bound_s"}
+CONSTANT = {"ci_level", "ci_rank", "ci_reliable", "all_count", "in_place", "validate"}
+"""What the script takes from the summary, to find the ends of the interval."""
+
+
+def script(folder: Path) -> tuple[int, str]:
+    """Run the script of the page; return its exit code and what it printed."""
+    (source,) = re.findall(r"```python\n(import json, pathlib, sys\n.*?)```", PAGE, re.DOTALL)
+    printed, before = io.StringIO(), sys.argv
+    sys.argv = ["recompute.py", str(folder)]
+    try:
+        with contextlib.redirect_stdout(printed), pytest.raises(SystemExit) as end:
+            exec(compile(source, "docs/method.md", "exec"), {})
+    finally:
+        sys.argv = before
+    return int(end.value.code or 0), printed.getvalue()
+
+
+def noisy(rank: int, record: Record) -> Iterable[Record]:
+    """Change the times: a slow start, late starts, stalls, and launches that differ."""
+    random = np.random.default_rng([rank, record.launch, record.pass_index])
+    samples = record.samples.copy()
+    samples[:, 1] += random.integers(0, 9000, len(samples)) + 3000 * record.launch
+    samples[2:8, 1] += 30_000
+    samples[20::11, 1] += 400_000
+    samples[5::9, 4] |= Flag.LATE_START
+    samples[:, 0] += 1000 * rank
+    rows = len(samples) - (7 * record.pass_index if record.stop_reason == "converged" else 0)
+    yield replace(record, samples=samples[:rows])
+
+
+def reduced(folder: Path, plan: Plan) -> Path:
+    write_synthetic_run(folder, plan, change=noisy)
+    write_summary(reduce_folder(folder), folder)
+    return folder
+
+
+def plans() -> dict[str, Plan]:
+    auto = {"min_iterations": 30, "iterations": 70}
+    return {
+        "given": make_plan(2, world_size=3, passes=3, iterations=60, mode="isolated"),
+        "auto": make_plan(2, passes=3, **auto),
+        "pipelined": make_plan(1, passes=2, mode="pipelined", batch=4, validate=False,
+                               **auto),
+        "three launches": make_plan(2, passes=2, launches=3, mode="isolated", **auto),
+        "seven launches": make_plan(1, passes=2, launches=7, **auto),
+        "mpi": plan_of([make_case(0, backend="mpi", **auto)], 2, 2, 3),
+    }
+
+
+@pytest.mark.parametrize("name", plans())
+def test_every_number_is_recomputed_from_the_stored_samples(tmp_path: Path, name: str) -> None:
+    folder = reduced(tmp_path / "run", plans()[name])
+    code, printed = script(folder)
+    assert code == 0 and " 0 differ" in printed and int(printed.split()[0]) > 25, printed
+    document = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    changed = sorted(_change(document["cases"][0]) - PLANNED - NOT_OF_SAMPLES - CONSTANT)
+    (folder / "summary.json").write_text(json.dumps(document), encoding="utf-8")
+    code, printed = script(folder)
+    named = {line.split()[1].rstrip(":") for line in printed.splitlines()[:-1]}
+    assert code == 1 and set(changed) - named == {"busbw_gb_per_s"} & set(changed)
+
+
+def _change(row: dict[str, Any]) -> set[str]:
+    """Make every number of a row another one; return the names of those that are there."""
+    names = {name for name, value in row.items()
+             if isinstance(value, (int, float)) and not isinstance(value, bool)
+             or name in ("launch_medians_s", "pass_medians_s")}
+    for name in names - PLANNED - CONSTANT - NOT_OF_SAMPLES:
+        row[name] = [2 * one for one in row[name]] if isinstance(row[name], list) else (
+            row[name] + 1)
+    return names
+
+
+@pytest.mark.parametrize("kind", ["collective", "primitive", "training"])
+def test_so_are_those_of_real_runs(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / kind
+    shutil.copytree(RUNS / kind, folder)
+    write_summary(reduce_folder(folder), folder)
+    code, printed = script(folder)
+    assert code == 0 and int(printed.split()[0]) > 50, printed
+
+
+def test_launches_and_repeats_have_the_precision_that_they_can_have(tmp_path: Path) -> None:
+    def row(name: str) -> dict[str, Any]:
+        folder = reduced(tmp_path / name, plans()[name])
+        with open_results(folder) as file:
+            return case_rows(file.results)[0]
+
+    three, seven, mpi = map(row, ("three launches", "seven launches", "mpi"))
+    assert (three["ci_low_s"], three["ci_level"], three["launch_level"]) == (None, None, 0.75)
+    assert three["launch_low_s"] == min(three["launch_medians_s"])
+    assert (seven["ci_unit"], seven["ci_rank"], seven["ci_reliable"]) == ("launches", 1, True)
+    assert (seven["ci_low_s"], seven["ci_high_s"]) == (
+        min(seven["launch_medians_s"]), max(seven["launch_medians_s"]))
+    assert (mpi["ci_unit"], mpi["launch_low_s"], mpi["launch_level"]) == ("samples", None, None)
+    assert "repeats" in mpi["quality"] and "ci_unreliable" in mpi["quality"]
+    assert "repeats" not in three["quality"]
+
+
+def test_every_row_of_given_iterations_has_as_many_samples(tmp_path: Path) -> None:
+    """A table once showed n=60 in one row and n=45 in another."""
+    folder = reduced(tmp_path / "run", make_plan(4, passes=3, iterations=40))
+    with open_results(folder) as file:
+        rows = case_rows(file.results)
+    assert {row["n"] for row in rows} == {120} and all(row["all_count"] for row in rows)
+    assert any(row["n_ramp"] for row in rows)
+    assert all(row["unflagged_n"] < 120 and row["unflagged_p25_s"] is not None for row in rows)
+
+
+def test_what_is_not_known_of_older_files_stays_unknown(tmp_path: Path) -> None:
+    with open_results(RUNS / "collective") as file:
+        items = [item for item in file.results.cases if item.statistics]
+        samples = [file.samples(item.case.case_id) for item in items]
+    assert items and all(one is not None and one.use is None for one in samples)
+    assert all(item.timing and not item.timing.all_count and item.timing.unflagged is None
+               for item in items)

@@ -1,0 +1,101 @@
+"""Intervals over launches, parts that differ, and drift: exact where it can be, else simulated."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.reduce.precision import FEWEST_LAUNCHES, precision_of
+from hpcbench.statistics.drift import FEWEST_RUNS, steady_drift
+from hpcbench.statistics.launches import over_launches, parts_differ
+from statistics_series import KINDS, Series, series_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(("n", "level", "rank"), [
+    (2, 0.5, None), (3, 0.75, None), (5, 0.9375, None), (6, 0.96875, 1), (8, 0.9921875, 1),
+    (9, 0.99609375, 2)])
+def test_the_level_of_the_range_is_exact(n: int, level: float, rank: int | None) -> None:
+    found = over_launches(np.arange(1.0, n + 1), 0.95)
+    assert (found.low, found.high, found.level, found.rank) == (1, n, level, rank)
+
+
+def test_launches_that_disagree_have_no_interval_from_few_of_them() -> None:
+    """A case whose three launches took 1403, 19 and 1203 us once had a reliable interval."""
+    medians = (1403e-6, 19e-6, 1203e-6)
+    times = np.repeat(medians, 20) * np.exp(0.3 * np.random.default_rng(1).standard_normal(60))
+    few = precision_of(times, [20] * 3, medians, repeats=False)
+    assert (few.low_s, few.high_s, few.reliable) == (None, None, False)
+    assert (few.launch_low_s, few.launch_high_s, few.launch_level) == (19e-6, 1403e-6, 0.75)
+    repeated = precision_of(times, [20] * 3, medians, repeats=True)
+    assert repeated.low_s is not None and not repeated.reliable
+    assert (repeated.launch_low_s, repeated.launch_level, repeated.unit) == (None, None, "samples")
+
+
+@given(st.lists(st.integers(1, 1000), min_size=FEWEST_LAUNCHES, max_size=30))
+def test_from_six_launches_on_the_ends_are_launches_or_the_median(medians: list[int]) -> None:
+    times = np.repeat(np.array(medians, dtype=float), 3)
+    found = precision_of(times, [3] * len(medians), tuple(map(float, medians)), repeats=False)
+    assert found.low_s is not None and found.high_s is not None and found.rank is not None
+    assert found.low_s <= np.median(times) <= found.high_s and found.reliable
+    assert {found.low_s, found.high_s} <= {*medians, float(np.median(times))}
+    assert found.unit == "launches"
+
+
+def _share_different(cases: Series, parts: int = 3) -> float:
+    lengths = [cases.shape[1] // parts] * parts
+    return float(np.mean([parts_differ(case, lengths) for case in cases]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [60, 300])
+def test_parts_that_are_alike_are_seldom_different(kind: str, n: int) -> None:
+    assert _share_different(series_of(kind, 300, n)) <= 0.027  # 1 % and 3 standard errors
+
+
+def test_parts_that_differ_do_not_pass_for_dependence() -> None:
+    levels = np.repeat([1403.0, 19.0, 1203.0], 20)
+    assert _share_different(series_of("log_normal", 50, 60) * levels) > 0.95
+
+
+def test_one_part_and_empty_parts_do_not_differ() -> None:
+    values = np.arange(30.0)
+    assert not parts_differ(values, [30]) and not parts_differ(values, [0, 30, 0])
+
+
+@given(st.lists(st.integers(1, 10 ** 6), max_size=150), st.floats(0.1, 100.0))
+def test_a_drift_is_of_ranks_and_has_no_unit(values: list[int], factor: float) -> None:
+    runs, at = np.array(values, dtype=float), np.arange(float(len(values)))
+    found = steady_drift(runs, at)
+    assert (found is None) == (len(values) < FEWEST_RUNS)
+    if found is not None:
+        other, back = steady_drift(runs * factor, at), steady_drift(runs[::-1], at)
+        assert other is not None and back is not None and abs(found.tau) <= 1
+        assert other.tau == found.tau and other.change == pytest.approx(found.change)
+        if len(values) <= 64:  # longer ones are cut into blocks from the front
+            assert back.tau == -found.tau and back.change == pytest.approx(-found.change)
+
+
+def test_a_steady_drift_is_seen_and_a_small_one_is_not_reported() -> None:
+    at = np.arange(40.0)
+    found = steady_drift(1 + 0.2 * at / 39, at)
+    assert found is not None and found.significant and found.change == pytest.approx(0.2 / 1.1)
+    small = steady_drift(1 + 0.02 * at / 39, at)
+    assert small is not None and small.tau == 1 and not small.significant
+
+
+def test_the_error_rates_are_what_is_said() -> None:
+    """The benchmark ends with 1 if more than 1 % of some kind of stationary series is reported."""
+    done = subprocess.run(
+        [sys.executable, "benchmarks/error_rates.py", "--series", "400", "--runs", "8", "20",
+         "--launches", "3"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    alike = done.stdout.partition("launches alike")[2].splitlines()[1].split()
+    assert alike[:2] == ["3", "launches"] and 40 < float(alike[2]) < 100
