@@ -11,6 +11,11 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
 from hpcbench.plan.workload import Workload
 
+CROSS_ENTROPY = "cross_entropy"
+"""The loss that is as torch has it: all logits at once."""
+CHUNKED = "chunked_cross_entropy"
+"""The same loss of a part of the tokens after another, as torchtune and torchtitan call it."""
+LOSSES = (CROSS_ENTROPY, CHUNKED)
 SYNTHETIC = "synthetic"
 """The data of a training that reads no file: random tokens."""
 
@@ -33,7 +38,7 @@ class Training(Workload):
     needs Python ``modules`` beside torch. ``communication`` ``off`` takes the same steps without
     any, which train nothing; ``only`` calls what a step calls, and no more. ``data`` is the path of
     a file of tokens, or SYNTHETIC. ``library`` is whose model of the shape it is; blocks and loss
-    are compiled if it is to ``compile``.
+    are compiled if it is to ``compile``. ``loss`` is one of LOSSES.
     """
 
     strategy: str
@@ -71,6 +76,7 @@ class Training(Workload):
     data: str = SYNTHETIC
     library: str = OWN_LIBRARY
     compile: bool = False
+    loss: str = CROSS_ENTROPY
 
     @property
     def name(self) -> str:
@@ -107,6 +113,8 @@ class Training(Workload):
             del plain["changed"]
         if not self.named_extents:
             del plain["named_extents"]
+        if self.loss == CROSS_ENTROPY:
+            del plain["loss"]
         return plain
 
     def collective_calls(self) -> tuple[Call, ...]:
@@ -159,7 +167,7 @@ class Training(Workload):
     def unusual(self) -> list[tuple[str, Option]]:
         """Return how a step is taken where that is not as by default, for labels and titles."""
         usual = {"checkpointing": "none", "data": SYNTHETIC, "library": OWN_LIBRARY,
-                 "compile": False}
+                 "compile": False, "loss": CROSS_ENTROPY}
         return [(name, getattr(self, name)) for name, value in usual.items()
                 if getattr(self, name) != value]
 
