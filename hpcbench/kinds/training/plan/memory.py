@@ -273,7 +273,16 @@ def _copied(rank: _Rank) -> tuple[int, int, int, int]:
     table = [item.elements for item in trained(rank.local)
              if item.name == "embedding.tokens.weight" and (rank.step.parts > 1 or tied)]
     return (others + copies, others + copies, others + copies // len(stage.blocks),
-            others + sum(table) * WEIGHT_BYTES)
+            others + max(sum(table) * WEIGHT_BYTES, _compressed(rank)))
+
+
+def _compressed(rank: _Rank) -> int:
+    """Return what PowerSGD works on: a copy of a bucket, and what it leaves of it unsent."""
+    buckets = rank.step.layout.buckets
+    if buckets is None or buckets.hook != "powersgd":
+        return 0
+    filled = traffic.buckets(trained(rank.local), buckets.mib)
+    return 2 * WEIGHT_BYTES * max(map(_elements, filled))
 
 
 def _updating(rank: _Rank, states: int) -> int:
