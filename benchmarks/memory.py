@@ -54,7 +54,8 @@ SHAPES: dict[str, dict[str, int]] = {
 _SHARDED = [{"reshard": True}, {"reshard": False}]
 BLOCKS: dict[str, list[dict[str, Any]]] = {
     "single": [{"world_size": 1}, {"world_size": 1, "loss": CHUNKED},
-               {"world_size": 1, "optimizer": "sgd", "accumulation": 2}],
+               {"world_size": 1, "optimizer": "sgd", "accumulation": 2},
+               {"world_size": 1, "model": "mistral-7b", "checkpointing": ["none", "full"]}],
     "data": [{"strategies": {"data": [{}, {"bucket_view": True}, {"comm_hook": "powersgd"}]}},
              {"accumulation": 2}, {"checkpointing": "full"}, {"loss": CHUNKED}],
     "zero1": [{}],
@@ -189,6 +190,7 @@ def line_of(one: Compared) -> str:
              work.checkpointing if work.checkpointing != "none" else "",
              "chunked" if work.loss == CHUNKED else "", work.optimizer if work.optimizer == "sgd"
              else "", f"stage {one.stage.rank}" if work.pp > 1 else ""]
+    words.insert(0, work.model if work.model != "gpt2" else "")
     return (f"{one.shape:12}{work.dtype:6}{work.strategy:10}{one.predicted.total / 1e6:8.2f} "
             f"{one.counted / 1e6:8.2f} {100 * (one.ratio - 1):+6.1f} %  "
             f"{one.predicted.moment}; {' '.join(filter(None, words))}")

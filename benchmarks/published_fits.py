@@ -2,9 +2,9 @@
 
     python benchmarks/published_fits.py [--loss cross_entropy] [--unsynced]
 
-Planned are the 216 runs of llm-foundry's table of throughputs (benchmarks/data), which all ran, with
-what a device is said to have: 80 or 40 GB (1e9 B), and GiB. A planned case that is over by less
-than the error of the prediction runs. Then come trainings that cannot fit, some by little.
+Planned are the 216 runs of llm-foundry's table of throughputs (benchmarks/data), which all ran,
+with what a device is said to have: 80 or 40 GB (1e9 B), and GiB. A planned case that is over by
+less than the error of the prediction runs. Then come trainings that cannot fit, some by little.
 
 llm-foundry's loss is a fused cross entropy, its default, and Composer exchanges shards of gradients
 in each part of an accumulation. Nearest here are `chunked_cross_entropy` and `sync_each_batch`;

@@ -25,7 +25,7 @@ def benchmark() -> Any:
 def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> None:
     forward, kept, backward = benchmark.loss_bytes(dtype)
     assert forward == pytest.approx(8 if dtype == "fp32" else 10, rel=0.02)
-    assert kept == pytest.approx(4, rel=0.02)
+    assert kept == pytest.approx(4, rel=0.05)
     assert backward == pytest.approx(12, rel=0.02)
 
 
@@ -37,5 +37,5 @@ def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> Non
     ("weights", {"strategies": "fsdp", "accumulation": 2}),
     ("weights", {"strategies": {"fsdp": {"sync_each_batch": True}}, "accumulation": 2})])
 def test_a_step_takes_what_is_predicted(benchmark: Any, shape: str, block: dict[str, Any]) -> None:
-    for one in benchmark.compared(shape, {"dtype": "bf16", "layers": 2, **block}):
+    for one in benchmark.compared(shape, {"dtype": "bf16", "layers": 5, **block}):
         assert one.ratio == pytest.approx(1, abs=ERROR), one

@@ -143,9 +143,10 @@ def logit_bytes(shape: ModelShape, kept: Kept) -> int:
 def working_bytes(shape: ModelShape, kept: Kept) -> int:
     """Return what of a token backward of a block works on beside what the block has kept.
 
-    The gradients of the residual, and those of what the MLP's activation takes and returns.
+    The gradients of the residual, and those of what the MLP's activation takes and returns; what
+    the last product has kept is gone by then.
     """
-    inner = (4 if shape.gated else 2) * shape.inner * kept.element // (
+    inner = (2 if shape.gated else 1) * shape.inner * kept.element // (
         1 if kept.adapters else kept.tp)
     return 2 * kept.of_tokens(shape.hidden, kept.wide) + inner
 

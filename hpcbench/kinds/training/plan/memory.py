@@ -180,7 +180,8 @@ def _activations(rank: _Rank) -> tuple[int, ...]:
     logits = activations.logit_bytes(shape, kept) if stage.last and step.layout.pipeline else 0
     everything = sum(less if each else full for each in again) + before + behind + logits
     works = activations.working_bytes(shape, kept)
-    block = [works + (full if each else 0) for each in (again[-1], again[0])]
+    # A block that is computed again has what it kept before among the rest.
+    block = [works + (full - less if each else 0) for each in (again[-1], again[0])]
     others = everything * (stage.under_way - 1)
     loss = activations.loss_bytes(shape, kept) * stage.last
     first = less if again[0] else full
