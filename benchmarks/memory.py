@@ -81,6 +81,7 @@ class Followed(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.peak = 0
+        self._noise: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
         self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def now(self) -> int:
@@ -99,7 +100,7 @@ class Followed(TorchDispatchMode):  # type: ignore[misc]
             return
         storage = item.untyped_storage()
         key = storage._cdata
-        if key not in self._alive:
+        if key not in self._alive and storage not in self._noise:
             self._alive[key] = weakref.ref(storage, lambda _: self._alive.pop(key, None))
 
     def __torch_dispatch__(
@@ -109,7 +110,9 @@ class Followed(TorchDispatchMode):  # type: ignore[misc]
         if any(issubclass(each, DTensor) for each in types):
             return NotImplemented
         result = func(*args, **(kwargs or {}))
-        if str(func) != _NOISE:
+        if str(func) == _NOISE:
+            self._noise.add(result.untyped_storage())
+        else:
             for item in tree_leaves((args, kwargs, result)):
                 self._see(item)
         self.peak = max(self.peak, self.now())

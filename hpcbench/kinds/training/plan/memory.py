@@ -139,11 +139,13 @@ def _gradients(rank: _Rank) -> tuple[int, ...]:
 
     Between two exchanges FSDP adds up whole gradients, in fp32: nothing of them is divided then.
     """
-    layout, several = rank.step.layout, rank.step.parts > 1
+    layout = rank.step.layout
+    # Where all micro-batches are under way at once, none has left a gradient yet.
+    several = rank.step.parts > max(rank.stage.under_way, 1)
     full = _elements(trained(rank.own)) * WEIGHT_BYTES
     whole = _elements(trained(rank.local)) * WEIGHT_BYTES
     earlier = full if several or (layout.buckets and layout.buckets.are_views) else 0
-    if layout.groups and rank.step.parts > layout.groups.exchanges:
+    if layout.groups and several and rank.step.parts > layout.groups.exchanges:
         earlier = whole
     if layout.groups:
         # Shards of gradients are there of blocks that are done; what is no block is done last.
