@@ -144,10 +144,11 @@ def _too_large(case: Case, device: str, ranks: Sequence[RankFacts]) -> str | Non
     for rank, index in zip(ranks, indices, strict=True):
         if index is not None:
             available = rank.facts["cuda"]["memory_bytes"][index]
-            if case.memory_bytes > available:
+            if case.memory_bytes > available * (1 + case.memory_error):
                 return (f"needs {case.memory_bytes} bytes of a GPU on {rank.hostname}, "
                         f"{available} are available{_advice(case, available)}")
-        if device == "mps" and case.memory_bytes > (most := rank.facts["mps"]["memory_bytes"]):
+        most = rank.facts["mps"]["memory_bytes"] if device == "mps" else 0
+        if device == "mps" and case.memory_bytes > most * (1 + case.memory_error):
             return (f"needs {case.memory_bytes} bytes of the GPU on {rank.hostname}, macOS "
                     f"recommends {most} at most{_advice(case, most)}")
         sharing = sum(other.hostname == rank.hostname for other in ranks)

@@ -18,7 +18,8 @@ from hpcbench.plan.workload import Workload
 class Draft:
     """What a kind of workload adds to a point.
 
-    ``identity``: what makes the workload this workload; ``estimate_s``: of one pass, 0 if skipped.
+    ``identity``: what makes the workload this workload; ``estimate_s``: of one pass, 0 if skipped;
+    ``memory_error``: by what share the estimate of its memory may be off.
     """
 
     workload: Workload
@@ -29,6 +30,7 @@ class Draft:
     estimate_s: float
     identity: Mapping[str, Any]
     host_bytes: int = 0
+    memory_error: float = 0.0
 
 
 def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, draft: Draft) -> Case:
@@ -37,6 +39,7 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
     env = tuple(sorted({**dict(BACKEND_TRAITS[point.backend].env), **dict(point.env)}.items()))
     least, most = sample_bounds(point, config)
     skip = _unfit_device(point, draft) or draft.skip or _contradiction(point)
+    note = "" if skip else _hardly_fits(draft, config.hardware)
     return Case(
         case_id=case_id(_identity(point, draft, env, config)), index=0, block=title,
         kind=block.kind, backend=point.backend, device=draft.device,
@@ -46,7 +49,8 @@ def assemble(title: str, block: Block, job: PlanRequest, point: CommonPoint, dra
         workload=draft.workload, skip=skip,
         needs=() if skip else (*needs(point.backend, draft.device), *draft.workload.needs()),
         estimate_s=0.0 if skip else draft.estimate_s, memory_bytes=draft.memory_bytes,
-        host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config))
+        host_bytes=draft.host_bytes, min_iterations=least, batch=calls_of_sample(point, config),
+        memory_error=draft.memory_error, note=note)
 
 
 def sample_bounds(point: CommonPoint, config: Config) -> tuple[int, int]:
@@ -66,17 +70,31 @@ def calls_of_sample(point: CommonPoint, config: Config) -> int:
     return config.measure.batch if point.mode == "pipelined" else 1
 
 
-def too_large(memory_bytes: int, host_bytes: int, device: str, hardware: Hardware) -> str | None:
+def too_large(
+    memory_bytes: int, host_bytes: int, device: str, hardware: Hardware, error: float = 0.0,
+) -> str | None:
     """Return why the buffers do not fit the declared device, or None.
 
-    On a CPU the device's memory is the host's; otherwise what is declared is not the host's.
+    What is over by less than the ``error`` of the estimate, a share, is tried. On a CPU the
+    device's memory is the host's; otherwise what is declared is not the host's.
     """
     memory_bytes += host_bytes if device == "cpu" else 0
     limit = hardware.memory_per_device_gb
-    if limit is None or memory_bytes <= limit * 1e9 or hardware.device_type not in (None, device):
+    if limit is None or hardware.device_type not in (None, device):
+        return None
+    if memory_bytes <= limit * 1e9 * (1 + error):
         return None
     return (f"needs {memory_bytes / 1e9:.3g} GB of memory per rank, more than "
             f"hardware.memory_per_device_gb {limit:g}")
+
+
+def _hardly_fits(draft: Draft, hardware: Hardware) -> str:
+    """Return what is to be known of a case that is tried although it may not fit, or nothing."""
+    over = too_large(draft.memory_bytes, draft.host_bytes, draft.device, hardware)
+    if over is None:
+        return ""
+    return (f"{over}, by less than the {100 * draft.memory_error:g} % that the prediction may be "
+            "off: it is tried")
 
 
 def _unfit_device(point: CommonPoint, draft: Draft) -> str | None:

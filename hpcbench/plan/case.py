@@ -29,6 +29,8 @@ class Case:
     ``skip`` is the reason why it can run on no machine as configured; ``needs`` names what only
     a probe of the machine can tell (``"nccl"``, ``"cuda"``, ``"compiler"``). ``device`` may
     be ``"auto"``. A rank needs ``memory_bytes`` on its device and, beside them, ``host_bytes``.
+    The former may be off by the share ``memory_error``; what is over a declared limit by less is
+    tried, and ``note`` says so.
     """
 
     case_id: str
@@ -53,6 +55,8 @@ class Case:
     host_bytes: int = 0
     min_iterations: int = 0
     batch: int = 1
+    memory_error: float = 0.0
+    note: str = ""
 
     @property
     def is_fixed(self) -> bool:

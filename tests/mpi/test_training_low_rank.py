@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpcbench.kinds.training.plan.predict import predict
+from hpcbench.kinds.training.plan.memory import moments
+from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import training_of
 from launcher import MpiLauncher
 from mpi.reading import read, sweep
@@ -34,7 +35,8 @@ def test_adapters_of_copies_and_of_shards_are_what_one_process_makes(mpirun: Mpi
         for told in item.detail.values():
             assert told["parity"]["on"] == "the model"
             assert 0 < told["parity"]["share"] <= 1
-        memory, held = predict(training_of(item.case)).memory, (item.memory or {})["0"]
+        work = training_of(item.case)
+        memory, held = moments(work, stages_of(work)[0])[-1], (item.memory or {})["0"]
         assert held["parameters"] == memory.parameters, item.case.label
         assert held["gradients"] == memory.gradients < memory.parameters
         assert held["optimizer_state"] == memory.optimizer

@@ -10,7 +10,10 @@ import pytest
 
 from hpcbench.config.load import check_config
 from hpcbench.kinds.training.plan.fits import advice, predicted
-from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.kinds.training.plan.memory import ERROR
+from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
+from hpcbench.kinds.training.present.plan_table import plan_table
+from hpcbench.plan.case import Case
 from hpcbench.plan.expand import make_plan
 
 GPT2: dict[str, Any] = {"kind": "training", "model": "gpt2", "batch_size": 16,
@@ -53,20 +56,45 @@ def test_what_is_told_fits_and_nothing_milder_does(block: dict[str, Any], share:
 
 
 def test_two_settings_together_where_none_is_enough() -> None:
-    work = work_of(batch_size=2, vocab=1000)
+    work = work_of(batch_size=2, vocab=1000, optimizer="sgd")
     alone = min(predicted(replace(work, **one)) for one in (
-        {"batch_size": 1}, {"accumulation": 2}, {"checkpointing": "full"}))
+        {"batch_size": 1}, {"accumulation": 2}, {"checkpointing": "full"}, {"loss": CHUNKED}))
     assert advice(work, alone - 1).endswith(": batch_size 1 with checkpointing full")
 
 
 def test_too_large_whatever_the_samples_are() -> None:
     words = advice(work_of(), 10**9)
-    assert re.fullmatch(r"predicted [\d.]+ GB; no batch_size fits: 2\.49 GB of it are no "
+    assert re.fullmatch(r"predicted [\d.]+ GB; no batch_size fits: 2\.99 GB of it are no "
                         "activations", words)
 
 
 def test_a_prediction_that_was_too_low_is_told() -> None:
     assert ", more was needed; to need half as much: batch_size" in advice(work_of(), 10**12)
+
+
+def test_a_chunked_loss_is_proposed_where_logits_are_what_does_not_fit() -> None:
+    work = work_of(strategies="fsdp", checkpointing="full")
+    assert f"loss {CHUNKED}" in advice(work, predicted(work) // 2)
+    assert f"loss {CHUNKED}" not in advice(replace(work, loss=CHUNKED), 10**9)
+
+
+def test_what_is_over_by_less_than_the_error_is_tried_and_says_so() -> None:
+    needed = predicted(work_of())
+
+    def planned(share: float) -> Case:
+        config = {"benchmarks": [GPT2], "hardware": {
+            "memory_per_device_gb": share * needed / 1e9, "device_type": "cpu"}}
+        return make_plan(check_config(config, "c.json"), 4).cases[0]
+
+    fits, hardly, too_large = (planned(share) for share in (1.01, 0.95, 0.89))
+    assert (fits.skip, fits.note, fits.memory_error) == (None, "", ERROR)
+    assert hardly.skip is None
+    assert "by less than the 10 % that the prediction may be off: it is tried" in hardly.note
+    assert too_large.skip is not None and too_large.note == ""
+    assert plan_table("t", [fits, hardly], listed=True).notes[0].text.startswith("#0 needs ")
+    assert plan_table("t", [fits, hardly], listed=False).notes[0].text.startswith("1 case: needs ")
+    for setting in settings(advice(work_of(), int(0.89 * needed))):
+        assert predicted(replace(work_of(), **setting)) <= 0.89 * needed
 
 
 def test_a_skip_for_memory_says_what_fits() -> None:

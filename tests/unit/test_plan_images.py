@@ -12,6 +12,7 @@ from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.derive.rates import Record, rates, violations
 from hpcbench.kinds.training.plan.any_model import model_of
+from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_flops, resnet_with_extents
 from hpcbench.kinds.training.plan.stages import stages_of
@@ -104,9 +105,9 @@ def test_plans_of_images_survive_json_and_old_ones_load() -> None:
 def test_memory_by_hand() -> None:
     work = training_of(
         plan_of({"batch_size": 64, "world_size": 1, "strategies": "single"}).cases[0])
-    memory = predict(work).memory
+    memory, updated = predict(work).memory, moments(work, stages_of(work)[0])[-1]
     count = 25_557_032
-    assert (memory.parameters, memory.gradients) == (4 * count, 4 * count)
+    assert (updated.parameters, updated.gradients) == (4 * count, 4 * count)
     assert memory.optimizer == 8 * count + 4 * 161
     norms = 26_560  # channels of the 53 batch norms
     assert memory.buffers == 8 * norms + 8 * 53

@@ -9,8 +9,10 @@ import pytest
 from hpcbench.backends.availability import RankFacts
 from hpcbench.backends.tools import tool_facts, untooled, wanted_tools
 from hpcbench.config.load import check_config
+from hpcbench.kinds.training.plan.memory import moments
 from hpcbench.kinds.training.plan.planner import TrainingPlanner
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict
+from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present.plan_table import demand_lines
 from hpcbench.plan.case import Case, Plan
@@ -49,7 +51,8 @@ def test_adapters_of_mistral_are_those_that_are_published(targets: str, count: i
 
 def test_memory_by_hand() -> None:
     for strategy, blocks in (("lora", 2 * BLOCKS), ("qlora", BLOCKS // 2)):
-        memory = predict(told(strategy, 1, over="single")).memory
+        work = told(strategy, 1, over="single")
+        memory = moments(work, stages_of(work)[0])[-1]
         # logits are narrow, the embedding and norms are not
         plain = blocks + 2 * TABLE + 4 * TABLE + 4 * NORMS + 4 * 41_943_040
         scales = BLOCKS // 64 + 4 * BLOCKS // (64 * 256) + 32 * 7 * (4 + 4 * 16 + 4 * 256)

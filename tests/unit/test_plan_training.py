@@ -8,6 +8,7 @@ import pytest
 from hpcbench.config.load import check_config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
+from hpcbench.kinds.training.plan.memory import Memory, moments
 from hpcbench.kinds.training.plan.models import parameters, shape_of
 from hpcbench.kinds.training.plan.predict import hardware_flops, predict, predict_stage
 from hpcbench.kinds.training.plan.registry import strategies
@@ -247,19 +248,64 @@ def test_larger_than_the_declared_memory_is_a_skip() -> None:
 
 def test_memory_by_hand() -> None:
     count = 124_439_808
-    one = predict(work_of(1, model="gpt2", strategies="single", batch_size=1)).memory
+
+    def updated(ranks: int, **block: Any) -> Memory:
+        work = work_of(ranks, model="gpt2", batch_size=1, **block)
+        return moments(work, stages_of(work)[0])[-1]
+
+    one = updated(1, strategies="single")
     assert (one.parameters, one.gradients) == (4 * count, 4 * count)
     assert one.optimizer == 8 * count + 4 * 196  # each of 196 tensors counts its steps
-    assert one.buffers == 0
-    sgd = predict(work_of(1, model="gpt2", strategies="single", optimizer="sgd")).memory
-    assert sgd.optimizer == 0
-    ddp = predict(work_of(4, model="gpt2", batch_size=1)).memory
-    assert (ddp.parameters, ddp.optimizer, ddp.buffers) == (4 * count, one.optimizer, 4 * count)
-    view = {"data": {"bucket_view": True}}
-    assert predict(work_of(4, model="gpt2", strategies=view)).memory.buffers == 0
+    assert one.buffers == one.optimizer // 2  # the roots of the second moments
+    sgd = updated(1, strategies="single", optimizer="sgd")
+    assert (sgd.optimizer, sgd.buffers) == (0, 0)
+    ddp = updated(4)
+    assert (ddp.parameters, ddp.optimizer) == (4 * count, one.optimizer)
+    assert ddp.buffers == 4 * count + one.buffers
+    assert updated(4, strategies={"data": {"bucket_view": True}}).buffers == one.buffers
     fsdp = predict(work_of(4, model="transformer-small", strategies="fsdp")).memory
     assert fsdp.parameters == pytest.approx(count, rel=1e-3)  # a quarter of 4 bytes each
     assert fsdp.parameters >= count
+
+
+def test_whole_gradients_are_added_up_unless_each_part_exchanges_them() -> None:
+    """4 B x P on each rank between two exchanges of FSDP, where shards are 4 B x P / ranks."""
+    def at_the_loss(**options: Any) -> int:
+        work = work_of(4, model="gpt2", accumulation=2, strategies={"fsdp": options})
+        return moments(work, stages_of(work)[0])[0].gradients
+
+    assert at_the_loss() == 4 * 124_439_808
+    assert at_the_loss(sync_each_batch=True) == pytest.approx(124_439_808, rel=1e-3)
+    work = work_of(4, model="gpt2", accumulation=2, strategies={"fsdp": {"sync_each_batch": True}})
+    assert {one.collective: one.count for one in predict(work).calls} == {
+        "all_gather": 2 * 25, "reduce_scatter": 2 * 13}
+    idle = plan_of({"model": "gpt2", "strategies": {"fsdp": {"sync_each_batch": True}}}).cases[0]
+    assert idle.skip == ("sync_each_batch=True has no effect with accumulation 1: there is one "
+                         "exchange")
+
+
+def test_a_chunked_loss_needs_an_eighth_of_the_logits_and_makes_them_again() -> None:
+    def planned(loss: str) -> Training:
+        return work_of(4, model="gpt2", strategies="fsdp", loss=loss)
+
+    whole, chunked = planned("cross_entropy"), planned("chunked_cross_entropy")
+    assert whole == work_of(4, model="gpt2", strategies="fsdp")
+    tokens, logits = 8 * 1024, 8 * 1024 * 50257
+    less = [moments(work, stages_of(work)[0])[0].activations for work in (whole, chunked)]
+    assert less[0] - less[1] == 12 * logits - tokens * -(-12 * 50257 // 8)
+    assert hardware_flops(chunked) - hardware_flops(whole) == 4 * 2 * logits * 768
+    assert predict(chunked).hardware_flops * 4 == hardware_flops(chunked)
+
+
+@pytest.mark.parametrize(("block", "words"), [
+    ({"strategies": {"pipeline": {}}}, "pipelines compute the loss of what the last stage"),
+    ({"strategies": {"tensor": {}}}, "have loss_parallel instead"),
+    ({"library": "transformers"}, "return all logits at once"),
+    ({"compile": True}, "leave one of the two out"),
+    ({"model": "resnet50"}, "resnet50 takes images, of few logits")])
+def test_what_takes_no_chunked_loss_is_a_skip(block: dict[str, Any], words: str) -> None:
+    (case,) = plan_of({"model": "gpt2", "loss": "chunked_cross_entropy", **block}).cases
+    assert case.skip is not None and words in case.skip
 
 
 def test_activations_by_hand() -> None:

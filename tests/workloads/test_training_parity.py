@@ -12,7 +12,9 @@ from hpcbench.kinds.training.plan.registry import strategies
 from hpcbench.kinds.training.plan.schedules import SCHEDULE_NAMES
 from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.validity import why_not
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import CHUNKED, Training
+from hpcbench.kinds.training.run.models.build import make_model
+from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.parity import Parity, parity
 from hpcbench.kinds.training.run.parity_model import parity_training
@@ -38,12 +40,38 @@ def place() -> Iterator[Place]:
 @DTYPES
 @pytest.mark.parametrize("changes", [
     {}, {"accumulation": 2, "checkpointing": "full"}, {"accumulation": 4, "optimizer": "sgd"},
-    {"checkpointing": "selective", "model": "llama3-8b"}, {"model": "bert-large"}])
+    {"checkpointing": "selective", "model": "llama3-8b"}, {"model": "bert-large"},
+    {"loss": CHUNKED, "accumulation": 2}, {"loss": CHUNKED, "model": "bert-large"}])
 def test_torch_in_one_process_is_right(place: Place, dtype: str, changes: dict[str, Any]) -> None:
     found = parity(training("single", dtype=dtype, **changes), place, Single)
     assert found.wrong is None
     assert found.on == "the model"
     assert 0 < found.share < 0.5  # the bound leaves room, and not so much that it says nothing
+
+
+@pytest.mark.parametrize(("kind", "changes"), [
+    (Data, {"loss": CHUNKED}), (Fsdp, {"loss": CHUNKED, "checkpointing": "full"}),
+    (Fsdp, {"options": {"sync_each_batch": True}, "accumulation": 2, "loss": CHUNKED})])
+def test_a_chunked_loss_is_right_where_parameters_are_wrapped(
+    place: Place, kind: type[Single], changes: dict[str, Any],
+) -> None:
+    work = training(kind.__name__.lower(), dtype="bf16", **changes)
+    assert parity(work, place, kind).wrong is None
+
+
+def test_a_chunked_loss_has_the_gradients_of_the_whole_one() -> None:
+    model = make_model(training("single", model="bert-large")).double()
+    init_weights(model, 1)
+    tokens = torch.arange(3 * 16).reshape(3, 16) % 96  # 48 are divided in 8, and 7 are not
+    for rows in (tokens, tokens[:1, :7]):
+        found = []
+        for chunked in (False, True):
+            model.zero_grad()
+            loss = model(rows, rows) if chunked else mean_loss(model(rows), rows)
+            loss.backward()
+            found.append([loss, *(item.grad.clone() for item in model.parameters())])
+        for whole, in_parts in zip(*found, strict=True):
+            torch.testing.assert_close(in_parts, whole, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("hook", ["none", "bf16", "fp16", "powersgd"])

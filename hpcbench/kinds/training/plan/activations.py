@@ -23,6 +23,9 @@ _LOGSUMEXP = 4
 _STATISTIC = 4
 _TOKEN_ID = 8
 _WIDEST = 4
+LOSS_CHUNKS = 8
+"""Parts that the tokens of a chunked loss are divided in, as in torchtune (CEWithChunkedOutputLoss)
+and torchtitan, if there are as many."""
 _GELU_PARTS = 3
 """Results of the inner extent that transformers' GELU of GPT-2 keeps beside its input."""
 
@@ -38,6 +41,7 @@ class Kept:
         tp: ranks that heads and columns of the MLP are divided among.
         by_tokens: whether these divide the tokens of the rest (sequence parallel).
         by_words: whether these divide the logits (loss parallel).
+        chunked: whether logits are of a part of the tokens at a time.
         adapters: what alone is trained; None where all is.
     """
 
@@ -47,6 +51,7 @@ class Kept:
     tp: int = 1
     by_tokens: bool = False
     by_words: bool = False
+    chunked: bool = False
     adapters: Adapters | None = None
 
     def of_tokens(self, elements: int, size: int) -> int:
@@ -111,16 +116,39 @@ def head_bytes(shape: ModelShape, kept: Kept) -> int:
     inputs = shape.hidden * kept.element
     if kept.adapters:
         transform, inputs = transform // 2, 0
-    return _norm_bytes(shape, kept) + transform + inputs + _words(shape, kept) * 4
+    logits = 0 if kept.chunked else _words(shape, kept) * _WIDEST
+    return _norm_bytes(shape, kept) + transform + inputs + logits
 
 
 def loss_bytes(shape: ModelShape, kept: Kept) -> int:
     """Return what of a token is there beside that while the loss is computed.
 
-    The logits, in fp32 too if they are not, and the gradient of the loss.
+    torch's cross entropy is in fp32 whatever the logits are in. Backward has most: what was kept,
+    the logarithms of the probabilities; their gradient; and that of the logits, together 12 bytes a
+    logit. In forward there are the logits, a copy in fp32 if they are not, and the logarithms: at
+    most 10. Where ranks divide the words there is one tensor more, the probabilities. Of a chunked
+    loss there are these 12 bytes of one part of the tokens, made again in backward.
+    Source: storages that torch 2.13 has, counted by `benchmarks/memory.py`.
     """
-    copies = 4 if kept.element == 4 else kept.element + 4
-    return _words(shape, kept) * (copies + 4)
+    if kept.chunked:
+        return -(-3 * _WIDEST * _words(shape, kept) // LOSS_CHUNKS)
+    return _words(shape, kept) * _WIDEST * (3 if kept.by_words else 2)
+
+
+def logit_bytes(shape: ModelShape, kept: Kept) -> int:
+    """Return the logits of a token, which the last stage of a pipeline keeps until backward."""
+    return _words(shape, kept) * kept.element
+
+
+def working_bytes(shape: ModelShape, kept: Kept) -> int:
+    """Return what of a token backward of a block works on beside what the block has kept.
+
+    The gradients of the residual, and those of what the MLP's activation takes and returns; what
+    the last product has kept is gone by then.
+    """
+    inner = (2 if shape.gated else 1) * shape.inner * kept.element // (
+        1 if kept.adapters else kept.tp)
+    return 2 * kept.of_tokens(shape.hidden, kept.wide) + inner
 
 
 def _norm_bytes(shape: ModelShape, kept: Kept) -> int:

@@ -12,7 +12,7 @@ from hpcbench.kinds.training.plan.models import named_extents, parameters, shape
 from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.resnet import RESNETS, ResNetShape
 from hpcbench.kinds.training.plan.tensors import Tensor
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.operations.models import MODELS, ModelShape
 
 AnyShape = ModelShape | ResNetShape
@@ -84,15 +84,17 @@ def flops_of(
 
 
 def flops_again(work: Training, definition: str, *, nominal: bool = False) -> int:
-    """Return the FLOPs that checkpointing adds to a step, of which a ResNet has none.
+    """Return the FLOPs that checkpointing and a chunked loss add to a step, none of a ResNet.
 
-    They are those that torch executes, or ``nominal`` ones, as papers count them.
+    Of checkpointing they are those that torch executes, or ``nominal`` ones, as papers count them.
     """
     shape = model_of(work)
     if isinstance(shape, ResNetShape):
         return 0
+    logits = 2 * shape.vocab * shape.hidden * shape.seq_length if work.loss == CHUNKED else 0
     count = forward_again if nominal else recomputed
-    return count(shape, work.global_batch, work.checkpointing, definition, adapters_of(work))
+    return logits * work.global_batch + count(
+        shape, work.global_batch, work.checkpointing, definition, adapters_of(work))
 
 
 def part_tensors(shape: AnyShape, number: int) -> list[Tensor]:

@@ -14,6 +14,7 @@ from hpcbench.config.block import Block, Extent, Replaceable
 from hpcbench.config.implementations import Strategies
 from hpcbench.config.names import DTYPE_ALIASES
 from hpcbench.config.section import Text
+from hpcbench.kinds.training.plan.workload import LOSSES
 from hpcbench.operations.models import OWN_LIBRARY
 
 TRAINING_DTYPES = ("fp32", "bf16", "fp16")
@@ -31,6 +32,7 @@ Optimizer = Annotated[str, named(OPTIMIZERS)]
 Checkpointing = Annotated[str, named(CHECKPOINTINGS)]
 Communication = Annotated[str, named(COMMUNICATIONS)]
 Library = Annotated[str, named(LIBRARIES)]
+Loss = Annotated[str, named(LOSSES)]
 Layers = Annotated[int, Field(ge=1, le=10_000)]
 """A plan counts each block by itself."""
 Steps = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
@@ -39,7 +41,8 @@ Steps = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
 class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
-    later: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "inner", "max_steps", "lora_rank")
+    later: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "inner", "max_steps", "lora_rank",
+                                        "loss")
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
         "model": Replaceable("model", (
             "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes")),
@@ -90,6 +93,9 @@ class TrainingBlock(Block):
     count_step: bool = Field(
         default=True, description="Whether one more step, not timed, counts calls, FLOPs and "
         "activations.")
+    loss: Axis[Loss] | None = Field(
+        default=None, description="cross_entropy: of all logits at once, the default; "
+        "chunked_cross_entropy: of an eighth of the tokens at a time, which needs less memory.")
     max_steps: Axis[Steps] | None = Field(
         default=None, description="Timed steps; another name of iterations.")
     lora_rank: Axis[Extent] | None = Field(

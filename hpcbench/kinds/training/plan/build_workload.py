@@ -21,7 +21,7 @@ from hpcbench.kinds.training.plan.spec import Degrees, StrategySpec
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.traffic import Calls
 from hpcbench.kinds.training.plan.validity import why_not
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, Training
 from hpcbench.operations.collectives import collectives
 from hpcbench.operations.models import OWN_LIBRARY, ModelShape
 from hpcbench.plan.options import Option, in_order, wanted
@@ -51,6 +51,7 @@ class Setting(NamedTuple):
     library: str
     compile: bool
     count_step: bool
+    loss: str
 
 
 class TrainingPoint(NamedTuple):
@@ -71,8 +72,8 @@ def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Itera
     choices = tuple(_choices(block))
     steps = {"iterations": block.max_steps} if block.max_steps else {}
     inner = measurements(block.model_copy(update=steps), job.config)
-    settings = product(*(getattr(block, name) for name in Setting._fields[:-1]),
-                       (block.count_step,))
+    settings = product(*(getattr(block, name) for name in Setting._fields[:-2]),
+                       (block.count_step,), block.loss or (CROSS_ENTROPY,))
     for model, values, device, env, size in product(
             _models(block), settings, block.device, environments(block), block.world_size):
         for spec, options, backends in choices:

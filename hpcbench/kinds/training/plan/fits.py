@@ -8,11 +8,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from hpcbench.kinds.training.plan.predict import Memory, memory_of
+from hpcbench.kinds.training.plan.memory import memories, moments
 from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.validity import why_not
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 
 Setting = Mapping[str, Any]
 _TRIED = 4096
@@ -32,7 +32,8 @@ def advice(work: Training, available: int) -> str:
     budget = available if needed > available else needed // 2
     fitting = list(_alone(work, budget)) or list(_together(work, budget))
     if not fitting:
-        fixed = max(memory.total - memory.activations for memory in _memories(work))
+        fixed = max(memory.total - memory.activations
+                    for stage in stages_of(work) for memory in moments(work, stage))
         return (f"predicted {_gb(needed)}; no batch_size fits: {_gb(fixed)} of it are no "
                 "activations")
     settings = ", or ".join(" with ".join(f"{name} {value}" for name, value in setting.items())
@@ -44,11 +45,7 @@ def advice(work: Training, available: int) -> str:
 
 def predicted(work: Training) -> int:
     """Return the bytes that the rank with most needs."""
-    return max(memory.total for memory in _memories(work))
-
-
-def _memories(work: Training) -> Iterator[Memory]:
-    return (memory_of(work, stage) for stage in stages_of(work))
+    return max(memory.total for memory in memories(work))
 
 
 def _alone(work: Training, budget: int) -> Iterator[Setting]:
@@ -59,6 +56,7 @@ def _alone(work: Training, budget: int) -> Iterator[Setting]:
     fitting = (setting for value in _CHECKPOINTINGS[stronger:]
                for setting in _mildest(work, budget, "checkpointing", (value,)))
     yield from islice(fitting, 1)
+    yield from _mildest(work, budget, "loss", (CHUNKED,))
 
 
 def _together(work: Training, budget: int) -> Iterator[Setting]:

@@ -12,9 +12,10 @@ from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.block import TrainingBlock
 from hpcbench.kinds.training.plan.fits import advice
+from hpcbench.kinds.training.plan.memory import ERROR
 from hpcbench.kinds.training.plan.predict import Demands, predict
 from hpcbench.kinds.training.plan.spec import StrategySpec
-from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
+from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.assemble import Draft, assemble, least_calls, too_large
 from hpcbench.plan.case import Case
@@ -25,7 +26,8 @@ from hpcbench.plan.workload import Workload
 
 _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
          "width", "classes", "image_size", "batch_size", "accumulation", "optimizer",
-         "checkpointing", "communication", "data", "library", "compile", "max_steps", "lora_rank",
+         "checkpointing", "communication", "data", "library", "compile", "loss", "max_steps",
+         "lora_rank",
          *COMMON_AXES)
 _FOLLOWS = ("family", "changed", "shrunk", "named_extents", "dp", "tp", "pp", "parameters",
             "flops", "calls", "adapters", "modules", "count_step")
@@ -75,13 +77,13 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
     expected = Demands() if reason else predict(work)
     calls = least_calls(common, job.config)
     hardware = job.config.hardware
-    reason = reason or too_large(expected.memory.total, 0, device, hardware)
+    reason = reason or too_large(expected.memory.total, 0, device, hardware, ERROR)
     if expected.memory.total and reason:
         reason += f"; {advice(work, int((hardware.memory_per_device_gb or 0) * 1e9))}"
     return Draft(
         workload=work, device=device,
         validate=common.validate and work.communication != "only",  # which has no result
-        memory_bytes=expected.memory.total, skip=reason,
+        memory_bytes=expected.memory.total, memory_error=ERROR, skip=reason,
         estimate_s=_estimate_s(work, expected, device, calls, hardware),
         identity=_identity(work, point.strategy))
 
@@ -105,7 +107,8 @@ def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
 
     Where it is as usual, that is not named which was no choice at first: old ids remain.
     """
-    usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False}
+    usual = {"communication": "on", "data": SYNTHETIC, "library": OWN_LIBRARY, "compile": False,
+             "loss": CROSS_ENTROPY}
     stated = {name: value for name, value in asdict(work).items() if name not in _FOLLOWS
             and value != 0  # an extent that its kind of model lacks
             and usual.get(name) != value}

@@ -9,7 +9,7 @@ from hpcbench.kinds.training.plan.activations import Kept
 from hpcbench.kinds.training.plan.layout import Layout
 from hpcbench.kinds.training.plan.registry import layout_of
 from hpcbench.kinds.training.plan.shares import most_share
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,8 @@ def step_of(work: Training) -> Step:
     kept = Kept(
         element=element, wide=element if layout.groups else 4,
         copies=mixed and layout.groups is None, adapters=layout.adapters, tp=work.tp,
-        by_tokens=layout.by_tokens, by_words=layout.by_words)
+        by_tokens=layout.by_tokens, by_words=layout.by_words,
+        chunked=work.loss == CHUNKED)
     parts = work.accumulation * (layout.pipeline.microbatches if layout.pipeline else 1)
     samples = -(-most_share(work) // parts)
     return Step(layout, kept, parts, samples, samples * work.seq_length)

@@ -7,7 +7,7 @@ from hpcbench.kinds.training.plan.resnet import bottlenecks, resnet_of
 from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.spec import StrategySpec
 from hpcbench.kinds.training.plan.step import step_of
-from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
+from hpcbench.kinds.training.plan.workload import CHUNKED, SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
 
 
@@ -16,8 +16,8 @@ def why_not(work: Training, spec: StrategySpec) -> str | None:
     if work.of_images:
         return (_undivided_images(work) or _indivisible(work) or spec.unfit(work)
                 or _too_few_values(work) or _no_communication(work))
-    return (_of_library(work) or _uncompiled(work) or _indivisible(work) or spec.unfit(work)
-            or _no_communication(work))
+    return (_of_library(work) or _uncompiled(work) or _not_chunked(work)
+            or _indivisible(work) or spec.unfit(work) or _no_communication(work))
 
 
 def _uncompiled(work: Training) -> str | None:
@@ -34,6 +34,21 @@ def _uncompiled(work: Training) -> str | None:
     if layout.adapters and layout.adapters.packed and layout.groups:
         return ("compile: bitsandbytes exchanges the data of gathered 4 bits within a block, of "
                 "which torch makes no graph; over single and data it does")
+    return None
+
+
+def _not_chunked(work: Training) -> str | None:
+    """Return why the loss cannot be computed of a part of the tokens after another, or None."""
+    if work.loss != CHUNKED:
+        return None
+    if work.pp > 1:
+        return f"loss {CHUNKED}: torch's pipelines compute the loss of what the last stage returns"
+    if work.tp > 1:
+        return f"loss {CHUNKED}: ranks that divide the words have loss_parallel instead"
+    if work.library != OWN_LIBRARY:
+        return f"loss {CHUNKED}: models of library {work.library} return all logits at once"
+    if work.compile:
+        return f"loss {CHUNKED}: compile is of the loss of all logits; leave one of the two out"
     return None
 
 
@@ -78,6 +93,8 @@ def _undivided_images(work: Training) -> str | None:
         return f"{work.model} has no products of attention and MLP that adapters stand beside"
     if work.library != OWN_LIBRARY:
         return f"{work.model} is hpcbench's own: library {work.library} has transformers here"
+    if work.loss == CHUNKED:
+        return f"loss {CHUNKED} divides tokens; {work.model} takes images, of few logits"
     if work.compile:
         return (f"compile is for blocks that are all alike; those of {work.model} have other "
                 "extents from stage to stage, each a graph of its own")

@@ -11,6 +11,11 @@ from hpcbench.plan.case import Case
 from hpcbench.plan.options import Option
 from hpcbench.plan.workload import Workload
 
+CROSS_ENTROPY = "cross_entropy"
+"""The loss that is as torch has it: all logits at once."""
+CHUNKED = "chunked_cross_entropy"
+"""The same loss of a part of the tokens after another, as torchtune and torchtitan call it."""
+LOSSES = (CROSS_ENTROPY, CHUNKED)
 SYNTHETIC = "synthetic"
 """The data of a training that reads no file: random tokens."""
 
@@ -34,6 +39,7 @@ class Training(Workload):
     any, which train nothing; ``only`` calls what a step calls, and no more. ``data`` is the path of
     a file of tokens, or SYNTHETIC. ``library`` is whose model of the shape it is; blocks and loss
     are compiled if it is to ``compile``. ``count_step``: one more step counts what it does.
+    ``loss`` is one of LOSSES.
     """
 
     strategy: str
@@ -72,6 +78,7 @@ class Training(Workload):
     library: str = OWN_LIBRARY
     compile: bool = False
     count_step: bool = True
+    loss: str = CROSS_ENTROPY
 
     @property
     def name(self) -> str:
@@ -110,6 +117,8 @@ class Training(Workload):
             del plain["named_extents"]
         if self.count_step:
             del plain["count_step"]
+        if self.loss == CROSS_ENTROPY:
+            del plain["loss"]
         return plain
 
     def collective_calls(self) -> tuple[Call, ...]:
@@ -162,7 +171,7 @@ class Training(Workload):
     def unusual(self) -> list[tuple[str, Option]]:
         """Return how a step is taken where that is not as by default, for labels and titles."""
         usual = {"checkpointing": "none", "data": SYNTHETIC, "library": OWN_LIBRARY,
-                 "compile": False}
+                 "compile": False, "loss": CROSS_ENTROPY}
         return [(name, getattr(self, name)) for name, value in usual.items()
                 if getattr(self, name) != value]
 

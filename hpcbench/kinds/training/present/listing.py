@@ -8,6 +8,7 @@ from hpcbench.kinds.training.plan import block
 from hpcbench.kinds.training.plan.any_model import AnyShape, parameters_of
 from hpcbench.kinds.training.plan.registry import registry
 from hpcbench.kinds.training.plan.resnet import RESNETS
+from hpcbench.kinds.training.plan.workload import LOSSES
 from hpcbench.operations.models import MODELS
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 from hpcbench.views.words import option_lines
@@ -35,7 +36,7 @@ def listing() -> Iterator[Line | Table]:
     for title, allowed in (
             ("dtypes", block.TRAINING_DTYPES), ("optimizers", block.OPTIMIZERS),
             ("checkpointing", block.CHECKPOINTINGS), ("communication", block.COMMUNICATIONS),
-            ("libraries", block.LIBRARIES)):
+            ("libraries", block.LIBRARIES), ("losses", LOSSES)):
         yield Line(f"  {f'{title} of trainings':<28}{', '.join(allowed)}")
 
 

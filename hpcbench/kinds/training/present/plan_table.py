@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 
 from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import CountedCall
 from hpcbench.kinds.training.plan.predict import predict, predict_stage
 from hpcbench.kinds.training.plan.stages import stages_of
-from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training, training_of
+from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, SYNTHETIC, Training, training_of
 from hpcbench.kinds.training.present.words import strategy_text, telling_options
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.case import Case
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import COST, cost_cells
-from hpcbench.views.table import Column, Group, Row, Show, Table
+from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 from hpcbench.views.timing import batch_text
-from hpcbench.views.words import backend_text, distinct, span_text
+from hpcbench.views.words import backend_text, distinct, plural, span_text
 
 _OF_STEP = "predicted of one step, the most of any rank"
 _CASE_COLUMNS = (
@@ -31,7 +31,7 @@ _CASE_COLUMNS = (
     Column("batch", "batch", Show.COUNT), Column("parts", "parts", Show.COUNT),
     Column("optimizer", "optimizer"),
     *(Column(name, name, optional=True) for name in (
-        "checkpointing", "data", "library", "compiled", "communication")),
+        "checkpointing", "data", "library", "compiled", "loss", "communication")),
     Column("flops", "flops", Show.GFLOP, "1e9", _OF_STEP, "less"),
     Column("wire", "wire", Show.COUNT, "B", _OF_STEP, "less", optional=True),
     Column("calls", "calls", Show.COUNT, "", _OF_STEP, "less", optional=True),
@@ -51,11 +51,15 @@ def plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
     if listed:
         options = telling_options(training_of(case) for case in cases)
         rows = tuple(_case_row(case, options[training_of(case)]) for case in cases)
-        return Table(title, _CASE_COLUMNS, (Group("", rows),))
+        return Table(title, _CASE_COLUMNS, (Group("", rows),), notes=tuple(
+            Line(f"#{case.index} {case.note}", "warning") for case in cases if case.note))
     groups = grouped((
         (training_of(case).model, strategy_text(training_of(case)), case.backend, case.env,
          case.device, case.world_size, batch_text(case), case.needs), case) for case in cases)
-    return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),))
+    tried = Counter(case.note for case in cases if case.note)
+    return Table(title, _GROUP_COLUMNS, (Group("", tuple(map(_group_row, groups.values()))),),
+                 notes=tuple(Line(f"{plural(count, 'case')}: {note}", "warning")
+                             for note, count in tried.items()))
 
 
 def _megabytes(count: int) -> str:
@@ -91,8 +95,9 @@ def demand_lines(work: Training) -> Iterator[str]:
         yield (f"predicted for {where}: {calls}; {expected.wire_bytes} B on the wire; "
                f"{cell_text(expected.hardware_flops, Show.GFLOP)} GFLOP")
         parts = ", ".join(f"{name} {_megabytes(size)}"
-                          for name, size in asdict(expected.memory).items())
-        yield f"  at most {_megabytes(expected.memory.total)}: {parts}"
+                          for name, size in expected.memory.parts().items())
+        yield (f"  at most {_megabytes(expected.memory.total)}, at the {expected.memory.moment}: "
+               f"{parts}")
 
 
 def _case_row(case: Case, options: str) -> Row:
@@ -108,7 +113,8 @@ def _case_row(case: Case, options: str) -> Row:
         work.checkpointing if work.checkpointing != "none" else None,
         work.data if work.data != SYNTHETIC else None,
         work.library if work.library != OWN_LIBRARY else None,
-        "yes" if work.compile else None, None if work.trains else work.communication,
+        "yes" if work.compile else None, work.loss if work.loss != CROSS_ENTROPY else None,
+        None if work.trains else work.communication,
         expected.hardware_flops, expected.wire_bytes or None, expected.collectives or None,
         case.memory_bytes, *cost_cells([case])), case_id=case.case_id)
 

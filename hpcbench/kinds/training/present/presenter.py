@@ -29,7 +29,7 @@ MODEL_FIELDS = ("strategy", "model", "changed", "shrunk", "layers", *_OF_TEXT, *
                 "parameters", "adapters")
 """Extents that a model of this kind lacks are None: a ResNet's hidden, a transformer's width."""
 STEP_FIELDS = ("batch_size", "accumulation", "dp", "tp", "pp", "optimizer", "checkpointing",
-               "data", "library", "compile")
+               "data", "library", "compile", "loss")
 PHASES = {"data_wait_s": "data", **{f"{phase}_s": phase for phase in (
     "forward", "backward", "exchange", "forward_backward", "optimizer", "balance", "other")}}
 """Field -> its phase: the median of the middle rank."""

@@ -209,7 +209,8 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
 def _row_notes(listed: Sequence[Member], options: Mapping[Training, str]) -> Iterator[Line]:
     """Yield what single rows have to say, and what their ranks do not do alike."""
     for item, record in listed:
-        for text in (*_shares(item), *_read_again(item, record)):
+        noted = (item.case.note,) if item.case.note else ()
+        for text in (*noted, *_shares(item), *_read_again(item, record)):
             yield Line(f"{_row_title(item, options)}: {text}", "quiet")
     for item, record in listed:
         tone = "plain" if record.exposure.idle_share else "warning"

@@ -13,7 +13,7 @@ from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.step import step_of
 from hpcbench.kinds.training.plan.tensors import Tensor, of_transposed
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, Training
 from hpcbench.kinds.training.run.data import SEED, Loader
 from hpcbench.kinds.training.run.models.build import make_model
 from hpcbench.kinds.training.run.models.model import init_weights, mean_loss
@@ -34,7 +34,8 @@ class Reference:
     """
 
     def __init__(self, spec: Training, device: torch.device) -> None:
-        self._spec = replace(spec, checkpointing="none", compile=False)
+        self._spec = replace(spec, checkpointing="none", compile=False,
+                             loss=CROSS_ENTROPY)
         self._model = make_model(self._spec)
         init_weights(self._model, SEED)
         self._trained = self.begin(device)

@@ -20,6 +20,10 @@ BUCKETS = MappingProxyType({"bucket_mb": Values(25)})
 _BALANCE = MappingProxyType({"balance": Values("static", ("static", "dynamic"))})
 """Not where ranks wait for one another's parameters all the time: they look equally fast then."""
 RESHARD = MappingProxyType({"reshard": Values(True, (True, False))})
+SYNC_EACH = "sync_each_batch"
+"""As Hugging Face Accelerate calls it: shards of gradients are exchanged in each part of an
+accumulation. Otherwise whole gradients are added up until the last one."""
+_SHARDED = MappingProxyType({**RESHARD, SYNC_EACH: Values(False, (False, True))})
 
 
 def agreed(work: Training) -> tuple[str, ...]:
@@ -36,8 +40,16 @@ def bucketed(work: Training) -> Buckets:
 
 def sharded_groups(work: Training, copies: int = 1) -> Groups:
     """Return how parameters are sharded within each of ``copies`` groups of ranks."""
+    each = bool(dict(work.options).get(SYNC_EACH, False))
     return Groups(work.dp // copies, copies, DTYPE_BYTES[work.dtype],
-                  reshard=bool(work.option("reshard")), rounds=work.accumulation)
+                  reshard=bool(work.option("reshard")), rounds=work.accumulation,
+                  exchanges=work.accumulation if each else 1)
+
+
+def _unfit_to_sync(work: Training) -> str | None:
+    if dict(work.options).get(SYNC_EACH) and work.accumulation == 1:
+        return f"{SYNC_EACH}=True has no effect with accumulation 1: there is one exchange"
+    return None
 
 
 def _alone(ranks: int, _options: Mapping[str, Option]) -> Degrees | str:
@@ -115,14 +127,17 @@ SPECS = (
         name="fsdp",
         meaning="every parameter is divided among the ranks, gathered block by block (FSDP2)",
         runner=f"{_RUN}.fsdp:Fsdp", order=40,
-        degrees=_replicas, layout=lambda work: Layout(groups=sharded_groups(work)),
-        calls=lambda work: ("all_gather", "reduce_scatter", *agreed(work)), options=RESHARD),
+        degrees=_replicas, unfit=_unfit_to_sync,
+        layout=lambda work: Layout(groups=sharded_groups(work)),
+        calls=lambda work: ("all_gather", "reduce_scatter", *agreed(work)),
+        options=_SHARDED, later_options=(SYNC_EACH,)),
     StrategySpec(
         name="hsdp",
         meaning="the same within groups of consecutive ranks, which average gradients (HSDP)",
         runner=f"{_RUN}.fsdp:Hsdp", order=50,
-        degrees=_groups_of_shards, layout=lambda work: Layout(
+        degrees=_groups_of_shards, unfit=_unfit_to_sync, layout=lambda work: Layout(
             groups=sharded_groups(work, copies=int(work.option("replicas")))),
         calls=lambda _work: ("all_gather", "reduce_scatter", "all_reduce"),
-        options=MappingProxyType({**RESHARD, "replicas": Values(2)})),
+        options=MappingProxyType({**_SHARDED, "replicas": Values(2)}),
+        later_options=(SYNC_EACH,)),
 )

@@ -11,7 +11,9 @@ import re
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
+from hpcbench.kinds.training.plan.activations import LOSS_CHUNKS
 from hpcbench.kinds.training.run.models.blocks import Block, Rotation, make_norm
 from hpcbench.kinds.training.run.models.model import Model, of_transformer
 from hpcbench.operations.models import ModelShape
@@ -59,9 +61,29 @@ class Head(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return logits (samples, tokens, vocab)."""
+        return self.logits(self._normed(x))
+
+    def chunked_loss(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean cross entropy, fp32, of targets (samples, tokens).
+
+        Logits are made of some of the tokens at a time, and again for backward: there are never
+        more of them than of one part.
+        """
+        rows, wanted = self._normed(x).flatten(0, -2), targets.flatten()
+        parts = min(LOSS_CHUNKS, len(wanted))
+        sums = [checkpoint(self._loss_sum, *part, use_reentrant=False, preserve_rng_state=False)
+                for part in zip(rows.tensor_split(parts), wanted.tensor_split(parts), strict=True)]
+        return torch.stack(sums).sum() / len(wanted)
+
+    def _normed(self, x: torch.Tensor) -> torch.Tensor:
         if self.transform is not None:
             x = F.gelu(self.transform(x))
-        return self.logits(self.norm(x))
+        return self.norm(x)
+
+    def _loss_sum(self, rows: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        logits = self.logits(rows)
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return F.cross_entropy(wide, wanted, reduction="sum")
 
 
 class Transformer(Model):
@@ -99,8 +121,11 @@ class Transformer(Model):
         name = plain_name(self.shape, name)
         return of_transformer(name, extents, seed, self.shape.layers, _INTO_RESIDUAL)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return logits or hidden states of tokens or hidden states: see the class."""
+    def forward(self, x: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        """Return logits or hidden states of tokens or hidden states: see the class.
+
+        With ``targets`` (samples, tokens) it is their mean loss, computed in parts.
+        """
         rotation = (Rotation(self.shape.seq_length, self.shape.head_dim, self.shape.rotary_base,
                              x.device)
                     if self.shape.family == "llama" else None)
@@ -108,4 +133,6 @@ class Transformer(Model):
             x = self.embedding(x)
         for block in self.blocks.values():
             x = block(x, rotation)
-        return x if self.head is None else self.head(x)
+        if self.head is None:
+            return x
+        return self.head(x) if targets is None else self.head.chunked_loss(x, targets)

@@ -60,8 +60,13 @@ class Fsdp(Replica):
 
     def communicating(self, last: bool) -> AbstractContextManager[object]:
         """Set whether gradients are scattered; parameters are gathered in every micro-batch."""
-        self.model.set_requires_gradient_sync(last)
+        self.model.set_requires_gradient_sync(self.exchanges(last))
         return nullcontext()
+
+    def exchanges(self, last: bool) -> bool:
+        """Return whether a micro-batch exchanges gradients: the last one, or each."""
+        groups = layout_of(self.spec).groups
+        return last or (groups is not None and groups.exchanges > 1)
 
 
 class Hsdp(Fsdp):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.autograd import Variable
 from torch.distributed.tensor import DTensor
 
-from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.kinds.training.plan.workload import CHUNKED, Training
 from hpcbench.kinds.training.run.data import SEED
 from hpcbench.kinds.training.run.memory import local
 from hpcbench.kinds.training.run.models.build import build, make_loss, make_model
@@ -73,6 +73,10 @@ class Replica(Strategy):
         """Return the context of a micro-batch: only the last one's gradients are exchanged."""
         return nullcontext()
 
+    def exchanges(self, last: bool) -> bool:
+        """Return whether a micro-batch exchanges gradients, if there is anybody to do it with."""
+        return last
+
     def arithmetic(self) -> AbstractContextManager[object]:
         """Return the context of a forward pass."""
         return autocast(self.spec.dtype, self.place.device)
@@ -90,12 +94,19 @@ class Replica(Strategy):
         for number, (tokens, targets) in enumerate(micro_batches, start=1):
             with self.communicating(last=number == parts):
                 with self.arithmetic():
-                    loss = self._loss(self.model(tokens), targets) / (even / len(tokens))
+                    loss = self.mean_loss(tokens, targets) / (even / len(tokens))
                 phases.end("forward")
                 _backward(self.scaler.scale(loss), phases,
-                          exchanges=self.spec.dp > 1 and number == parts)
+                          exchanges=self.spec.dp > 1 and self.exchanges(number == parts))
             total += local(loss.detach())  # a DTensor where ranks share the logits
         return total * (even / len(batch[0]))
+
+    def mean_loss(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss of a micro-batch; a model that chunks it never has all logits."""
+        if self.spec.loss == CHUNKED:
+            loss: torch.Tensor = self.model(inputs, targets)
+            return loss
+        return self._loss(self.model(inputs), targets)
 
     def drag(self, seconds: float) -> None:
         """Let each sample take so much longer from now on."""

@@ -1,0 +1,311 @@
+"""What a rank of a training holds at the moments of a step at which it may hold most.
+
+Pure arithmetic from the extents. Which tensors are there was read off torch 2.13 by
+`benchmarks/memory.py`, which follows every allocation of a step; docs/training.md has the errors.
+What an allocator keeps beyond that is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from hpcbench.kinds.training.plan import activations, resnet, traffic
+from hpcbench.kinds.training.plan.adapters import scale_bytes
+from hpcbench.kinds.training.plan.any_model import AnyShape, model_of
+from hpcbench.kinds.training.plan.layout import Groups
+from hpcbench.kinds.training.plan.models import is_recomputed, keeps_products
+from hpcbench.kinds.training.plan.registry import adapters_of
+from hpcbench.kinds.training.plan.resnet import ResNetShape
+from hpcbench.kinds.training.plan.stages import Stage, held_blocks, laid_out, stages_of, tensors_of
+from hpcbench.kinds.training.plan.step import Step, step_of
+from hpcbench.kinds.training.plan.tensors import Tensor, block_tensors, trained
+from hpcbench.kinds.training.plan.workload import Training
+from hpcbench.operations.models import ModelShape
+
+WEIGHT_BYTES = 4
+"""What is trained, its gradients and states are fp32 whatever the arithmetic is in."""
+STATES: Mapping[str, int] = MappingProxyType({"adamw": 2, "sgd": 0})
+"""Numbers of the optimizer for each weight; sgd has no momentum."""
+_STEP_BYTES = 4
+"""adamw counts the steps of each parameter in an fp32 number of its own."""
+ERROR = 0.1
+"""By what share a prediction may be off: the most that docs/training.md lists, rounded up."""
+LOSS, LAST_BLOCK, FIRST_BLOCK, ENDS, UPDATE = (
+    "loss", "backward of the last block", "backward of the first block",
+    "backward of the embedding", "optimizer step")
+"""The moments, in the order of a step. Between the blocks, what is there changes evenly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes on one rank at one moment of a step.
+
+    ``parameters`` and ``optimizer`` are exact, and so are ``gradients`` at the optimizer's step;
+    ``activations`` are what forward passes left for backward, and what backward works on;
+    ``buffers`` are buckets of gradients, gathered parameters, gradients that are exchanged, copies
+    of weights in the dtype of the arithmetic, running statistics, and what the optimizer works on.
+    """
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    buffers: int = 0
+    moment: str = ""
+
+    @property
+    def total(self) -> int:
+        """Return all of it."""
+        return sum(self.parts().values())
+
+    def parts(self) -> dict[str, int]:
+        """Return the bytes by what they are."""
+        return {"parameters": self.parameters, "gradients": self.gradients,
+                "optimizer": self.optimizer, "activations": self.activations,
+                "buffers": self.buffers}
+
+
+class _Rank(NamedTuple):
+    """A rank's parts of a model: ``local`` before, ``own`` after parameters are sharded."""
+
+    work: Training
+    stage: Stage
+    step: Step
+    shape: AnyShape
+    local: list[Tensor]
+    own: list[Tensor]
+    blocks: list[list[Tensor]]
+
+
+def memory_of(work: Training, stage: Stage) -> Memory:
+    """Return what the rank with these parts of the model holds at the moment with most."""
+    return max(moments(work, stage), key=lambda memory: memory.total)
+
+
+def memories(work: Training) -> list[Memory]:
+    """Return the same of each rank that differs from others."""
+    return [memory_of(work, stage) for stage in stages_of(work)]
+
+
+def moments(work: Training, stage: Stage) -> tuple[Memory, ...]:
+    """Return what that rank holds at each moment; of its group it is the rank with most."""
+    rank = _rank(work, stage)
+    whole = tensors_of(work, stage)
+    parameters = (sum(item.held_bytes for item in rank.own)
+                  + scale_bytes(adapters_of(work), whole))
+    optimizer = _state_bytes(work.optimizer, trained(rank.own), rank.step.layout.state_ranks)
+    always = _always(rank)
+    return tuple(
+        Memory(parameters, gradients, optimizer, kept, always + buffers, moment)
+        for moment, gradients, kept, buffers in zip(
+            (LOSS, LAST_BLOCK, FIRST_BLOCK, ENDS, UPDATE), _gradients(rank), _activations(rank),
+            _buffers(rank, optimizer), strict=True))
+
+
+def _rank(work: Training, stage: Stage) -> _Rank:
+    step = step_of(work)
+    local = laid_out(work, tensors_of(work, stage))
+    own = [item._replace(extents=(-(-item.extents[0] // step.layout.shards), *item.extents[1:]))
+           for item in local]  # of the first rank, which has most where shards are uneven
+    return _Rank(work, stage, step, model_of(work), local, own, held_blocks(work, stage))
+
+
+def _elements(parameters: Sequence[Tensor]) -> int:
+    return sum(item.elements for item in parameters)
+
+
+def _state_bytes(optimizer: str, own: Sequence[Tensor], ranks: int) -> int:
+    """Return the bytes of the states, of several ranks those of the one with most.
+
+    ZeroRedundancyOptimizer gives the largest parameter that is left to the rank with least.
+    """
+    if not STATES[optimizer]:
+        return 0
+    shares: list[list[Tensor]] = [[] for _ in range(ranks)]
+    held = [0] * ranks
+    for item in sorted(own, key=lambda one: one.elements, reverse=True):
+        least = held.index(min(held))
+        shares[least].append(item)
+        held[least] += item.elements
+    return max(_elements(share) * STATES[optimizer] * WEIGHT_BYTES + len(share) * _STEP_BYTES
+               for share in shares)
+
+
+def _gradients(rank: _Rank) -> tuple[int, ...]:
+    """Return the bytes of gradients at each moment.
+
+    Between two exchanges FSDP adds up whole gradients, in fp32: nothing of them is divided then.
+    """
+    layout = rank.step.layout
+    # Where all micro-batches are under way at once, none has left a gradient yet.
+    several = rank.step.parts > max(rank.stage.under_way, 1)
+    full = _elements(trained(rank.own)) * WEIGHT_BYTES
+    whole = _elements(trained(rank.local)) * WEIGHT_BYTES
+    earlier = full if several or (layout.buckets and layout.buckets.are_views) else 0
+    if layout.groups and several and rank.step.parts > layout.groups.exchanges:
+        earlier = whole
+    if layout.groups:
+        # Shards of gradients are there of blocks that are done; what is no block is done last.
+        done = sum(_elements(trained(block)) for block in rank.blocks[2:])
+        first = max(done * WEIGHT_BYTES // layout.shards, earlier if earlier == full else 0)
+        return earlier, earlier, first, full, full
+    head = _elements(_head(rank)) * WEIGHT_BYTES
+    return earlier, max(earlier, min(head, full)), full, full, full
+
+
+def _head(rank: _Rank) -> list[Tensor]:
+    """Return what has a gradient before the blocks have: the head, and a weight tied to it."""
+    tied = isinstance(rank.shape, ModelShape) and rank.shape.tied and not rank.stage.alone
+    return [item for item in trained(rank.local) if rank.stage.last and (
+        item.name.startswith("head.") or (tied and item.name == "embedding.tokens.weight"))]
+
+
+def _largest(rank: _Rank) -> int:
+    """Return the elements of the largest block that are trained."""
+    return max(_elements(trained(block)) for block in rank.blocks)
+
+
+def _activations(rank: _Rank) -> tuple[int, ...]:
+    """Return the bytes of activations at each moment, of all micro-batches that are under way."""
+    work, stage, step = rank.work, rank.stage, rank.step
+    if isinstance(rank.shape, ResNetShape):
+        return _of_images(rank, rank.shape)
+    kept, shape = step.kept, rank.shape
+    full = activations.block_bytes(shape, kept)
+    less = activations.recomputed_bytes(shape, kept, keeps_products(work.checkpointing))
+    again = [is_recomputed(work.checkpointing, number) for number in stage.blocks]
+    before = stage.first * activations.embedding_bytes(shape, kept)
+    behind = stage.last * activations.head_bytes(shape, kept)
+    logits = activations.logit_bytes(shape, kept) if stage.last and step.layout.pipeline else 0
+    everything = sum(less if each else full for each in again) + before + behind + logits
+    works = activations.working_bytes(shape, kept)
+    # A block that is computed again has what it kept before among the rest.
+    block = [works + (full - less if each else 0) for each in (again[-1], again[0])]
+    others = everything * (stage.under_way - 1)
+    loss = activations.loss_bytes(shape, kept) * stage.last
+    first = less if again[0] else full
+    of_token = (others + everything + loss, others + everything - behind + block[0],
+                others + before + first + block[1], others + before, 0)
+    return tuple(int(step.tokens * each) for each in of_token)
+
+
+def _of_images(rank: _Rank, shape: ResNetShape) -> tuple[int, ...]:
+    """Return the same of a ResNet, whose blocks have other extents from stage to stage."""
+    blocks, samples, element = rank.stage.blocks, rank.step.samples, rank.step.kept.element
+    everything = resnet.kept_bytes(shape, blocks, samples, element)
+    others = everything * (rank.stage.under_way - 1)
+    last = others + everything + resnet.working_bytes(shape, max(blocks), samples, element)
+    first = (others + resnet.kept_bytes(shape, blocks[:1], samples, element)
+             + resnet.working_bytes(shape, min(blocks), samples, element))
+    return int(last), int(last), int(first), int(first), 0
+
+
+def _always(rank: _Rank) -> int:
+    """Return the bytes of buffers that are there all the time.
+
+    Buckets of DDP, what PowerSGD has not sent yet, and running statistics.
+    """
+    shape, buckets = rank.shape, rank.step.layout.buckets
+    held = (resnet.running_bytes(shape, rank.stage.blocks)
+            if isinstance(shape, ResNetShape) else 0)
+    if buckets:
+        whole = _elements(trained(rank.local)) * WEIGHT_BYTES
+        held += whole * (not buckets.are_views) + whole * (buckets.hook == "powersgd")
+    return held
+
+
+def _buffers(rank: _Rank, states: int) -> tuple[int, ...]:
+    """Return the bytes of buffers at each moment, beside those that are always there.
+
+    One weight that is held in 4 bits is there as numbers while its block runs.
+    """
+    groups, packed = rank.step.layout.groups, _largest_packed(rank) * rank.step.kept.element
+    of_blocks = _gathered(rank, groups) if groups else _copied(rank)
+    loss, last, first, ends = of_blocks
+    if rank.step.kept.chunked:  # the parts before have left their gradient of the head
+        loss += _elements(_head(rank)) * rank.step.kept.element
+    return loss, last + packed, first + packed, ends, _updating(rank, states)
+
+
+def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
+    """Return what is whole of parameters that are spread block by block, and of their gradients.
+
+    In backward a block is whole, and so are its gradients, in the dtype. The next block is being
+    gathered, and gradients of the one before are being exchanged, in fp32. What is no block is
+    whole from forward to the end, with a gradient of its own for each of its uses.
+    """
+    element = rank.step.kept.element
+
+    def whole_bytes(parameters: Sequence[Tensor]) -> int:
+        return sum(item.elements * traffic.travelling_bytes(item, element) for item in parameters)
+
+    sizes = sorted(map(whole_bytes, rank.blocks), reverse=True)
+    gathers = groups.shards > 1 or element < WEIGHT_BYTES
+    root = (whole_bytes(rank.local) - sum(sizes)) * gathers
+    every, two = sum(sizes) * gathers, sum(sizes[:2]) * gathers
+    gradients, head = _largest(rank) * element, _elements(_head(rank)) * element
+    of_root = _elements(trained(rank.local)) - sum(
+        _elements(trained(block)) for block in rank.blocks)
+    in_backward = root + gradients + head
+    exchanged = _largest(rank) * WEIGHT_BYTES
+    one = two if groups.reshard else sizes[0] * gathers
+    # Where blocks stay whole, there is most in the block before the last: that one is given up.
+    kept = every - sizes[0] * gathers + exchanged if len(sizes) > 1 else every
+    return (root + (0 if groups.reshard else every),
+            in_backward + (two if groups.reshard else max(every, kept)),
+            in_backward + one + exchanged,
+            root + of_root * (element + WEIGHT_BYTES) + min(head, of_root * element))
+
+
+def _copied(rank: _Rank) -> tuple[int, int, int, int]:
+    """Return autocast's copies of weights, of each micro-batch that is under way, and what else.
+
+    They are of all products that are not held in its dtype. The gradient of an embedding is there
+    twice when it is added to what there is of it.
+    """
+    shape, stage, kept = rank.shape, rank.stage, rank.step.kept
+    products = [item for item in rank.local if len(item.extents) > 1
+                and item.element_bytes > kept.element and not item.name.startswith("embedding.")]
+    tied = isinstance(shape, ModelShape) and shape.tied and stage.last and not stage.alone
+    logits = -(-rank.work.vocab // rank.work.tp) * rank.work.hidden if tied else 0
+    copies = kept.copies * kept.element * (_elements(products) + logits)
+    others = int(copies * (stage.under_way - 1))
+    table = [item.elements for item in trained(rank.local)
+             if item.name == "embedding.tokens.weight" and (rank.step.parts > 1 or tied)]
+    return (others + copies, others + copies, others + copies // len(stage.blocks),
+            others + max(sum(table) * WEIGHT_BYTES, _compressed(rank)))
+
+
+def _compressed(rank: _Rank) -> int:
+    """Return what PowerSGD works on: a copy of a bucket, and what it leaves of it unsent."""
+    buckets = rank.step.layout.buckets
+    if buckets is None or buckets.hook != "powersgd":
+        return 0
+    filled = traffic.buckets(trained(rank.local), buckets.mib)
+    return 2 * WEIGHT_BYTES * max(map(_elements, filled))
+
+
+def _updating(rank: _Rank, states: int) -> int:
+    """Return what the optimizer works on.
+
+    AdamW takes the root of its second moments. On GPUs torch updates all parameters of a group
+    together, and so has all roots at once; of DTensors it updates one after another, with two
+    intermediate results.
+    """
+    if not states:
+        return 0
+    if rank.step.layout.groups is None and rank.work.tp == 1:
+        return states // 2
+    return 2 * WEIGHT_BYTES * max(item.elements for item in trained(rank.own))
+
+
+def _largest_packed(rank: _Rank) -> int:
+    """Return the elements of the largest weight that is held in 4 bits, 0 if there is none."""
+    adapters, shape = adapters_of(rank.work), rank.shape
+    if adapters is None or not isinstance(shape, ModelShape):
+        return 0
+    return max((item.elements for item in block_tensors(shape) if adapters.packs(item.name)),
+               default=0)

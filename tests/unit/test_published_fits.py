@@ -1,0 +1,41 @@
+"""Published runs are predicted to fit, and trainings that cannot run to be too large."""
+
+from __future__ import annotations
+
+import csv
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from launcher import ROOT
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    spec = spec_from_file_location("published_fits", ROOT / "benchmarks" / "published_fits.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("unit", ["GB", "GiB"])
+def test_published_runs_are_predicted_to_fit(benchmark: Any, unit: str) -> None:
+    assert len(benchmark.runs()) == 216
+    found = list(benchmark.skipped(benchmark.UNITS[unit]))
+    assert len(found) <= benchmark.MOST_SKIPPED, found
+
+
+def test_what_cannot_fit_is_a_skip(benchmark: Any) -> None:
+    assert not list(benchmark.fitting())
+
+
+def test_the_runs_are_what_they_are_said_to_be(benchmark: Any) -> None:
+    with benchmark.RUNS.open() as lines:
+        rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    assert {row["model"] for row in rows} >= {"125m", "1b", "7b", "30b", "70b"}
+    assert {(row["device"], row["memory_gb"]) for row in rows} == {
+        ("h100", "80"), ("a100", "80"), ("a100", "40")}
+    assert {int(row["devices"]) for row in rows} == {8, 16, 32, 64, 128, 256, 512}
