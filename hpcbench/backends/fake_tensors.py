@@ -267,7 +267,7 @@ def _is_number(tensor: torch.Tensor) -> bool:
 def _is_bounded(func: Any, given: Made) -> bool:
     """Return whether what an operator makes is no larger than what it is given."""
     shapes = {tuple(one.shape) for one in given if one.numel() != 1}
-    name = func._schema.name.rpartition(":")[2]
+    name: str = func._schema.name.rpartition(":")[2]
     return len(shapes) < 2 and name not in _ENLARGING
 
 

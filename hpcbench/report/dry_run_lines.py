@@ -57,7 +57,7 @@ def _refused_lines(trials: Iterable[Trial], counts: Counter[str]) -> Iterator[st
 def _lines(plan: Plan, trials: Iterable[Trial], counts: Counter[str]) -> Iterator[str]:
     """Yield a line and more for each trial, which is counted, and the counts."""
     yield (f"dry run of {plan.name} as rank 0 of {plan.world_size}: no communication, "
-           "tensors without memory, nothing is measured and nothing is written")
+           "large tensors have no memory, nothing is measured and nothing is written")
     for trial in trials:
         counts[trial.outcome] += 1
         yield _trial_line(trial)

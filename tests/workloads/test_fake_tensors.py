@@ -114,6 +114,7 @@ class Reading:
 
 def test_what_reads_values_is_tried_with_memory_if_it_fits() -> None:
     case = case_of(4, kind="collective", collective="all_reduce", size="1MiB", backend="nccl")
+    case = replace(case, memory_bytes=2**26)
     step = dry_step(case, Reading)  # type: ignore[arg-type]
     assert step.calls == {"all_reduce": (1, MIB)}
     assert "_local_scalar_dense" in step.needed

@@ -20,7 +20,7 @@ from hpcbench.operations.place import Place
 BYTES = 96
 """Of a parameter, on each rank. In fp64 the reference has weight and gradient, a copy of both, and
 for the step of the optimizer those and two states; the strategy has up to 32 in fp32."""
-MOST_FLOPS = {"cpu": 5e10, "cuda": 5e12}
+MOST_FLOPS = {"cpu": 1e10, "cuda": 5e12}
 """Of one reference in fp64: some seconds of a core, or of a GPU."""
 _TOKENS = 16
 
