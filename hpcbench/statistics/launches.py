@@ -8,13 +8,13 @@ five medians does, and is wrong for launches of two modes (benchmarks/error_rate
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
-from hpcbench.statistics.dependence import dependence, ranks, segments_differ, t_of_normal
+from hpcbench.statistics.dependence import Estimate, dependence, ranks, segments_differ
 from hpcbench.statistics.interval import median_ranks
 from hpcbench.statistics.order import Values
 
@@ -52,17 +52,12 @@ def parts_differ(values: Values, lengths: Sequence[int]) -> bool:
 
     Kruskal-Wallis test (p < 0.01). The dependence of successive values is estimated without the
     parts' medians. With them, parts that differ would look like dependence, and explain themselves.
-    Its estimate is uncertain, which counts as that of Student's t does.
     """
     lengths = [length for length in lengths if length]
     if len(lengths) < 2:
         return False
-    borders = np.cumsum(lengths)[:-1]
-    middles = [np.median(part) for part in np.split(values, borders)]
+    middles = [np.median(part) for part in np.split(values, np.cumsum(lengths)[:-1])]
     rest = values - np.repeat(middles, lengths)
-    estimate = dependence(rest, ranks(rest), lengths)
-    inflation = estimate.inflation
-    if estimate.degrees is not None:
-        z = NormalDist().inv_cdf(1 - SIGNIFICANCE / 2)
-        inflation *= (t_of_normal(z, estimate.degrees) / z) ** 2
-    return segments_differ(values, lengths, inflation, SIGNIFICANCE)
+    found = dependence(rest, ranks(rest), lengths)
+    known = math.inf if found.degrees is None else found.degrees
+    return segments_differ(ranks(values), lengths, Estimate(found.inflation, known), SIGNIFICANCE)
