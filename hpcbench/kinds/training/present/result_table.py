@@ -12,7 +12,7 @@ from hpcbench.kinds.training.derive.exposed import Exposure
 from hpcbench.kinds.training.derive.rates import shown_definition
 from hpcbench.kinds.training.derive.slow_ranks import LateRank, SlowPhase
 from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
-from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.kinds.training.present import words
 from hpcbench.kinds.training.present.stalls import findings, slow_alone_text
 from hpcbench.kinds.training.present.words import SHORT
@@ -139,7 +139,7 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         words.strategy_text(work), options[work], words.degrees_text(work) or None, work.batch_size,
         work.accumulation if work.accumulation != 1 else "", record.step_s,
         columns.interval_cell(stats), record.samples_per_s, record.tokens_per_s, record.mfu,
-        record.hfu if work.checkpointing != "none" else None,
+        record.hfu if work.checkpointing != "none" or work.loss == CHUNKED else None,
         *_phase_cells(item.timing.steps if item.timing else None),
         *_exposure_cells(record.exposure), record.held_bytes.get("peak"),
         words.parity_text(item, record), columns.n_cell(stats), item.status, flag_text(item)),
