@@ -12,7 +12,7 @@ from hpcbench.kinds.training.derive.exposed import Exposure
 from hpcbench.kinds.training.derive.rates import shown_definition
 from hpcbench.kinds.training.derive.slow_ranks import LateRank, SlowPhase
 from hpcbench.kinds.training.plan.flops import DEFINITIONS as DEFINITIONS_OF_FLOPS
-from hpcbench.kinds.training.plan.workload import Training, training_of
+from hpcbench.kinds.training.plan.workload import CHUNKED, Training, training_of
 from hpcbench.kinds.training.present import words
 from hpcbench.kinds.training.present.stalls import findings, slow_alone_text
 from hpcbench.kinds.training.present.words import SHORT
@@ -158,7 +158,7 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         words.strategy_text(work), options[work], words.degrees_text(work) or None, work.batch_size,
         work.accumulation if work.accumulation != 1 else "", record.step_s,
         columns.interval_cell(stats), record.samples_per_s, record.tokens_per_s, record.mfu,
-        *((record.hfu, record.hfu_nominal) if work.checkpointing != "none" else (None, None)),
+        *((record.hfu, record.hfu_nominal) if _computes_again(work) else (None, None)),
         record.cost_per_step, record.cost_per_million_tokens,
         record.cost_per_million_samples if work.of_images else None,
         *_phase_cells(item.timing.steps if item.timing else None),
@@ -172,6 +172,10 @@ def _exposure_cells(exposure: Exposure) -> tuple[Cell, ...]:
     exposed, overhead = exposure.exposed_s, exposure.overhead
     return (columns.middle_cell(exposed), columns.over_passes_cell(exposure.exposed_share),
             columns.middle_cell(overhead), columns.over_passes_cell(exposure.efficiency))
+
+
+def _computes_again(work: Training) -> bool:
+    return work.checkpointing != "none" or work.loss == CHUNKED
 
 
 def _phase_cells(steps: Steps | None) -> tuple[Cell, ...]:
