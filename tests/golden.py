@@ -131,10 +131,11 @@ def results_texts(name: str) -> dict[str, str]:
 def reduced_texts(name: str, folder: Path) -> dict[str, str]:
     """Return what is printed and summarised of a run's traces, reduced anew in ``folder``.
 
-    That is the same as of its results file, but for the end. Figures are made, not painted.
+    It differs from that of its results file, which earlier code wrote, in what is computed
+    otherwise today. Figures are made, not painted.
     """
     shutil.copytree(RUNS[name], folder, ignore=shutil.ignore_patterns("results.h5"))
-    return _named(name, folder, {**_reduced(folder), **_summaries(folder)})
+    return _named(f"reduced-{name}", folder, {**_reduced(folder), **_summaries(folder)})
 
 
 def stopped_texts(kind: str, parent: Path) -> dict[str, str]:
