@@ -89,11 +89,11 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
 def _estimate_s(
     work: Training, expected: Prediction, device: str, calls: int, hardware: Hardware,
 ) -> float:
-    """Return the assumed seconds of one case: set-up, its steps, one to check, one to count."""
+    """Return the assumed seconds of one case: set-up, its steps, and one more to check."""
     kind = device_kind(device)
     step_s = (expected.hardware_flops / FLOPS_PER_S[kind] + expected.collectives * ALPHA_S[kind]
               + expected.wire_bytes / bytes_per_s(kind, hardware))
-    return setup_s(work) + (calls + 1 + work.count_step) * step_s
+    return setup_s(work) + (calls + 1) * step_s
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:
