@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary_runs import Canary
+from hpcbench.reduce.comparison import Comparison
 
 SCHEMA_VERSION = 2
 FOLDS = {
@@ -73,7 +74,7 @@ class Arrival:
 
     ``median_s`` is each rank's, from the first rank's begin of the step. ``last_rank`` is most
     often the last, in that share of the samples; then it is ``behind_s`` behind the median of the
-    others, in the median.
+    others, in the median. ``pass_median_s`` has ``median_s`` of each pass.
     """
 
     bucket: int
@@ -81,6 +82,7 @@ class Arrival:
     last_rank: int
     last_share: float
     behind_s: float
+    pass_median_s: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +126,14 @@ class Timing:
         enqueue_s, device_s: medians over samples of the maximum over ranks.
         clock_bound_s: how far the ranks' global times may be apart at most; 0 on one clock.
         quickest_rank, quickest_share: the rank whose own end - start is most often the shortest
-            (the one the others waited for), and in which share of the samples.
+            (the one the others waited for), and in which share of the samples: a vote, no test.
         launch_medians_s: the median of each launch.
         n_surplus: samples left out so that every pass counts alike.
         pass_medians_s: the median of each planned pass of each launch, in order; None where it was
             not run. Empty in results written before there were any.
         steps: where the time of training steps went, None of other cases.
+        late_start: the rank that starts later than any other; None of one rank, or one clock a
+            rank that nobody compared, and in older results.
     """
 
     fold: str
@@ -156,6 +160,7 @@ class Timing:
     n_surplus: int = 0
     pass_medians_s: tuple[float | None, ...] = ()
     steps: Steps | None = None
+    late_start: Comparison | None = None
 
 
 QUALITIES = {

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.checks import single_calls
+from hpcbench.reduce.comparison import Comparison, compared
 from hpcbench.reduce.results import (
     QUALITIES,
     Arrival,
@@ -19,9 +20,10 @@ from hpcbench.reduce.results import (
     Steps,
     Timing,
 )
-from hpcbench.reduce.stack import Pass, PassKey, has_flag
+from hpcbench.reduce.stack import Pass, PassKey, has_flag, pass_slices
 from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.order import high_outliers, median, percentile, percentile_if_enough
+from hpcbench.statistics.standing_out import are_enough
 from hpcbench.statistics.steady import change_point, trend
 from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, Flag
 
@@ -30,6 +32,8 @@ MOST_LATE = 0.2
 """Share of samples that a rank may start late."""
 MOST_FRAGILE = 0.05
 """Share of the median: a larger difference without the flagged samples is reported."""
+LATE_START, CLEAR_LATENESS = "start", 0.1
+"""A rank that starts later than others matters from this share of the median sample on."""
 _START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
 Passes = Mapping[PassKey, Pass]
 
@@ -82,7 +86,20 @@ def measured(
             median(folded.times_s[run[key]][counted[run[key]]]) if key in run else None
             for key in planned),
         steps=_steps_of(samples, counted, [run.get(key) for key in planned],
-                       common.late_ns if common is not None and case.batch == 1 else None))
+                       common.late_ns if common is not None and case.batch == 1 else None),
+        late_start=_late_start(samples, folded, common, statistics.median_s))
+
+
+def _late_start(
+    samples: CaseSamples, folded: fold.Folded, common: fold.Edges | None, median_s: float,
+) -> Comparison | None:
+    """Return which rank starts latest; None where there is nobody to compare, or no common clock.
+    """
+    if common is None or len(samples.ranks) == 1 or common.pass_late_ns is None:
+        return None
+    passes = [part.size for part in folded.by_pass()]
+    late_s = common.pass_late_ns / 1e9 if are_enough(passes) else None
+    return compared(LATE_START, samples.ranks, late_s, CLEAR_LATENESS * median_s)
 
 
 def summarise(times_s: npt.NDArray[np.float64], segments: Sequence[int] = ()) -> Statistics:
@@ -182,7 +199,9 @@ def _arrivals(
         yield Arrival(
             bucket=int(name.removeprefix(ARRIVAL)), median_s=_medians_s(arrived_ns),
             last_rank=samples.ranks[row], last_share=float(is_last[row].mean()),
-            behind_s=float(np.median(behind_ns[is_last[row]])) / 1e9)
+            behind_s=float(np.median(behind_ns[is_last[row]])) / 1e9,
+            pass_median_s=tuple(_medians_s((late_ns + values)[:, part][:, counted[part]])
+                                for part in pass_slices(samples)))
 
 
 def _vote(

@@ -20,6 +20,7 @@ from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import TABLED
+from hpcbench.views.slow_ranks import slow_rank_lines
 from hpcbench.views.table import Column, Group, Row, Show, Table
 from hpcbench.views.timing import (
     FLAGS,
@@ -113,6 +114,7 @@ def quality_lines(results: Results) -> Iterator[Text]:
         yield Text()
         yield from _flag_lines(timings)
         yield from map(Text, _sample_lines(results))
+        yield from map(Text, slow_rank_lines(results))
         yield from table_lines(_start_up_table(results))
     yield from _canary_lines(results)
 

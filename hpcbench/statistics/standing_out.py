@@ -46,18 +46,21 @@ class Standing:
     chance: float
 
 
-def pass_medians(times_s: Times, passes: Sequence[int]) -> Times | None:
-    """Return the medians of times (rank, step) in each pass, (rank, pass).
+def are_enough(passes: Sequence[int]) -> bool:
+    """Return whether passes of so many steps each can tell whether a rank stands out."""
+    return len(passes) >= MIN_PASSES and min(passes) >= MIN_STEPS
 
-    ``passes`` are the numbers of steps of each pass, in order; those without steps are left out.
-    None if fewer than `MIN_PASSES` have `MIN_STEPS`.
+
+def pass_medians(times_s: Times, passes: Sequence[int]) -> Times | None:
+    """Return the medians of times (rank, step) in each pass, (rank, pass), if they `are_enough`.
+
+    ``passes`` are the numbers of steps of each pass, in order.
     """
-    ends = np.cumsum(passes)
-    long_enough = [times_s[:, end - length:end] for end, length in zip(ends, passes, strict=True)
-                   if length >= MIN_STEPS]
-    if len(long_enough) < MIN_PASSES:
+    if not are_enough(passes):
         return None
-    return np.stack([np.median(part, axis=1) for part in long_enough], axis=1)
+    ends = np.cumsum(passes)
+    return np.stack([np.median(times_s[:, end - length:end], axis=1)
+                     for end, length in zip(ends, passes, strict=True)], axis=1)
 
 
 def standing(medians_s: Times, least_s: float) -> Standing:

@@ -12,12 +12,14 @@ from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import rates, slow_ranks
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.kinds.training.derive.stalls import Stalls, stalls
+from hpcbench.kinds.training.derive.sync_variance import settled_variance, variance_comparison
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
+from hpcbench.reduce.comparison import Comparison, clear
 from hpcbench.reduce.results import CaseResult, CaseSamples
 
 OTHER = "other"
@@ -48,6 +50,7 @@ class TrainingRecord:
         late_rank: the rank that arrives last where gradients are exchanged.
         slow_alone: the rank that computes slowly without communication.
         stalls: what the stamps say of ranks that wait; None where they were not looked at.
+        comparisons: those of ranks, and that of the exchange with computing.
     """
 
     step_s: float | None = None
@@ -71,6 +74,7 @@ class TrainingRecord:
     late_rank: slow_ranks.LateRank | None = None
     slow_alone: slow_ranks.SlowAlone | None = None
     stalls: Stalls | None = None
+    comparisons: tuple[Comparison, ...] = ()
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -80,7 +84,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
-    version = 2
+    version = 3
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -93,8 +97,17 @@ class TrainingDeriver(Deriver):
             for item in items for case_id in [item.case.case_id]}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
-        """Return the stalls of a case that trains."""
-        return {"stalls": stalls(item, samples)} if training_of(item.case).trains else {}
+        """Return how the ranks of a case compare, and the stalls of one that trains."""
+        found = tuple(slow_ranks.comparisons(item, samples))
+        if not training_of(item.case).trains:
+            return {"comparisons": found}
+        ready = next((one for one in found if one.what == slow_ranks.READY), None)
+        known = stalls(item, samples, ready)
+        return {"stalls": known, "comparisons": (*found, *variance_comparison(known.sync))}
+
+    def settled(self, records: Mapping[str, TrainingRecord]) -> Mapping[str, TrainingRecord]:
+        """Return the records without ranks, and variances, that the whole report refuses."""
+        return {case_id: _settled(record, records) for case_id, record in records.items()}
 
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
@@ -112,6 +125,23 @@ class TrainingDeriver(Deriver):
                 time_s, computed.samples_per_s, computed.tokens_per_s, work.global_batch,
                 work.seq_length, shares)):
             yield Problem("HB149", f"{text}: mend it and reduce again")
+
+
+def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> TrainingRecord:
+    def holds(what: str, rank: int, own: TrainingRecord | None = record) -> bool:
+        found = clear(own.comparisons, what) if own else None
+        return found is not None and found.rank == rank
+
+    late, alone, known = record.late_rank, record.slow_alone, record.stalls
+    if known is not None:
+        last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
+        known = replace(known, last=last, sync=settled_variance(known.sync, record.comparisons))
+    return replace(
+        record, stalls=known,
+        late_rank=late if late and holds(slow_ranks.ARRIVES, late.rank) else None,
+        slow_phases=tuple(slow for slow in record.slow_phases if holds(slow.phase, slow.rank)),
+        slow_alone=alone if alone and holds(
+            slow_ranks.STEP, alone.rank, records.get(alone.case_id)) else None)
 
 
 def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) -> TrainingRecord:
