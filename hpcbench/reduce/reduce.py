@@ -13,6 +13,7 @@ from itertools import cycle
 from pathlib import Path
 
 from hpcbench import __version__
+from hpcbench.config.fault import fault_texts
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce import history, run_checks
@@ -194,4 +195,12 @@ def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
         started_at=str(environment.get("started_at", "")),
         versions=majority([dict(header.versions) for header in headers]) or {},
         environment=environment, hpcbench_version=__version__,
-        environment_hash=environment_hash(environment) if headers else None)
+        environment_hash=environment_hash(environment) if headers else None,
+        faults=_faults(plan, attempts))
+
+
+def _faults(plan: Plan, attempts: Attempts) -> tuple[str, ...]:
+    """Return the faults of the plan, and those of attempts with another ``fault`` section."""
+    of_attempts = (str(text) for source in attempts.sources
+                   for text in source.header.environment.get("faults", ()))
+    return tuple(dict.fromkeys((*fault_texts(plan.config.get("fault", ())), *of_attempts)))

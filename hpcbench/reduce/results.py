@@ -236,7 +236,8 @@ class RunInfo:
     """What identifies and describes the run.
 
     ``environment`` is that of the first rank present, ``environment_hash`` what stays the same in
-    equal runs (`reduce.environments.environment_hash`), None where it was not recorded.
+    equal runs (`reduce.environments.environment_hash`), None where it was not recorded. ``faults``
+    were injected on purpose, in any attempt at it.
     """
 
     name: str
@@ -250,6 +251,7 @@ class RunInfo:
     environment: Mapping[str, Any]
     hpcbench_version: str
     environment_hash: str | None = None
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

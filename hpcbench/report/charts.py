@@ -24,6 +24,7 @@ from hpcbench.views.chart import (
     Scale,
     is_wide,
 )
+from hpcbench.views.faults import injected_text
 from hpcbench.views.table import Range, Show
 from hpcbench.views.timing import INTERVAL_TITLE, repeats_text, timing_text
 from hpcbench.views.words import device_type, env_text, from_to_text, plural
@@ -80,7 +81,8 @@ def origin_text(run: RunInfo) -> str:
     """Return which run it was, on what and with which versions."""
     versions = ", ".join(f"{name} {text}" for name, text in run.versions.items())
     when = run.started_at or "start time unknown"
-    return (f"{run.name}, run {run.run_id}, {when}; "
+    faults = f"{injected_text(run).upper()}; " if run.faults else ""
+    return (f"{faults}{run.name}, run {run.run_id}, {when}; "
             f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}; {versions}")
 
 

@@ -20,6 +20,7 @@ from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import TABLED
+from hpcbench.views.faults import injected_text
 from hpcbench.views.slow_ranks import slow_rank_lines
 from hpcbench.views.table import Column, Group, Row, Show, Table
 from hpcbench.views.timing import (
@@ -57,7 +58,14 @@ def run_lines(results: Results) -> Iterator[Text]:
     yield Text(f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')} ({nodes})")
     yield Text(", ".join(f"{name} {version}" for name, version in run.versions.items()))
     yield from map(Text, _definitions(results))
+    yield from fault_lines(results)
     yield from note_lines(results.plan)
+
+
+def fault_lines(results: Results) -> Iterator[Text]:
+    """Yield which faults were injected."""
+    if text := injected_text(results.run):
+        yield Text(text, style="bold red")
 
 
 def title_lines(results: Results) -> Iterator[Text]:
@@ -248,6 +256,7 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
     sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
     yield Text()
     yield Text(f"planned {len(results.plan.cases)} = {sums}", style="bold")
+    yield from fault_lines(results)
     files = [name for name in OUTPUTS if (folder / name).exists()]
     yield Text(f"in {folder}: {', '.join(files) if files else 'no files yet'}")
 

@@ -16,11 +16,14 @@ from typing import Any
 
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
+from hpcbench.reduce.comparison import FALSE_ALARMS, family
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.settling import comparisons
 from hpcbench.reduce.timing import CI_LEVEL
 from hpcbench.report.terminal import print_document
 from hpcbench.trace.files import whole_file
+from hpcbench.views.slow_ranks import late_start
 from hpcbench.views.timing import INTERVAL_TITLE, fold_of
 from hpcbench.views.words import device_memory_how, env_text
 
@@ -36,6 +39,8 @@ TIMING_FIELDS = (
     "local_max_s", "imbalance_s", "enqueue_s", "device_s", "clock_bound_s",
     "quickest_rank", "quickest_share", "launch_medians_s",
 )
+LATE_START = {"late_start_rank": "rank", "late_start_s": "apart_s", "late_start_low_s": "low_s",
+              "late_start_high_s": "high_s"}
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
 COMMON_FIELDS = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
@@ -44,7 +49,7 @@ COMMON_FIELDS = (
     "reason", "blamed_rank", "n_wrong",
     *STATISTIC_FIELDS, "busbw_factor", "algbw_gb_per_s", "busbw_gb_per_s",
     "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", "device_memory",
-    *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s",
+    *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s", *LATE_START, "faults",
 )
 """The first columns of summary.csv, and keys of each of summary.json's ``cases``; those of schema
 version 1 come first, and with them those of collectives. A list is a list in JSON, and text
@@ -102,10 +107,13 @@ def _csv_cell(value: Any) -> Any:
 def case_rows(results: Results) -> list[dict[str, Any]]:
     """Return each case's `field_names`; None where it has no such number."""
     names = field_names()
-    return [_row(item, results.record_of(item), names) for item in results.cases]
+    return [_row(item, results.record_of(item), names, results.run.faults)
+            for item in results.cases]
 
 
-def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
+def _row(
+    item: CaseResult, record: Any, names: Iterable[str], faults: Sequence[str],
+) -> dict[str, Any]:
     case, stats = item.case, item.statistics
     row: dict[str, Any] = dict.fromkeys(names)
     for source, wanted in (
@@ -118,7 +126,9 @@ def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
     row |= {name: item.library[name] for name in LIBRARY_FIELDS} if item.library else {}
     if stats and stats.ci_low_s is not None:
         row |= {"ci_level": CI_LEVEL, **{name: getattr(stats, name) for name in INTERVAL_FIELDS}}
-    row |= presenter_of(case.kind).row(item, record)
+    if (late := late_start(item)) is not None:
+        row |= {field: getattr(late, name) for field, name in LATE_START.items()}
+    row |= {"faults": list(faults), **presenter_of(case.kind).row(item, record)}
     return {name: row[name] for name in names}
 
 
@@ -130,6 +140,7 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
     return {
         "schema": "hpcbench.summary", "schema_version": SCHEMA_VERSION,
         "name": run.name, "world_size": run.world_size, "timestamp": run.started_at or None,
+        "faults": list(run.faults),
         "run_id": run.run_id, "plan_hash": run.plan_hash, "nodes": list(run.nodes),
         "ranks_present": list(run.ranks_present), "hpcbench_version": run.hpcbench_version,
         "versions": dict(run.versions), "environment_hash": run.environment_hash,
@@ -142,6 +153,7 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
                     **{name: measure.get(name) for name in ("order", "seed")}},
         "clocks": results.clocks and asdict(results.clocks),
         "canary": results.canary and asdict(results.canary),
+        "comparisons": {"false_alarms": FALSE_ALARMS, **asdict(family(comparisons(results)))},
         "config": _config(rows, results.plan),
         "notes": list(results.plan.config.get("notes", ())),
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},

@@ -1,4 +1,4 @@
-"""Which rank of a training may be slow, and where that shows; `comparisons` says whether it holds."""
+"""Which rank of a training may be slow, and where; `comparisons` say whether it holds."""
 
 from __future__ import annotations
 

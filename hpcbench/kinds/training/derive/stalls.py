@@ -143,7 +143,8 @@ def _stamps(case: Case, samples: CaseSamples) -> Stamps:
     arrivals = _arrivals(samples)
     ready = arrivals[0 if case.backend == BLOCKING else -1]
     return Stamps(
-        samples.ranks, passes, fold.waits_ns(samples)[:, counted] / 1e9, samples.phases[ready][:, counted] / 1e9,
+        samples.ranks, passes, fold.waits_ns(samples)[:, counted] / 1e9,
+        samples.phases[ready][:, counted] / 1e9,
         {name: times[:, counted] / 1e9 for name, times in fold.durations(samples).items()})
 
 
