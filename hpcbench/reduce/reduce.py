@@ -92,18 +92,19 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
 def exit_code(results: Results) -> ExitCode:
     """Return what a command that produced these results ends with; the first that applies.
 
-    FINDINGS: a case is wrong, failed or timed out, none is ok, or a trace or case was rejected.
+    FINDINGS: a case is wrong, failed or timed out, or a trace or case was rejected.
     INCOMPLETE: a case or pass was not run, or a rank's trace is missing or was never sealed.
+    FINDINGS: none is ok, although nothing is left to run.
     OK: everything else.
     """
     statuses = {item.status for item in results.cases}
     rejected = any(item.scope != "note" and item.code not in _INCOMPLETE_CODES
                    for item in results.findings)
-    if statuses & {"wrong", "failed", "timeout"} or "ok" not in statuses or rejected:
+    if statuses & {"wrong", "failed", "timeout"} or rejected:
         return ExitCode.FINDINGS
     if "not_run" in statuses or any(item.code in _INCOMPLETE_CODES for item in results.findings):
         return ExitCode.INCOMPLETE
-    return ExitCode.OK
+    return ExitCode.OK if "ok" in statuses else ExitCode.FINDINGS
 
 
 def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
