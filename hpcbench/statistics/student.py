@@ -22,7 +22,7 @@ def t_quantile(tail: float, degrees: int) -> float:
     low, high = 0.0, 1.0
     while t_tail(high, degrees) > tail:
         low, high = high, 2 * high
-    for _ in range(60):
+    for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if t_tail(middle, degrees) > tail else (low, middle)
     return high

@@ -30,13 +30,11 @@ def late_start_text(late: Comparison) -> str:
 def slow_rank_lines(results: Results) -> Iterator[str]:
     """Yield which comparisons of ranks were made and how many hold; then who starts late."""
     known = family(comparisons(results))
-    if not known.n_made + known.n_too_few:
-        return
-    text = (f"slow ranks: {plural(known.n_made, 'comparison')}, {known.n_clear} of them clear; of "
-            f"equal ranks at most {FALSE_ALARMS:.0%} of reports have any")
+    if known.n_made:
+        yield (f"slow ranks: {plural(known.n_made, 'comparison')}, {known.n_clear} of them clear; "
+               f"of equal ranks at most {FALSE_ALARMS:.0%} of reports have any")
     if known.n_too_few:
-        text += f"; {known.n_too_few} more cannot tell, because {NEEDED}"
-    yield text
+        yield (f"slow ranks: {plural(known.n_too_few, 'comparison')} cannot tell, because {NEEDED}")
     late = [(item, found) for item in results.cases if (found := late_start(item)) is not None]
     for item, found in late[:MOST_NAMED]:
         yield f"  {item.case.label}: {late_start_text(found)}"
