@@ -14,6 +14,8 @@ from hpcbench.statistics.standing_out import MIN_PASSES, MIN_STEPS, Times, stand
 
 FALSE_ALARMS = 0.01
 """Share of reports at most in which anything is named, if all ranks are equal."""
+LATE_START = "start"
+"""The comparison that cases of all kinds have."""
 NEEDED = f"it takes {MIN_PASSES} passes of {MIN_STEPS} samples each"
 """Why a comparison could not be made."""
 

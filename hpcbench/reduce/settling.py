@@ -6,15 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hpcbench.reduce.comparison import Comparison, settled
+from hpcbench.reduce.comparison import LATE_START, Comparison, settled
 from hpcbench.reduce.results import CaseResult, Results
 
 Derived = Mapping[str, Mapping[str, Any]]
 
 
 def comparisons(results: Results) -> Iterator[Comparison]:
-    """Yield all comparisons of a report: who starts late, and those of the records."""
+    """Yield all comparisons of a report: who starts late, and those of the records.
+
+    Among them are those that could not be made, as of cases of older results.
+    """
     yield from _all(results.cases, results.derived)
+    yield from (Comparison(LATE_START) for item in results.cases if item.case.world_size > 1
+                and item.timing is not None and item.timing.late_start is None)
 
 
 def settle(cases: Sequence[CaseResult], derived: Derived) -> tuple[tuple[CaseResult, ...], Derived]:

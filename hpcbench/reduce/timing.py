@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.checks import single_calls
-from hpcbench.reduce.comparison import Comparison, compared
+from hpcbench.reduce.comparison import LATE_START, Comparison, compared
 from hpcbench.reduce.results import (
     QUALITIES,
     Arrival,
@@ -32,7 +32,7 @@ MOST_LATE = 0.2
 """Share of samples that a rank may start late."""
 MOST_FRAGILE = 0.05
 """Share of the median: a larger difference without the flagged samples is reported."""
-LATE_START, CLEAR_LATENESS = "start", 0.1
+CLEAR_LATENESS = 0.1
 """A rank that starts later than others matters from this share of the median sample on."""
 _START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
 Passes = Mapping[PassKey, Pass]
@@ -93,13 +93,14 @@ def measured(
 def _late_start(
     samples: CaseSamples, folded: fold.Folded, common: fold.Edges | None, median_s: float,
 ) -> Comparison | None:
-    """Return which rank starts latest; None where there is nobody to compare, or no common clock.
+    """Return which rank starts latest; None if nobody can be compared, or too few passes are there.
     """
     if common is None or len(samples.ranks) == 1 or common.pass_late_ns is None:
         return None
-    passes = [part.size for part in folded.by_pass()]
-    late_s = common.pass_late_ns / 1e9 if are_enough(passes) else None
-    return compared(LATE_START, samples.ranks, late_s, CLEAR_LATENESS * median_s)
+    if not are_enough([part.size for part in folded.by_pass()]):
+        return None
+    return compared(LATE_START, samples.ranks, common.pass_late_ns / 1e9,
+                    CLEAR_LATENESS * median_s)
 
 
 def summarise(times_s: npt.NDArray[np.float64], segments: Sequence[int] = ()) -> Statistics:

@@ -178,9 +178,8 @@ def comparisons(item: CaseResult, samples: CaseSamples) -> Iterator[Comparison]:
     if steps.arrivals:
         at = _deciding(item, steps.arrivals)
         yield over(READY, samples.phases[f"{ARRIVAL}{at.bucket}"])
-        if at.pass_median_s:
-            medians_s = np.array(at.pass_median_s).T if are_enough(passes) else None
-            yield compared(ARRIVES, steps.ranks, medians_s, least_s)
+        if at.pass_median_s and are_enough(passes):
+            yield compared(ARRIVES, steps.ranks, np.array(at.pass_median_s).T, least_s)
     together = _together(item, steps)
     for name, times_ns in fold.durations(samples).items():
         yield over(name, times_ns, shortest=name in together)
