@@ -1,7 +1,7 @@
 """``results.h5``: written case by case, read case by case, in the container of the traces.
 
 Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
-  attributes  format, schema_version, run_id, plan_hash, name, world_size, faults (injected ones)
+  attributes  format, schema_version, run_id, plan_hash, name, world_size, faults if injected
   /run, /plan, /canary, /clocks   JSON: RunInfo, the plan, Canary or null, Clocks or null
   /findings   JSON lines: code, scope, message
   /clock      a row for each rank and synchronisation: trace.clock's SyncRecord, model and check
@@ -139,7 +139,7 @@ class ResultsWriter:
         file.attrs.update({
             "format": FORMAT, "schema_version": SCHEMA_VERSION, "run_id": run.run_id,
             "plan_hash": run.plan_hash, "name": run.name, "world_size": run.world_size,
-            "faults": "; ".join(run.faults)})
+            **({"faults": "; ".join(run.faults)} if run.faults else {})})
         write_text(file, "run", [json.dumps(asdict(run))])
         write_text(file, "plan", [plan_to_text(results.plan)])
         write_text(file, "findings", [json.dumps(asdict(item)) for item in results.findings])
