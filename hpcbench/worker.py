@@ -47,7 +47,7 @@ from hpcbench.launch.workers.messages import (
 )
 from hpcbench.masking import print_traceback
 from hpcbench.measure.control import Control
-from hpcbench.measure.faults import after_call, before_call, strays
+from hpcbench.measure.faults import after_call, before_call, before_timed_calls, strays
 from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
@@ -221,7 +221,7 @@ class Worker:
         return Surroundings(
             start=self._start(case, clock), stopping=self._stopping(request, fold, control),
             finish=control.barrier, now_ns=time.perf_counter_ns, faults=before_call(faults, drag),
-            spoilers=after_call(faults, operation.spoil),
+            late_s=before_timed_calls(faults), spoilers=after_call(faults, operation.spoil),
             strays=strays(faults, lambda: _stray(case, operation.place)))
 
     def _start(self, case: Case, clock: ClockModel) -> Start:

@@ -28,6 +28,8 @@ from hpcbench.verbosity import Verbosity
 
 MOST_SAMPLES = 1_000_000
 """As measure.max_iterations allows: the duration ends a case, not a number of samples."""
+PASSES = 5
+"""A pass is one observation of who is slow: two ranks have four degrees of freedom then."""
 NEVER_PRECISE = 1e-9
 """For measure.precision: nor does the precision of the median end it."""
 _SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -109,7 +111,7 @@ def profile(
 def _for_seconds(
     path: Path | None, given: list[tuple[str, object]], seconds: float,
 ) -> list[tuple[str, object]]:
-    """Return the keys by which the duration alone ends the cases, in one pass.
+    """Return the keys by which the duration alone ends the cases, in `PASSES` passes.
 
     A case may use half of its time limit for its timed loop: the limit is raised, if need be.
     """
@@ -120,5 +122,5 @@ def _for_seconds(
         timeout_s = load_config(path, given).launch.timeout_s
     return [
         ("measure.iterations", "auto"), ("measure.max_iterations", MOST_SAMPLES),
-        ("measure.precision", NEVER_PRECISE), ("measure.passes", 1), ("measure.launches", 1),
+        ("measure.precision", NEVER_PRECISE), ("measure.passes", PASSES), ("measure.launches", 1),
         ("measure.budget_s", seconds), ("launch.timeout_s", max(timeout_s, 3 * seconds))]

@@ -93,7 +93,9 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     """Computes the derived records of one kind from the results of a run.
 
     ``record`` is a frozen dataclass of JSON values in SI units: None where there is no number,
-    never NaN. It is stored in results.h5; ``version`` grows when a formula changes.
+    never NaN. It is stored in results.h5; ``version`` grows when a formula changes. A record that
+    compares ranks has a field ``comparisons``, a tuple of `reduce.comparison.Comparison`: those of
+    all records of a report are one family of tests.
     """
 
     record: type[Any] = NothingDerived
@@ -112,6 +114,10 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """Return fields of the case's record that follow from its stamps; they replace `derive`'s.
         """
         return {}
+
+    def settled(self, records: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the records without what their comparisons, which now say what holds, refuse."""
+        return records
 
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],

@@ -66,10 +66,12 @@ class Attempt(PlannedRun):
 
     def is_done(self) -> bool:
         """Return whether there is nothing to run and nothing to record."""
-        return self.history.ended and not any(
-            self.history.is_left(case, turn)
-            for turn in turns(self.plan.launches, self.plan.passes)
-            for case in self.plan.cases if case.case_id in self.resolution.devices)
+        cases = [case for case in self.plan.cases if case.case_id in self.resolution.devices]
+        is_run = self.history.ended and not any(
+            self.history.is_left(case, turn) for case in cases
+            for turn in turns(self.plan.launches, self.plan.passes))
+        wanted = self.runnable() if self.config.profiling.enabled else []
+        return is_run and not any(map(self.history.is_profile_left, wanted))
 
     def run_budget_s(self) -> float:
         """Return the seconds that one run of one case may spend in its timed loop."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hpcbench import __version__
 from hpcbench.backends.availability import gpu_names, own_gpu
+from hpcbench.config.fault import fault_texts
 from hpcbench.config.schema import Launch, stored_config
 from hpcbench.launch.attempt import Attempt, CaseReport, PlannedRun, SupervisorContext
 from hpcbench.launch.clocks.synchronization import Clocks
@@ -103,6 +104,7 @@ def _thread_env(topology: Topology) -> Mapping[str, str]:
 def header(attempt: Attempt, run_id: str) -> Header:
     """Return who writes this rank's trace, and with what; variables as its workers have them."""
     topology = attempt.topology
+    faults = fault_texts(attempt.plan.config.get("fault", ()))
     rank = attempt.machine.ranks[topology.rank]
     facts, gpu = rank.facts, attempt.machine.gpu_of(topology.rank)
     described = machine({
@@ -115,7 +117,8 @@ def header(attempt: Attempt, run_id: str) -> Header:
         hostname=topology.hostname, node=topology.node, pid=os.getpid(),
         versions=versions(topology, facts),
         environment={
-            **described, "devices": gpu_names(facts), "hardware": hardware,
+            **described, **({"faults": [*faults]} if faults else {}),
+            "devices": gpu_names(facts), "hardware": hardware,
             "gpu": own_gpu(rank, gpu), "mpi_cuda": facts["mpi"]["cuda"],
             "libraries": {**described["libraries"], "worker": facts["libraries"]}})
 
@@ -136,6 +139,8 @@ def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) 
             yield f"{case.label}: {reason}"
     for note in config.notes:
         yield f"note: {note}"
+    for fault in fault_texts(attempt.plan.config.get("fault", ())):
+        yield f"fault to be injected, so this measures no machine: {fault}"
     if config.profiling.enabled:
         yield opening_line(config.profiling)
     if config.launch.inline:

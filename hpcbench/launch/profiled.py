@@ -24,9 +24,10 @@ from hpcbench.launch.workers.worker_process import WorkerHandle
 from hpcbench.plan.case import Case
 from hpcbench.plan.order import Generation, generations
 from hpcbench.profiling import nsys
-from hpcbench.profiling.notes import PROFILE_NOTE, ProfileNote
+from hpcbench.profiling.notes import ProfileNote
 from hpcbench.profiling.rank_file import FOLDER, RANKS, rank_file
 from hpcbench.profiling.trigger import STALL_SHARE, reason, stall
+from hpcbench.trace.source import PROFILE_NOTE
 
 _FIRST_NUMBER = 1 << 48
 """Above the numbers of all cases of the sweep, so that no notice of one is taken for another's."""
@@ -42,6 +43,8 @@ MOST_SENT_BYTES = 256 << 20
 
 def profile_cases(job: SupervisorContext, pool: WorkerPool, folder: Path) -> str:
     """Profile each case whose last run was ok, once; return the signal that stopped it, or "".
+
+    Cases of earlier attempts are among them, if those were stopped before they were profiled.
 
     ``folder`` is where this rank writes. Rank 0 notes of each case what became of it. Collective.
     """
@@ -142,7 +145,9 @@ class _ProfileTurn:
                                            for case in self.generation.cases})
         for case in self.generation.cases:
             of_ranks: list[Mapping[str, float] | None] = [one[case.case_id] for one in medians]
-            if (known := [one for one in of_ranks if one is not None]) != of_ranks:
+            known = [one for one in of_ranks if one is not None]
+            is_known = known == of_ranks
+            if not is_known and not job.attempt.history.is_profile_left(case):
                 continue
             if self.lacking:
                 yield case, ProfileNote(case.case_id, is_wanted=False, why=self.lacking)
@@ -151,6 +156,9 @@ class _ProfileTurn:
                     "it runs in the MPI process (backend mpi), which a profiler could bring down"))
             elif wanted.trigger == "always":
                 yield case, ProfileNote(case.case_id, is_wanted=True, why="trigger always")
+            elif not is_known:
+                yield case, ProfileNote(case.case_id, is_wanted=True, why=(
+                    "an earlier attempt measured it, so whether its ranks wait is not looked up"))
             else:
                 share, name = stall(known)
                 yield case, ProfileNote(case.case_id, is_wanted=share >= STALL_SHARE,

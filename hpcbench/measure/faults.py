@@ -27,7 +27,7 @@ class InjectedFault(HpcbenchError):
 def before_call(
     faults: Sequence[Fault], drag: Callable[[float], None],
 ) -> dict[int, Callable[[], None]]:
-    """Return what to do right before the timed call, by iteration.
+    """Return what to do right before the timed call, by iteration; see also `before_timed_calls`.
 
     ``drag`` makes each sample of a training take so many seconds longer from then on.
     """
@@ -36,9 +36,19 @@ def before_call(
         "stop": _signal(signal.SIGSTOP), "abort": os.abort, "raise": _raise,
         "oom": _run_out_of_memory, "exit": partial(os._exit, 7), "teardown": _crash_when_leaving}
     for_seconds = {"slow": time.sleep, "slow_samples": drag}
-    return {fault.iteration: at_once.get(fault.kind) or partial(
+    return {fault.iteration or 0: at_once.get(fault.kind) or partial(
                 for_seconds[fault.kind], fault.seconds)
-            for fault in faults if fault.kind in (*at_once, *for_seconds)}
+            for fault in faults if fault.kind in (*at_once, *for_seconds)
+            and not _is_of_each(fault)}
+
+
+def before_timed_calls(faults: Sequence[Fault]) -> float:
+    """Return how many seconds to wait right before each timed call."""
+    return sum(fault.seconds for fault in faults if _is_of_each(fault))
+
+
+def _is_of_each(fault: Fault) -> bool:
+    return fault.kind == "slow" and fault.iteration is None
 
 
 def after_call(
@@ -48,14 +58,14 @@ def after_call(
 
     ``spoil`` makes the output wrong.
     """
-    return {fault.iteration: spoil for fault in faults if fault.kind == "wrong"}
+    return {fault.iteration or 0: spoil for fault in faults if fault.kind == "wrong"}
 
 
 def strays(
     faults: Sequence[Fault], other: Callable[[], Operation],
 ) -> dict[int, Operation]:
     """Return what to call instead of the workload, by iteration; ``other`` is called if needed."""
-    when = [fault.iteration for fault in faults if fault.kind == "desync"]
+    when = [fault.iteration or 0 for fault in faults if fault.kind == "desync"]
     return dict.fromkeys(when, other()) if when else {}
 
 

@@ -6,6 +6,7 @@ time: the calls and their completion. Outside: restoring inputs, lining up the r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,7 +16,7 @@ from hpcbench.measure.garbage import no_garbage_collection
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.measure.start import Start
 from hpcbench.measure.stop import Stopping
-from hpcbench.trace.schema import Flag
+from hpcbench.trace.schema import UNTIMED, Flag
 
 SINGLE_CALLS = 2
 """Rows that checking takes at most beside warm-ups and timed samples."""
@@ -71,7 +72,7 @@ class Surroundings:
     """What lines the ranks up, ends the case, reads the time, and what fault tests do when.
 
     ``finish`` is a barrier of the control group. ``strays`` are called instead of the workload,
-    in these rows.
+    in these rows. Each timed call begins ``late_s`` later.
     """
 
     start: Start
@@ -81,6 +82,7 @@ class Surroundings:
     faults: Mapping[int, Callable[[], None]] = field(default_factory=dict)
     spoilers: Mapping[int, Callable[[], None]] = field(default_factory=dict)
     strays: Mapping[int, Operation] = field(default_factory=dict)
+    late_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ class _Loop:
         progress.mark(Phase.RUN, row)
         if row in around.faults:
             around.faults[row]()
+        if around.late_s and not flags & UNTIMED:
+            time.sleep(around.late_s)
         if called is not self.workload:
             progress.stray(called.name, row)
         start_ns = now_ns()

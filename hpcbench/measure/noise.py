@@ -27,6 +27,8 @@ back costs about that much, while reading the clock itself may take a cache miss
 _DETOUR_STEPS = 10
 """A gap is a detour from so many times the median step on, should the loop be slow."""
 _CALIBRATION_STEPS = 2000
+_PARTS = 10
+"""Equal parts of a look, so that a rank can be compared with others part by part."""
 _WORK_NS = 500_000
 """One piece of fixed work takes about so long: longer than an interrupt, shorter than the 1 to 4 ms
 for which the scheduler lets another process run."""
@@ -54,18 +56,27 @@ def look_for_detours(seconds: float = 0.5, now_ns: Clock = time.perf_counter_ns)
         median_ns = float(np.median(np.diff(np.array(stamps, dtype=np.int64))))
         threshold_ns = max(float(MIN_DETOUR_NS), _DETOUR_STEPS * median_ns)
         gaps: list[int] = []
+        ended: list[int] = []
         begin = previous = now_ns()
         end = begin + round(seconds * 1e9)
         while previous < end:
             current = now_ns()
             if current - previous > threshold_ns:
                 gaps.append(current - previous)
+                ended.append(current)
             previous = current
     lasted_ns = max(previous - begin, 1)
     stolen_ns = sum(gaps) - len(gaps) * median_ns
     return Noise(
         seconds=lasted_ns / 1e9, n_detours=len(gaps), stolen_share=stolen_ns / lasted_ns,
-        longest_ns=max(gaps, default=0), median_step_ns=median_ns, threshold_ns=threshold_ns)
+        longest_ns=max(gaps, default=0), median_step_ns=median_ns, threshold_ns=threshold_ns,
+        part_shares=_part_shares(gaps, [at - begin for at in ended], lasted_ns))
+
+
+def _part_shares(gaps: list[int], ended: list[int], lasted_ns: int) -> tuple[float, ...]:
+    """Return the share of each part that is in gaps, counted where they ended."""
+    stolen, _ = np.histogram(ended, bins=_PARTS, range=(0, lasted_ns), weights=gaps)
+    return tuple((stolen * _PARTS / lasted_ns).tolist())
 
 
 def add_up(size: int) -> int:

@@ -83,12 +83,12 @@ def _refuse_idle(config: Config, cases: Sequence[Case]) -> None:
              for name in config.require if name not in backends]
     for number, fault in enumerate(config.fault):
         meant = [case for case in cases if fault.rank < case.world_size
-                 and fault.iteration < case.warmup + (case.min_iterations or case.iterations)
+                 and (fault.iteration or 0) < case.warmup + (case.min_iterations or case.iterations)
                  and (fault.case == case.case_id or fnmatchcase(case.label, fault.case))
                  and (fault.kind != "slow_samples" or case.workload.has_whole_samples)]
         if not meant:
             lines.append(f'fault[{number}]: no case "{fault.case}" has a rank {fault.rank} and an '
-                         f"iteration {fault.iteration}; the fault could never happen")
+                         f"iteration {fault.iteration or 0}; the fault could never happen")
     if lines:
         raise ConfigError("\n".join(lines))
 

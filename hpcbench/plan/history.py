@@ -34,6 +34,8 @@ class History:
         plans: hashes of the plans of all attempts, without that of now.
         changes: what is not as in the attempt before, in words.
         ended: whether the attempt before came to its end on all ranks, as far as it got.
+        were_ok: ids of cases whose newest run was ok on all their ranks.
+        profiled: ids of cases of which an attempt noted what became of their profile.
     """
 
     attempt: int = 0
@@ -44,6 +46,8 @@ class History:
     plans: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     ended: bool = False
+    were_ok: frozenset[str] = frozenset()
+    profiled: frozenset[str] = frozenset()
 
     def is_left(self, case: Case, turn: Turn) -> bool:
         """Return whether the case is still to be run in this pass of this launch."""
@@ -52,6 +56,10 @@ class History:
     def left(self, cases: Iterable[Case], turn: Turn) -> list[Case]:
         """Return those of the cases that are still to be run."""
         return [case for case in cases if self.is_left(case, turn)]
+
+    def is_profile_left(self, case: Case) -> bool:
+        """Return whether a case that an earlier attempt measured has not come to be profiled."""
+        return case.case_id in self.were_ok - self.profiled
 
     def quarantine(self, case: Case) -> str | None:
         """Return why a case is not to be run again, or None."""

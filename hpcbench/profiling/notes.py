@@ -1,12 +1,9 @@
-"""What rank 0 records of each case that was to be profiled: a note in its trace."""
+"""What rank 0 records of each case that was to be profiled: a PROFILE_NOTE in its trace."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-PROFILE_NOTE = "profile"
-"""The kind of these notes."""
 
 
 @dataclass(frozen=True, slots=True)

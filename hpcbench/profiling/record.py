@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from hpcbench.profiling.anchor import fit_anchor
 from hpcbench.profiling.flight import FLIGHT
 from hpcbench.profiling.lines import summary_lines
 from hpcbench.profiling.merge import Merged, RankTrace, merge
-from hpcbench.profiling.notes import PROFILE_NOTE, ProfileNote
+from hpcbench.profiling.notes import ProfileNote
 from hpcbench.profiling.nsys import nsys_reports
 from hpcbench.profiling.rank_file import (
     CLOCK_MARK,
@@ -35,7 +35,7 @@ from hpcbench.reduce.history import open_attempts
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.trace.clock import Nanoseconds, bound_at, to_global
 from hpcbench.trace.files import whole_file
-from hpcbench.trace.source import TraceSource, noted
+from hpcbench.trace.source import PROFILE_NOTE, TraceSource, noted
 from hpcbench.trace.typed import from_values
 from hpcbench.views.chart import file_name
 
@@ -83,17 +83,13 @@ def write_profiles(folder: Path, results: Results) -> list[str]:
     What cannot be read or merged is a line and costs that case's profile only. Raises FileError
     where the disk does not take the files.
     """
-    sources = _newest_sources(folder)
-    clocks = rank_clocks(sources.values())
-    notes = [from_values(ProfileNote, data) for data in noted(sources[0], PROFILE_NOTE)] \
-        if 0 in sources else []
-    by_id = {item.case.case_id: item for item in results.cases}
-    names = _file_names([by_id[note.case_id].case for note in notes if note.case_id in by_id])
-    profiles = [
-        _profile(_Files(folder, sources, clocks, names[note.case_id]), by_id[note.case_id], note)
-        for note in notes if note.case_id in names]
     path = folder / FOLDER / PROFILE_FILE
-    entries = {**_earlier_entries(path), **{one.case_id: asdict(one) for one in profiles}}
+    entries = dict(_earlier_entries(path))
+    attempts = _attempts(folder)
+    for sources in attempts:
+        merged = {} if sources is attempts[-1] else entries  # the newest one is merged again
+        entries |= {one.case_id: asdict(one) for one in _profiles(folder, results, sources)
+                    if one.case_id not in merged}
     flights = _write_flight_records(folder, results)
     lines = summary_lines(entries, flights, str(folder / FOLDER), enabled=bool(
         results.plan.config.get("profiling", {}).get("enabled")))
@@ -122,10 +118,25 @@ def _write_flight_records(folder: Path, results: Results) -> int:
     return len(cases)
 
 
-def _newest_sources(folder: Path) -> Mapping[int, TraceSource]:
-    """Return the traces of the newest attempt, by rank."""
+def _attempts(folder: Path) -> list[Mapping[int, TraceSource]]:
+    """Return the traces of each attempt, by rank, the newest last."""
     opened = [sources for sources, _ in open_attempts(folder / "traces") if sources]
-    return {source.header.rank: source for source in opened[-1]} if opened else {}
+    return [{source.header.rank: source for source in sources} for sources in opened]
+
+
+def _profiles(
+    folder: Path, results: Results, sources: Mapping[int, TraceSource],
+) -> Iterator[CaseProfile]:
+    """Yield what one attempt profiled."""
+    notes = [from_values(ProfileNote, data) for data in noted(sources[0], PROFILE_NOTE)] \
+        if 0 in sources else []
+    by_id = {item.case.case_id: item for item in results.cases}
+    names = _file_names([item.case for item in results.cases])
+    clocks = rank_clocks(sources.values())
+    for note in notes:
+        if note.case_id in names:
+            yield _profile(_Files(folder, sources, clocks, names[note.case_id]),
+                           by_id[note.case_id], note)
 
 
 def _earlier_entries(path: Path) -> dict[str, Any]:

@@ -79,7 +79,8 @@ class Edges:
     """The earliest and latest stamps of each group on the global clock, (group, sample).
 
     Differences between them are known to ``bound_ns``. Where steps are looked into, ``late_ns`` is
-    s_rk - min_r s_rk, (rank, sample).
+    s_rk - min_r s_rk, (rank, sample); ``pass_late_ns`` its median over the samples of each pass
+    that are timed, (rank, pass).
     """
 
     first_start_ns: Times
@@ -88,16 +89,24 @@ class Edges:
     last_end_ns: Times
     bound_ns: float
     late_ns: Times | None = None
+    pass_late_ns: npt.NDArray[np.float64] | None = None
 
 
-def edges(stamps: GlobalStamps, groups: int = 1, *, each: bool = False) -> Edges:
+def edges(
+    stamps: GlobalStamps, groups: int = 1, *, each: bool = False,
+    timed: npt.NDArray[np.bool_] | None = None,
+) -> Edges:
     """Return what all times on the global clock are made of, and of ``each`` rank how late it was.
+
+    ``timed`` (sample,) are the samples of one pass that tell how late ranks are in it.
     """
     starts, ends = (stamps_ns.reshape(groups, -1, stamps_ns.shape[-1])
                     for stamps_ns in (stamps.start_ns, stamps.end_ns))
     return Edges(starts.min(axis=1), starts.max(axis=1), ends.min(axis=1), ends.max(axis=1),
                  stamps.bound_ns,
-                 stamps.start_ns - stamps.start_ns.min(axis=0) if each else None)
+                 stamps.start_ns - stamps.start_ns.min(axis=0) if each else None,
+                 None if timed is None else np.median(
+                     (stamps.start_ns - stamps.start_ns.min(axis=0))[:, timed], axis=1)[:, None])
 
 
 def joined(parts: Sequence[Edges | None]) -> Edges | None:
@@ -106,7 +115,8 @@ def joined(parts: Sequence[Edges | None]) -> Edges | None:
     if len(known) < len(parts) or not known:
         return None
     names = ["first_start_ns", "last_start_ns", "first_end_ns", "last_end_ns",
-             *(["late_ns"] if known[0].late_ns is not None else [])]
+             *(name for name in ("late_ns", "pass_late_ns")
+               if all(getattr(part, name) is not None for part in known))]
     return Edges(bound_ns=max(part.bound_ns for part in known), **{
         name: np.concatenate([getattr(part, name) for part in known], axis=1) for name in names})
 

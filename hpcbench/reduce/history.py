@@ -24,6 +24,7 @@ from hpcbench.trace.journal import is_being_written, journal_path, read_journal
 from hpcbench.trace.sealed import open_trace, trace_path
 from hpcbench.trace.source import (
     BEGIN_NOTE,
+    PROFILE_NOTE,
     RESUMED_NOTE,
     STOPPED_NOTE,
     TraceSource,
@@ -179,7 +180,10 @@ def read_history(folder: Path, plan: Plan) -> History:
         finished=finished, skipped=skipped, deaths=_deaths(known, finished),
         run_id=next((source.header.run_id for source in newest), ""),
         plans=tuple(sorted(hashes - {plan.plan_hash})),
-        ended=len(last) == plan.world_size and not any(map(never_ended, last.values())))
+        ended=len(last) == plan.world_size and not any(map(never_ended, last.values())),
+        were_ok=_were_ok(known, plan), profiled=frozenset(
+            str(note["case_id"]) for intake in known.intakes if 0 in intake.sources
+            for note in noted(intake.sources[0], PROFILE_NOTE)))
 
 
 def versions_before(folder: Path) -> dict[str, str]:
@@ -221,6 +225,20 @@ def _finished(known: Attempts, plan: Plan) -> tuple[frozenset[RunKey], frozenset
 
     return (frozenset(key for (_, key), some in ranks.items() if by_all(key.case_id, some)),
             frozenset(case_id for case_id, some in skips.items() if by_all(case_id, some)))
+
+
+def _were_ok(known: Attempts, plan: Plan) -> frozenset[str]:
+    """Return the cases whose newest run was ok on all their ranks."""
+    newest: dict[tuple[str, int], tuple[tuple[int, int, int], str]] = {}
+    for number, intake in enumerate(known.intakes):
+        for rank, source in intake.sources.items():
+            for record in source.records(samples=False):
+                if record.status not in ("skipped", "not_run"):
+                    place = (number, record.launch, record.pass_index)
+                    before = newest.get((record.case_id, rank), (place, ""))
+                    newest[record.case_id, rank] = max(before, (place, record.status))
+    return frozenset(case.case_id for case in plan.cases if all(
+        newest.get((case.case_id, rank), ((), ""))[1] == "ok" for rank in range(case.world_size)))
 
 
 def _deaths(known: Attempts, finished: frozenset[RunKey]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from hpcbench.reduce.clocks import RankClocks
 from hpcbench.reduce.fold import Edges, edges
 from hpcbench.reduce.replicas import check_replicas
 from hpcbench.reduce.results import CaseSamples
-from hpcbench.reduce.stack import Pass, PassKey, stack_samples
+from hpcbench.reduce.stack import Pass, PassKey, is_timed, stack_samples
 from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import Record
 from hpcbench.units import rank_list
@@ -117,7 +117,9 @@ def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> Pa
     stamps = None if samples is None else clocks.stamps(samples)
     if samples is None or stamps is None:
         return outcome
-    common = edges(stamps, case.workload.groups, each=bool(samples.phases))
+    timed = is_timed(samples)
+    common = edges(stamps, case.workload.groups, each=bool(samples.phases),
+                   timed=timed if timed.any() else None)
     return replace(outcome, common=common, problems=tuple(
         check_causality(case, samples, stamps, common, clocks)))
 

@@ -8,9 +8,10 @@ differs from the installed kind's, the records are derived again when read.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import broken_kinds, kinds
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
+from hpcbench.reduce.settling import settle
 from hpcbench.trace.columns import read_lines, write_text
 
 GROUP = "derived"
@@ -74,29 +76,55 @@ def with_records(
 ) -> Results:
     """Return the results with the records of all installed kinds, and why others have none.
 
-    Records stored in ``file`` are taken where they fit, the others derived, with what was
-    ``observed`` of stamps. A kind that cannot derive costs its own records only.
+    Records stored in ``file`` are taken if those of all kinds fit. Else all are derived, with what
+    was ``observed`` of stamps: which comparisons hold depends on all of them. A kind that cannot
+    derive costs its own records only.
     """
-    observed = observed or Observations()
-    derived: dict[str, Mapping[str, Any]] = {}
     missing: dict[str, str] = {}
+    by_kind = _by_kind(results)
+    derivers = _derivers(by_kind, missing)
+    stored = {} if file is None else {
+        kind: _read(file, kind, by_kind[kind], deriver) for kind, deriver in derivers.items()}
+    known = {kind: records for kind, records in stored.items() if records is not None}
+    if file is not None and len(known) == len(derivers):
+        return replace(results, derived=known, missing_kinds=missing)
+    derived: dict[str, Mapping[str, Any]] = {}
     hardware = results.plan.config.get("hardware", {})
-    for kind, items in _by_kind(results).items():
-        if kind not in kinds():
+    for kind, deriver in derivers.items():
+        with _may_fail(kind, missing):
+            records = _derived(deriver, by_kind[kind], hardware, observed or Observations())
+            _lines(deriver, by_kind[kind], records)  # raises ValueError where one cannot be stored
+            derived[kind] = records
+    cases, judged = settle(results.cases, derived)
+    final: dict[str, Mapping[str, Any]] = {}
+    for kind, records in judged.items():
+        with _may_fail(kind, missing):
+            final[kind] = derivers[kind].settled(records)
+    return replace(results, cases=cases, derived=final, missing_kinds=missing)
+
+
+def _derivers(kinds_here: Iterable[str], missing: dict[str, str]) -> dict[str, Deriver]:
+    """Return the derivers of those kinds that are installed; note in ``missing`` why others lack.
+    """
+    found: dict[str, Deriver] = {}
+    for kind in kinds_here:
+        if kind in kinds():
+            with _may_fail(kind, missing):
+                found[kind] = kinds()[kind].deriver()
+        else:
             reason = broken_kinds().get(kind)
             missing[kind] = ("is not installed here" if reason is None else
                              f"cannot be loaded ({reason})")
-            continue
-        try:
-            deriver = kinds()[kind].deriver()
-            stored = None if file is None else _read(file, kind, items, deriver)
-            if stored is None:
-                stored = _derived(deriver, items, hardware, observed)
-                _lines(deriver, items, stored)  # raises ValueError where one cannot be stored
-            derived[kind] = stored
-        except Exception as error:  # of a plug-in: it must not cost the results of the run
-            missing[kind] = f"has records that cannot be derived ({type(error).__name__}: {error})"
-    return replace(results, derived=derived, missing_kinds=missing)
+    return found
+
+
+@contextlib.contextmanager
+def _may_fail(kind: str, missing: dict[str, str]) -> Iterator[None]:
+    """Note why a kind has no records: a plug-in must not cost the results of the run."""
+    try:
+        yield
+    except Exception as error:
+        missing[kind] = f"has records that cannot be derived ({type(error).__name__}: {error})"
 
 
 def _derived(

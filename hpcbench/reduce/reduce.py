@@ -13,6 +13,7 @@ from itertools import cycle
 from pathlib import Path
 
 from hpcbench import __version__
+from hpcbench.config.fault import fault_texts
 from hpcbench.errors import ExitCode, FileError, TraceError
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce import history, run_checks
@@ -91,18 +92,19 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
 def exit_code(results: Results) -> ExitCode:
     """Return what a command that produced these results ends with; the first that applies.
 
-    FINDINGS: a case is wrong, failed or timed out, none is ok, or a trace or case was rejected.
+    FINDINGS: a case is wrong, failed or timed out, or a trace or case was rejected.
     INCOMPLETE: a case or pass was not run, or a rank's trace is missing or was never sealed.
+    FINDINGS: none is ok, although nothing is left to run.
     OK: everything else.
     """
     statuses = {item.status for item in results.cases}
     rejected = any(item.scope != "note" and item.code not in _INCOMPLETE_CODES
                    for item in results.findings)
-    if statuses & {"wrong", "failed", "timeout"} or "ok" not in statuses or rejected:
+    if statuses & {"wrong", "failed", "timeout"} or rejected:
         return ExitCode.FINDINGS
     if "not_run" in statuses or any(item.code in _INCOMPLETE_CODES for item in results.findings):
         return ExitCode.INCOMPLETE
-    return ExitCode.OK
+    return ExitCode.OK if "ok" in statuses else ExitCode.FINDINGS
 
 
 def _load_plan(folder: Path, opened: Sequence[TraceSource]) -> Plan:
@@ -194,4 +196,12 @@ def _run_info(plan: Plan, attempts: Attempts) -> RunInfo:
         started_at=str(environment.get("started_at", "")),
         versions=majority([dict(header.versions) for header in headers]) or {},
         environment=environment, hpcbench_version=__version__,
-        environment_hash=environment_hash(environment) if headers else None)
+        environment_hash=environment_hash(environment) if headers else None,
+        faults=_faults(plan, attempts))
+
+
+def _faults(plan: Plan, attempts: Attempts) -> tuple[str, ...]:
+    """Return the faults of the plan, and those of attempts with another ``fault`` section."""
+    of_attempts = (str(text) for source in attempts.sources
+                   for text in source.header.environment.get("faults", ()))
+    return tuple(dict.fromkeys((*fault_texts(plan.config.get("fault", ())), *of_attempts)))

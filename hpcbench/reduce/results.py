@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary_runs import Canary
+from hpcbench.reduce.comparison import Comparison
 
 SCHEMA_VERSION = 2
 FOLDS = {
@@ -77,7 +78,7 @@ class Arrival:
 
     ``median_s`` is each rank's, from the first rank's begin of the step. ``last_rank`` is most
     often the last, in that share of the samples; then it is ``behind_s`` behind the median of the
-    others, in the median.
+    others, in the median. ``pass_median_s`` has ``median_s`` of each pass.
     """
 
     bucket: int
@@ -85,6 +86,7 @@ class Arrival:
     last_rank: int
     last_share: float
     behind_s: float
+    pass_median_s: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class Timing:
         enqueue_s, device_s: medians over samples of the maximum over ranks.
         clock_bound_s: how far the ranks' global times may be apart at most; 0 on one clock.
         quickest_rank, quickest_share: the rank whose own end - start is most often the shortest
-            (the one the others waited for), and in which share of the samples.
+            (the one the others waited for), and in which share of the samples: a vote, no test.
         launch_medians_s: the median of each launch.
         n_surplus: samples that are more than the shortest pass has.
         pass_medians_s: the median of each planned pass of each launch, in order; None where it was
@@ -144,6 +146,8 @@ class Timing:
         ci_rank: the interval goes from the smallest to the largest of this rank among these.
         launch_level: probability with which the range of the launches' medians holds the median
             over launches; None where there is no such range.
+        late_start: the rank that starts later than any other; None of one rank, or one clock a
+            rank that nobody compared, and in older results.
     """
 
     fold: str
@@ -175,6 +179,7 @@ class Timing:
     ci_unit: str = "samples"
     ci_rank: int | None = None
     launch_level: float | None = None
+    late_start: Comparison | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +242,8 @@ class RunInfo:
     """What identifies and describes the run.
 
     ``environment`` is that of the first rank present, ``environment_hash`` what stays the same in
-    equal runs (`reduce.environments.environment_hash`), None where it was not recorded.
+    equal runs (`reduce.environments.environment_hash`), None where it was not recorded. ``faults``
+    were injected on purpose, in any attempt at it.
     """
 
     name: str
@@ -251,6 +257,7 @@ class RunInfo:
     environment: Mapping[str, Any]
     hpcbench_version: str
     environment_hash: str | None = None
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

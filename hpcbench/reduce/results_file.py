@@ -1,7 +1,7 @@
 """``results.h5``: written case by case, read case by case, in the container of the traces.
 
 Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
-  attributes  format, schema_version, run_id, plan_hash, name, world_size
+  attributes  format, schema_version, run_id, plan_hash, name, world_size, faults if injected
   /run, /plan, /canary, /clocks   JSON: RunInfo, the plan, Canary or null, Clocks or null
   /findings   JSON lines: code, scope, message
   /clock      a row for each rank and synchronisation: trace.clock's SyncRecord, model and check
@@ -27,7 +27,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from hpcbench.config.fault import fault_texts
 from hpcbench.errors import FileError
 from hpcbench.measure.portable import own_cores
 from hpcbench.plan.case import Case
@@ -146,7 +147,8 @@ class ResultsWriter:
         file, run = self._file, results.run
         file.attrs.update({
             "format": FORMAT, "schema_version": SCHEMA_VERSION, "run_id": run.run_id,
-            "plan_hash": run.plan_hash, "name": run.name, "world_size": run.world_size})
+            "plan_hash": run.plan_hash, "name": run.name, "world_size": run.world_size,
+            **({"faults": "; ".join(run.faults)} if run.faults else {})})
         write_text(file, "run", [json.dumps(asdict(run))])
         write_text(file, "plan", [plan_to_text(results.plan)])
         write_text(file, "findings", [json.dumps(asdict(item)) for item in results.findings])
@@ -270,6 +272,8 @@ def open_results(path: Path) -> Iterator[ResultsFile]:
 def _read_results(file: h5py.File, path: Path) -> Results:
     plan = plan_from_text(read_text(file, "plan"), path)
     run = from_text(RunInfo, read_text(file, "run"))
+    if not run.faults:  # older files name them in the plan alone
+        run = replace(run, faults=fault_texts(plan.config.get("fault", ())))
     old = int(file.attrs["schema_version"]) == 1
     names = [name for name in ("n", "n_wrong", "blamed_rank", *_TIMES, "ci_reliable")
              if f"cases/{name}" in file]  # older files have no intervals, or no launches

@@ -17,6 +17,7 @@ from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.reduce.stack import PassKey
 from hpcbench.reduce.timing import MOST_LATE
 from hpcbench.statistics.order import MIN_N_P5_P95
+from hpcbench.statistics.standing_out import standing
 from hpcbench.trace.schema import NOISE_NOTE, Header, Noise, Record
 from hpcbench.trace.source import TEARDOWN_NOTE, TraceSource, noted
 from hpcbench.trace.typed import from_values
@@ -27,6 +28,9 @@ measured by default (measure.precision). Chosen here; no standard says how much 
 NOISY_RATIO = 3.0
 """... and only if it is more than so many times the median of the other ranks: two loops on one
 idle machine can differ by a factor of two, and what all ranks suffer is the system's."""
+NOISE_ALARMS = 0.001
+"""... and only if equal ranks differ so in at most that share of runs: a tenth of what comparisons
+of cases may take (`reduce.comparison`), because this one is made before all of them."""
 NOISY_SYSTEM = 0.01
 """The whole system is noisy if every rank loses more than 1 %, all of measure.precision."""
 
@@ -125,7 +129,8 @@ def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> I
     for rank, noise in sorted(by_rank.items()):
         others = [other.stolen_share for number, other in by_rank.items() if number != rank]
         usual = float(np.median(others)) if others else None
-        if usual is not None and noise.stolen_share > max(NOISY_RATIO * usual, NOISY_RANK):
+        if (usual is not None and noise.stolen_share > max(NOISY_RATIO * usual, NOISY_RANK)
+                and _stands_out(rank, by_rank)):
             where = f" on {of[rank].hostname}" if rank in of else ""
             yield Finding("HB143", "note", f"rank {rank}{where}: others took "
                           f"{_percent(noise.stolen_share)} of its core before the sweep "
@@ -137,6 +142,15 @@ def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> I
         yield Finding("HB144", "note", f"others took {_percent(min(shares))} to "
                       f"{_percent(max(shares))} of every rank's core before the sweep: times have "
                       f"long tails{_crowding([of[rank] for rank in by_rank if rank in of])}")
+
+
+def _stands_out(rank: int, by_rank: Mapping[int, Noise]) -> bool:
+    """Return whether a rank is surely noisier than any other; not of traces without parts."""
+    shares = [noise.part_shares for noise in by_rank.values()]
+    if min(map(len, shares)) < 2 or len({*map(len, shares)}) > 1:
+        return False
+    found = standing(np.array(shares), 0.0)
+    return [*by_rank][found.row] == rank and found.chance <= NOISE_ALARMS
 
 
 def _crowding(headers: Sequence[Header]) -> str:

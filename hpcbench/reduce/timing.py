@@ -11,6 +11,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.checks import single_calls
+from hpcbench.reduce.comparison import LATE_START, Comparison, compared
 from hpcbench.reduce.precision import Precision, over_samples, precision_of
 from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import (
@@ -21,9 +22,10 @@ from hpcbench.reduce.results import (
     Steps,
     Timing,
 )
-from hpcbench.reduce.stack import Pass, PassKey, has_flag
+from hpcbench.reduce.stack import Pass, PassKey, has_flag, pass_slices
 from hpcbench.reduce.use import Use
 from hpcbench.statistics.order import high_outliers, median, percentile, percentile_if_enough
+from hpcbench.statistics.standing_out import are_enough
 from hpcbench.statistics.steady import change_point, trend
 from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, Flag
 
@@ -31,6 +33,8 @@ MOST_LATE = 0.2
 """Share of samples that a rank may start late."""
 MOST_FRAGILE = 0.05
 """Share of the median: a larger difference without the flagged samples is reported."""
+CLEAR_LATENESS = 0.1
+"""A rank that starts later than others matters from this share of the median sample on."""
 _START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
 Passes = Mapping[PassKey, Pass]
 
@@ -108,7 +112,21 @@ def measured(
         steps=_steps_of(samples, counted, [run.get(key) for key in planned.keys],
                         common.late_ns if common is not None and case.batch == 1 else None),
         all_count=case.is_fixed, unflagged=unflagged, ci_unit=known.unit, ci_rank=known.rank,
-        launch_level=known.launch_level), folded.use)
+        launch_level=known.launch_level,
+        late_start=_late_start(samples, folded, common, statistics.median_s)), folded.use)
+
+
+def _late_start(
+    samples: CaseSamples, folded: fold.Folded, common: fold.Edges | None, median_s: float,
+) -> Comparison | None:
+    """Return which rank starts latest; None if nobody can be compared, or too few passes are there.
+    """
+    if common is None or len(samples.ranks) == 1 or common.pass_late_ns is None:
+        return None
+    if not are_enough([part.size for part in folded.by_pass()]):
+        return None
+    return compared(LATE_START, samples.ranks, common.pass_late_ns / 1e9,
+                    CLEAR_LATENESS * median_s)
 
 
 def order_statistics(times_s: npt.NDArray[np.float64]) -> Statistics:
@@ -219,7 +237,9 @@ def _arrivals(
         yield Arrival(
             bucket=int(name.removeprefix(ARRIVAL)), median_s=_medians_s(arrived_ns),
             last_rank=samples.ranks[row], last_share=float(is_last[row].mean()),
-            behind_s=float(np.median(behind_ns[is_last[row]])) / 1e9)
+            behind_s=float(np.median(behind_ns[is_last[row]])) / 1e9,
+            pass_median_s=tuple(_medians_s((late_ns + values)[:, part][:, counted[part]])
+                                for part in pass_slices(samples)))
 
 
 def _vote(

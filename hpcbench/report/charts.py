@@ -23,6 +23,7 @@ from hpcbench.views.chart import (
     Scale,
     is_wide,
 )
+from hpcbench.views.faults import injected_text
 from hpcbench.views.links import declared_links
 from hpcbench.views.table import Range, Show
 from hpcbench.views.timing import INTERVAL_TITLE, repeats_text, timing_text
@@ -81,7 +82,8 @@ def origin_text(results: Results) -> str:
     run, links = results.run, declared_links(results.plan.config)
     versions = ", ".join(f"{name} {text}" for name, text in run.versions.items())
     when = run.started_at or "start time unknown"
-    return (f"{run.name}, run {run.run_id}, {when}; "
+    faults = f"{injected_text(run).upper()}; " if run.faults else ""
+    return (f"{faults}{run.name}, run {run.run_id}, {when}; "
             f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'node')}; "
             f"{links}{'; ' * bool(links)}{versions}")
 

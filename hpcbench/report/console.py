@@ -74,7 +74,7 @@ def _print_failures(results: Results) -> None:
     statuses = lines.FAILED if any(item.status == "ok" for item in results.cases) else lines.NOT_OK
     bad = tuple(finding for finding in results.findings if finding.scope != "note")
     print_lines(chain(
-        lines.outcome_lines(results, statuses),
+        lines.fault_lines(results), lines.outcome_lines(results, statuses),
         lines.finding_lines(replace(results, findings=bad))), sys.stderr)
 
 

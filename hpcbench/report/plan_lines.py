@@ -15,6 +15,7 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.report.table_lines import table_lines
 from hpcbench.units import format_seconds, round_bytes
 from hpcbench.views.columns import any_plan
+from hpcbench.views.faults import planned_text
 from hpcbench.views.timing import iterations_text, repeats_text
 from hpcbench.views.words import distinct, env_text, plural
 
@@ -41,6 +42,8 @@ def plan_header(plan: Plan) -> Iterator[Text]:
         yield Text(f"note: {plural(len(late), 'case')} may end as timeout: estimated "
                    f"{format_seconds(worst.estimate_s)} of timeout_s {worst.timeout_s:g} with its "
                    f"checks: {worst.label}", style="yellow")
+    if text := planned_text(plan):
+        yield Text(text, style="bold red")
     yield from note_lines(plan)
     patterns = (*PASSED_ENV, *plan.config.get("launch", {}).get("pass_env", ()))
     inherited = f"workers inherit only variables that match: {' '.join(patterns)}"

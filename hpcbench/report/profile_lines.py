@@ -11,7 +11,12 @@ from rich.text import Text
 
 from hpcbench.kinds.registry import presenter_of
 from hpcbench.reduce.results import Results
-from hpcbench.report.results_lines import closing_lines, items_by_kind, outcome_lines
+from hpcbench.report.results_lines import (
+    closing_lines,
+    fault_lines,
+    items_by_kind,
+    outcome_lines,
+)
 from hpcbench.report.table_lines import table_lines, tone_line
 from hpcbench.report.terminal import print_lines
 from hpcbench.views.profile import any_profile
@@ -39,6 +44,7 @@ def _head(results: Results) -> Iterator[Text]:
     target = results.plan.config.get("profiling", {}).get("target")
     yield Text(f"{run.name}  run {run.run_id}  profile of {target or 'all cases'} on "
                f"{plural(run.world_size, 'rank')}", style="bold")
+    yield from fault_lines(results)
 
 
 def _shown(results: Results) -> Iterator[Line | Table]:

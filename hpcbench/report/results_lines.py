@@ -27,7 +27,9 @@ from hpcbench.trace.schema import STOP_REASONS
 from hpcbench.units import format_seconds
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import TABLED
+from hpcbench.views.faults import injected_text
 from hpcbench.views.links import declared_links
+from hpcbench.views.slow_ranks import slow_rank_lines
 from hpcbench.views.table import Column, Group, Row, Show, Table
 from hpcbench.views.timing import (
     FLAGS,
@@ -67,7 +69,14 @@ def run_lines(results: Results) -> Iterator[Text]:
     if links := declared_links(results.plan.config):
         yield Text(links)
     yield from map(Text, _definitions(results))
+    yield from fault_lines(results)
     yield from note_lines(results.plan)
+
+
+def fault_lines(results: Results) -> Iterator[Text]:
+    """Yield which faults were injected."""
+    if text := injected_text(results.run):
+        yield Text(text, style="bold red")
 
 
 def title_lines(results: Results) -> Iterator[Text]:
@@ -137,6 +146,7 @@ def quality_lines(results: Results) -> Iterator[Text]:
         yield Text()
         yield from _flag_lines(timings)
         yield from map(Text, _sample_lines(results))
+        yield from map(Text, slow_rank_lines(results))
         yield from table_lines(_start_up_table(results))
     yield from _canary_lines(results)
 
@@ -286,6 +296,7 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
     sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
     yield Text()
     yield Text(f"planned {len(results.plan.cases)} = {sums}", style="bold")
+    yield from fault_lines(results)
     files = [name for name in OUTPUTS if (folder / name).exists()]
     yield Text(f"in {folder}: {', '.join(files) if files else 'no files yet'}")
 

@@ -65,6 +65,8 @@ def suite_table(suite: Suite, folder: Path) -> Table:
     notes = [f"{member.folder}: {reason}" for member in suite.members for reason in member.reasons]
     if suite.stopped_by:
         notes.append(f"stopped by {suite.stopped_by}: hpcbench suite --resume {folder} goes on")
+    notes += [f"{member.folder}: faults were injected: {'; '.join(faults)}"
+              for member in suite.members if (faults := (member.summary or {}).get("faults"))]
     unusual = dict.fromkeys(member.status for member in suite.members if member.status != OK)
     notes += [f"{status}: {MEMBER_STATUSES[status]}" for status in unusual]
     return Table("suite", _COLUMNS, (Group("", rows),),

@@ -16,11 +16,14 @@ from typing import Any
 
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import STATUSES, Plan
+from hpcbench.reduce.comparison import FALSE_ALARMS, family
 from hpcbench.reduce.precision import CI_LEVEL
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.reduce.results_file import open_results
+from hpcbench.reduce.settling import comparisons
 from hpcbench.report.terminal import print_document
 from hpcbench.trace.files import whole_file
+from hpcbench.views.slow_ranks import late_start
 from hpcbench.views.timing import INTERVAL_TITLE, fold_of
 from hpcbench.views.words import device_memory_how, env_text
 
@@ -40,6 +43,8 @@ LAUNCH_FIELDS = ("launch_low_s", "launch_high_s")
 PRECISION_FIELDS = ("ci_unit", "ci_rank", *LAUNCH_FIELDS, "launch_level", "all_count")
 UNFLAGGED_FIELDS = tuple(f"unflagged_{name}" for name in STATISTIC_FIELDS)
 OF_TIMING = (*TIMING_FIELDS, "pass_medians_s", "launch_level", "all_count")
+LATE_START = {"late_start_rank": "rank", "late_start_s": "apart_s", "late_start_low_s": "low_s",
+              "late_start_high_s": "high_s"}
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
 COMMON_FIELDS = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
@@ -50,6 +55,7 @@ COMMON_FIELDS = (
     "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", "device_memory",
     *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s", *PRECISION_FIELDS, *(
         name for name in UNFLAGGED_FIELDS if name not in TIMING_FIELDS),
+    *LATE_START, "faults",
 )
 """The first columns of summary.csv, and keys of each of summary.json's ``cases``; those of schema
 version 1 come first, and with them those of collectives. A list is a list in JSON, and text
@@ -107,10 +113,13 @@ def _csv_cell(value: Any) -> Any:
 def case_rows(results: Results) -> list[dict[str, Any]]:
     """Return each case's `field_names`; None where it has no such number."""
     names = field_names()
-    return [_row(item, results.record_of(item), names) for item in results.cases]
+    return [_row(item, results.record_of(item), names, results.run.faults)
+            for item in results.cases]
 
 
-def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
+def _row(
+    item: CaseResult, record: Any, names: Iterable[str], faults: Sequence[str],
+) -> dict[str, Any]:
     case, stats = item.case, item.statistics
     row: dict[str, Any] = dict.fromkeys(names)
     for source, wanted in (
@@ -126,7 +135,9 @@ def _row(item: CaseResult, record: Any, names: Iterable[str]) -> dict[str, Any]:
         row |= {name: getattr(item.timing, name, None) for name in ("ci_unit", "ci_rank")}
     if item.timing and (unflagged := item.timing.unflagged):
         row |= {f"unflagged_{name}": getattr(unflagged, name) for name in STATISTIC_FIELDS}
-    row |= presenter_of(case.kind).row(item, record)
+    if (late := late_start(item)) is not None:
+        row |= {field: getattr(late, name) for field, name in LATE_START.items()}
+    row |= {"faults": list(faults), **presenter_of(case.kind).row(item, record)}
     return {name: row[name] for name in names}
 
 
@@ -138,6 +149,7 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
     return {
         "schema": "hpcbench.summary", "schema_version": SCHEMA_VERSION,
         "name": run.name, "world_size": run.world_size, "timestamp": run.started_at or None,
+        "faults": list(run.faults),
         "run_id": run.run_id, "plan_hash": run.plan_hash, "nodes": list(run.nodes),
         "ranks_present": list(run.ranks_present), "hpcbench_version": run.hpcbench_version,
         "versions": dict(run.versions), "environment_hash": run.environment_hash,
@@ -150,6 +162,7 @@ def summary_document(results: Results, rows: list[dict[str, Any]]) -> dict[str, 
                     **{name: measure.get(name) for name in ("order", "seed")}},
         "clocks": results.clocks and asdict(results.clocks),
         "canary": results.canary and asdict(results.canary),
+        "comparisons": {"false_alarms": FALSE_ALARMS, **asdict(family(comparisons(results)))},
         "config": _config(rows, results.plan),
         "notes": list(results.plan.config.get("notes", ())),
         "totals": {"planned": len(results.plan.cases), **{s: counts[s] for s in STATUSES}},

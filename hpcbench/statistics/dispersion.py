@@ -14,13 +14,11 @@ import numpy as np
 
 from hpcbench.statistics.order import Values, median
 
-SIGNIFICANCE = 0.01
-"""How often at most two times that vary alike are told apart."""
 MIN_N = 20
 """Fewer steps make fewer than 10 blocks, and 1,024 signs of them: too few for the error rate."""
 AS_MUCH = 2.0
 """Only what varies more than so many times as much is reported: less is seen in any long run."""
-_MOST_BLOCKS, _FLIPS, _SEED = 25, 1_999, 0
+_MOST_BLOCKS, _FLIPS, _SEED = 25, (1_999, 99_999), 0
 _MAD_OF_NORMAL = 1.4826
 """Standard deviation of normal values over their median absolute deviation."""
 
@@ -54,13 +52,17 @@ def chance_of_excess(relative: Values, reference: Values, as_much: float = AS_MU
     """Return how likely chance makes ``relative`` exceed ``as_much`` times ``reference`` so far.
 
     Both are relative deviations of the same steps, (n,). If they are of one distribution, it is
-    below `SIGNIFICANCE` in at most that share of runs, and in fewer the more ``as_much`` is above
-    1. Raises ValueError for fewer than `MIN_N` steps.
+    below x in at most a share x of runs, and in fewer the more ``as_much`` is above 1. Raises
+    ValueError for fewer than `MIN_N` steps.
     """
     if relative.size < MIN_N:
         raise ValueError(f"{relative.size} steps are fewer than {MIN_N}")
     excess = relative - as_much * reference
     blocks = np.array([part.mean() for part in np.array_split(
         excess, min(_MOST_BLOCKS, excess.size // 2))])
-    signs = np.random.default_rng(_SEED).choice((-1.0, 1.0), size=(_FLIPS, blocks.size))
-    return (1 + int(np.sum(signs @ blocks >= blocks.sum()))) / (1 + _FLIPS)
+    for flips in _FLIPS:
+        signs = np.random.default_rng(_SEED).choice((-1.0, 1.0), size=(flips, blocks.size))
+        exceeding = int(np.sum(signs @ blocks >= blocks.sum()))
+        if exceeding:
+            break  # more flips are for chances that the first ones cannot tell from none
+    return (1 + exceeding) / (1 + flips)

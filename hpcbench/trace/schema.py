@@ -131,7 +131,8 @@ class Noise:
     """What a rank lost to others while it did nothing but read the clock.
 
     ``stolen_share`` is the time inside detours (gaps longer than ``threshold_ns``) over all
-    ``seconds``; ``median_step_ns`` is what one turn of the loop takes undisturbed.
+    ``seconds``; ``median_step_ns`` is what one turn of the loop takes undisturbed. ``part_shares``
+    are the stolen shares of equal parts of the time; empty in older traces.
     """
 
     seconds: float
@@ -140,6 +141,7 @@ class Noise:
     longest_ns: int
     median_step_ns: float
     threshold_ns: float
+    part_shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views import columns
-from hpcbench.views.cell_text import cell_text
+from hpcbench.views.slow_ranks import late_start, late_start_text
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
 from hpcbench.views.words import plural
 
 MOST_ROWS = 12
 """A profile is at most a screen: the other cases are in the summaries."""
-CLEAR_SHARE, MIN_N = 0.8, 20
-"""A rank is named where it stands out in so many of so many samples at least."""
 Title = Callable[[CaseResult], str]
 _COLUMNS = (
     Column("case", "case"), columns.TIME, columns.INTERVAL, columns.N,
     Column("imbalance", "imbalance", Show.US, "us", "last start - first start of a sample", "less"),
-    Column("quickest", "quickest", Show.TEXT, "rank",
-           "the rank whose own time is most often the shortest"),
-    Column("quickest_share", "in", Show.WHOLE_PERCENT, "%", "of the samples"),
+    Column("late", "late", Show.TEXT, "rank", "the rank that surely starts later than any other"),
+    Column("late_by", "by", Show.US, "us", "its start after that of the next one", "less"),
 )
 
 
@@ -51,17 +48,13 @@ def _imbalance_s(item: CaseResult) -> float:
 
 
 def _standing_out(item: CaseResult) -> Iterator[str]:
-    timing, stats = item.timing, item.statistics
-    share = timing.quickest_share if timing else None
-    if timing and stats and stats.n >= MIN_N and share and share >= CLEAR_SHARE:
-        yield (f"rank {timing.quickest_rank} has the shortest time in "
-               f"{cell_text(share, Show.WHOLE_PERCENT)} % of {plural(stats.n, 'sample')}")
+    if (late := late_start(item)) is not None:
+        yield late_start_text(late)
 
 
 def _row(item: CaseResult, title: Title) -> Row:
-    timing = item.timing
-    rank = timing.quickest_rank if timing else None
+    timing, late = item.timing, late_start(item)
     return Row((title(item), columns.median_cell(item.statistics),
                 columns.interval_cell(item.statistics), columns.n_cell(item.statistics),
-                timing.imbalance_s if timing else None, None if rank is None else str(rank),
-                timing.quickest_share if timing else None), item.status, item.case.case_id)
+                timing.imbalance_s if timing else None, None if late is None else str(late.rank),
+                late.apart_s if late else None), item.status, item.case.case_id)

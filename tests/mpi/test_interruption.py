@@ -25,7 +25,7 @@ LONG = {"measure": {"warmup": 0, "iterations": 1500, "mode": "barrier_start"}}
 """Agreed starts would be as late as a busy machine makes them: 1500 can take half a minute."""
 
 
-SLOW = {"rank": 0, "kind": "slow", "seconds": 20, "case": "* 16B *"}
+SLOW = {"rank": 0, "kind": "slow", "iteration": 0, "seconds": 20, "case": "* 16B *"}
 """What a signal comes into, on any machine."""
 
 
@@ -194,7 +194,7 @@ def test_a_signal_while_sealing_and_reporting_changes_nothing(
 def test_supervisors_end_with_their_launcher_in_the_middle_of_a_case(
     mpirun: MpiLauncher,
 ) -> None:
-    config = sweep("8", fault=[{"rank": 0, "kind": "slow", "seconds": 40}])
+    config = sweep("8", fault=[{"rank": 0, "kind": "slow", "iteration": 0, "seconds": 40}])
     with mpirun.start(2, config=config) as job:
         job.wait_for("results in")
         _wait_for_a_case(job)

@@ -103,7 +103,8 @@ def test_traces_of_own_disks_make_the_results_of_a_shared_one(
 def test_killed_and_stopped_with_own_disks(mpirun: MpiLauncher, tmp_path: Path) -> None:
     """What a killed rank's node holds is named, and counts as soon as the run goes on there."""
     config = sweep("8", "16", "32", "64", "128", measure=LONG, fault=[
-        {"case": "* 128B *", "rank": 0, "kind": "slow", "seconds": 2}])  # the signal comes into it
+        {"case": "* 128B *", "rank": 0, "kind": "slow", "iteration": 0,
+         "seconds": 2}])  # the signal comes into it
     with mpirun.start(3, config=config, **_apart(
             mpirun, temporary=tmp_path / "temporary")) as job:
         job.wait_for("[ 3/10]", timeout=90)

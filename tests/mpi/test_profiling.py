@@ -158,3 +158,18 @@ def test_nsys_is_put_around_the_workers_template(mpirun: MpiLauncher, tmp_path: 
     assert "--capture-range" not in options  # there is no GPU whose profiler could be started
     assert "-m hpcbench.template" in command
     assert "nsys-ui" in job.stdout
+
+
+def test_a_resumed_run_profiles_what_an_earlier_attempt_measured(mpirun: MpiLauncher) -> None:
+    """The first attempt ends before its profiles, as if it had been stopped there."""
+    config = sweep("64", "4096")
+    first = mpirun.run(2, config=config).check()
+    assert first.folder is not None and not (first.folder / "profile").exists()
+    wanted = mpirun.folder / "wanted.json"
+    wanted.write_text(json.dumps({**config, "profiling": {"enabled": True, "samples": 1}}))
+    words = [mpirun.program("python"), "-m", "hpcbench", "run", str(wanted), "--resume",
+             str(first.folder)]
+    second = mpirun.run(2, command=words).check()
+    entries = _profiles(second if second.folder else first)["cases"].values()
+    assert [(one["profiled"], one["problem"]) for one in entries] == [(True, "")] * 2
+    assert "nothing is left to run" in mpirun.run(2, command=words).check().stdout

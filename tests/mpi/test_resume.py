@@ -44,7 +44,7 @@ def stopped(mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: st
     If it is to stop in good order, its next case lasts until the signal has come.
     """
     config = folder.parent / f"{folder.name}.json"
-    slow = {"case": "* 64B *", "rank": 1, "kind": "slow", "seconds": 1.5}
+    slow = {"case": "* 64B *", "rank": 1, "kind": "slow", "iteration": 0, "seconds": 1.5}
     config.write_text(json.dumps(sweep(
         *SIZES, **LONG, fault=[] if number == signal.SIGKILL else [slow])))
     words = [mpirun.program("python"), "-m", "hpcbench", "run", str(config), "--resume",
@@ -88,7 +88,7 @@ def test_sigkill_twice_and_again_makes_one_whole_run(mpirun: MpiLauncher, tmp_pa
 def killer(folder: Path) -> dict[str, Any]:
     """A sweep whose second case outlives the patience of whoever started the job."""
     return sweep("8", "16", "32", name=folder.name, fault=[
-        {"rank": 1, "kind": "slow", "seconds": 60, "case": "* 16B *"}])
+        {"rank": 1, "kind": "slow", "iteration": 0, "seconds": 60, "case": "* 16B *"}])
 
 
 def test_a_case_that_the_job_dies_in_twice_is_quarantined(

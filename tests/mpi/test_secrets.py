@@ -76,7 +76,8 @@ def assert_clean(job: Finished, *more: Path) -> dict[str, int]:
 
 
 def test_no_secret_in_any_output(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    faults = [{"case": "* 512B *", "rank": 0, "kind": "slow", "seconds": 1},  # to copy its journal
+    faults = [{"case": "* 512B *", "rank": 0, "kind": "slow", "iteration": 0,
+               "seconds": 1},  # to copy its journal
               {"case": "* 2048B *", "rank": 1, "kind": "raise", "iteration": 1},
               {"case": "* 1024B *", "rank": 0, "kind": "segv", "iteration": 1}]
     config = sweep("512", "1024", "2048", fault=faults, output={"plots": True},

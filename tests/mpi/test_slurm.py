@@ -181,7 +181,7 @@ def _signalled(
     """
     folder = checkout(mpirun.folder / "signalled", SMOKE)
     config = sweep(*(str(16 * number) for number in range(1, 9)), fault=[
-        {"case": "* 48B *", "rank": 1, "kind": "slow", "seconds": 5}])
+        {"case": "* 48B *", "rank": 1, "kind": "slow", "iteration": 0, "seconds": 5}])
     (folder / "long.json").write_text(json.dumps(config))
     job = slurm.submit("slurm/smoke.sbatch", "long.json", cwd=folder,
                        env=environment(mpirun, folder, HPCBENCH_LAUNCHER=through))

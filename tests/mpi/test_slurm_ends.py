@@ -44,7 +44,7 @@ def submitted(
     """Submit a sweep whose cases take `CASE_S` each and hardly any CPU time."""
     folder = checkout(mpirun.folder / "job", batch)
     config = sweep(*(str(16 * number) for number in range(1, cases + 1)),
-                   fault=[{"rank": 1, "kind": "slow", "seconds": CASE_S}])
+                   fault=[{"rank": 1, "kind": "slow", "iteration": 0, "seconds": CASE_S}])
     (folder / "long.json").write_text(json.dumps(config))
     job = slurm.submit(*options, f"slurm/{batch.file}", "long.json", cwd=folder,
                        env=environment(mpirun, folder))

@@ -177,7 +177,8 @@ def test_a_read_only_disk(mpirun: MpiLauncher) -> None:
 
 @EVERY_MPI
 def test_a_folder_that_is_removed_while_cases_run(mpirun: MpiLauncher) -> None:
-    config = sweep(*SIZES, fault=[{"case": "* 32B *", "rank": 0, "kind": "slow", "seconds": 3}])
+    slow = {"case": "* 32B *", "rank": 0, "kind": "slow", "iteration": 0, "seconds": 3}
+    config = sweep(*SIZES, fault=[slow])
     with mpirun.start(2, config=config) as job:
         job.wait_for("[1/8]")
         assert job.folder is not None

@@ -16,7 +16,7 @@ from mpi.reading import read, sweep
 from mpi.test_torchrun import torchrun
 
 pytestmark = pytest.mark.mpi
-SLOW = {"rank": 0, "kind": "slow", "seconds": 30, "case": "* 16B *"}
+SLOW = {"rank": 0, "kind": "slow", "iteration": 0, "seconds": 30, "case": "* 16B *"}
 COUNTED = ("ok", "wrong", "skipped", "failed", "timeout", "not_run")
 
 

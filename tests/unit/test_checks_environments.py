@@ -183,8 +183,9 @@ def test_a_difference_names_every_group_of_ranks() -> None:
     assert str(Difference("a.b", {"1": (0, 1, 2), "2": (4,)})) == "a.b: 1 on rank 0-2, 2 on rank 4"
 
 
-def noise(share: float) -> Noise:
-    return Noise(0.5, 10, share, 3_000_000, 60.0, 2000.0)
+def noise(share: float, spread: float = 0.1) -> Noise:
+    parts = tuple(share * (1 + spread * (-1) ** at) for at in range(10))
+    return Noise(0.5, 10, share, 3_000_000, 60.0, 2000.0, parts)
 
 
 def test_hb143_a_noisy_rank() -> None:
@@ -198,6 +199,10 @@ def test_hb143_a_noisy_rank() -> None:
     assert [item.code for item in noise_findings({0: noise(0.0), 1: noise(0.1)}, headers)] == [
         "HB143"]
     assert list(noise_findings({0: noise(0.009)}, headers)) == []
+    once = Noise(0.5, 1, 0.02, 10_000_000, 60.0, 2000.0, (0.2, *[0.0] * 9))
+    assert list(noise_findings({0: noise(0.0), 1: once}, headers)) == []  # one stall proves nothing
+    untold = replace(noise(0.1), part_shares=())
+    assert list(noise_findings({0: noise(0.0), 1: untold}, headers)) == []  # of older traces
     assert list(noise_findings({}, [])) == []
 
 

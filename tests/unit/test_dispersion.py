@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from hpcbench.statistics.dispersion import (
     MIN_N,
-    SIGNIFICANCE,
     chance_of_excess,
     dispersion,
 )
 
 Times = npt.NDArray[np.float64]
+RATE = 0.01
 SEED = 20_260_301
 
 
@@ -41,7 +41,7 @@ def test_times_that_vary_alike_are_told_apart_in_one_of_hundred_runs_at_most(
     rng, runs = np.random.default_rng(SEED), 300
     found = sum(chance_of_excess(
         deviations(correlated(rng, n, correlation, heavy)),
-        deviations(correlated(rng, n, correlation, heavy)), as_much) < SIGNIFICANCE
+        deviations(correlated(rng, n, correlation, heavy)), as_much) < RATE
         for _ in range(runs))
     # of 300 runs with an error rate of 1 % more than 9 have a probability of 0.1 %
     assert found <= (9 if as_much == 1 else 1)
@@ -55,7 +55,7 @@ def test_stalls_are_found(share: float, factor: float) -> None:
         stalled = correlated(rng, 60, 0.2, False)
         stalled[rng.random(60) < share] *= factor
         found += chance_of_excess(
-            deviations(stalled), deviations(correlated(rng, 60, 0.2, False))) < SIGNIFICANCE
+            deviations(stalled), deviations(correlated(rng, 60, 0.2, False))) < RATE
     assert found >= 0.9 * runs
 
 

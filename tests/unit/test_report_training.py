@@ -19,7 +19,7 @@ from hpcbench.reduce.results import Results
 from hpcbench.report.console import print_plan, print_results
 from hpcbench.report.summary import write_summary
 from results_factory import make_case, make_plan, make_results, not_ok, ok
-from training_results import MEMORY, strategies, trained, training_case, with_peak
+from training_results import MEMORY, strategies, trained, training_case, with_clear, with_peak
 
 Capture = pytest.CaptureFixture[str]
 
@@ -137,7 +137,8 @@ def test_definitions_say_whose_flops_and_which_memory(tmp_path: Path, capsys: Ca
 
 
 def test_the_slow_rank_is_named_by_what_reveals_it(tmp_path: Path, capsys: Capture) -> None:
-    results = make_results((trained(training_case(), slow_rank=1),))
+    item = trained(training_case(), slow_rank=1)
+    results = with_clear(make_results((item,)), item.case, "forward", "backward")
     lines = printed(results, tmp_path, capsys)
     assert ("  data: forward is longest on rank 1 in 97% of the steps; longest of a rank / "
             "shortest 1.50") in lines

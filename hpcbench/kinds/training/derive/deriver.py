@@ -14,12 +14,14 @@ from hpcbench.kinds.training.derive.counted import Counted, counted, differences
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.kinds.training.derive.same_program import same_programs
 from hpcbench.kinds.training.derive.stalls import Stalls, stalls
+from hpcbench.kinds.training.derive.sync_variance import settled_variance, variance_comparison
 from hpcbench.kinds.training.plan.any_model import NAMES
 from hpcbench.kinds.training.plan.flops import DEFINITIONS
 from hpcbench.kinds.training.plan.predict import hardware_flops
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.checks import Problem
+from hpcbench.reduce.comparison import Comparison, clear
 from hpcbench.reduce.results import CaseResult, CaseSamples
 
 OTHER = "other"
@@ -56,6 +58,7 @@ class TrainingRecord:
         stalls: what the stamps say of ranks that wait; None where they were not looked at.
         same_program_as: the first case of the run that runs the same; None if it is that itself.
         counted: what one step called, computed and took; None where none was counted.
+        comparisons: those of ranks, and that of the exchange with computing.
     """
 
     step_s: float | None = None
@@ -85,6 +88,7 @@ class TrainingRecord:
     cost_per_million_samples: float | None = None
     same_program_as: str | None = None
     counted: Counted | None = None
+    comparisons: tuple[Comparison, ...] = ()
 
 
 NOTHING_KNOWN = TrainingRecord()
@@ -109,8 +113,17 @@ class TrainingDeriver(Deriver):
             for item in items for case_id in [item.case.case_id]}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
-        """Return the stalls of a case that trains."""
-        return {"stalls": stalls(item, samples)} if training_of(item.case).trains else {}
+        """Return how the ranks of a case compare, and the stalls of one that trains."""
+        found = tuple(slow_ranks.comparisons(item, samples))
+        if not training_of(item.case).trains:
+            return {"comparisons": found}
+        ready = next((one for one in found if one.what == slow_ranks.READY), None)
+        known = stalls(item, samples, ready)
+        return {"stalls": known, "comparisons": (*found, *variance_comparison(known.sync))}
+
+    def settled(self, records: Mapping[str, TrainingRecord]) -> Mapping[str, TrainingRecord]:
+        """Return the records without ranks, and variances, that the whole report refuses."""
+        return {case_id: _settled(record, records) for case_id, record in records.items()}
 
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],
@@ -137,6 +150,23 @@ class TrainingDeriver(Deriver):
             yield Problem("HB157", f"{found[0]}{more}: the numbers that are measured stand; what "
                           "is predicted of its traffic does not hold here: report it",
                           rejects=False)
+
+
+def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> TrainingRecord:
+    def holds(what: str, rank: int, own: TrainingRecord | None = record) -> bool:
+        found = clear(own.comparisons, what) if own else None
+        return found is not None and found.rank == rank
+
+    late, alone, known = record.late_rank, record.slow_alone, record.stalls
+    if known is not None:
+        last = known.last if known.last and holds(slow_ranks.READY, known.last.rank) else None
+        known = replace(known, last=last, sync=settled_variance(known.sync, record.comparisons))
+    return replace(
+        record, stalls=known,
+        late_rank=late if late and holds(slow_ranks.ARRIVES, late.rank) else None,
+        slow_phases=tuple(slow for slow in record.slow_phases if holds(slow.phase, slow.rank)),
+        slow_alone=alone if alone and holds(
+            slow_ranks.STEP, alone.rank, records.get(alone.case_id)) else None)
 
 
 def _alone(item: CaseResult, hardware: Mapping[str, Any], exposure: Exposure) -> TrainingRecord:

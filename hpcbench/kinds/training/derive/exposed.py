@@ -34,6 +34,7 @@ class Exposure:
         own_s: each rank's own time of a step without communication: how fast it computes.
         idle_share: 1 - own time / t of each rank of a pipeline: it waits, or communicates.
         bubble: the share of a pipeline's time in which ranks wait, as its schedule predicts.
+        off_case: the id of the steps without communication; empty where there are none.
         uneven_bubble: the same of each rank if the ranks compute as long as ``own_s`` says: what
             of ``idle_share`` is more is communication.
         missing: why there are no such numbers, where the run has partners of any training.
@@ -49,6 +50,7 @@ class Exposure:
     own_s: tuple[overlap.OverPasses, ...] = ()
     idle_share: tuple[overlap.OverPasses, ...] = ()
     bubble: float | None = None
+    off_case: str = ""
     uneven_bubble: tuple[float, ...] = ()
     missing: tuple[str, ...] = ()
 
@@ -107,6 +109,7 @@ def _exposure(item: CaseResult, same: Sequence[CaseResult]) -> Exposure:
         efficiency=efficiency, ranks=ranks, own_s=own_s,
         idle_share=_of_each(overlap.over_passes(lambda on, off: 1 - off / on, own, times)
                             for times in times_s if is_pipeline),
+        off_case=off.case.case_id if off is not None else "",
         bubble=predicted_bubble(work) if is_pipeline else None,
         uneven_bubble=idle_shares(work, [own.median for own in own_s]) if (
             is_pipeline and own_s) else (),

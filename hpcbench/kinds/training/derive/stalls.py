@@ -13,18 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.kinds.training.derive.slow_ranks import BLOCKING, CLEAR_PART, waits_within
+from hpcbench.kinds.training.derive.slow_ranks import BLOCKING, counted_steps, waits_within
 from hpcbench.kinds.training.derive.sync_variance import SyncVariance, sync_variance
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
+from hpcbench.reduce.comparison import NEEDED, Comparison
 from hpcbench.reduce.results import CaseResult, CaseSamples
-from hpcbench.reduce.stack import pass_slices
-from hpcbench.statistics.interval import MIN_N_RELIABLE, median_interval
+from hpcbench.statistics.interval import median_interval
 from hpcbench.trace.schema import ARRIVAL
 
-ERROR_RATE = 0.01
-"""How often at most any rank is named where none is late: the intervals of all ranks share it."""
 _BEFORE_READY = ("data", "forward", "backward")
 Times = npt.NDArray[np.float64]
 
@@ -45,12 +43,10 @@ class LastRank:
     Attributes:
         rank: who.
         last_share: the share of steps in which it is the last of all.
-        behind_s: how long after the median of the others. The interval is of level 1 - ERROR_RATE
-            over all ranks; or from the least to the greatest if ``every_step``.
-        behind_share: its median over that of the step.
+        behind_s: how long after the next one (`reduce.comparison.Comparison`), 99 % interval.
+        behind_share: that over the median step.
         phase: the phase in which most of it arises; empty if that is not known.
         phase_s: how much longer that phase is than the median of the others.
-        every_step: it was clearly late in each step; steps depend too much for an interval.
     """
 
     rank: int
@@ -59,7 +55,6 @@ class LastRank:
     behind_share: float
     phase: str
     phase_s: float
-    every_step: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +100,18 @@ class Stamps:
     phase_s: Mapping[str, Times]
 
 
-def stalls(item: CaseResult, samples: CaseSamples) -> Stalls:
-    """Return what the stamps of a training with all its communication say."""
+def stalls(item: CaseResult, samples: CaseSamples, ready: Comparison | None) -> Stalls:
+    """Return what the stamps of a training with all its communication say.
+
+    ``ready`` compares when its ranks are ready.
+    """
     work = training_of(item.case)
     if missing := _why_not(item.case, work, samples):
         return Stalls(missing=missing)
     stamps = _stamps(item.case, samples)
     wait_s = stamps.ready_s.max(axis=0) - stamps.ready_s
     stalled = wait_s.mean(axis=0) / stamps.step_s.max(axis=0)
-    last, last_missing = last_rank(stamps)
+    last, last_missing = last_rank(stamps, ready)
     sync, sync_missing = _sync(item.case, stamps)
     return Stalls(
         n_steps=stamps.step_s.shape[1], ranks=stamps.ranks, ready_s=_medians(stamps.ready_s),
@@ -141,41 +139,25 @@ def _arrivals(samples: CaseSamples) -> list[str]:
 
 def _stamps(case: Case, samples: CaseSamples) -> Stamps:
     """Return the steps that count: from the steady state on, as many of each pass."""
-    counted = fold.fold_samples(case, samples, None).counted
+    passes, counted = counted_steps(case, samples)
     arrivals = _arrivals(samples)
     ready = arrivals[0 if case.backend == BLOCKING else -1]
     return Stamps(
-        samples.ranks, tuple(int(counted[part].sum()) for part in pass_slices(samples)),
-        fold.waits_ns(samples)[:, counted] / 1e9, samples.phases[ready][:, counted] / 1e9,
+        samples.ranks, passes, fold.waits_ns(samples)[:, counted] / 1e9,
+        samples.phases[ready][:, counted] / 1e9,
         {name: times[:, counted] / 1e9 for name, times in fold.durations(samples).items()})
 
 
-def last_rank(stamps: Stamps) -> tuple[LastRank | None, str]:
-    """Return the rank that is clearly the last; or None, and why that cannot be told, if so.
+def last_rank(stamps: Stamps, ready: Comparison | None) -> tuple[LastRank | None, str]:
+    """Return the rank that may be late; or None, and why it cannot be told whether one is, if so.
 
-    It is named if the interval of its median lateness lies above CLEAR_PART of the median step.
+    Whether it is, the comparison says once those of the whole report are known.
     """
-    behind_s = np.stack([_behind(stamps.ready_s, row) for row in range(len(stamps.ranks))])
-    row = int(np.argmax(np.median(behind_s, axis=1)))
-    clear_s = CLEAR_PART * float(np.median(stamps.step_s.max(axis=0)))
-    if np.median(behind_s[row]) < clear_s:
+    if ready is None:
         return None, ""
-    n = behind_s.shape[1]
-    if n < MIN_N_RELIABLE:
-        return None, f"{n} steps are fewer than {MIN_N_RELIABLE}"
-    interval = median_interval(
-        behind_s[row], 1 - ERROR_RATE / len(stamps.ranks), stamps.passes)
-    every_step = interval is None or not interval.reliable
-    if every_step or interval is None:
-        if behind_s[row].min() < clear_s:
-            return None, (interval.reason if interval else f"{n} steps are too few for "
-                          f"{len(stamps.ranks)} ranks")
-        ends = float(behind_s[row].min()), float(behind_s[row].max())
-    else:
-        ends = interval.low, interval.high
-    if ends[0] < clear_s:
-        return None, ""
-    return _named(stamps, row, behind_s[row], ends, every_step=every_step), ""
+    if ready.chance is None or ready.rank is None:
+        return None, NEEDED
+    return _named(stamps, stamps.ranks.index(ready.rank), ready), ""
 
 
 def _behind(times_s: Times, row: int) -> Times:
@@ -183,19 +165,16 @@ def _behind(times_s: Times, row: int) -> Times:
     return np.asarray(times_s[row] - np.median(np.delete(times_s, row, axis=0), axis=0))
 
 
-def _named(
-    stamps: Stamps, row: int, behind_s: Times, ends: tuple[float, float], *, every_step: bool,
-) -> LastRank:
+def _named(stamps: Stamps, row: int, ready: Comparison) -> LastRank:
     ready_s = stamps.ready_s
     longer_s = {name: float(np.median(_behind(times, row)))
                 for name, times in stamps.phase_s.items() if name in _BEFORE_READY}
     phase = max(longer_s, key=lambda name: longer_s[name], default="")
-    value = float(np.median(behind_s))
     return LastRank(
         rank=stamps.ranks[row], last_share=float(np.mean(ready_s[row] == ready_s.max(axis=0))),
-        behind_s=Estimate(value, *ends),
-        behind_share=value / float(np.median(stamps.step_s.max(axis=0))),
-        phase=phase, phase_s=longer_s.get(phase, 0.0), every_step=every_step)
+        behind_s=Estimate(ready.apart_s, ready.low_s, ready.high_s),
+        behind_share=ready.apart_s / float(np.median(stamps.step_s.max(axis=0))),
+        phase=phase, phase_s=longer_s.get(phase, 0.0))
 
 
 def _sync(case: Case, stamps: Stamps) -> tuple[SyncVariance | None, str]:

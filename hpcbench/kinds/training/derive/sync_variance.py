@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcbench.kinds.training.derive.slow_ranks import CLEAR_PART
-from hpcbench.statistics.dispersion import MIN_N, SIGNIFICANCE, chance_of_excess, dispersion
+from hpcbench.reduce.comparison import Comparison, clear
+from hpcbench.statistics.dispersion import MIN_N, chance_of_excess, dispersion
 
+_SYNC = "sync"
 Times = npt.NDArray[np.float64]
 
 
@@ -26,7 +29,8 @@ class SyncVariance:
         compute_cv, compute_robust_cv: the same of the ranks' own work, the median of the ranks.
         deviation_share: the mean absolute deviation of the exchange over the median step.
         chance: how likely chance makes it vary more than AS_MUCH times as much as computing.
-        is_high: whether that is below SIGNIFICANCE, and ``deviation_share`` above CLEAR_PART.
+        is_high: whether that holds among all comparisons of the report, and ``deviation_share`` is
+            above CLEAR_PART.
     """
 
     median_s: float
@@ -59,8 +63,22 @@ def sync_variance(
         median_s=sync.median_s, cv=sync.cv, robust_cv=sync.robust_cv,
         compute_cv=float(np.median([one.cv for one in computes])),
         compute_robust_cv=float(np.median([one.robust_cv for one in computes])),
-        deviation_share=share, chance=chance,
-        is_high=chance < SIGNIFICANCE and share >= CLEAR_PART), ""
+        deviation_share=share, chance=chance, is_high=share >= CLEAR_PART), ""
+
+
+def variance_comparison(sync: SyncVariance | None) -> Iterator[Comparison]:
+    """Yield the comparison of the exchange with computing, where there is one."""
+    if sync is not None:
+        yield Comparison(_SYNC, sync.chance)
+
+
+def settled_variance(
+    sync: SyncVariance | None, comparisons: Sequence[Comparison],
+) -> SyncVariance | None:
+    """Return how the exchange varies, high only where that holds in the whole report."""
+    if sync is None:
+        return None
+    return replace(sync, is_high=sync.is_high and clear(comparisons, _SYNC) is not None)
 
 
 def _relative(times_s: Times) -> Times:

@@ -91,8 +91,7 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
 def _estimate_s(
     work: Training, expected: Demands, device: str, calls: int, hardware: Hardware,
 ) -> float:
-<<<<<<< HEAD
-    """Return the assumed seconds of one case: set-up, its steps, one to check, one to count.
+    """Return the assumed seconds of one case: set-up, its steps, and one more to check.
 
     A step takes as long as the rank that has most to do, all it does together.
     """
@@ -100,14 +99,7 @@ def _estimate_s(
     rate = bytes_per_s(kind, hardware, work.dp * work.tp * work.pp)
     step_s = max(one.hardware_flops / FLOPS_PER_S[kind] + one.collectives * ALPHA_S[kind]
                  + one.wire_bytes / rate for one in expected.of_ranks)
-    return setup_s(work) + (calls + 1 + work.count_step) * step_s
-=======
-    """Return the assumed seconds of one case: set-up, its steps, and one more to check."""
-    kind = device_kind(device)
-    step_s = (expected.hardware_flops / FLOPS_PER_S[kind] + expected.collectives * ALPHA_S[kind]
-              + expected.wire_bytes / bytes_per_s(kind, hardware))
     return setup_s(work) + (calls + 1) * step_s
->>>>>>> measured
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:

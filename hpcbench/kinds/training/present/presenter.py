@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from hpcbench.kinds.kind import Presenter
@@ -174,6 +174,9 @@ def _listed(
 ) -> dict[str, Any]:
     steps = item.timing.steps if item.timing else None
     record = derived.get(item.case.case_id, NOTHING_KNOWN)
+    if steps is not None:  # results of older versions have none
+        steps = replace(steps, arrivals=tuple(
+            replace(arrival, pass_median_s=()) for arrival in steps.arrivals))
     return {**{name: row[name] for name in LISTED_FIELDS}, "memory": item.memory,
             "mfu_by_definition": dict(record.mfu_by_definition),
             "steps": asdict(steps) if steps else None,

@@ -20,7 +20,7 @@ from hpcbench.kinds.training.present.words import (
 )
 from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.views.cell_text import cell_text
-from hpcbench.views.profile import MIN_N, any_profile
+from hpcbench.views.profile import any_profile
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
 from hpcbench.views.words import options_text, plural
 
@@ -105,7 +105,8 @@ def findings(stalls: Stalls | None) -> Iterator[str]:
 def slow_alone_text(slow: SlowAlone) -> str:
     """Return which rank computes slowly where nobody waits for it."""
     return (f"without communication a step takes rank {slow.rank} {_ms(slow.step_s)}, rank "
-            f"{slow.quickest_rank} {_ms(slow.quickest_step_s)}: {slow.ratio:.2f} times as long")
+            f"{slow.quickest_rank} {_ms(slow.quickest_step_s)}: {slow.ratio:.2f} times as long "
+            f"[{slow.low:.2f}, {slow.high:.2f}: least, greatest of passes]")
 
 
 def _record(item: CaseResult, derived: Records) -> TrainingRecord:
@@ -119,7 +120,7 @@ def _stalled(record: TrainingRecord) -> float:
 
 def _lines(item: CaseResult, derived: Records) -> Iterator[Line]:
     record = _record(item, derived)
-    slow = record.slow_alone if item.statistics and item.statistics.n >= MIN_N else None
+    slow = record.slow_alone
     if record.stalls:
         for text in findings(record.stalls):
             yield Line(text, "warning")
@@ -165,20 +166,17 @@ def _exposed(exposure: Exposure) -> Iterator[str]:
 def _imbalance(steps: Steps) -> Iterator[str]:
     """Yield how unequal ranks are that do not wait for each other."""
     if len(steps.ranks) > 1:
-        by_time = sorted(zip(steps.step_s, steps.ranks, strict=True))
-        (least_s, quick), (most_s, slow) = by_time[0], by_time[-1]
-        yield (f"without communication a step takes rank {slow} {_ms(most_s)}, rank {quick} "
-               f"{_ms(least_s)}")
+        yield (f"without communication a step takes the ranks {_ms(min(steps.step_s))} to "
+               f"{_ms(max(steps.step_s))}")
 
 
 def _last_text(last: LastRank, n_steps: int) -> str:
     behind = last.behind_s
     ends = f"{cell_text(behind.low, Show.MS)}, {cell_text(behind.high, Show.MS)}"
-    within = "least, greatest" if last.every_step else "99 % interval"
     where = f" (its {last.phase} is {_ms(last.phase_s)} longer)" if last.phase_s > 0 else ""
     return (f"rank {last.rank} finishes its backward pass last in {last.last_share:.0%} of "
-            f"{plural(n_steps, 'step')}, {_ms(behind.value)} [{ends}: {within}] after the median "
-            f"of the others{where}: {last.behind_share:.0%} of the step is waiting for it")
+            f"{plural(n_steps, 'step')}, {_ms(behind.value)} [{ends}: 99 % interval] after the "
+            f"next one{where}: {last.behind_share:.0%} of the step is waiting for it")
 
 
 def _variance_text(sync: SyncVariance) -> str:

@@ -1,0 +1,88 @@
+"""Comparisons of ranks that have the same to do, and which of them hold in a whole report.
+
+No rank is named by one comparison alone: the more are made, the more differ by chance. All those of
+a report are a family; see docs/method.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hpcbench.statistics.family import holm
+from hpcbench.statistics.standing_out import MIN_PASSES, MIN_STEPS, Times, standing
+
+FALSE_ALARMS = 0.01
+"""Share of reports at most in which anything is named, if all ranks are equal."""
+LATE_START = "start"
+"""The comparison that cases of all kinds have."""
+NEEDED = f"it takes {MIN_PASSES} passes of {MIN_STEPS} samples each"
+"""Why a comparison could not be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The rank that most stands out in one comparison.
+
+    Attributes:
+        what: what was compared.
+        chance: how likely equal ranks differ so surely by more than what matters; None if there
+            are too few passes or steps to tell.
+        rank, next_rank: who stands out, and the nearest other one; None where no rank does.
+        apart_s: how far apart they are; ``low_s`` to ``high_s`` is its 99 % interval.
+        is_clear: whether it holds among all comparisons of the report.
+    """
+
+    what: str
+    chance: float | None = None
+    rank: int | None = None
+    next_rank: int | None = None
+    apart_s: float = 0.0
+    low_s: float = 0.0
+    high_s: float = 0.0
+    is_clear: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How many comparisons a report makes, how many of them hold, and how many could not be made.
+    """
+
+    n_made: int
+    n_clear: int
+    n_too_few: int
+
+
+def compared(
+    what: str, ranks: Sequence[int], medians_s: Times | None, least_s: float, *,
+    shortest: bool = False,
+) -> Comparison:
+    """Return which of several ranks takes longest, or shortest, by more than ``least_s``.
+
+    ``medians_s`` are those of passes, (rank, pass), None where they are too few.
+    """
+    if medians_s is None:
+        return Comparison(what)
+    found = standing(-medians_s if shortest else medians_s, least_s)
+    return Comparison(what, found.chance, ranks[found.row], ranks[found.next_row], found.apart_s,
+                      found.low_s, found.high_s)
+
+
+def settled(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
+    """Yield the comparisons of a report, in order, with whether each holds among them."""
+    chances = [one.chance for one in comparisons if one.chance is not None]
+    holds = iter(holm(chances, FALSE_ALARMS))
+    for one in comparisons:
+        yield replace(one, is_clear=one.chance is not None and next(holds))
+
+
+def family(comparisons: Iterable[Comparison]) -> Family:
+    """Return how many there are of each sort."""
+    listed = [*comparisons]
+    n_made = sum(one.chance is not None for one in listed)
+    return Family(n_made, sum(one.is_clear for one in listed), len(listed) - n_made)
+
+
+def clear(comparisons: Iterable[Comparison], what: str) -> Comparison | None:
+    """Return the comparison of this name if it holds."""
+    return next((one for one in comparisons if one.what == what and one.is_clear), None)

@@ -1,0 +1,101 @@
+"""Which rank stands out among equal ones: named where one does, in 1 % of reports by chance."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.reduce.comparison import Comparison, clear, compared, family, settled
+from hpcbench.statistics.family import holm
+from hpcbench.statistics.standing_out import pass_medians, standing
+from hpcbench.statistics.student import t_quantile, t_tail
+
+SEED, REPORTS = 20_261_122, 200
+
+
+@pytest.mark.parametrize(("t", "degrees", "tail"), [
+    (0.0, 3, 0.5), (1.0, 1, 0.25), (6.314, 1, 0.05), (2.920, 2, 0.05), (9.925, 2, 0.005),
+    (2.015, 5, 0.05), (3.467, 24, 0.001), (-2.920, 2, 0.95), (math.inf, 2, 0.0)])
+def test_tails_are_those_of_printed_tables(t: float, degrees: int, tail: float) -> None:
+    assert t_tail(t, degrees) == pytest.approx(tail, rel=0.02, abs=1e-12)
+
+
+@given(st.floats(-50, 50), st.integers(1, 200))
+def test_tails_of_both_sides_add_up_and_quantiles_are_inverse(t: float, degrees: int) -> None:
+    tail = t_tail(t, degrees)
+    assert tail + t_tail(-t, degrees) == pytest.approx(1)
+    if 1e-12 < tail < 0.5:
+        assert t_quantile(tail, degrees) == pytest.approx(t, rel=1e-6, abs=1e-6)
+
+
+def test_of_two_degrees_the_tail_is_that_of_the_closed_form() -> None:
+    for t in (0.5, 10.0, 1e4):
+        assert t_tail(t, 2) == pytest.approx(0.5 - t / (2 * math.sqrt(2 + t * t)), rel=1e-6)
+
+
+def test_a_family_of_tests_is_stricter_than_each() -> None:
+    assert holm([0.009], 0.01) == [True]
+    assert holm([0.009, 0.9], 0.01) == [False, False]
+    assert holm([0.006, 0.9, 0.001], 0.01) == [False, False, True]
+    assert holm([0.004, 0.9, 0.001, 0.0001], 0.02) == [True, False, True, True]
+
+
+@given(st.lists(st.floats(0, 1), max_size=20))
+def test_what_holds_in_a_family_holds_alone_and_all_that_are_as_likely(
+    chances: list[float],
+) -> None:
+    holds = holm(chances, 0.05)
+    for chance, is_held in zip(chances, holds, strict=True):
+        assert chance <= 0.05 or not is_held
+        assert is_held or chance * max(len(chances), 1) > 0.05
+
+
+def test_who_is_slow_in_each_pass_stands_out_by_the_difference_to_the_next() -> None:
+    medians = np.array([[1.0, 1.01, 0.99], [1.5, 1.51, 1.52], [1.1, 1.09, 1.1]])
+    found = standing(medians, 0.01)
+    assert (found.row, found.next_row) == (1, 2)
+    assert found.apart_s == pytest.approx(0.4133, abs=1e-3)
+    assert found.low_s < found.apart_s < found.high_s
+    assert found.chance < 1e-4
+
+
+def test_a_difference_that_does_not_matter_is_none_however_sure() -> None:
+    medians = np.array([[1.0, 1.0, 1.0], [1.005, 1.005, 1.005]])
+    assert standing(medians, 0.01).chance == 1.0
+    assert standing(medians, 0.001).chance == 0.0
+
+
+@pytest.mark.parametrize("passes", [(30,), (15, 15), (10, 10, 4), ()])
+def test_few_passes_and_few_steps_tell_nothing(passes: tuple[int, ...]) -> None:
+    times = np.ones((2, sum(passes)))
+    assert pass_medians(times, passes) is None
+    assert compared("ready", (0, 1), None, 0.1) == Comparison("ready")
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_a_report_of_equal_ranks_names_any_in_one_of_hundred_at_most(ranks: int) -> None:
+    """Whatever lasts for a pass: a rank has a speed of its own in each, and each row differs."""
+    rng, named = np.random.default_rng(SEED), 0
+    for _ in range(REPORTS):
+        rows = [compared("ready", range(ranks), rng.lognormal(0, 0.05, (ranks, 3)), 0.01)
+                for _ in range(6)]
+        named += any(one.is_clear for one in settled(rows))
+    assert named <= 7  # with an error rate of 1 % more has a probability of 0.1 %
+
+
+def test_a_slow_rank_is_found_among_all_comparisons() -> None:
+    rng, found = np.random.default_rng(SEED), 0
+    for _ in range(100):
+        medians = rng.lognormal(0, 0.01, (4, 3))
+        medians[2] *= 1.2
+        rows = [compared("forward", range(4), rng.lognormal(0, 0.01, (4, 3)), 0.01)
+                for _ in range(10)]
+        judged = [*settled([*rows, compared("ready", range(4), medians, 0.01), Comparison("few")])]
+        late = clear(judged, "ready")
+        found += late is not None and late.rank == 2
+        assert family(judged).n_made == 11 and family(judged).n_too_few == 1
+    assert found >= 95
