@@ -274,7 +274,7 @@ def _is_bounded(func: Any, given: Made) -> bool:
 def _is_meta(given: Made, device: torch.device | None, fakes: bool) -> bool:
     """Return whether an operator makes meta tensors."""
     if device is not None:
-        return torch.device(device) == _META
+        return bool(torch.device(device).type == "meta")
     return bool(given) and not fakes and all(one.device == _META for one in given)
 
 
