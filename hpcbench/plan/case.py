@@ -124,8 +124,12 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
 
 
 def case_to_json(case: Case) -> dict[str, Any]:
-    """Return one case as plain JSON values; `case_from_json` is the inverse."""
-    plain = {item.name: getattr(case, item.name) for item in fields(case)}
+    """Return one case as plain JSON values; `case_from_json` is the inverse.
+
+    What earlier versions did not store is left out where it says nothing.
+    """
+    plain = {item.name: value for item in fields(case)
+             if (value := getattr(case, item.name)) or item.name not in ("memory_error", "note")}
     return {**plain, "workload": case.workload.to_json()}
 
 
