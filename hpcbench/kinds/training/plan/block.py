@@ -39,7 +39,8 @@ Steps = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
 class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
-    later: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "inner", "max_steps", "lora_rank")
+    later: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "inner", "max_steps", "lora_rank",
+                                        "count_step")
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
         "model": Replaceable("model", (
             "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes")),
@@ -87,8 +88,8 @@ class TrainingBlock(Block):
         default=("hpcbench",), description="Whose model of that shape it is.")
     compile: Axis[bool] = Field(
         default=(False,), description="Blocks and loss compiled by torch.compile.")
-    count_step: bool = Field(
-        default=True, description="Whether one more step, not timed, counts calls, FLOPs and "
+    count_step: bool | None = Field(
+        default=None, description="Whether one more step, not timed, counts calls, FLOPs and "
         "activations.")
     max_steps: Axis[Steps] | None = Field(
         default=None, description="Timed steps; another name of iterations.")
