@@ -42,7 +42,7 @@ class TrainingBlock(Block):
     """One sweep over training steps: the product of all lists and strategies."""
 
     later: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "inner", "max_steps", "lora_rank",
-                                        "loss")
+                                        "count_step", "loss")
     replaceable: ClassVar[Mapping[str, Replaceable]] = MappingProxyType({
         "model": Replaceable("model", (
             "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "width", "classes")),
@@ -90,8 +90,8 @@ class TrainingBlock(Block):
         default=("hpcbench",), description="Whose model of that shape it is.")
     compile: Axis[bool] = Field(
         default=(False,), description="Blocks and loss compiled by torch.compile.")
-    count_step: bool = Field(
-        default=True, description="Whether one more step, not timed, counts calls, FLOPs and "
+    count_step: bool | None = Field(
+        default=None, description="Whether one more step, not timed, counts calls, FLOPs and "
         "activations.")
     loss: Axis[Loss] | None = Field(
         default=None, description="cross_entropy: of all logits at once, the default; "

@@ -73,7 +73,7 @@ def training_points(title: str, block: TrainingBlock, job: PlanRequest) -> Itera
     steps = {"iterations": block.max_steps} if block.max_steps else {}
     inner = measurements(block.model_copy(update=steps), job.config)
     settings = product(*(getattr(block, name) for name in Setting._fields[:-2]),
-                       (block.count_step,), block.loss or (CROSS_ENTROPY,))
+                       (block.count_step is not False,), block.loss or (CROSS_ENTROPY,))
     for model, values, device, env, size in product(
             _models(block), settings, block.device, environments(block), block.world_size):
         for spec, options, backends in choices:
