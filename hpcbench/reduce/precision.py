@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbench.statistics.interval import median_interval
-from hpcbench.statistics.launches import over_launches, parts_differ
+from hpcbench.statistics.launches import over_launches
 from hpcbench.statistics.order import Values, median
 
 CI_LEVEL = 0.95
@@ -43,9 +43,7 @@ def over_samples(times_s: Values, segments: Sequence[int] = ()) -> Precision:
     interval = median_interval(times_s, CI_LEVEL, segments)
     if interval is None:
         return Precision()
-    return Precision(interval.low, interval.high,
-                     interval.reliable and not parts_differ(times_s, segments),
-                     rank=interval.rank)
+    return Precision(interval.low, interval.high, interval.reliable, rank=interval.rank)
 
 
 def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precision:

@@ -64,12 +64,14 @@ def dependence(values: Values, scores: Values, segments: Sequence[int] = ()) -> 
                       num_cosines)
 
 
-def rank_correlation(ranked: Values, segments: Sequence[int] = ()) -> float:
+def rank_correlation(ranked: Values, segments: Sequence[int] = (),
+                     centred_over: float | None = None) -> float:
     """Return the lag-1 correlation of ranks (n,), at most 0.999; 0 where none can be seen.
 
-    Without the bias -(1 + 3 rho) / n of such a correlation (Kendall 1954).
+    Without the bias -(1 + 3 rho) / n of such a correlation (Kendall 1954). n is the number of
+    values whose middle was taken out, ``centred_over``: all of them, or those of one segment.
     """
-    n, biased = ranked.size, lag1_correlation(ranked, segments)
+    n, biased = centred_over or ranked.size, lag1_correlation(ranked, segments)
     if biased is None:
         return 0.0
     return min((n * biased + 1) / (n - 3), MAX_CORRELATION) if n > 3 else MAX_CORRELATION

@@ -1,4 +1,4 @@
-"""What several parts of a series, launches or passes, say about the median of the next one.
+"""What several launches say about the median of the next one.
 
 A launch has conditions of its own (memory, cores, connections) that all of its samples share. More
 samples of it do not average them out, so the unit is the launch: each counts with its median. The
@@ -8,18 +8,10 @@ five medians does, and is wrong for launches of two modes (benchmarks/error_rate
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from hpcbench.statistics.dependence import Estimate, dependence, ranks, segments_differ
 from hpcbench.statistics.interval import median_ranks
 from hpcbench.statistics.order import Values
-
-SIGNIFICANCE = 0.01
-"""How often at most parts that are alike are said to differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +37,3 @@ def over_launches(medians: Values, level: float) -> OverLaunches:
     ends = median_ranks(medians.size, level)
     return OverLaunches(float(medians.min()), float(medians.max()), 1 - 2.0 ** (1 - medians.size),
                         ends[0] if ends else None)
-
-
-def parts_differ(values: Values, lengths: Sequence[int]) -> bool:
-    """Return whether parts of a series, of these ``lengths`` in order, differ beyond chance.
-
-    Kruskal-Wallis test (p < 0.01). The dependence of successive values is estimated without the
-    parts' medians. With them, parts that differ would look like dependence, and explain themselves.
-    """
-    lengths = [length for length in lengths if length]
-    if len(lengths) < 2:
-        return False
-    middles = [np.median(part) for part in np.split(values, np.cumsum(lengths)[:-1])]
-    rest = values - np.repeat(middles, lengths)
-    found = dependence(rest, ranks(rest), lengths)
-    known = math.inf if found.degrees is None else found.degrees
-    return segments_differ(ranks(values), lengths, Estimate(found.inflation, known), SIGNIFICANCE)

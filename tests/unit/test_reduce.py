@@ -176,12 +176,12 @@ def test_a_missing_folder_or_results_file_is_one_clear_error(tmp_path: Path) -> 
         pass
 
 
-def test_nothing_measured_is_a_finding_not_a_success(tmp_path: Path) -> None:
+def test_nothing_measured_is_incomplete_not_a_success(tmp_path: Path) -> None:
     plan = make_plan(world_size=2)
     shutil.rmtree(write_synthetic_run(tmp_path / "run", plan))
     results = reduce_folder(tmp_path / "run")
     assert statuses(results) == ["not_run"] * 3
-    assert codes(results) == {"HB101"} and exit_code(results) is ExitCode.FINDINGS
+    assert codes(results) == {"HB101"} and exit_code(results) is ExitCode.INCOMPLETE
 
 
 @pytest.mark.parametrize("passes", [1, 3])

@@ -128,7 +128,8 @@ def test_a_number_of_iterations_that_was_given_is_what_counts(tmp_path: Path) ->
     plan = make_plan(1, passes=2, iterations=60)
     statistics, timing = one(tmp_path, slow_at_first, plan=plan)
     assert statistics.n == 120 and statistics.max_s > 40e-6
-    assert timing.all_count and timing.n_ramp in (20, 25, 30) and timing.quality == ("ramp",)
+    assert timing.all_count and timing.n_ramp in (20, 25, 30)
+    assert timing.quality == ("ci_unreliable", "ramp")  # the second pass is 10 % slower
     unflagged = timing.unflagged
     assert unflagged is not None and unflagged.max_s < 12e-6
     assert (unflagged.n, unflagged.median_s) == (timing.unflagged_n, timing.unflagged_median_s)

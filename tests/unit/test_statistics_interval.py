@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.statistics.interval import Interval, median_interval, median_ranks
+from hpcbench.statistics.interval import (
+    Interval,
+    median_interval,
+    median_ranks,
+    passes_differ,
+)
 from statistics_series import (
     INDEPENDENT_KINDS,
     STATIONARY_KINDS,
@@ -186,3 +191,25 @@ def test_naive_ranks_would_fail_on_dependent_values() -> None:
 @pytest.mark.parametrize("kind", STATIONARY_KINDS)
 def test_coverage_by_count(kind: str, n: int, passes: int) -> None:
     assert_as_promised(kind, coverage(series_of(kind, 1000, n, passes), lengths(n, passes)), n)
+
+
+def _share_different(cases: Series, passes: int = 3) -> float:
+    parts = lengths(cases.shape[1], passes)
+    return float(np.mean([passes_differ(case, parts) for case in cases]))
+
+
+@pytest.mark.parametrize("kind", STATIONARY_KINDS)
+def test_passes_that_are_alike_are_seldom_different(kind: str) -> None:
+    assert _share_different(series_of(kind, 300, 60, 3)) <= 0.03  # 1 % and 3.5 standard errors
+
+
+def test_passes_that_differ_do_not_pass_for_dependence() -> None:
+    levels = np.repeat([1403.0, 19.0, 1203.0], 20)
+    cases = series_of("log_normal", 50, 60, 3) * levels
+    assert _share_different(cases) > 0.95
+    assert np.mean([not one.reliable for one in intervals(cases, [20] * 3)]) > 0.95
+
+
+def test_one_pass_and_empty_passes_do_not_differ() -> None:
+    values = np.arange(30.0)
+    assert not passes_differ(values, [30]) and not passes_differ(values, [0, 30, 0])

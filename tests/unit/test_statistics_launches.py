@@ -1,4 +1,4 @@
-"""Intervals over launches, parts that differ, and drift: exact where it can be, else simulated."""
+"""Intervals over launches, and drift: exact where it can be, else simulated."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from hpcbench.reduce.precision import FEWEST_LAUNCHES, precision_of
 from hpcbench.statistics.drift import FEWEST_RUNS, steady_drift
-from hpcbench.statistics.launches import over_launches, parts_differ
-from statistics_series import KINDS, Series, series_of
+from hpcbench.statistics.launches import over_launches
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,27 +46,6 @@ def test_from_six_launches_on_the_ends_are_launches_or_the_median(medians: list[
     assert found.low_s <= np.median(times) <= found.high_s and found.reliable
     assert {found.low_s, found.high_s} <= {*medians, float(np.median(times))}
     assert found.unit == "launches"
-
-
-def _share_different(cases: Series, parts: int = 3) -> float:
-    lengths = [cases.shape[1] // parts] * parts
-    return float(np.mean([parts_differ(case, lengths) for case in cases]))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [60, 300])
-def test_parts_that_are_alike_are_seldom_different(kind: str, n: int) -> None:
-    assert _share_different(series_of(kind, 300, n)) <= 0.027  # 1 % and 3 standard errors
-
-
-def test_parts_that_differ_do_not_pass_for_dependence() -> None:
-    levels = np.repeat([1403.0, 19.0, 1203.0], 20)
-    assert _share_different(series_of("log_normal", 50, 60) * levels) > 0.95
-
-
-def test_one_part_and_empty_parts_do_not_differ() -> None:
-    values = np.arange(30.0)
-    assert not parts_differ(values, [30]) and not parts_differ(values, [0, 30, 0])
 
 
 @given(st.lists(st.integers(1, 10 ** 6), max_size=150), st.floats(0.1, 100.0))
