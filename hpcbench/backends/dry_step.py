@@ -58,7 +58,7 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
 def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:
     """Return what rank 0 calls.
 
-    What is counted is the second step of a training: torch's pipelines vote in the first.
+    What is counted is the last call: the first of some operations calls more.
     """
     ledger = Ledger()
     world = open_rehearsal(case.world_size, ledger)

@@ -16,6 +16,8 @@ CROSS_ENTROPY = "cross_entropy"
 CHUNKED = "chunked_cross_entropy"
 """The same loss of a part of the tokens after another, as torchtune and torchtitan call it."""
 LOSSES = (CROSS_ENTROPY, CHUNKED)
+_SAME_STEPS = ("single", "fsdp", "hsdp", "tensor")
+"""Strategies whose first step calls what the next ones do."""
 SYNTHETIC = "synthetic"
 """The data of a training that reads no file: random tokens."""
 
@@ -156,8 +158,11 @@ class Training(Workload):
         return replace(self, compile=False)
 
     def rehearsal_calls(self) -> int:
-        """Return 2: torch's pipelines vote in their first step."""
-        return 2
+        """Return 1 where all steps call the same, as they do without pipelines and buckets.
+
+        torch's pipelines vote in their first step, and its buckets are formed in it.
+        """
+        return 1 if self.strategy in _SAME_STEPS else 2
 
     def needs(self) -> tuple[str, ...]:
         """Return what it needs of a machine beside backend and device: modules, a compiler."""
