@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -341,7 +342,7 @@ def test_what_is_wrong_in_large_models_only_is_found(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("free_bytes", "model", "why"), [
-    (10**9, "gpt2", "it takes 2"), (10**15, "llama3-8b", "a step of one process takes"),
+    (10**9, "gpt2", "it takes 2"), (10**15, "llama3-8b", "it is expected to take "),
     (10**15, "resnet50", "rounding decides which values its ReLUs cut")])
 def test_what_is_too_much_says_why(
     place: Place, monkeypatch: pytest.MonkeyPatch, free_bytes: int, model: str, why: str,
@@ -351,6 +352,18 @@ def test_what_is_too_much_says_why(
     spec = large("single") if model == "gpt2" else training("single", model=model, sizes={})
     reason = too_much(short_step(spec), place)
     assert reason is not None and reason.startswith(why)
+
+
+@pytest.mark.parametrize(("cores", "affordable"), [(2, True), (1, False), (None, False)])
+def test_ranks_that_share_a_core_may_have_no_time(
+    monkeypatch: pytest.MonkeyPatch, cores: int | None, affordable: bool,
+) -> None:
+    """A case has 60 s: one of 40 M parameters must not be lost to the proof that it is right."""
+    monkeypatch.setattr("hpcbench.kinds.training.run.timed_model._least_free", lambda _: 10**15)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    two = Place(0, 2, None, torch.device("cpu"))
+    work = replace(short_step(large("single")), parameters=40_000_000)
+    assert (too_much(work, two) is None) is affordable
 
 
 def test_a_twin_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
