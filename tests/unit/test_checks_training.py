@@ -135,7 +135,7 @@ def test_hb157_calls_that_were_not_predicted(tmp_path: Path) -> None:
                                   if item.code == "HB157"]
 
     case = make_training_case(make_training(options=(("bucket_mb", 25), ("comm_hook", "none"))))
-    (expected,) = predict(training_of(case)).calls
+    (expected,) = predict(training_of(case)).of_ranks[0].calls
     as_predicted, nothing = told(expected.size_bytes)
     assert as_predicted.status == "ok" and nothing == []
     other, (message,) = told(expected.size_bytes + 4)

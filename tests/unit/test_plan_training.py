@@ -277,7 +277,7 @@ def test_whole_gradients_are_added_up_unless_each_part_exchanges_them() -> None:
     assert at_the_loss() == 4 * 124_439_808
     assert at_the_loss(sync_each_batch=True) == pytest.approx(124_439_808, rel=1e-3)
     work = work_of(4, model="gpt2", accumulation=2, strategies={"fsdp": {"sync_each_batch": True}})
-    assert {one.collective: one.count for one in predict(work).calls} == {
+    assert {one.collective: one.count for one in predict(work).of_ranks[0].calls} == {
         "all_gather": 2 * 25, "reduce_scatter": 2 * 13}
     idle = plan_of({"model": "gpt2", "strategies": {"fsdp": {"sync_each_batch": True}}}).cases[0]
     assert idle.skip == ("sync_each_batch=True has no effect with accumulation 1: there is one "

@@ -20,7 +20,7 @@ from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.operation import TrainingOperation
 from hpcbench.kinds.training.run.replay import ReplayOperation, calls_of_step
-from hpcbench.kinds.training.run.strategies.data import MOST, _spread
+from hpcbench.kinds.training.run.strategies.group_watch import MOST, spread
 from hpcbench.operations.place import Place
 from hpcbench.trace.schema import ARRIVAL
 from workloads.training_cases import training
@@ -141,9 +141,9 @@ def test_every_bucket_tells_when_it_is_ready() -> None:
 
 
 def test_of_many_buckets_the_first_and_the_last_are_watched() -> None:
-    assert _spread(3) == [0, 1, 2]
-    assert len(_spread(1000)) == MOST
-    assert (_spread(1000)[0], _spread(1000)[-1]) == (0, 999)
+    assert spread(3) == [0, 1, 2]
+    assert len(spread(1000)) == MOST
+    assert (spread(1000)[0], spread(1000)[-1]) == (0, 999)
 
 
 def test_what_nobody_sent_is_finite_and_other_each_time() -> None:

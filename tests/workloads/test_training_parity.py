@@ -258,7 +258,8 @@ def test_an_operation_tells_of_phases_and_memory(
     told = operation.answer()
     operation.close()
     phases = dict(zip(told["phases"]["names"], told["phases"]["ns"], strict=True))
-    buckets = [f"{ARRIVAL}1"] if name == "data" else []
+    groups = {"single": 0, "data": 1, "fsdp": spec.layers + 1}[name]
+    buckets = [f"{ARRIVAL}{number}" for number in range(1, groups + 1)]
     assert list(phases) == ["data", "forward", "backward", "optimizer", *buckets]
     for values in phases.values():
         assert [value > 0 for value in values] == [True, True, False]

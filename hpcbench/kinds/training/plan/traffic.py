@@ -32,12 +32,14 @@ class Calls:
 
 
 def calls(collective: str, ranks: int, sizes: Sequence[int]) -> Calls:
-    """Return the calls of a collective on so many ranks; one without ranks to talk to is none."""
+    """Return the calls of a collective on so many ranks; one without ranks to talk to is none.
+
+    torch calls groups of one rank in some layouts (HSDP of one replica), in others not.
+    """
+    if ranks == 1:
+        return Calls(collective, 0, 0, 0)
     size = sum(sizes)
-    if collective in _WIRE:
-        wire = _WIRE[collective] * size * (ranks - 1) // ranks
-    else:
-        wire = size if ranks > 1 else 0
+    wire = _WIRE[collective] * size * (ranks - 1) // ranks if collective in _WIRE else size
     return Calls(collective, len(sizes), size, wire)
 
 
