@@ -150,7 +150,11 @@ def _matches(case: Case, patterns: Sequence[str]) -> bool:
 
 
 def _plan_hash(config: Config, cases: Sequence[Case], world_size: int) -> str:
-    """Return 16 hex digits over what is measured and how; names are left out."""
+    """Return 16 hex digits over what is measured and how; names are left out.
+
+    So is ``profiling``: profiled samples enter no statistic, and a run that is resumed may begin
+    to profile. Its ``target`` chooses cases, which are there.
+    """
     plain = config.plain()
     blocks = [{key: value for key, value in {**given, "name": None}.items()
                if value is not None or key not in block.later}
