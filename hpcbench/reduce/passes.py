@@ -120,8 +120,8 @@ def _on_global_clock(case: Case, outcome: PassOutcome, clocks: RankClocks) -> Pa
     timed = is_timed(samples)
     common = edges(stamps, case.workload.groups, each=bool(samples.phases),
                    timed=timed if timed.any() else None)
-    return replace(outcome, common=common, problems=(
-        *outcome.problems, *check_causality(case, samples, stamps, common, clocks)))
+    found = check_causality(case, samples, stamps, common, clocks)
+    return replace(outcome, common=common, problems=(*outcome.problems, *found))
 
 
 def _notes(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hpcbench.grouping import by_value
 from hpcbench.reduce.checks import Problem
@@ -14,17 +14,24 @@ REPLICATED = "replicated"
 
 
 def check_replicas(records: Pass) -> Iterator[Problem]:
-    """Yield which ranks have another checksum than most; of no rank, where none says one."""
+    """Yield which ranks have another checksum than most of them, or that there is no such most."""
     held = {rank: record.detail[REPLICATED] for rank, record in records.items()
             if REPLICATED in record.detail}
     names = {rank: f"{item['of']} {item['checksum']:08x}" for rank, item in held.items()}
     groups = sorted(by_value(names).values(), key=len)
     if len(groups) > 1:
-        others, most = groups[:-1], groups[-1]
-        ranks = [rank for group in others for rank in group]
-        differ = "differs" if len(ranks) == 1 else "differ"
-        yield Problem("HB127", f"rank {rank_list(ranks)}: checksum of {held[ranks[0]]['of']} "
-                      f"{differ} from {len(most)} other{'s' * (len(most) > 1)}: the hardware may "
-                      "have changed data (silent data corruption), or the library gives ranks "
-                      "different sums; run the case again, and see whether it is the same rank",
-                      rejects=False)
+        yield Problem("HB127", f"{_who_differs(groups, str(held[groups[0][0]]['of']))}: the "
+                      "hardware may have changed data (silent data corruption), or the library "
+                      "gives ranks different sums; run the case again, and see whether it is the "
+                      "same rank", rejects=False)
+
+
+def _who_differs(groups: Sequence[Sequence[int]], held: str) -> str:
+    """Return the ranks that most others contradict; with 2 ranks, say, nothing tells which."""
+    others, most = [rank for group in groups[:-1] for rank in group], groups[-1]
+    if len(most) <= len(others):
+        return (f"rank {rank_list([*others, *most])}: checksums of {held} differ, and no value is "
+                "that of most ranks")
+    differ = "differs" if len(others) == 1 else "differ"
+    return (f"rank {rank_list(others)}: checksum of {held} {differ} from {len(most)} "
+            f"other{'s' * (len(most) > 1)}")

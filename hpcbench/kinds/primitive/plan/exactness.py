@@ -25,6 +25,8 @@ _GELU_STEPS = 12
 """The largest result of `GELU_INPUT`, in eighths."""
 _MANY = 8
 """Signals of a part that are preferred to larger numbers: a short sum then has no other terms."""
+_MOST = 64
+"""Signals of a part at most: each is drawn by itself, and more of them show no other faults."""
 _LOUD = 128
 """Of a signal behind gelu in fp32 and fp64: its results are then far above what sums may lose."""
 
@@ -75,7 +77,7 @@ def _signals(terms: int, limit: int, power: int) -> tuple[int, int]:
 
 def _count(terms: int, most: int) -> int:
     """Return how many signals there may be: all terms, or two or more are left to cancel."""
-    count = min(terms, most)
+    count = min(terms, most, _MOST)
     return max(count - 1, 0) if terms - count == 1 else count
 
 

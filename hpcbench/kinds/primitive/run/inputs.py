@@ -60,7 +60,7 @@ class Inputs:
             return (left_operand(left, dtype, 0, seed=1),
                     right_operand((copies, *right), dtype, 0, seed=2))
         terms = cancelling_terms(right[0], parts, sizes.signals, seed=3)
-        rights = [right_factors(right, terms, sizes, dtype, 10 + copy, copy)
+        rights = [right_factors(right, terms, sizes, dtype, seed=2, first=copy)
                   for copy in range(copies)]
         return left_factors(left, terms, sizes, dtype, seed=1), torch.stack(rights)
 

@@ -104,10 +104,9 @@ def right_factors(
 ) -> torch.Tensor:
     """Return a global right operand (terms, columns) on the CPU.
 
-    ``first`` is the number of the first part: operands of neighbouring numbers differ.
+    ``first`` is the number of the first part: signals of operands of neighbouring numbers differ.
     """
-    generator = torch.Generator().manual_seed(seed)
-    return _right(shape, terms, (sizes.cancelling, sizes.right), generator, first).to(DTYPES[dtype])
+    return _right(shape, terms, (sizes.cancelling, sizes.right), seed, first).to(DTYPES[dtype])
 
 
 def mlp_factors(
@@ -119,8 +118,7 @@ def mlp_factors(
     it are `GELU_INPUT` and its double, where relu and gelu differ.
     """
     first, second = cancelling_terms(k, 1, sizes.signals, seed=4), activated_terms(n, parts, seed=5)
-    generator = torch.Generator().manual_seed(2)
-    up = _right((k, n), first, (sizes.cancelling, sizes.right), generator)
+    up = _right((k, n), first, (sizes.cancelling, sizes.right), seed=2)
     up = up[:, second.source].to(torch.float32)
     own = first.signals.reshape(-1)
     if activation == "gelu":
@@ -130,21 +128,22 @@ def mlp_factors(
     else:
         up[own] = up[own].abs()
         up[own[:, None], second.cut] *= -1
-    generator = torch.Generator().manual_seed(3)
-    down = _right((n, k), second, (sizes.inner, sizes.right), generator,
+    down = _right((n, k), second, (sizes.inner, sizes.right), seed=3,
                   least=sizes.right // 2 if not sizes.exact else 0)
     return first, up.to(DTYPES[dtype]), down.to(DTYPES[dtype])
 
 
 def _right(
-    shape: tuple[int, int], terms: Terms, sizes: tuple[int, int], generator: torch.Generator,
-    first: int = 0, least: int = 0,
+    shape: tuple[int, int], terms: Terms, sizes: tuple[int, int], seed: int, first: int = 0,
+    least: int = 0,
 ) -> torch.Tensor:
     """Return right numbers, int16: ``sizes`` of what cancels and of signals, these from ``least``
     + 1 on."""
     cancelling, largest = sizes
+    generator = torch.Generator().manual_seed(seed + (first << 16))
     drawn = _nonzero(shape, cancelling, generator)[terms.source].to(torch.int16)
     drawn *= terms.factor[:, None].to(torch.int16)
+    generator.manual_seed(seed)  # as that of the operands which these have to differ from
     signs = _nonzero((shape[1],), 1, generator).to(torch.int16)
     for own in terms.signals:
         sized = least + _positive(len(own), shape[1], largest - least, generator, first)
