@@ -87,13 +87,14 @@ def definitions(items: Sequence[CaseResult], derived: Records) -> Iterator[str]:
     """Yield what the columns of these trainings mean."""
     yield from DEFINITIONS
     works = [training_of(item.case) for item in items]
-    for name in dict.fromkeys(map(shown_definition, works)):
-        if name is not None:
-            meaning = f": {DEFINITIONS_OF_FLOPS[name].meaning}" if (
-                name in DEFINITIONS_OF_FLOPS) else ""
-            yield "MFU = FLOPs of the model in a step / (step p50 x ranks x hardware.peak_flops);"
-            yield f"  FLOPs as {name} counts them{meaning}"
-            yield "  (what is computed twice counts once; other definitions: summary.json)"
+    names = [name for name in dict.fromkeys(map(shown_definition, works)) if name is not None]
+    if names:
+        yield "MFU = FLOPs of the model in a step / (step p50 x ranks x hardware.peak_flops);"
+    for name in names:
+        meaning = f": {DEFINITIONS_OF_FLOPS[name].meaning}" if name in DEFINITIONS_OF_FLOPS else ""
+        yield f"  FLOPs as {name} counts them{meaning}"
+    if names:
+        yield "  (what is computed twice counts once; other definitions: summary.json)"
     yield from _further_definitions(works, [_record(item, derived) for item in items])
     if any(work.adapters for work in works):
         yield ("  (of lora and qlora 4 for each frozen weight and token, not 6: none has a "
