@@ -256,7 +256,7 @@ def _really(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
-    """Return the tensors among what an operator is given or makes, quicker than torch's trees."""
+    """Return the tensors that an operator is given or makes; torch's trees take far longer."""
     if isinstance(values, torch.Tensor):
         return [values]
     if isinstance(values, dict):

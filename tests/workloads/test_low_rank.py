@@ -190,11 +190,14 @@ def test_adapters_that_are_not_exchanged_are_found(place: Place, name: str) -> N
     assert found.n_wrong > 18
 
 
-def test_large_models_are_tried_on_a_twin_that_can_be_packed(place: Place) -> None:
+def test_large_models_are_tried_on_a_twin_that_can_be_packed(
+    place: Place, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hpcbench.kinds.training.run.timed_model.MOST_FLOPS", {})  # takes long
     work = training("qlora", {"over": "single"}, model="gpt2", sizes={"layers": 4})
     found = parity(work, place, low_rank)
     assert found.wrong is None
-    assert found.on == "a small model of 2 layers, hidden 64, 2 heads, 16 tokens"
+    assert found.on.startswith("a small model of 2 layers, hidden 64, 2 heads, 16 tokens")
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -1,0 +1,19 @@
+"""The benchmark of dry runs ends, prints its table, and exits by its goals."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "dry_run.py"
+
+
+def test_it_prints_what_a_case_took_and_why_one_is_skipped() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--models", "gpt2", "--strategies", "fsdp", "tensor",
+         "--ranks", "8", "--layers", "1"], text=True, capture_output=True, timeout=120)
+    head, sharded, divided = done.stdout.splitlines()
+    assert head.startswith("model"), done.stderr
+    assert sharded.endswith("3 all_gather, 2 reduce_scatter"), sharded
+    assert "skipped: 12 attention heads cannot be divided evenly" in divided
