@@ -170,7 +170,7 @@ class Worker:
                     case.warmup, case.batch, request.samples, device.torch_device.type == "cuda"),
                 Surroundings(self._start(case, request.clock), FixedCount(request.samples),
                              self._control(case.backend).barrier, time.perf_counter_ns))
-        close(operation)
+        close(operation, tells=False)  # nobody wants its counted step
         write_rank_file(Path(request.path), captured.trace, RankProfile(
             case.case_id, request.attempt, self._member.rank, str(device.torch_device),
             progress.rows().tolist(), captured.anchors))

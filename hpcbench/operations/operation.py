@@ -59,11 +59,11 @@ class Draggable(Protocol):
         """Make each sample of this rank take this much longer."""
 
 
-def close(operation: AnyOperation) -> dict[str, Any]:
-    """Close an operation that needs it; return what it reports beside its rows."""
+def close(operation: AnyOperation, *, tells: bool = True) -> dict[str, Any]:
+    """Close an operation that needs it; return what it reports beside its rows, if it ``tells``."""
     if not isinstance(operation, Telling):
         return {}
-    reported = operation.answer()
+    reported = operation.answer() if tells else {}
     operation.close()
     return reported
 
