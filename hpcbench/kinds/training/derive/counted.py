@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpcbench.kinds.training.plan.any_model import NAMES
-from hpcbench.kinds.training.plan.predict import Prediction, predict_stage
+from hpcbench.kinds.training.plan.memory import moments
+from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
@@ -114,7 +115,11 @@ def _is_predicted(work: Training) -> bool:
 def _predicted(work: Training) -> Demand:
     if not _is_predicted(work):
         return Demand()
-    ranks: list[Prediction] = [predict_stage(work, stage) for stage in stages_of(work)]
-    return Demand(*(max(values) for values in zip(*(
-        (one.collectives, one.wire_bytes, one.hardware_flops, one.memory.activations)
-        for one in ranks), strict=True)))
+    ranks = [predict_stage(work, stage) for stage in stages_of(work)]
+    return Demand(
+        calls=max(one.collectives for one in ranks),
+        wire_bytes=max(one.wire_bytes for one in ranks),
+        flops=max(one.hardware_flops for one in ranks),
+        # not of the fullest moment, which may be the update, after the last activation is gone
+        activations_bytes=max(moment.activations for stage in stages_of(work)
+                              for moment in moments(work, stage)))
