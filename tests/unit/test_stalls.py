@@ -146,7 +146,7 @@ def test_few_steps_name_nobody() -> None:
     known = found(samples_of(steady({2: 1.5}, steps=12)))
     assert known.last is None
     assert known.last_missing == "it takes 3 passes of 5 samples each"
-    assert known.sync is None and known.sync_missing == "9 steps are fewer than 20"
+    assert known.sync is None and known.sync_missing == "10 steps are fewer than 20"
 
 
 def test_where_calls_block_the_first_bucket_counts() -> None:
