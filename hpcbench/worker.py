@@ -143,11 +143,11 @@ class Worker:
                                 seed=f"{case.case_id}/{request.number}")
             measured = measure(operation, device, self._progress, schedule,
                                self._surroundings(request, operation))
+            end_ns = time.perf_counter_ns()
+            memory = (operation.place.group.staging.how(device.torch_device.type)
+                      if case.backend == "mpi" else None)  # other libraries do not tell
+            reported = close(operation)  # may take one more step: what around says holds of it
         self._progress.mark(Phase.IDLE)
-        end_ns = time.perf_counter_ns()
-        memory = (operation.place.group.staging.how(device.torch_device.type)
-                  if case.backend == "mpi" else None)  # other libraries do not tell
-        reported = close(operation)
         n_wrong, wrong = total_wrong(measured.wrong, checked=case.validate)
         phases = reported.pop("phases", None) or {"names": [], "ns": []}
         return CaseAnswer(
