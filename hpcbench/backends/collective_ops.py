@@ -61,17 +61,8 @@ _FUNCTIONAL: Mapping[str, _Form] = MappingProxyType({
     "shard_dim_alltoall": _Form("all_to_all", 0)})
 """Operations that name their group by their last argument that is a text."""
 _METHODS: Mapping[str, _Form] = MappingProxyType({
-    "allreduce": _Form("all_reduce", 0), "allreduce_coalesced": _Form("all_reduce", 0),
-    "broadcast": _Form("broadcast", 0), "reduce": _Form("reduce", 0),
-    "send": _Form("send_recv", 0), "allgather": _Form("all_gather", 0),
-    "_allgather_base": _Form("all_gather", 0), "allgather_coalesced": _Form("all_gather", 0),
-    "allgather_into_tensor_coalesced": _Form("all_gather", 0), "gather": _Form("gather", 0),
-    "reduce_scatter": _Form("reduce_scatter", 1), "scatter": _Form("scatter", 1),
-    "_reduce_scatter_base": _Form("reduce_scatter", 1),
-    "reduce_scatter_tensor_coalesced": _Form("reduce_scatter", 1),
-    "alltoall_base": _Form("all_to_all", 1), "alltoall": _Form("all_to_all", 1),
-    "barrier": _Form("barrier", -1)})
-"""Methods of a group in Python."""
+    name.removesuffix("_"): form for name, form in _GROUP.items() if name != "monitored_barrier_"})
+"""Methods of a group in Python: its operations without the mark of what works in place."""
 _SILENT = frozenset({"recv_", "recv_any_source_", "irecv", "wait_tensor", "_wrap_tensor_autograd",
                      "check_for_nan"})
 """What calls nothing, or what the rank counts that sends."""
