@@ -86,7 +86,8 @@ def _of_correlation(values: Values, correlation: float, segments: Sequence[int],
     if depends:
         inflation, num_cosines = spectral_inflation(np.sign(values - np.median(values)),
                                                     correlation)
-        yield Estimate(max(1.0, inflation), num_cosines)
+        if inflation > 1:  # its few degrees of freedom alone speak for no dependence
+            yield Estimate(inflation, num_cosines)
 
 
 def correlation_degrees(correlation: float, n: int) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpcbench.statistics.interval import (
@@ -84,6 +84,7 @@ def test_units_and_offsets_do_not_matter(values: list[int], factor: float, offse
 
 
 @given(st.lists(st.integers(1, 10 ** 6), min_size=8, max_size=200))
+@example([3, *[1] * 9, 3, 1, 1, 3, 3, 1, 1, 1, 1, 3, 3, 4, 4, 3, *[1] * 6, 2, 1, 4, 1, 1, 2, 1])
 def test_a_higher_level_is_wider(values: list[int]) -> None:
     array = np.array(values, dtype=float)
     wide, narrow = median_interval(array, 0.99), median_interval(array, 0.95)
