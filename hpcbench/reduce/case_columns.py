@@ -11,7 +11,7 @@ from typing import Any
 from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.results import FOLDS, CaseResult, Results
+from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.trace.described import PURE, TEXT
 
 ABSENT: Mapping[type, Any] = {str: "", int: -1, float: math.nan}
@@ -55,7 +55,7 @@ OF_CASE = (*_texts(
     world_size="ranks that take part: the first ones of the job",
     warmup="warm-up samples of each pass",
     iterations="timed samples of each pass, or the most of them",
-    batch="calls of a sample as planned",
+    batch="calls of a sample in the plan",
     validate="1 if results are checked, else 0"))
 OF_RESULT = _texts(
     status=f"how it ended: {', '.join(STATUSES)}",
@@ -78,14 +78,14 @@ TIMES = _seconds(
     launch_low_s="smallest median of a launch; NaN of one launch",
     launch_high_s="largest median of a launch; NaN of one launch")
 OF_TIMING = (*_texts(
-    fold="what the time of a sample is; "
-    + "; ".join(f"{name}: {words}" for name, words in FOLDS.items()),
+    fold="time of a sample; global: from the first rank's start to the last rank's end; "
+    "local_max: that of the rank with the longest; per_call: the same, divided by calls",
     quality="flags of the case, separated by spaces (docs/method.md)",
     stop_reasons="why each pass took no further sample, separated by spaces",
     ci_unit="what the interval is made of: samples, or launches, the medians of launches",
 ), *_whole(
-    calls="calls of a sample as they were made",
-    ci_rank="the interval goes from the value of this rank from below to that from above",
+    calls="calls of a sample",
+    ci_rank="the interval goes from the l-th smallest to the l-th largest value: this is l",
     all_count="1 if all timed samples count, else 0",
     n_warmup="warm-up samples", n_ramp="samples before the steady state",
     n_surplus="samples that are more than the shortest pass has",
@@ -95,13 +95,13 @@ OF_TIMING = (*_texts(
     quickest_rank="rank that most often has the shortest call",
 ), *_seconds(
     unflagged_median_s="median over the samples without any flag",
-    first_call_s="time of the first call of all", communicator_s="time to open the group",
+    first_call_s="time of the first call in the run", communicator_s="time to open the group",
     last_in_s="median of last end - last start", local_max_s="median of the longest local time",
     imbalance_s="median of last start - first start",
     enqueue_s="median time that the host took to issue the work",
     device_s="median time between events of the device",
     clock_bound_s="largest possible error of the global clock in this case; 0 of one clock",
-), CaseColumn("quickest_share", PURE, "share of the samples in which quickest_rank has it"),
+), CaseColumn("quickest_share", PURE, "share of the samples in which that rank has it"),
    CaseColumn("launch_level", PURE, "probability that launch_low_s to launch_high_s holds the "
               "median over launches; NaN of one launch"))
 BLOCK = tuple(replace(column, units=units) for column, units in zip(_whole(

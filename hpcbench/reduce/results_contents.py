@@ -30,8 +30,6 @@ ATTRIBUTES: Mapping[str, str] = {
     "name": "name of the run, from the sweep file",
     "world_size": "number of ranks of the job",
     "faults": "faults that were injected on purpose; absent without any",
-    "description": "what the file holds",
-    "attributes": "these lines",
 }
 _CASES: Contents = {
     "cases": Described(

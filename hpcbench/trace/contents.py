@@ -60,8 +60,6 @@ ATTRIBUTES: Mapping[str, str] = {
     "node": "what identifies the machine: ranks of one machine have the same",
     "pid": "process id of the supervisor",
     "recovered": "whether the rank never came to its end, or a part of its journal was lost",
-    "description": "what the file holds",
-    "attributes": "these lines",
 }
 CONTENTS: Contents = {
     ROOT: Described("what one rank recorded in one attempt at a run; see docs/results-file.md"),

@@ -28,15 +28,16 @@ _OF_WORK = (*(CaseColumn(name, TEXT, text, str) for name, text in {
     layers="layers, or blocks of a ResNet", hidden="width of the model; 0 of a ResNet",
     seq_length="tokens of a sample; 0 of images", image_size="pixels of a side; 0 of tokens",
     parameters="parameters of the model", adapters="parameters beside a frozen model; 0 of none",
-    batch_size="samples of a replica in a step", accumulation="parts of such a batch",
+    batch_size="samples of a replica in a step",
+    accumulation="equal parts of batch_size, one after another",
     global_batch="samples of all replicas in a step", dp="replicas",
     tp="ranks that share a layer", pp="stages of the pipeline", compile="1 if compiled, else 0"))
 _RATES = (
     CaseColumn("samples_per_s", "1/s", "global_batch / median_s"),
     CaseColumn("tokens_per_s", "1/s", "tokens of all replicas in a second; NaN of images"),
-    CaseColumn("mfu", PURE, "share of the declared peak of the devices, by the model's FLOPs"),
-    CaseColumn("hfu", PURE, "the same with what checkpointing computes again"),
-    CaseColumn("cost_per_step", "currency", "cost of a step at the declared price"),
+    CaseColumn("mfu", PURE, "share of the declared peak of the devices, by the FLOPs of the model"),
+    CaseColumn("hfu", PURE, "share of the declared peak, with what checkpointing computes again"),
+    CaseColumn("cost_per_step", "currency", "cost of a step at the price in the sweep file"),
 )
 _PHASES = {"data_wait_s": "data", **{f"{name}_s": name for name in (
     "forward", "backward", "exchange", "forward_backward", "optimizer", "balance", "other")}}
@@ -52,7 +53,7 @@ COLUMNS = (
     *_RATES,
     *(CaseColumn(name, "s", f"median of phase {phase} on the middle rank")
       for name, phase in _PHASES.items()),
-    *(CaseColumn(f"{name}_bytes", "bytes", f"{name.replace('_', ' ')}: on the rank with most", int)
+    *(CaseColumn(f"{name}_bytes", "bytes", f"{name.replace('_', ' ')} of the rank with most", int)
       for name in _HELD),
     CaseColumn("off_s", "s", "median of the step without communication"),
     CaseColumn("only_s", "s", "median of the communication alone"),
