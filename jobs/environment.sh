@@ -87,7 +87,7 @@ index_is_chosen() {
 choose_torch() {
     local index=https://download.pytorch.org/whl/cpu
     index_was_added=
-    build="torch's CUDA build: up to 2.8 GB to download"
+    build="torch's CUDA build: up to 2.8 GB to download, 5 GB on disk"
     if index_is_chosen "$1"; then
         build="torch as pip's settings choose it: up to 0.3 GB to download (CPU) or 2.8 GB (CUDA)"
     elif [ "$(uname)" != Linux ]; then
