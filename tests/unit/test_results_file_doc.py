@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import h5py
 import pytest
 
 from hpcbench.kinds.registry import kinds
+from hpcbench.reduce import environments
 from hpcbench.reduce.case_columns import COLUMNS, LINES_OF_CASES
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results_contents import ATTRIBUTES as OF_RESULTS
@@ -156,3 +158,14 @@ def test_both_ways_to_write_clocks_describe_the_same(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         write_clocks(file, [])
         assert {f"clock/{name}" for name in file["clock"]} | {"clock"} == CLOCKS.keys()
+
+
+def test_the_topics_of_the_environment_are_those_of_their_page(results: Path) -> None:
+    page = (ROOT / "docs" / "provenance.md").read_text("utf-8")
+    topics = {name for line in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+              for name in re.findall("`(\\w+)`", line)} - {"TUNING"}
+    with h5py.File(results / "results.h5") as file:
+        environment = json.loads(file["run"][0])["environment"]
+    told_in_logs = {name for name in topics if name.isupper()}
+    assert topics - told_in_logs - {"faults"} == environment.keys() - {"faults"}
+    assert {"MOMENTARY", "RANK_SPECIFIC"} <= vars(environments).keys()
