@@ -16,6 +16,14 @@ from __future__ import annotations
 from enum import IntEnum
 
 
+def how_to_install(extras: str) -> str:
+    """Return the command that installs hpcbench with these extras.
+
+    The name alone would not do: an index has another package of this name.
+    """
+    return f"pip install '.[{extras}]' in a checkout of hpcbench"
+
+
 class ExitCode(IntEnum):
     """What every command returns; see docs/method.md."""
 

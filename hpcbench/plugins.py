@@ -70,15 +70,16 @@ if TYPE_CHECKING:
     from hpcbench.plan.points import COMMON_AXES, PlanRequest, common_points, listed_lengths
     from hpcbench.plan.support import resolve_device, unsupported
     from hpcbench.plan.workload import Workload
+    from hpcbench.reduce.case_columns import CaseColumn
     from hpcbench.reduce.results import CaseResult
     from hpcbench.views import chart, table
 
 __all__ = (
     "AnyOperation", "Axis", "Batch", "Block", "Buckets", "COMMON_AXES", "Call", "Calls", "Case",
-    "CaseError", "CaseResult", "Collective", "CollectiveSpec", "Columnwise", "Config", "DTYPES",
-    "Degrees", "Deriver", "Draft", "Expected", "Experts", "Gradients", "Groups", "Implementation",
-    "ImplementationSpec", "Inputs", "KindSpec", "Layout", "Mismatch", "Mlp", "Model",
-    "Operation", "Option", "PhaseClock", "Place", "PlanRequest", "Planner", "Presenter",
+    "CaseColumn", "CaseError", "CaseResult", "Collective", "CollectiveSpec", "Columnwise", "Config",
+    "DTYPES", "Degrees", "Deriver", "Draft", "Expected", "Experts", "Gradients", "Groups",
+    "Implementation", "ImplementationSpec", "Inputs", "KindSpec", "Layout", "Mismatch", "Mlp",
+    "Model", "Operation", "Option", "PhaseClock", "Place", "PlanRequest", "Planner", "Presenter",
     "Primitive", "PrimitiveSpec", "Problem", "Replica", "Rowwise", "Runner", "Strategy",
     "StrategySpec", "Tensor", "Traffic", "Training", "Values", "Work", "Workload", "assemble",
     "calls", "chart", "common_points", "compare", "contributed", "joined", "left_operand",
@@ -124,6 +125,7 @@ _WHERE: Mapping[str, str] = MappingProxyType({
     "plan.points": "COMMON_AXES PlanRequest common_points listed_lengths",
     "plan.support": "resolve_device unsupported",
     "plan.workload": "Workload",
+    "reduce.case_columns": "CaseColumn",
     "reduce.results": "CaseResult",
     "views": "chart table",
 })

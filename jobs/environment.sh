@@ -5,6 +5,9 @@
 # The last two hold only what differs and read the rest from .venv: both wheels bring an mpirun,
 # and mpi4py loads the MPI library of the virtual environment it runs in.
 #
+# torch is the CPU build where no GPU is seen, PyTorch's index can be reached, and pip's settings name
+# no index of their own; else it is what pip takes from its index.
+#
 # HPCBENCH_PYTHON   the Python to use, 3.10 or newer; default: what .venv has, else python3
 # HPCBENCH_VENV     the folder instead of .venv in the checkout
 #
@@ -69,12 +72,56 @@ make_venv() {
         fail "$python -m venv $folder failed: $(tail -n 1 "$folder/pip.log")"
 }
 
-# Install into the folder $1; one line on failure, and everything pip said in its pip.log.
-pip_install() {
-    local folder=$1 log=$1/pip.log reason
+# Succeed if a GPU of NVIDIA or AMD is seen.
+sees_gpu() {
+    compgen -G '/dev/nvidia*' >/dev/null || [ -e /dev/kfd ] || command -v nvidia-smi >/dev/null
+}
+
+# Succeed if pip of folder $1 was told where packages are, by variables or by its files.
+index_is_chosen() {
+    "$1/bin/python" -m pip config list 2>/dev/null |
+        grep -qE '\.(index-url|extra-index-url|find-links|no-index)='
+}
+
+# Let pip of folder $1 take the CPU build of torch if that is right here; set $build to what it takes.
+choose_torch() {
+    local index=https://download.pytorch.org/whl/cpu
+    index_was_added=
+    build="torch's CUDA build: up to 2.8 GB to download, 5 GB on disk"
+    if index_is_chosen "$1"; then
+        build="torch as pip's settings choose it: up to 0.3 GB to download (CPU) or 2.8 GB (CUDA)"
+    elif [ "$(uname)" != Linux ]; then
+        build="torch as PyPI has it for $(uname)"
+    elif sees_gpu; then
+        return
+    elif "$1/bin/python" -c 'import sys, urllib.request as web
+web.urlopen(sys.argv[1], timeout=5).read(1)' "$index/torch/" 2>/dev/null; then
+        build="no GPU is seen, so torch's CPU build: up to 0.3 GB to download, 1.2 GB on disk"
+        export PIP_EXTRA_INDEX_URL=$index
+        index_was_added=yes
+    else
+        build="no GPU is seen, but $index cannot be reached, so $build"
+    fi
+}
+
+# Install into the folder $1; everything pip said is in its pip.log.
+pip_once() {
+    local folder=$1
     shift
     "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
-        --constraint "$hpcbench_root/constraints.txt" "$@" >"$log" 2>&1 && return
+        --constraint "$hpcbench_root/constraints.txt" "$@" >"$folder/pip.log" 2>&1
+}
+
+# Do so without the index that choose_torch added if that fails; one line if both fail.
+pip_install() {
+    local log=$1/pip.log reason
+    pip_once "$@" && return
+    if [ -n "$index_was_added" ]; then
+        echo "hpcbench set-up: pip fails with $PIP_EXTRA_INDEX_URL: trying its own index alone"
+        unset PIP_EXTRA_INDEX_URL
+        index_was_added=
+        pip_once "$@" && return
+    fi
     reason="$(grep -i '^ *error' "$log" | head -n 1); all that pip said is in $log"
     if grep -qE 'establish a new connection|name resolution|Max retries|timed out|ProxyError' "$log" ||
         grep -qE 'SSLError|No matching distribution|conflicting dependencies' "$log"; then
@@ -109,11 +156,19 @@ stamp() {
     printf '%s\n' "$fingerprint" "$*" >"$folder/hpcbench-stamp" && rm -f "$folder/hpcbench-incomplete"
 }
 
+# Say what $1 is installed in folder $2, and how much; further arguments are extras.
 announce() {
-    echo "hpcbench set-up: installing $1 in $2; the first time takes minutes (tail -f $2/pip.log)"
-    [ -e /dev/nvidia0 ] || [ -n "${PIP_INDEX_URL:-}${PIP_EXTRA_INDEX_URL:-}${PIP_FIND_LINKS:-}" ] ||
-        echo "hpcbench set-up: no GPU seen; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu" \
-            "would take the smaller CPU build of torch"
+    local what=$1 folder=$2 extra
+    shift 2
+    echo "hpcbench set-up: installing $what in $folder; the first time takes minutes" \
+        "(tail -f $folder/pip.log)"
+    [ "$#" = 0 ] || echo "hpcbench set-up: $build"
+    for extra in "$@"; do
+        case $extra in
+            test) echo "hpcbench set-up: the extra test: 0.4 GB more to download, 1.5 GB on disk" ;;
+            models) echo "hpcbench set-up: the extra models: 0.1 GB more to download, 0.3 GB on disk" ;;
+        esac
+    done
 }
 
 # prepare EXTRAS...: bring .venv to where it has hpcbench with at least these extras.
@@ -124,7 +179,8 @@ prepare() {
     extras="$* $(sed -n 2p "$folder/hpcbench-stamp" 2>/dev/null)"  # what was there stays
     extras=$(tr -s ' ' '\n' <<<"$extras" | sort -u | xargs)
     make_venv "$folder"
-    announce "hpcbench[${extras// /,}]" "$folder"
+    choose_torch "$folder"
+    announce "hpcbench with the extras ${extras// /, }" "$folder" $extras
     rm -f "$folder/hpcbench-stamp"
     pip_install "$folder" setuptools
     pip_install "$folder" --no-build-isolation --editable "${hpcbench_root}[${extras// /,}]"
@@ -134,6 +190,7 @@ prepare() {
 # prepare_beside NAME WHEELS...: bring .venv-NAME to where it has these wheels on top of .venv.
 prepare_beside() {
     local folder=$hpcbench_venv-$1 wanted
+    index_was_added=
     wanted=$(fingerprint)
     up_to_date "$folder" "$wanted" && return
     make_venv "$folder" --without-pip
@@ -185,6 +242,39 @@ set_up() {
             system) prepare_beside system ;;
         esac
     ) || exit 2
+}
+
+# Print the comment at the top of the script $1 if the next argument asks for help, and end.
+help_if_asked() {
+    case ${2:-} in
+        -h | --help)
+            sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p;}' "$1"
+            exit 0 ;;
+    esac
+}
+
+# Set $np and the array $arguments from the arguments of a script: [NP] [--] [ARGUMENTS OF run].
+take_arguments() {
+    np=4
+    if [[ ${1:-} =~ ^[1-9][0-9]*$ ]]; then
+        np=$1
+        shift
+    fi
+    if [ "${1:-}" = -- ]; then shift; fi
+    arguments=("$@")
+}
+
+# Run a command, say where its results are, and end with its exit code.
+run_and_tell() {
+    local before code
+    before=$(readlink results/latest)
+    echo "$*"
+    "$@"
+    code=$?
+    if [ "$(readlink results/latest)" != "$before" ]; then
+        echo "results: $PWD/results/$(readlink results/latest) (also results/latest)"
+    fi
+    exit "$code"
 }
 
 # Let Open MPI start as it does elsewhere: as root, more ranks than cores, unbound, without the

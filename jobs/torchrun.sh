@@ -21,17 +21,8 @@
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-case ${1:-} in
-    -h | --help)
-        sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p;}' "${BASH_SOURCE[0]}"
-        exit 0 ;;
-esac
-np=4
-if [[ ${1:-} =~ ^[1-9][0-9]*$ ]]; then
-    np=$1
-    shift
-fi
-if [ "${1:-}" = -- ]; then shift; fi
+help_if_asked "${BASH_SOURCE[0]}" "$@"
+take_arguments "$@"
 
 nodes=${HPCBENCH_NODES:-1} meet=${HPCBENCH_MEET:-}
 [[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "HPCBENCH_NODES=$nodes: give a whole number above 0"
@@ -45,12 +36,5 @@ fi
 
 set_up mpich
 PATH=$hpcbench_venv/bin:$PATH
-before=$(readlink results/latest)
-words=(torchrun "${where[@]}" "--nproc-per-node=$np" -m hpcbench run "$@")
-echo "${words[*]}"
-"${words[@]}"
-code=$?
-if [ "$(readlink results/latest)" != "$before" ]; then
-    echo "results: $PWD/results/$(readlink results/latest) (also results/latest)"
-fi
-exit "$code"
+run_and_tell torchrun "${where[@]}" "--nproc-per-node=$np" -m hpcbench run \
+    ${arguments[@]+"${arguments[@]}"}

@@ -10,6 +10,8 @@ import importlib.util
 import json
 from typing import Any
 
+from hpcbench.errors import how_to_install
+
 _ONE = {"fp16": (0x3C00).to_bytes(2, "little"), "bf16": (0x3F80).to_bytes(2, "little")}
 _TWO = {"fp16": (0x4000).to_bytes(2, "little"), "bf16": (0x4000).to_bytes(2, "little")}
 _DATATYPES = {"fp16": "FLOAT16_T", "bf16": "BFLOAT16_T"}
@@ -24,7 +26,7 @@ def gather_mpi_facts() -> dict[str, Any]:
     ``cuda`` is what `cuda_awareness` returns.
     """
     if importlib.util.find_spec("mpi4py") is None:
-        return no_mpi("mpi4py is not installed: pip install 'hpcbench[run]'")
+        return no_mpi(f"mpi4py is not installed: {how_to_install('run')}")
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hpcbench.backends.availability import RankFacts, first_reason
+from hpcbench.errors import how_to_install
 from hpcbench.kinds.registry import spec_of
 from hpcbench.kinds.unusable import UnusableRunner
 from hpcbench.plan.case import Case
@@ -24,11 +25,11 @@ COMPILER = "compiler"
 _RUNNER = "runner "
 """Before the name of a kind of a plug-in."""
 _EXTRAS = {
-    **dict.fromkeys(("peft", "bitsandbytes", "transformers"), "hpcbench[models]"),
-    "transformer_engine": "transformer-engine[pytorch]",
-    "nvfuser_direct": "nvfuser-cuXXX-torchYY, for the CUDA and torch there are",
+    **dict.fromkeys(("peft", "bitsandbytes", "transformers"), how_to_install("models")),
+    "transformer_engine": "pip install transformer-engine[pytorch]",
+    "nvfuser_direct": "pip install nvfuser-cuXXX-torchYY, for the CUDA and torch there are",
 }
-"""Module -> what to install for it: of ours with the versions that go together."""
+"""Module -> how to install it: of ours with the versions that go together."""
 _TRIAL_TIMEOUT_S = 60.0
 _SOURCE = "#include <Python.h>\nint main(void) { return 0; }\n"
 
@@ -79,7 +80,8 @@ def _no_module(name: str) -> str | None:
         return f"the Python module {name} cannot be found: {error}"
     package, dot, _ = name.partition(".")
     missing = (f"this {package} has no module {name}: a newer one is needed" if dot else
-               f"the Python module {name} is not installed: pip install {_EXTRAS.get(name, name)}")
+               f"the Python module {name} is not installed: "
+               f"{_EXTRAS.get(name, f'pip install {name}')}")
     return None if spec else missing
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hpcbench.plan.case import Case
     from hpcbench.plan.points import PlanRequest
     from hpcbench.plan.workload import Workload
+    from hpcbench.reduce.case_columns import CaseColumn
     from hpcbench.reduce.checks import Problem
     from hpcbench.reduce.results import CaseResult, CaseSamples
     from hpcbench.views.chart import Chart, HeatMapCase
@@ -95,11 +96,13 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     ``record`` is a frozen dataclass of JSON values in SI units: None where there is no number,
     never NaN. It is stored in results.h5; ``version`` grows when a formula changes. A record that
     compares ranks has a field ``comparisons``, a tuple of `reduce.comparison.Comparison`: those of
-    all records of a report are one family of tests.
+    all records of a report are one family of tests. ``columns`` are those that the kind adds to
+    ``/cases`` of results.h5: all that one plots its results by.
     """
 
     record: type[Any] = NothingDerived
     version: int = 1
+    columns: Sequence[CaseColumn] = ()
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],
@@ -118,6 +121,13 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
     def settled(self, records: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the records without what their comparisons, which now say what holds, refuse."""
         return records
+
+    def column_values(self, item: CaseResult, record: Any | None) -> Mapping[str, Any]:
+        """Return the case's values of ``columns`` by name; None, or left out: it has none.
+
+        ``record`` is None where there is none.
+        """
+        return {}
 
     def problems(
         self, case: Case, time_s: float, nodes: Mapping[int, str], hardware: Mapping[str, Any],

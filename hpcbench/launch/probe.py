@@ -26,7 +26,7 @@ from hpcbench.backends.availability import (
 from hpcbench.backends.mpi_facts import gather_mpi_facts, no_mpi
 from hpcbench.backends.tools import untooled, wanted_tools
 from hpcbench.config.names import BACKENDS
-from hpcbench.errors import ExitCode, LaunchError
+from hpcbench.errors import ExitCode, LaunchError, how_to_install
 from hpcbench.kinds.registry import planner_of
 from hpcbench.launch.ranks.address import Network, socket_variables
 from hpcbench.launch.ranks.agreement import AgreedError, on_all
@@ -178,7 +178,7 @@ def torch_facts(
     Importing torch and the answer may take ``timeout_s`` each. Raises LaunchError with the reason.
     """
     if importlib.util.find_spec("torch") is None:
-        raise LaunchError("torch is not installed here: pip install 'hpcbench[run]'")
+        raise LaunchError(f"torch is not installed here: {how_to_install('run')}")
     with WorkerPool(env, SharedProgress.create(1), ready_timeout_s=timeout_s) as pool:
         return pool.facts(tools)
 

@@ -23,7 +23,7 @@ from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import broken_kinds, kinds
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.reduce.settling import settle
-from hpcbench.trace.columns import read_lines, write_text
+from hpcbench.trace.columns import json_line, read_lines, write_lines
 
 GROUP = "derived"
 Fields = Mapping[str, Any]
@@ -145,7 +145,7 @@ def write_records(file: h5py.File, results: Results) -> None:
         if kind in results.derived:
             deriver = kinds()[kind].deriver()
             name = f"{GROUP}/{kind}"
-            write_text(file, name, _lines(deriver, items, results.derived[kind]))
+            write_lines(file, name, _lines(deriver, items, results.derived[kind]))
             file[name].attrs.update(_attributes(deriver))
 
 
@@ -153,7 +153,7 @@ def _lines(deriver: Deriver, items: Sequence[CaseResult], records: Mapping[str, 
     """Return the stored form. Raises ValueError for a number that is not finite."""
     adapter = TypeAdapter(deriver.record)
     in_order = (records.get(item.case.case_id) for item in items)
-    return [json.dumps(None if record is None else adapter.dump_python(record), allow_nan=False)
+    return [json_line(None if record is None else adapter.dump_python(record), allow_nan=False)
             for record in in_order]
 
 

@@ -1,23 +1,10 @@
 """``results.h5``: written case by case, read case by case, in the container of the traces.
 
-Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
-  attributes  format, schema_version, run_id, plan_hash, name, world_size, faults if injected
-  /run, /plan, /canary, /clocks   JSON: RunInfo, the plan, Canary or null, Clocks or null
-  /findings   JSON lines: code, scope, message
-  /clock      a row for each rank and synchronisation: trace.clock's SyncRecord, model and check
-  /cases      a row for each planned case, in the plan's order: _CASE_COLUMNS; a statistic that is
-              not there is NaN, n_wrong, blamed_rank and sample_offset -1. JSON lines, one a case:
-              detail (_TEXTS), timing (Timing or null) and phases (below)
-  /samples    a row for each rank and sample: _KEY (case is its index in the plan) and what a rank
-              stamped (SAMPLE_COLUMNS); a case's rows are rank by rank. ``use`` says whether the
-              sample is in the statistics, and why not: a number of `reduce.use.Use`, whose names
-              are the attribute ``names``. It is absent in older files: there nothing tells.
-  /derived    what each kind computes from the above (`reduce.records`); absent in older files
-  /phases     ns: of each case of training steps one phase after another, each with a value for each
-              of the case's samples, in their order. /cases/phases says which and where: names and
-              offset of the first value, or null. Neither is there in runs without such cases.
+`reduce.results_contents` describes each part (schema version 2), in the file itself, too. A row of
+/cases is a planned case, in the plan's order. Rows of /samples are rank by rank within a case.
 Version 1 had neither launch, enqueue_ns, timing, fold, confidence intervals, canary nor clocks; its
-attribute ``fold`` was the same for all cases.
+attribute ``fold`` was the same for all cases. Older files of version 2 lack ``use``, /derived,
+/phases, most columns of /cases and the descriptions.
 """
 
 from __future__ import annotations
@@ -41,6 +28,15 @@ from hpcbench.errors import FileError
 from hpcbench.measure.portable import own_cores
 from hpcbench.plan.case import Case
 from hpcbench.reduce.canary_runs import Canary
+from hpcbench.reduce.case_columns import (
+    BLOCK,
+    COLUMNS,
+    TIMES,
+    KindColumns,
+    kind_columns,
+    plain,
+    row_of,
+)
 from hpcbench.reduce.records import StoredObservations, with_records, write_records
 from hpcbench.reduce.results import (
     SCHEMA_VERSION,
@@ -53,12 +49,14 @@ from hpcbench.reduce.results import (
     Statistics,
     Timing,
 )
+from hpcbench.reduce.results_contents import ATTRIBUTES, contents
 from hpcbench.reduce.use import Use
 from hpcbench.trace import columns
 from hpcbench.trace.clock import SyncRecord
-from hpcbench.trace.columns import GrowingColumn, read_lines, read_text, write_text
+from hpcbench.trace.columns import GrowingColumn, read_lines, read_text, write_json, write_lines
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
-from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, SAMPLE_COLUMNS_1, SAMPLE_UNITS
+from hpcbench.trace.described import describe
+from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, SAMPLE_COLUMNS_1
 from hpcbench.trace.source import plan_from_text, plan_to_text
 from hpcbench.trace.tables import write_clocks
 from hpcbench.trace.typed import Read, from_text
@@ -71,15 +69,11 @@ _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
 _TEXTS = ("reason", "device", "detail", "library", "memory")
-_TIMES = tuple(name for name in Statistics.__slots__ if name.endswith("_s"))
+_TIMES = tuple(column.name for column in TIMES)
 _USE = "samples/use"
-_BLOCK = ("sample_offset", "sample_ranks", "sample_iterations")
-"""Where a case's samples lie: rows from the offset, ranks x iterations of them."""
+_BLOCK = tuple(column.name for column in BLOCK)
 _NO_BLOCK = (-1, 0, 0)
-_CASE_COLUMNS = {
-    **dict.fromkeys(("case_id", "label", "status", "fold"), str),
-    **dict.fromkeys(("n", "ci_reliable", "n_wrong", "blamed_rank", *_BLOCK), np.int64),
-    **dict.fromkeys(_TIMES, np.float64)}
+_TYPES = {int: np.int64, float: np.float64}
 
 
 class ResultsWriter:
@@ -94,8 +88,8 @@ class ResultsWriter:
         self._blocks: dict[str, tuple[int, int, int]] = {}
         self._pool = pool
         self._columns = {
-            name: GrowingColumn(file, f"samples/{name}", unit, chunk_rows=_CHUNK_ROWS)
-            for name, unit in {**dict.fromkeys((*_KEY, "use"), ""), **SAMPLE_UNITS}.items()}
+            name: GrowingColumn(file, f"samples/{name}", chunk_rows=_CHUNK_ROWS)
+            for name in (*_KEY, "use", *SAMPLE_COLUMNS)}
         file[_USE].attrs["names"] = [use.name.lower() for use in Use]
         self._key_columns = lru_cache(maxsize=1)(_key_columns)
         self._packing: list[tuple[GrowingColumn, Future[list[bytes]]]] = []
@@ -121,7 +115,7 @@ class ResultsWriter:
             self._take(self._columns[name], values)
         if samples.phases:
             column = self._phases = self._phases or GrowingColumn(
-                self._file, _PHASES, "ns", chunk_rows=_CHUNK_ROWS)
+                self._file, _PHASES, chunk_rows=_CHUNK_ROWS)
             self._positions[case.case_id] = {"names": [*samples.phases], "offset": column.rows}
             for values in samples.phases.values():
                 self._take(column, values.ravel())
@@ -142,48 +136,39 @@ class ResultsWriter:
             column.finish()
         if self._phases is not None:
             self._phases.finish()
-            write_text(self._file, _POSITIONS, [
-                json.dumps(self._positions.get(item.case.case_id)) for item in results.cases])
+            write_json(self._file, _POSITIONS, (
+                self._positions.get(item.case.case_id) for item in results.cases))
         file, run = self._file, results.run
         file.attrs.update({
             "format": FORMAT, "schema_version": SCHEMA_VERSION, "run_id": run.run_id,
             "plan_hash": run.plan_hash, "name": run.name, "world_size": run.world_size,
             **({"faults": "; ".join(run.faults)} if run.faults else {})})
-        write_text(file, "run", [json.dumps(asdict(run))])
-        write_text(file, "plan", [plan_to_text(results.plan)])
-        write_text(file, "findings", [json.dumps(asdict(item)) for item in results.findings])
+        write_json(file, "run", [asdict(run)])
+        write_lines(file, "plan", [plan_to_text(results.plan)])
+        write_json(file, "findings", map(asdict, results.findings))
         for name, item in (("canary", results.canary), ("clocks", results.clocks)):
-            write_text(file, name, [json.dumps(item and asdict(item))])
+            write_json(file, name, [item and asdict(item)])
         write_clocks(file, syncs)
-        self._write_cases(results.cases)
+        of_kinds = kind_columns(results)
+        self._write_cases(results.cases, of_kinds)
         write_records(file, results)
+        describe(file, contents(of_kinds, results.derived), ATTRIBUTES)
 
-    def _write_cases(self, cases: Sequence[CaseResult]) -> None:
-        rows = [_row(item, self._blocks.get(item.case.case_id, _NO_BLOCK)) for item in cases]
-        for name, kind in _CASE_COLUMNS.items():
-            values = [row[name] for row in rows]
+    def _write_cases(self, cases: Sequence[CaseResult], of_kinds: KindColumns) -> None:
+        rows = [row_of(item, self._blocks.get(item.case.case_id, _NO_BLOCK))
+                | of_kinds.values.get(item.case.case_id, {}) for item in cases]
+        for column in (*COLUMNS, *of_kinds.columns):
+            values = [plain(column, row.get(column.name)) for row in rows]
             columns.write_column(
-                self._file, f"cases/{name}",
-                columns.text_column(values) if kind is str else np.array(values, dtype=kind),
-                "s" if name in _TIMES else "")
-        write_text(self._file, "cases/detail", [
-            json.dumps({name: getattr(item, name) for name in _TEXTS}) for item in cases])
-        write_text(self._file, "cases/timing", [
-            json.dumps(item.timing and asdict(item.timing)) for item in cases])
-
-
-def _row(item: CaseResult, block: tuple[int, int, int]) -> dict[str, Any]:
-    """Return the value of a case in each of _CASE_COLUMNS."""
-    times_s = {name: getattr(item.statistics, name, None) for name in _TIMES}
-    return {
-        "case_id": item.case.case_id, "label": item.case.label, "status": item.status,
-        "fold": item.timing.fold if item.timing else "",
-        "n": item.statistics.n if item.statistics else 0,
-        "ci_reliable": item.statistics is not None and item.statistics.ci_reliable,
-        "n_wrong": -1 if item.n_wrong is None else item.n_wrong,
-        "blamed_rank": -1 if item.blamed_rank is None else item.blamed_rank,
-        **dict(zip(_BLOCK, block, strict=True)),
-        **{name: math.nan if time_s is None else time_s for name, time_s in times_s.items()}}
+                self._file, f"cases/{column.name}", columns.text_column(values)
+                if column.type is str else np.array(values, dtype=_TYPES[column.type]))
+        write_json(self._file, "cases/detail", (
+            {name: getattr(item, name) for name in _TEXTS} for item in cases))
+        write_json(self._file, "cases/timing", (
+            item.timing and asdict(item.timing) for item in cases))
+        if of_kinds.missing:
+            self._file["cases"].attrs["without_columns"] = [
+                f"{kind}: {reason}" for kind, reason in of_kinds.missing.items()]
 
 
 def _key_columns(

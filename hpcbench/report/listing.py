@@ -12,6 +12,7 @@ from hpcbench import __version__
 from hpcbench.config.names import BACKENDS, DTYPE_BYTES, OPS, ORDERS, SPLITS
 from hpcbench.config.presets import HARDWARE
 from hpcbench.config.presets.preset import load_preset
+from hpcbench.errors import how_to_install
 from hpcbench.kinds.registry import catalogue, kinds, presenter_of
 from hpcbench.operations.collectives import collectives
 from hpcbench.report.table_lines import listing_lines
@@ -21,7 +22,7 @@ from hpcbench.views.table import Line
 from hpcbench.views.timing import MODES, USUAL_FOLDS
 
 SCHEMA_VERSION = 1
-NO_TORCH = "torch is not installed here: pip install 'hpcbench[run]'"
+NO_TORCH = f"torch is not installed here: {how_to_install('run')}"
 
 
 def print_listing(

@@ -43,6 +43,11 @@ class OverPasses:
     tells: bool = True
 
 
+def told(passes: OverPasses | None) -> float | None:
+    """Return the median over passes; None where there is none, or where it may be chance."""
+    return passes.median if passes is not None and passes.tells else None
+
+
 def exposed_communication_s(both_s: PassTimes, compute_s: PassTimes) -> OverPasses | None:
     """Return t - t_compute in seconds: the communication that no product hides.
 

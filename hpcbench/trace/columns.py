@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import h5py
@@ -19,19 +20,14 @@ _DEFLATE_AT_MOST = 1032
 _SMALL_BYTES = 2**20
 
 
-def write_column(
-    file: h5py.File, name: str, values: npt.NDArray[Any], unit: str = ""
-) -> h5py.Dataset:
-    """Store a column that can grow, packed without loss; ``unit`` becomes an attribute."""
-    return _new_column(file, name, unit, data=values, chunks=(CHUNK_ROWS,))
+def write_column(file: h5py.File, name: str, values: npt.NDArray[Any]) -> None:
+    """Store a column that can grow, packed without loss."""
+    _new_column(file, name, data=values, chunks=(CHUNK_ROWS,))
 
 
-def _new_column(file: h5py.File, name: str, unit: str, **what: Any) -> h5py.Dataset:
-    dataset = file.create_dataset(name, maxshape=(None,), shuffle=True, compression="gzip",
-                                  compression_opts=LEVEL, **what)
-    if unit:
-        dataset.attrs["unit"] = unit
-    return dataset
+def _new_column(file: h5py.File, name: str, **what: Any) -> h5py.Dataset:
+    return file.create_dataset(name, maxshape=(None,), shuffle=True, compression="gzip",
+                               compression_opts=LEVEL, **what)
 
 
 class GrowingColumn:
@@ -40,9 +36,8 @@ class GrowingColumn:
     `take` and `write` are apart so that chunks can be packed, by other threads, in between.
     """
 
-    def __init__(self, file: h5py.File, name: str, unit: str = "", *, chunk_rows: int) -> None:
-        self._dataset = _new_column(
-            file, name, unit, shape=(0,), dtype="<i8", chunks=(chunk_rows,))
+    def __init__(self, file: h5py.File, name: str, *, chunk_rows: int) -> None:
+        self._dataset = _new_column(file, name, shape=(0,), dtype="<i8", chunks=(chunk_rows,))
         self._chunk_rows = chunk_rows
         self._rest = np.empty(0, dtype=np.int64)
         self._taken = 0
@@ -122,24 +117,37 @@ def texts_of(column: npt.NDArray[Any]) -> list[str]:
     return [item.decode() for item in column.tolist()]
 
 
-def write_text(file: h5py.File, name: str, lines: Sequence[str]) -> None:
-    """Store lines of JSON as one packed text."""
+def json_line(value: Any, *, allow_nan: bool = True) -> str:
+    """Return the form of all JSON in the files: one line of ASCII without spaces between values.
+
+    Raises ValueError for a number that is not finite, unless they are allowed.
+    """
+    return json.dumps(value, separators=(",", ":"), allow_nan=allow_nan)
+
+
+def write_json(file: h5py.File, name: str, values: Iterable[Any]) -> None:
+    """Store JSON values, a line each, as one packed text."""
+    write_lines(file, name, [json_line(value) for value in values])
+
+
+def write_lines(file: h5py.File, name: str, lines: Iterable[str]) -> None:
+    """Store lines that `json_line` made as one packed text."""
     text = "\n".join(lines).encode()
     file.create_dataset(name, data=np.array([text], dtype=f"S{max(len(text), 1)}"),
                         chunks=(1,), compression="gzip", compression_opts=LEVEL)
 
 
 def read_text(file: h5py.File, name: str) -> str:
-    """Return what `write_text` stored. Raises KeyError if it is not there."""
+    """Return what `write_lines` stored. Raises KeyError if it is not there."""
     return "\n".join(read_lines(file, name))
 
 
 def read_lines(file: h5py.File, name: str) -> list[str]:
-    """Return the lines that `write_text` stored. Raises KeyError if they are not there."""
+    """Return the lines that `write_lines` stored. Raises KeyError if they are not there."""
     return lines_of(read_column(file, name))
 
 
 def lines_of(column: npt.NDArray[Any]) -> list[str]:
-    """Return the lines of a column that `write_text` made."""
+    """Return the lines of a column that `write_lines` made."""
     (text,) = texts_of(column)
     return text.split("\n") if text else []

@@ -26,7 +26,6 @@ SAMPLE_COLUMNS = ("start_ns", "end_ns", "enqueue_ns", "device_ns", "flags")
 for it: both are NO_DEVICE_TIME where the call returns when the work is done."""
 SAMPLE_COLUMNS_1 = ("start_ns", "end_ns", "device_ns", "flags")
 """Those of version 1; readers fill up what it lacks with NO_DEVICE_TIME."""
-SAMPLE_UNITS = {name: "ns" if name.endswith("_ns") else "" for name in SAMPLE_COLUMNS}
 NO_DEVICE_TIME = -1
 NO_COMMUNICATOR = -1
 

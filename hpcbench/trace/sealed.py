@@ -1,6 +1,6 @@
 """The sealed trace of one rank: HDF5 in columns, one row per record and one per sample.
 
-Layout (schema version 2; every dataset of a quantity has an attribute ``unit``)
+Layout (schema version 2; `trace.contents` describes each part, in the file itself, too)
   attributes    format, schema_version, run_id, plan_hash, rank, world_size, local_rank, hostname,
                 node, pid, recovered: whether the rank never came to its end, or a part was lost
   /header, /environment  JSON: all of the header; its environment alone, for people with h5dump
@@ -28,14 +28,22 @@ import h5py
 import numpy as np
 
 from hpcbench.trace.arena import Empty, new_array
-from hpcbench.trace.columns import read_lines, read_rows, read_text, write_column, write_text
+from hpcbench.trace.columns import (
+    read_lines,
+    read_rows,
+    read_text,
+    write_column,
+    write_json,
+    write_lines,
+)
 from hpcbench.trace.container import expected_content, new_container, open_container, verify
+from hpcbench.trace.contents import ATTRIBUTES, CONTENTS
+from hpcbench.trace.described import describe
 from hpcbench.trace.journal import read_journal
 from hpcbench.trace.schema import (
     NO_DEVICE_TIME,
     SAMPLE_COLUMNS,
     SAMPLE_COLUMNS_1,
-    SAMPLE_UNITS,
     SCHEMA_VERSION,
     Header,
     Phases,
@@ -77,14 +85,15 @@ def seal(journal_path: Path, trace_path: Path) -> None:
     with new_container(trace_path, FORMAT, SCHEMA_VERSION) as file:
         _write_identity(file, journal.header, recovered=was_cut_short(journal))
         if journal.plan is not None:
-            write_text(file, "plan", [plan_to_text(journal.plan)])
-        write_text(file, "notes", [json.dumps(asdict(note)) for note in journal.notes])
-        write_text(file, "damage", [json.dumps(asdict(item)) for item in journal.damage])
+            write_lines(file, "plan", [plan_to_text(journal.plan)])
+        write_json(file, "notes", map(asdict, journal.notes))
+        write_json(file, "damage", map(asdict, journal.damage))
         write_cases(file, records)
         _write_samples(file, records)
         if phases := [values for record in records for values in record.phases.values()]:
-            write_column(file, "phases/ns", np.concatenate(phases), "ns")
+            write_column(file, "phases/ns", np.concatenate(phases))
         write_clocks(file, [(journal.header.rank, record) for record in sync_records(journal)])
+        describe(file, CONTENTS, ATTRIBUTES)
 
 
 def _write_identity(file: h5py.File, header: Header, *, recovered: bool) -> None:
@@ -92,8 +101,8 @@ def _write_identity(file: h5py.File, header: Header, *, recovered: bool) -> None
     file.attrs["recovered"] = recovered
     for name in _IDENTITY:
         file.attrs[name] = getattr(header, name)
-    write_text(file, "header", [json.dumps(header_to_json(header))])
-    write_text(file, "environment", [json.dumps(header.environment)])
+    write_json(file, "header", [header_to_json(header)])
+    write_json(file, "environment", [header.environment])
 
 
 def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
@@ -104,7 +113,7 @@ def _write_samples(file: h5py.File, records: Sequence[Record]) -> None:
                "iteration": np.concatenate([np.empty(0, np.int64), *iterations]),
                **{name: rows[:, index] for index, name in enumerate(SAMPLE_COLUMNS)}}
     for name, values in columns.items():
-        write_column(file, f"samples/{name}", values, SAMPLE_UNITS.get(name, ""))
+        write_column(file, f"samples/{name}", values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,14 @@ from hpcbench.trace.columns import (
     text_column,
     texts_of,
     write_column,
-    write_text,
+    write_json,
 )
 from hpcbench.trace.schema import Record
 from hpcbench.trace.source import SINCE_2, phase_names
 
 _TEXT_FIELDS = ("case_id", "status", "mode", "device", "stop_reason")
-_INTEGER_FIELDS = {"pass_index": "", "launch": "", "attempt": "", "blamed_rank": "",
-                   "begin_ns": "ns", "end_ns": "ns", "n_wrong": "elements", "position": "",
-                   "communicator_ns": "ns"}
+_INTEGER_FIELDS = ("pass_index", "launch", "attempt", "blamed_rank", "begin_ns", "end_ns",
+                   "n_wrong", "position", "communicator_ns")
 _RANGE = ("sample_offset", "sample_count")
 
 _CLOCK_FLOATS = frozenset({"slope", "bound_ns", "slope_bound", "residual_ns", "check_error_ns",
@@ -43,15 +42,14 @@ def write_cases(file: h5py.File, records: Sequence[Record]) -> None:
     """Write the table of these records, whose samples follow one another in ``/samples``."""
     for name in _TEXT_FIELDS:
         write_column(file, f"cases/{name}", text_column(getattr(item, name) for item in records))
-    for name, unit in _INTEGER_FIELDS.items():
+    for name in _INTEGER_FIELDS:
         values = np.array([getattr(item, name) for item in records], dtype=np.int64)
-        write_column(file, f"cases/{name}", values, unit)
+        write_column(file, f"cases/{name}", values)
     counts = np.array([len(item.samples) for item in records], dtype=np.int64)
-    write_column(file, "cases/sample_offset", np.cumsum(counts) - counts, "rows")
-    write_column(file, "cases/sample_count", counts, "rows")
-    lines = [json.dumps({"reason": item.reason, "detail": item.detail, **phase_names(item)})
-             for item in records]
-    write_text(file, "cases/detail", lines)
+    write_column(file, "cases/sample_offset", np.cumsum(counts) - counts)
+    write_column(file, "cases/sample_count", counts)
+    write_json(file, "cases/detail", (
+        {"reason": item.reason, "detail": item.detail, **phase_names(item)} for item in records))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +155,5 @@ def write_clocks(file: h5py.File, rows: Sequence[tuple[int, SyncRecord]]) -> Non
                   for name in ("error_ns", "bound_ns")}}
     write_column(file, "clock/identity", text_column(record.identity for record in records))
     for name, values in columns.items():
-        unit = "ns" if name.endswith("_ns") else "ns/ns" if name.startswith("slope") else ""
         dtype = np.float64 if name in _CLOCK_FLOATS else np.int64
-        write_column(file, f"clock/{name}", np.array(values, dtype=dtype), unit)
+        write_column(file, f"clock/{name}", np.array(values, dtype=dtype))

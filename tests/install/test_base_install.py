@@ -104,7 +104,7 @@ def test_run_says_what_is_missing(venv: Path, tmp_path: Path) -> None:
     done = subprocess.run([venv / "bin" / "hpcbench", "run"], cwd=tmp_path, text=True,
                           capture_output=True, timeout=60)
     assert done.returncode == 2, done
-    assert "pip install 'hpcbench[run]'" in done.stderr and "Traceback" not in done.stderr
+    assert "pip install '.[run]' in a checkout" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_packaged_config_is_the_one_in_the_checkout() -> None:

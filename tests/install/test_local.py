@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,46 @@ def test_a_checkout_that_cannot_be_locked(tmp_path: Path) -> None:
     assert f"cannot lock {ROOT}/.venv.lock (flock: 9: No locks available): put the checkout" in line
     assert (tmp_path / "flock.of").read_text() == f"{ROOT}/.venv.lock\n"
     assert not (tmp_path / "venv").exists()
+
+
+def chosen(folder: Path, *, reachable: bool = True, gpu: bool = False, told: str = "",
+           then: str = "") -> str:
+    """Return what a set-up says of torch, and the index that it adds; a script plays Python."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").write_text(
+        f"#!/bin/sh\ncase $* in *config*) echo \"{told}\" ;; *install*) [ -z "
+        f"\"${{PIP_EXTRA_INDEX_URL:-}}\" ] ;; *) exit {int(not reachable)} ;; esac\n")
+    (folder / "bin" / "python").chmod(0o755)
+    code = (f'. jobs/environment.sh; sees_gpu() {{ return {int(not gpu)}; }}; choose_torch "$0"; '
+            f'echo "$build, ${{PIP_EXTRA_INDEX_URL:-no index}}"; {then}')
+    done = bash("-c", code, str(folder))
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def test_a_machine_without_a_gpu_takes_the_cpu_build(tmp_path: Path) -> None:
+    told = chosen(tmp_path)
+    assert told.startswith("no GPU is seen, so torch's CPU build: ") and CPU_INDEX in told
+
+
+@pytest.mark.parametrize(("how", "told"), [
+    ({"gpu": True}, "torch's CUDA build: "),
+    ({"reachable": False}, f"no GPU is seen, but {CPU_INDEX} cannot be reached, so torch's CUDA"),
+    ({"told": "global.index-url='https://mirror'"}, "torch as pip's settings choose it: "),
+    ({"told": ":env:.find-links='/wheels'"}, "torch as pip's settings choose it: "),
+])
+def test_no_index_is_added_elsewhere(tmp_path: Path, how: dict[str, Any], told: str) -> None:
+    found = chosen(tmp_path, **how)
+    assert found.startswith(told) and found.endswith(", no index\n")
+
+
+def test_an_index_that_fails_later_is_left_out(tmp_path: Path) -> None:
+    told = chosen(tmp_path, then='pip_install "$0" torch; echo "code $?"')
+    assert f"pip fails with {CPU_INDEX}: trying its own index alone" in told
+    assert told.endswith("code 0\n")
 
 
 def test_unknown_mpi() -> None:

@@ -80,14 +80,25 @@ def test_what_stopped_runs_left_is_reduced_to_the_same(kind: str, tmp_path: Path
     assert planned["plan_hash"] == json.loads(today.splitlines()[0])["plan_hash"]
 
 
+def json_values(item: h5py.Dataset) -> list[Any] | None:
+    """Return what lines of JSON hold, however they are spaced; None of what is none."""
+    if item.dtype.kind != "S" or item.shape != (1,):
+        return None
+    try:
+        return [json.loads(line) for line in item[0].decode().split("\n")]
+    except ValueError:
+        return None
+
+
 def contents(path: Path) -> dict[str, Any]:
     """Return all that a results file holds but who read it and where its modules were."""
     found: dict[str, Any] = {}
 
     def add(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        found.update({f"{name}@{key}": str(value) for key, value in item.attrs.items()})
+        found.update({f"{name}@{'units' if key == 'unit' else key}": str(value)
+                      for key, value in item.attrs.items()})
         if isinstance(item, h5py.Dataset):
-            found[name] = (item.dtype.str, item.shape, item[()].tobytes())
+            found[name] = json_values(item) or (item.dtype.str, item.shape, item[()].tobytes())
 
     with h5py.File(path, locking=False) as file:
         file.visititems(add)

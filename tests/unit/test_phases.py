@@ -185,7 +185,7 @@ def test_phases_reach_the_results_file(tmp_path: Path) -> None:
                                    for turn in range(2)])
             assert np.array_equal(samples.phases["forward"][rank], rows)
     with h5py.File(tmp_path / "results.h5") as file:
-        assert file["phases/ns"].attrs["unit"] == "ns"
+        assert file["phases/ns"].attrs["units"] == "ns"
         assert file["phases/ns"].shape == (4 * 2 * 2 * 22,)
 
 

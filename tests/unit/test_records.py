@@ -20,11 +20,12 @@ from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.spec import KindSpec
 from hpcbench.plan.case import plan_to_json
 from hpcbench.plan.workload import UnknownWorkload
+from hpcbench.reduce.case_columns import CaseColumn
 from hpcbench.reduce.records import with_records, write_records
 from hpcbench.reduce.reduce import reduce_folder
 from hpcbench.reduce.results import CaseResult, CaseSamples, Results
 from hpcbench.reduce.results_file import open_results
-from hpcbench.trace.columns import write_text
+from hpcbench.trace.columns import write_lines
 from results_factory import all_ok, sweep
 
 Records = Mapping[str, Any]
@@ -90,6 +91,42 @@ class Blind(CollectiveDeriver):
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
         raise RuntimeError("no eyes")
+
+
+class Stating(CollectiveDeriver):
+    """States a column of its own."""
+
+    columns = (CaseColumn("weight_kg", "kg", "weight of the cable"),)
+
+    def column_values(self, item: CaseResult, record: Any) -> dict[str, Any]:
+        return {"weight_kg": 2}
+
+
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"columns": (CaseColumn("status", "1", "taken"),)}, "cannot have the name 'status'"),
+    ({"columns": (CaseColumn("timing", "1", "taken"),)}, "cannot have the name 'timing'"),
+    ({"columns": (CaseColumn("a/b", "1", "no name"),)}, "cannot have the name 'a/b'"),
+    ({"columns": (CaseColumn("weight_kg", "kg", "text", list),)}, "values are str, int or float"),
+    ({"columns": ()}, "KeyError"), ({"columns": None}, "TypeError"),
+    ({"column_values": lambda *_: {"weight_kg": "heavy"}}, "ValueError: could not convert"),
+    ({"column_values": lambda *_: 1 / 0}, "ZeroDivisionError"),
+])
+def test_a_kind_that_cannot_state_its_columns_costs_these_only(
+    tmp_path: Path, install: Install, changes: dict[str, Any], reason: str,
+) -> None:
+    folder = tmp_path / "collective"
+    shutil.copytree(RUNS["collective"], folder, ignore=shutil.ignore_patterns("results.h5"))
+    install(Stating)
+    reduce_folder(folder)
+    with h5py.File(folder / "results.h5") as file:
+        assert set(file["cases/weight_kg"][:]) == {2.0}
+        assert file["cases/weight_kg"].attrs["description"] == "collective: weight of the cable"
+    install(type("Bad", (Stating,), changes))
+    reduce_folder(folder)
+    with h5py.File(folder / "results.h5") as file:
+        (why,) = file["cases"].attrs["without_columns"]
+        assert why.startswith("collective: ") and reason in why
+        assert "weight_kg" not in file["cases"] and "median_s" in file["cases"]
 
 
 def test_records_hold_what_follows_from_stamps_reduced_or_read(
@@ -172,7 +209,7 @@ def test_records_that_cannot_be_read_are_derived_again(
     attributes = dict(file["derived/collective"].attrs)
     del file["derived/collective"]
     lines = [line] * len(results.cases)
-    write_text(file, "derived/collective", lines)
+    write_lines(file, "derived/collective", lines)
     file["derived/collective"].attrs.update(attributes)
     assert with_records(results, file).derived == with_records(results).derived
 

@@ -99,12 +99,12 @@ def test_any_hdf5_tool_opens_it_and_finds_units(tmp_path: Path) -> None:
         assert file["cases/case_id"].asstr()[0] == PLAN.cases[0].case_id
         for name in ("samples/start_ns", "samples/end_ns", "samples/enqueue_ns",
                      "samples/device_ns", "cases/begin_ns", "cases/communicator_ns"):
-            assert file[name].attrs["unit"] == "ns"
+            assert file[name].attrs["units"] == "ns"
         rows = file["samples/case"][:] == 2
         expected = [RECORDS[2].samples[:, at] for at in range(5)]
         found = [file[f"samples/{name}"][rows] for name in SAMPLE_COLUMNS]
         assert np.array_equal(expected, found)
-        assert file["clock/slope"].shape == (0,) and file["clock/bound_ns"].attrs["unit"] == "ns"
+        assert file["clock/slope"].shape == (0,) and file["clock/bound_ns"].attrs["units"] == "ns"
 
 
 def accepted(path: Path) -> SealedTrace | None:

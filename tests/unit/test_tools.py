@@ -63,7 +63,7 @@ def test_a_training_asks_for_the_library_of_its_model(monkeypatch: pytest.Monkey
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     facts = tool_facts(["transformers"]) | {"compiler": {"cpu": "no g++", "cuda": None}}
     missing = ("the Python module transformers is not installed: "
-               "pip install hpcbench[models]")
+               "pip install '.[models]' in a checkout of hpcbench")
     assert untooled(plain, "cpu", ranks(facts, facts)) == f"fsdp: {missing}"
     there = facts | {"transformers": None}
     assert untooled(plain, "cpu", ranks(there, there)) is None
@@ -94,5 +94,6 @@ def test_a_compiler_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_modules_of_an_extra_are_installed_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     assert tool_facts(["peft", "triton"]) == {
-        "peft": "the Python module peft is not installed: pip install hpcbench[models]",
+        "peft": "the Python module peft is not installed: "
+                "pip install '.[models]' in a checkout of hpcbench",
         "triton": "the Python module triton is not installed: pip install triton"}

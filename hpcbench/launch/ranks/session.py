@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from hpcbench.errors import LaunchError
+from hpcbench.errors import LaunchError, how_to_install
 from hpcbench.launch.ranks.communicator import Communicator, MpiCommunicator
 from hpcbench.launch.ranks.launcher_variables import announced_size, by_torchrun, lonely_fix
 from hpcbench.launch.ranks.waiting import WakeupSignal
@@ -99,7 +99,7 @@ def _end_without(launcher: int) -> None:
 def _import_mpi(environ: Mapping[str, str]) -> Any:
     """Import mpi4py.MPI; None if it cannot be had and nothing announced several ranks."""
     announced = announced_size(environ)
-    problem = "mpi4py is not installed: pip install 'hpcbench[run]'"
+    problem = f"mpi4py is not installed: {how_to_install('run')}"
     if importlib.util.find_spec("mpi4py") is not None:
         try:
             from mpi4py import MPI

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from hpcbench.errors import LaunchError
+from hpcbench.errors import LaunchError, how_to_install
 from hpcbench.launch.ranks.stop_requests import requests_held
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.workers import messages, processes
@@ -129,7 +129,7 @@ class Template:
         printed = read_tail(self._output_fd, _STDERR_BYTES).strip().splitlines()
         errors = [line.strip() for line in printed if "Error" in line]
         if errors and "No module named 'torch'" in errors[-1]:
-            return f"{errors[-1]}: pip install 'hpcbench[run]'"
+            return f"{errors[-1]}: {how_to_install('run')}"
         if errors:
             return errors[-1]
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from hpcbench.kinds.collective.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.collective.plan.workload import Collective, collective_of
 from hpcbench.kinds.kind import Deriver
 from hpcbench.operations.bandwidth import Bandwidth, busbw_factor
@@ -35,6 +36,8 @@ class CollectiveDeriver(Deriver):
 
     record = CollectiveRecord
     version = 2
+    columns = COLUMNS
+    column_values = staticmethod(column_values)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],

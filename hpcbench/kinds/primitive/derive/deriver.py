@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.kinds.kind import Deriver
+from hpcbench.kinds.primitive.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.primitive.derive.partners import PrimitiveRecord, compare
 from hpcbench.kinds.primitive.derive.rates import communication_rates, flop_rates
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
@@ -20,6 +21,8 @@ class PrimitiveDeriver(Deriver):
 
     record = PrimitiveRecord
     version = 2
+    columns = COLUMNS
+    column_values = staticmethod(column_values)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],

@@ -10,6 +10,7 @@ from typing import Any
 
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.training.derive import rates, slow_ranks
+from hpcbench.kinds.training.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.training.derive.counted import Counted, counted, differences
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
 from hpcbench.kinds.training.derive.same_program import same_programs
@@ -99,6 +100,8 @@ class TrainingDeriver(Deriver):
 
     record = TrainingRecord
     version = 3
+    columns = COLUMNS
+    column_values = staticmethod(column_values)
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],

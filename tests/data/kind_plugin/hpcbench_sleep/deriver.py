@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.plugins import CaseResult, Deriver
+from hpcbench.plugins import CaseColumn, CaseResult, Deriver
 from hpcbench_sleep.planner import Sleep
 
 
@@ -22,6 +22,11 @@ class SleepDeriver(Deriver):
 
     record = SleepRecord
     version = 1
+    columns = (CaseColumn("overslept_s", "s", "median beyond what was asked"),)
+
+    def column_values(self, item: CaseResult, record: SleepRecord | None) -> Mapping[str, Any]:
+        """Return the column of a case in /cases of results.h5."""
+        return {"overslept_s": record and record.overslept_s}
 
     def derive(
         self, items: Sequence[CaseResult], hardware: Mapping[str, Any],

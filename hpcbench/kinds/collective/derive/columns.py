@@ -1,0 +1,37 @@
+"""The columns of collectives in ``/cases`` of results.h5."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hpcbench.kinds.collective.plan.workload import collective_of
+from hpcbench.reduce.case_columns import CaseColumn
+from hpcbench.reduce.results import CaseResult
+from hpcbench.trace.described import PURE, TEXT
+
+if TYPE_CHECKING:
+    from hpcbench.kinds.collective.derive.deriver import CollectiveRecord
+
+COLUMNS = (
+    CaseColumn("collective", TEXT, "name of the collective", str),
+    CaseColumn("op", TEXT, "reduction: sum, max and so on; empty of none", str),
+    CaseColumn("root", PURE, "root rank; -1 of none", int),
+    CaseColumn("in_place", PURE, "1 in place, 0 out of place; -1 of a barrier", int),
+    CaseColumn("requested_bytes", "bytes", "size in the sweep file", int),
+    CaseColumn("size_bytes", "bytes", "size as nccl-tests counts it, after rounding", int),
+    CaseColumn("count", "elements", "nccl-tests' count", int),
+    CaseColumn("split", TEXT, "how data are divided among ranks: even, or another way", str),
+    CaseColumn("busbw_factor", PURE, "bus bandwidth over algorithm bandwidth"),
+    CaseColumn("algbw_bytes_per_s", "bytes/s", "size_bytes / median_s"),
+    CaseColumn("busbw_bytes_per_s", "bytes/s", "algbw_bytes_per_s x busbw_factor"),
+)
+
+
+def column_values(item: CaseResult, record: CollectiveRecord | None) -> dict[str, Any]:
+    """Return a case's values of COLUMNS."""
+    work = asdict(collective_of(item.case))
+    names = {column.name for column in COLUMNS}
+    return {**{name: value for name, value in work.items() if name in names},
+            "busbw_factor": record and record.busbw_factor,
+            **(asdict(record.bandwidth) if record and record.bandwidth else {})}

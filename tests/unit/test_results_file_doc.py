@@ -1,0 +1,171 @@
+"""docs/results-file.md names every part of both files, and its plots can be made."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+from hpcbench.kinds.registry import kinds
+from hpcbench.reduce import environments
+from hpcbench.reduce.case_columns import COLUMNS, LINES_OF_CASES
+from hpcbench.reduce.reduce import reduce_folder
+from hpcbench.reduce.results_contents import ATTRIBUTES as OF_RESULTS
+from hpcbench.trace.contents import ATTRIBUTES as OF_TRACE
+from hpcbench.trace.contents import CLOCKS
+from hpcbench.trace.sealed import seal
+from hpcbench.trace.tables import write_clocks
+from launcher import ROOT
+
+PAGE = (ROOT / "docs" / "results-file.md").read_text("utf-8")
+_, RESULTS, TRACE = re.split(r"\n## (?=results\.h5|A trace)", PAGE)
+BITS = RESULTS[RESULTS.index("## Bits of a sample"):]
+KINDS = ("collective", "primitive", "training")
+RUNS = ROOT / "tests" / "data" / "golden" / "runs"
+Parts = Mapping[str, h5py.Group | h5py.Dataset]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of results with cases of all kinds."""
+    folder = tmp_path_factory.mktemp("mixed") / "run"
+    shutil.copytree(RUNS / "mixed", folder)
+    reduce_folder(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Traces of rank 0 of all kinds, with phases."""
+    path = tmp_path_factory.mktemp("trace") / "rank00000.h5"
+    seal(ROOT / "tests" / "data" / "journal-v2-phases.journal", path)
+    return path
+
+
+def parts(file: h5py.File) -> Parts:
+    found: dict[str, Any] = {}
+    file.visititems(found.__setitem__)
+    return found
+
+
+def rows(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the cells of each row of the page's tables by its first cell."""
+    cells = (line.strip("| ").split(" | ") for line in text.splitlines()
+             if re.match(r"\| (`|\d)", line))
+    return {first.strip("`"): tuple(rest) for first, *rest in cells}
+
+
+def described(text: str) -> dict[str, tuple[str, str]]:
+    """Return units and description of each dataset and group that the page names."""
+    pattern = re.compile(r"^\| `/([\w/]+)` \|([^|]*)\| (.*) \|$", re.MULTILINE)
+    return {name: (units.strip(), what) for name, units, what in pattern.findall(text)}
+
+
+def test_the_page_and_results_say_the_same(results: Path) -> None:
+    page = described(RESULTS)
+    own = {f"cases/{column.name}" for spec in kinds().values() for column in spec.deriver().columns}
+    with h5py.File(results / "results.h5") as file:
+        found = parts(file)
+        assert page.keys() == found.keys()
+        for name, item in found.items():
+            units, what = item.attrs.get("units", ""), item.attrs["description"]
+            assert page[name][0] == units, name
+            assert page[name][1] in what if name in own else page[name][1] == what, name
+            assert bool(units) == isinstance(item, h5py.Dataset)
+        named = {"names", "values", "bits", "record", "fields", "version"}
+        others = {attribute for item in found.values() for attribute in item.attrs}
+        assert others - {"description", "units"} == named
+        assert all(f"`{name}`" in PAGE or f" {name} (" in PAGE for name in named)
+        numbered = [line.split(" ", 1) for line in file["samples/use"].attrs["values"]]
+        assert numbered == [[number, ": ".join(cells).replace("`", "")] for number, cells in
+                            rows(RESULTS[:RESULTS.index("### Columns of all")]).items()
+                            if number.isdigit()]
+
+
+def test_the_page_and_a_trace_say_the_same(trace: Path) -> None:
+    page = described(TRACE)
+    with h5py.File(trace) as file:
+        found = parts(file)
+        assert found.keys() - CLOCKS.keys() == page.keys() - CLOCKS.keys()
+        assert all(page[name] == (item.attrs.get("units", ""), item.attrs["description"])
+                   for name, item in found.items() if name not in CLOCKS)
+        bits = [line.split(" ", 1) for line in file["samples/flags"].attrs["bits"]]
+    assert bits == [[bit, ": ".join(cells).replace("`", "")]
+                    for bit, cells in rows(BITS).items() if bit.isdigit()]
+
+
+def test_each_attribute_of_the_files_is_on_the_page(results: Path, trace: Path) -> None:
+    for path, attributes, text in ((results / "results.h5", OF_RESULTS, RESULTS),
+                                   (trace, OF_TRACE, TRACE)):
+        page = {name: cells[0] for name, cells in rows(text).items() if name in attributes}
+        assert page == dict(attributes)
+        with h5py.File(path) as file:
+            told = dict(line.split(": ", 1) for line in file.attrs["attributes"])
+            assert told.keys() == {*file.attrs} - {"description", "attributes"}
+            assert told.items() <= attributes.items()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_of_one_kind_has_its_columns(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / kind
+    shutil.copytree(RUNS / kind, folder)
+    items = reduce_folder(folder).cases
+    own = {column.name for column in kinds()[kind].deriver().columns}
+    with h5py.File(folder / "results.h5") as file:
+        cases = file["cases"]
+        assert {*cases} - {*LINES_OF_CASES} == {column.name for column in COLUMNS} | own
+        assert cases["kind"].asstr()[:].tolist() == [kind] * len(items)
+        assert cases["backend"].asstr()[:].tolist() == [item.case.backend for item in items]
+        filled = {name for name in own if any(
+            str(value) not in ("", "-1", "nan", "b''") for value in cases[name][:].tolist())}
+        assert len(filled) > 0.7 * len(own), own - filled
+
+
+def test_rates_are_those_of_the_medians(results: Path) -> None:
+    with h5py.File(results / "results.h5") as file:
+        read = {name: file[f"cases/{name}"][:] for name in (
+            "kind", "status", "size_bytes", "median_s", "algbw_bytes_per_s", "busbw_factor",
+            "busbw_bytes_per_s", "global_batch", "samples_per_s")}
+    some = (read["status"] == b"ok") & (read["busbw_factor"] > 0)
+    assert some.any()
+    algbw = read["size_bytes"][some] / read["median_s"][some]
+    assert read["algbw_bytes_per_s"][some] == pytest.approx(algbw)
+    assert read["busbw_bytes_per_s"][some] == pytest.approx(algbw * read["busbw_factor"][some])
+
+
+@pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL),
+                         ids=["h5py", "pandas"])
+def test_a_plot_can_be_made(
+    results: Path, snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if "import pandas" in snippet:
+        pytest.importorskip("pandas", reason="pandas is not installed")
+    assert snippet.count("\n") <= 17
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "latest").symlink_to(results)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(snippet, "docs/results-file.md", "exec"), {})
+    assert (tmp_path / "busbw.png").stat().st_size > 5000
+
+
+def test_both_ways_to_write_clocks_describe_the_same(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        write_clocks(file, [])
+        assert {f"clock/{name}" for name in file["clock"]} | {"clock"} == CLOCKS.keys()
+
+
+def test_the_topics_of_the_environment_are_those_of_their_page(results: Path) -> None:
+    page = (ROOT / "docs" / "provenance.md").read_text("utf-8")
+    topics = {name for line in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+              for name in re.findall("`(\\w+)`", line)} - {"TUNING"}
+    with h5py.File(results / "results.h5") as file:
+        environment = json.loads(file["run"][0])["environment"]
+    told_in_logs = {name for name in topics if name.isupper()}
+    assert topics - told_in_logs - {"faults"} == environment.keys() - {"faults"}
+    assert {"MOMENTARY", "RANK_SPECIFIC"} <= vars(environments).keys()
