@@ -169,6 +169,8 @@ class _Known:
         kind = self._aliasing.get(func) or self._aliasing.setdefault(func, _aliasing(func))
         if kind == "other":
             return func(*args, **kwargs)
+        if kind == "view":
+            return self._view(func, args, kwargs)
         key = func, _described(args), _described(tuple(kwargs.items()))
         if (known := self._results.get(key)) is None:
             made = func(*args, **kwargs)
@@ -179,16 +181,26 @@ class _Known:
             return args[0]
         if kind == "out":
             return kwargs["out"]
-        made = tuple(self._made(one, args[0] if kind == "view" else None) for one in known[1:])
-        return known[0](made)
+        return known[0](tuple(map(self._made, known[1:])))
 
-    def _made(self, result: Any, viewed: Any) -> Any:
+    def _view(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return a view, whose form depends on where in its memory the tensor begins.
+
+        There are too many such to remember, and the meta kernel is quick.
+        """
+        device = args[0].fake_device
+        with in_kernel_invocation_manager(self._fake):
+            made = func(*args, **kwargs)
+        if isinstance(made, torch.Tensor):
+            return FakeTensor(self._fake, made, device)
+        return type(made)(FakeTensor(self._fake, one, device) for one in made)
+
+    def _made(self, result: Any) -> Any:
         if result is None:
             return None
-        shape, stride, offset, dtype, device = result
+        shape, stride, dtype, device = result
         with in_kernel_invocation_manager(self._fake):
-            plain = (torch.empty_strided(shape, stride, dtype=dtype, device=_META)
-                     if viewed is None else viewed.as_strided(shape, stride, offset))
+            plain = torch.empty_strided(shape, stride, dtype=dtype, device=_META)
         return FakeTensor(self._fake, plain, device)
 
 
@@ -215,8 +227,7 @@ def _aliasing(func: Any) -> str:
 def _described(value: Any) -> Any:
     """Return what of an argument decides about shapes, as a key."""
     if isinstance(value, torch.Tensor):
-        return (value.shape, value.stride(), value.storage_offset(), value.dtype,
-                isinstance(value, FakeTensor))
+        return value.shape, value.stride(), value.dtype, isinstance(value, FakeTensor)
     if isinstance(value, (tuple, list)):
         return tuple(map(_described, value))
     return type(value), None if isinstance(value, float) else value
@@ -228,12 +239,12 @@ def _results(made: Any, kind: str) -> tuple[Any, ...] | None:
         return (None,)
     several = isinstance(made, (tuple, list))
     tensors = made if several else (made,)
-    if not all(one is None or isinstance(one, FakeTensor) and (kind == "view" or
-               not one.storage_offset()) for one in tensors):
+    if not all(one is None or isinstance(one, FakeTensor) and not one.storage_offset()
+               for one in tensors):
         return None
     return (type(made) if several else _only, *(
-        None if one is None else (one.shape, one.stride(), one.storage_offset(), one.dtype,
-                                  one.fake_device) for one in tensors))
+        None if one is None else (one.shape, one.stride(), one.dtype, one.fake_device)
+        for one in tensors))
 
 
 def _only(values: tuple[Any, ...]) -> Any:
