@@ -47,6 +47,8 @@ _META = torch.device("meta")
 _ENLARGING = frozenset({"repeat", "new_empty", "new_zeros", "new_ones", "new_full", "cat", "stack",
                         "new_empty_strided", "constant_pad_nd", "repeat_interleave", "index"})
 """Operators whose result may be larger than all that they are given."""
+_MADE_OF_OTHERS = torch._C.DispatchKey.CompositeImplicitAutograd
+"""Operators such as ``to``, which make a view or a copy: torch takes them apart."""
 _CHUNK = "_chunk_with_empty"
 _DEVICE = torch.ops.prim.device.default
 _FUNCTIONAL = "_c10d_functional"
@@ -212,7 +214,8 @@ def _aliasing(func: Any) -> str:
     schema = func._schema
     given = [one for one in schema.arguments if one.alias_info]
     if (func.namespace not in ("aten", "bitsandbytes") or len(given) > 1 or not schema.returns
-            or func is torch.ops.aten.view.dtype):
+            or func is torch.ops.aten.view.dtype
+            or func.has_kernel_for_dispatch_key(_MADE_OF_OTHERS)):
         return "other"
     if not given:
         return "new"
