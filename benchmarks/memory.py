@@ -69,7 +69,7 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
     "hybrid": [{"strategies": {"hybrid": [
         {"tp": 2, "data": "fsdp"}, {"pp": 2, "data": "replicate"}, {"pp": 2, "data": "fsdp"}]}}],
     **{name: [{"strategies": {name: [{"over": "data"}, {"over": "fsdp"}]}},
-              {"strategies": {name: {"over": "data"}}, "model": "mistral-7b"}]
+              {"strategies": {name: {"over": "data"}}, "model": "mistral-7b", "inner": 128}]
        for name in ("lora", "qlora")},
     "transformers": [{"library": "transformers", "strategies": ["data", "fsdp"],
                       "model": ["gpt2", "mistral-7b"]}],
