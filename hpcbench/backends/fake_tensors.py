@@ -35,6 +35,8 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from hpcbench.backends.one_part import one_part
+
 NeedsValues = (DataDependentOutputException, DynamicOutputShapeException,
                UnsupportedFakeTensorException, UnsupportedOperatorException)
 """What is raised where something cannot go on without the values of a fake tensor."""
@@ -49,7 +51,6 @@ _ENLARGING = frozenset({"repeat", "new_empty", "new_zeros", "new_ones", "new_ful
 """Operators whose result may be larger than all that they are given."""
 _MADE_OF_OTHERS = torch._C.DispatchKey.CompositeImplicitAutograd
 """Operators such as ``to``, which make a view or a copy: torch takes them apart."""
-_CHUNK = "_chunk_with_empty"
 _DEVICE = torch.ops.prim.device.default
 _FUNCTIONAL = "_c10d_functional"
 
@@ -80,42 +81,8 @@ def fake_tensors() -> Iterator[None]:
     `NeedsValues`.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with _one_part(), fake, _Numbers(_Known(fake)):
+    with one_part(), fake, _Numbers(_Known(fake)):
         yield
-
-
-@contextmanager
-def _one_part() -> Iterator[None]:
-    """Let ``fully_shard`` make of each parameter the part of this rank only.
-
-    torch makes those of all ranks, 370,000 of Llama-3-70B for 512 ranks, and takes one.
-    """
-    try:
-        from torch.distributed.fsdp._fully_shard import _fsdp_param
-    except ImportError:  # an older torch has it elsewhere, and takes longer
-        yield
-        return
-    plain = getattr(_fsdp_param, _CHUNK)
-    setattr(_fsdp_param, _CHUNK, _Parts)
-    try:
-        yield
-    finally:
-        setattr(_fsdp_param, _CHUNK, plain)
-
-
-class _Parts:
-    """What ``torch.chunk`` divides a tensor into, and empty tensors behind: made on demand."""
-
-    def __init__(self, whole: torch.Tensor, count: int, dim: int) -> None:
-        self._whole, self._count, self._dim = whole, count, dim
-
-    def __getitem__(self, number: int) -> torch.Tensor:
-        extent = self._whole.size(self._dim)
-        each = -(-extent // self._count)
-        first = number * each
-        if first >= extent:
-            return self._whole.new_empty(0)
-        return self._whole.narrow(self._dim, first, min(each, extent - first))
 
 
 class _Numbers(TorchDispatchMode):  # type: ignore[misc]
