@@ -68,8 +68,13 @@ BLOCKS: dict[str, list[dict[str, Any]]] = {
     "pipeline": [{"world_size": 2, "strategies": {"pipeline": {"schedule": ["1F1B", "GPipe"]}}}],
     "hybrid": [{"strategies": {"hybrid": [
         {"tp": 2, "data": "fsdp"}, {"pp": 2, "data": "replicate"}, {"pp": 2, "data": "fsdp"}]}}],
+    **{name: [{"strategies": {name: [{"over": "data"}, {"over": "fsdp"}]}},
+              {"strategies": {name: {"over": "data"}}, "model": "mistral-7b", "inner": 128}]
+       for name in ("lora", "qlora")},
+    "transformers": [{"library": "transformers", "strategies": ["data", "fsdp"],
+                      "model": ["gpt2", "mistral-7b"]}],
 }
-"""Of each strategy what changes what is held."""
+"""Of each strategy, and of models of a library, what changes what is held."""
 RANKS = 4
 _NOISE = "aten.randn.generator"
 """What the group of a rehearsal makes to stand for what is received."""

@@ -35,6 +35,8 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from hpcbench.backends.one_part import one_part
+
 NeedsValues = (DataDependentOutputException, DynamicOutputShapeException,
                UnsupportedFakeTensorException, UnsupportedOperatorException)
 """What is raised where something cannot go on without the values of a fake tensor."""
@@ -47,7 +49,8 @@ _META = torch.device("meta")
 _ENLARGING = frozenset({"repeat", "new_empty", "new_zeros", "new_ones", "new_full", "cat", "stack",
                         "new_empty_strided", "constant_pad_nd", "repeat_interleave", "index"})
 """Operators whose result may be larger than all that they are given."""
-_CHUNK = "_chunk_with_empty"
+_MADE_OF_OTHERS = torch._C.DispatchKey.CompositeImplicitAutograd
+"""Operators such as ``to``, which make a view or a copy: torch takes them apart."""
 _DEVICE = torch.ops.prim.device.default
 _FUNCTIONAL = "_c10d_functional"
 
@@ -78,42 +81,8 @@ def fake_tensors() -> Iterator[None]:
     `NeedsValues`.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with _one_part(), fake, _Numbers(_Known(fake)):
+    with one_part(), fake, _Numbers(_Known(fake)):
         yield
-
-
-@contextmanager
-def _one_part() -> Iterator[None]:
-    """Let ``fully_shard`` make of each parameter the part of this rank only.
-
-    torch makes those of all ranks, 370,000 of Llama-3-70B for 512 ranks, and takes one.
-    """
-    try:
-        from torch.distributed.fsdp._fully_shard import _fsdp_param
-    except ImportError:  # an older torch has it elsewhere, and takes longer
-        yield
-        return
-    plain = getattr(_fsdp_param, _CHUNK)
-    setattr(_fsdp_param, _CHUNK, _Parts)
-    try:
-        yield
-    finally:
-        setattr(_fsdp_param, _CHUNK, plain)
-
-
-class _Parts:
-    """What ``torch.chunk`` divides a tensor into, and empty tensors behind: made on demand."""
-
-    def __init__(self, whole: torch.Tensor, count: int, dim: int) -> None:
-        self._whole, self._count, self._dim = whole, count, dim
-
-    def __getitem__(self, number: int) -> torch.Tensor:
-        extent = self._whole.size(self._dim)
-        each = -(-extent // self._count)
-        first = number * each
-        if first >= extent:
-            return self._whole.new_empty(0)
-        return self._whole.narrow(self._dim, first, min(each, extent - first))
 
 
 class _Numbers(TorchDispatchMode):  # type: ignore[misc]
@@ -169,6 +138,8 @@ class _Known:
         kind = self._aliasing.get(func) or self._aliasing.setdefault(func, _aliasing(func))
         if kind == "other":
             return func(*args, **kwargs)
+        if kind == "view":
+            return self._view(func, args, kwargs)
         key = func, _described(args), _described(tuple(kwargs.items()))
         if (known := self._results.get(key)) is None:
             made = func(*args, **kwargs)
@@ -179,16 +150,26 @@ class _Known:
             return args[0]
         if kind == "out":
             return kwargs["out"]
-        made = tuple(self._made(one, args[0] if kind == "view" else None) for one in known[1:])
-        return known[0](made)
+        return known[0](tuple(map(self._made, known[1:])))
 
-    def _made(self, result: Any, viewed: Any) -> Any:
+    def _view(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return a view, whose form depends on where in its memory the tensor begins.
+
+        There are too many such to remember, and the meta kernel is quick.
+        """
+        device = args[0].fake_device
+        with in_kernel_invocation_manager(self._fake):
+            made = func(*args, **kwargs)
+        if isinstance(made, torch.Tensor):
+            return FakeTensor(self._fake, made, device)
+        return type(made)(FakeTensor(self._fake, one, device) for one in made)
+
+    def _made(self, result: Any) -> Any:
         if result is None:
             return None
-        shape, stride, offset, dtype, device = result
+        shape, stride, dtype, device = result
         with in_kernel_invocation_manager(self._fake):
-            plain = (torch.empty_strided(shape, stride, dtype=dtype, device=_META)
-                     if viewed is None else viewed.as_strided(shape, stride, offset))
+            plain = torch.empty_strided(shape, stride, dtype=dtype, device=_META)
         return FakeTensor(self._fake, plain, device)
 
 
@@ -200,7 +181,8 @@ def _aliasing(func: Any) -> str:
     schema = func._schema
     given = [one for one in schema.arguments if one.alias_info]
     if (func.namespace not in ("aten", "bitsandbytes") or len(given) > 1 or not schema.returns
-            or func is torch.ops.aten.view.dtype):
+            or func is torch.ops.aten.view.dtype
+            or func.has_kernel_for_dispatch_key(_MADE_OF_OTHERS)):
         return "other"
     if not given:
         return "new"
@@ -215,8 +197,7 @@ def _aliasing(func: Any) -> str:
 def _described(value: Any) -> Any:
     """Return what of an argument decides about shapes, as a key."""
     if isinstance(value, torch.Tensor):
-        return (value.shape, value.stride(), value.storage_offset(), value.dtype,
-                isinstance(value, FakeTensor))
+        return value.shape, value.stride(), value.dtype, isinstance(value, FakeTensor)
     if isinstance(value, (tuple, list)):
         return tuple(map(_described, value))
     return type(value), None if isinstance(value, float) else value
@@ -228,12 +209,12 @@ def _results(made: Any, kind: str) -> tuple[Any, ...] | None:
         return (None,)
     several = isinstance(made, (tuple, list))
     tensors = made if several else (made,)
-    if not all(one is None or isinstance(one, FakeTensor) and (kind == "view" or
-               not one.storage_offset()) for one in tensors):
+    if not all(one is None or isinstance(one, FakeTensor) and not one.storage_offset()
+               for one in tensors):
         return None
     return (type(made) if several else _only, *(
-        None if one is None else (one.shape, one.stride(), one.storage_offset(), one.dtype,
-                                  one.fake_device) for one in tensors))
+        None if one is None else (one.shape, one.stride(), one.dtype, one.fake_device)
+        for one in tensors))
 
 
 def _only(values: tuple[Any, ...]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch.distributed as dist
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.config.load import check_config
+from hpcbench.kinds.training.plan.memory import ERROR, moments
 from hpcbench.kinds.training.plan.predict import predict_stage
 from hpcbench.kinds.training.plan.stages import stages_of
 from hpcbench.kinds.training.plan.workload import Training, training_of
@@ -36,10 +37,29 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategies": {"lora": {"over": ["data", "fsdp"]}}, "checkpointing": "full"},
 ]
 
+WORDY = SMALL | {"vocab": 50257, "world_size": 4}
+"""Its logits, its table of words and the gradient of this are each as large as the others."""
+HELD: list[dict[str, Any]] = [
+    {"strategies": ["data", "fsdp"], "dtype": ["fp32", "bf16"]},
+    {"strategies": ["zero1", "hsdp"], "dtype": "bf16"},
+    {"strategies": {"fsdp": {"reshard": False}}, "accumulation": 2},
+    {"strategies": ["data", "fsdp"], "checkpointing": "full", "model": "llama3-8b", "kv_heads": 1,
+     "inner": 128},
+    {"strategies": {"tensor": [{}, {"sequence_parallel": True, "loss_parallel": True}]},
+     "vocab": 50260, "heads": 4},
+    {"strategies": {"pipeline": {"schedule": ["1F1B", "GPipe"]}}},
+    {"strategies": {"hybrid": [{"tp": 2, "data": "fsdp"}, {"pp": 2, "data": "fsdp"}]},
+     "dtype": "bf16", "vocab": 50260},
+    {"strategies": {"lora": {"over": ["data", "fsdp"]}, "qlora": {"over": "data"}}},
+    {"strategies": "fsdp", "library": "transformers"},
+]
+"""Of each strategy and arithmetic what changes which copies of parameters and gradients it has."""
 
-def works() -> list[Training]:
-    blocks = [SMALL | more for more in STRATEGIES]
-    cases = make_plan(check_config({"benchmarks": blocks}, "test"), 2).cases
+
+def works(common: dict[str, Any] = SMALL, blocks: Sequence[dict[str, Any]] = STRATEGIES,
+          ranks: int = 2) -> list[Training]:
+    config = {"benchmarks": [common | more for more in blocks]}
+    cases = make_plan(check_config(config, "test"), ranks).cases
     assert not [case.skip for case in cases if case.skip]
     return [training_of(case) for case in cases]
 
@@ -75,6 +95,24 @@ def test_calls_bytes_and_flops_are_those_that_were_predicted(work: Training) -> 
         assert counted["activations"] > 0
 
 
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module", "ignore:.torch.jit")
+@pytest.mark.usefixtures("_left")
+@pytest.mark.parametrize("work", works(WORDY, HELD, 4), ids=lambda work: work.strategy)
+def test_activations_are_neither_parameters_nor_gradients(work: Training) -> None:
+    ranks = work.dp * work.tp * work.pp
+    for stage in stages_of(work)[::max(work.pp - 1, 1)]:
+        world = open_rehearsal(ranks, Ledger(counts=False), stage.rank * work.tp)
+        operation = TrainingOperation(
+            work, Place(stage.rank * work.tp, ranks, world, torch.device("cpu")), validate=False)
+        operation.prepare()
+        operation.run()
+        counted = count_step(work, operation._strategy, operation._loader.batch(
+            1, *operation._strategy.share))
+        operation.close()
+        assert counted["activations"] == pytest.approx(
+            max(moment.activations for moment in moments(work, stage)), rel=ERROR)
+
+
 def test_activations_are_what_a_replica_keeps() -> None:
     for checkpointing in ("none", "full"):
         work = training("single", checkpointing=checkpointing, sizes={
@@ -82,7 +120,7 @@ def test_activations_are_what_a_replica_keeps() -> None:
         (stage,) = stages_of(work)
         with alone() as place:
             memory = answer_of(work, place)["memory"]
-        assert memory["activations_of"] == "results of operations"
+        assert memory["activations_of"].startswith("results of operations, but for copies")
         assert memory["activations"] == pytest.approx(
             predict_stage(work, stage).memory.activations, rel=0.02)
 

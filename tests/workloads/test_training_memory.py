@@ -35,7 +35,12 @@ def test_cross_entropy_takes_12_bytes_a_logit(benchmark: Any, dtype: str) -> Non
     ("logits", {"strategies": "fsdp", "loss": CHUNKED}),
     ("weights", {"strategies": "data"}),
     ("weights", {"strategies": "fsdp", "accumulation": 2}),
-    ("weights", {"strategies": {"fsdp": {"sync_each_batch": True}}, "accumulation": 2})])
+    ("weights", {"strategies": {"fsdp": {"sync_each_batch": True}}, "accumulation": 2}),
+    ("weights", {"strategies": {"hybrid": {"pp": 2, "data": "replicate"}}, "dtype": "fp32",
+                 "layers": 8}),
+    ("activations", {"strategies": "hsdp", "dtype": "fp32"}),
+    ("activations", {"strategies": "fsdp", "library": "transformers"}),
+    ("weights", {"strategies": {"qlora": {"over": "data"}}})])
 def test_a_step_takes_what_is_predicted(benchmark: Any, shape: str, block: dict[str, Any]) -> None:
     for one in benchmark.compared(shape, {"dtype": "bf16", "layers": 5, **block}):
         assert one.ratio == pytest.approx(1, abs=ERROR), one

@@ -235,7 +235,8 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
 
     In backward a block is whole, and so are its gradients, in the dtype. The next block is being
     gathered, and gradients of the one before are being exchanged, in fp32. What is no block is
-    whole from forward to the end, with a gradient of its own for each of its uses.
+    whole from forward to the end, with a gradient of its own for each of its uses. Where nothing
+    is divided torch copies all the same, in fp32, too.
     """
     element = rank.step.kept.element
 
@@ -243,17 +244,15 @@ def _gathered(rank: _Rank, groups: Groups) -> tuple[int, int, int, int]:
         return sum(item.elements * traffic.travelling_bytes(item, element) for item in parameters)
 
     sizes = sorted(map(whole_bytes, rank.blocks), reverse=True)
-    gathers = groups.shards > 1 or element < WEIGHT_BYTES
-    root = (whole_bytes(rank.local) - sum(sizes)) * gathers
-    every, two = sum(sizes) * gathers, sum(sizes[:2]) * gathers
+    root, every, two = whole_bytes(rank.local) - sum(sizes), sum(sizes), sum(sizes[:2])
     gradients, head = _largest(rank) * element, _elements(_head(rank)) * element
     of_root = _elements(trained(rank.local)) - sum(
         _elements(trained(block)) for block in rank.blocks)
     in_backward = root + gradients + head
     exchanged = _largest(rank) * WEIGHT_BYTES
-    one = two if groups.reshard else sizes[0] * gathers
+    one = two if groups.reshard else sizes[0]
     # Where blocks stay whole, there is most in the block before the last: that one is given up.
-    kept = every - sizes[0] * gathers + exchanged if len(sizes) > 1 else every
+    kept = every - sizes[0] + exchanged if len(sizes) > 1 else every
     return (root + (0 if groups.reshard else every),
             in_backward + (two if groups.reshard else max(every, kept)),
             in_backward + one + exchanged,

@@ -15,6 +15,7 @@ from hpcbench.kinds.training.plan.fits import advice
 from hpcbench.kinds.training.plan.memory import ERROR
 from hpcbench.kinds.training.plan.predict import Demands, predict
 from hpcbench.kinds.training.plan.spec import StrategySpec
+from hpcbench.kinds.training.plan.untimed import untimed_s
 from hpcbench.kinds.training.plan.workload import CROSS_ENTROPY, SYNTHETIC, Training
 from hpcbench.operations.models import OWN_LIBRARY
 from hpcbench.plan.assemble import Draft, assemble, least_calls, too_large
@@ -75,31 +76,26 @@ def _draft(point: build_workload.TrainingPoint, job: PlanRequest) -> Draft:
     reason = (unfit_world(common.backend, common.world_size, job.world_size) or reason
               or unsupported(common.backend, device, work.collective_calls()))
     expected = Demands() if reason else predict(work)
-    calls = least_calls(common, job.config)
     hardware = job.config.hardware
     reason = reason or too_large(expected.memory.total, 0, device, hardware, ERROR)
     if expected.memory.total and reason:
         reason += f"; {advice(work, int((hardware.memory_per_device_gb or 0) * 1e9))}"
+    checked = common.validate and work.communication != "only"  # which has no result
+    step_s = _step_s(work, expected, device, hardware)
     return Draft(
-        workload=work, device=device,
-        validate=common.validate and work.communication != "only",  # which has no result
+        workload=work, device=device, validate=checked,
         memory_bytes=expected.memory.total, memory_error=ERROR, skip=reason,
-        estimate_s=_estimate_s(work, expected, device, calls, hardware),
+        estimate_s=(setup_s(work) + least_calls(common, job.config) * step_s
+                    + untimed_s(work, step_s, device_kind(device), checked=checked)),
         identity=_identity(work, point.strategy))
 
 
-def _estimate_s(
-    work: Training, expected: Demands, device: str, calls: int, hardware: Hardware,
-) -> float:
-    """Return the assumed seconds of one case: set-up, its steps, and one more to check.
-
-    A step takes as long as the rank that has most to do, all it does together.
-    """
+def _step_s(work: Training, expected: Demands, device: str, hardware: Hardware) -> float:
+    """Return the assumed seconds of a step: of the rank with most to do, all it does together."""
     kind = device_kind(device)
     rate = bytes_per_s(kind, hardware, work.dp * work.tp * work.pp)
-    step_s = max(one.hardware_flops / FLOPS_PER_S[kind] + one.collectives * ALPHA_S[kind]
-                 + one.wire_bytes / rate for one in expected.of_ranks)
-    return setup_s(work) + (calls + 1) * step_s
+    return max(one.hardware_flops / FLOPS_PER_S[kind] + one.collectives * ALPHA_S[kind]
+               + one.wire_bytes / rate for one in expected.of_ranks)
 
 
 def _identity(work: Training, spec: StrategySpec) -> dict[str, Any]:

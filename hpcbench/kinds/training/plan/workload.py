@@ -16,8 +16,8 @@ CROSS_ENTROPY = "cross_entropy"
 CHUNKED = "chunked_cross_entropy"
 """The same loss of a part of the tokens after another, as torchtune and torchtitan call it."""
 LOSSES = (CROSS_ENTROPY, CHUNKED)
-_SAME_STEPS = ("single", "fsdp", "hsdp", "tensor")
-"""Strategies whose first step calls what the next ones do."""
+_SAME_STEPS = ("single", "data", "zero1", "fsdp", "hsdp", "tensor", "lora", "qlora")
+"""Strategies whose first step calls what the next ones do: buckets settle before it."""
 SYNTHETIC = "synthetic"
 """The data of a training that reads no file: random tokens."""
 
@@ -160,7 +160,7 @@ class Training(Workload):
     def rehearsal_calls(self) -> int:
         """Return 1 where all steps call the same, as they do without pipelines and buckets.
 
-        torch's pipelines vote in their first step, and its buckets are formed in it.
+        torch's pipelines vote in their first step.
         """
         return 1 if self.strategy in _SAME_STEPS else 2
 

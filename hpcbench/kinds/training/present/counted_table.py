@@ -68,5 +68,5 @@ def _notes(listed: Sequence[tuple[CaseResult, Counted]]) -> Iterator[Line]:
     kinds = ", ".join(dict.fromkeys(
         found.activations_of for _, found in listed if found.activations_of))
     if kinds:
-        yield Line("activations = the most bytes at once that forward and backward took beside "
-                   f"what was there before ({kinds})", "quiet")
+        yield Line("activations = the most bytes at once that forward and backward hold: "
+                   f"{kinds}", "quiet")

@@ -10,8 +10,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
-
 from hpcbench.backends.collective_ops import Called, watched
 from hpcbench.kinds.training.plan import traffic
 from hpcbench.kinds.training.plan.workload import Training
@@ -21,25 +19,23 @@ from hpcbench.kinds.training.run.strategies.base import Batch, Strategy
 
 _COMPILED = "the kernels that torch.compile makes are no operations that torch counts"
 _SILENT = "its groups move nothing"
+_ACTIVATIONS = "results of operations, but for copies and gradients of parameters"
 
 
 def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, Any]:
     """Take a step on a batch; all ranks call it. The weights are other ones then.
 
     ``calls`` maps each collective to its number, size and bytes on the wire; ``flops`` are by
-    `StepCounter`, without ``scores_again_flops``; ``activations`` are the most bytes at once that
-    forward and backward took beside what was there, of ``activations_of``. ``missing`` says why
-    something of it is not there.
+    `StepCounter`, without ``scores_again_flops``; ``activations`` are their most bytes at once, as
+    `LiveBytes` knows them. ``missing`` says why something of it is not there.
     """
-    device = strategy.place.device
     parameters = [one for module in strategy.modules() for one in module.parameters()]
-    counter, taken = StepCounter(parameters), _Taken(device)
-    phases = phase_clock(device, time.perf_counter_ns)
+    counter = StepCounter(parameters)
+    phases = phase_clock(strategy.place.device, time.perf_counter_ns)
     phases.begin()
     with watched(strategy.groups(), counter.note), counter:
         strategy.forward_backward(batch, phases)
         counter.settled()
-        allocated = taken.read()
         strategy.update(phases)
         strategy.rebalance(phases)
     missing = dict(_missing(spec, strategy, counter))
@@ -49,28 +45,9 @@ def count_step(spec: Training, strategy: Strategy, batch: Batch) -> dict[str, An
     if "flops" not in missing:
         found["flops"] = counter.flops - counter.scores_again_flops
         found["scores_again_flops"] = counter.scores_again_flops
-    if allocated is not None:
-        found |= {"activations": allocated, "activations_of": "cuda allocated"}
-    elif "activations" not in missing:
-        found |= {"activations": counter.bytes.peak, "activations_of": "results of operations"}
+    if "activations" not in missing:
+        found |= {"activations": counter.activations, "activations_of": _ACTIVATIONS}
     return found
-
-
-class _Taken:
-    """What torch's allocator gave on a GPU since this was made; of other devices nothing."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._before = 0
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-            self._before = torch.cuda.memory_allocated(device)
-
-    def read(self) -> int | None:
-        """Return the most bytes at once beyond those at the begin; None of other devices."""
-        if self._device.type != "cuda":
-            return None
-        return int(torch.cuda.max_memory_allocated(self._device)) - self._before
 
 
 def _missing(
@@ -87,8 +64,7 @@ def _missing(
         yield "calls", "what compiled blocks call is no operation that torch shows"
     if spec.compile:
         yield "flops", _COMPILED
-        if strategy.place.device.type != "cuda":
-            yield "activations", _COMPILED
+        yield "activations", _COMPILED
 
 
 def _together(calls: Iterable[Called]) -> Mapping[str, list[int]]:

@@ -1,4 +1,4 @@
-"""How many bytes of tensors a step has at once, beside what was there when it began."""
+"""How many bytes of activations a step has at once: what operations made, and for what."""
 
 from __future__ import annotations
 
@@ -12,49 +12,93 @@ from torch.utils._pytree import tree_iter
 
 from hpcbench.kinds.training.run.memory import local
 
+_COPIES = frozenset({
+    "_to_copy", "copy_", "_foreach_copy_", "clone", "cat", "_chunk_cat", "chunk_cat",
+    "split_with_sizes_copy", "all_gather_copy_in", "dequantize_4bit"})
+"""Operations whose results hold the numbers that they were given, if in another form."""
+_SUMS = frozenset({"add", "add_", "mul", "mul_", "div", "div_"})
+"""What makes gradients of other gradients: sums of parts, and scaling."""
+_MESSAGES = frozenset({"send", "recv_", "recv_any_source_"})
+"""What a pipeline sends and receives are activations, other groups' tensors here are not."""
+
 
 class LiveBytes:
-    """The most bytes at once of what operations made, in memory of their own; in ``peak``.
+    """The most bytes at once of activations that operations made, in memory of their own.
 
-    Gradients of ``parameters`` are left out. Memory that an operation took for itself and gave
-    back is not seen, nor is what communication libraries hold.
+    Activations are what is left when two things are taken away, of which each is known by where it
+    comes from or goes to. The first is every copy of a parameter: gathered, cast or unpacked. The
+    second is every gradient of a parameter: parts of it, whole ones of a sharded parameter, and
+    the buffers in which it is exchanged. Memory that an operation took for itself and gave back is
+    not seen, nor is what communication libraries hold.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self.peak = 0
-        self._now = 0
-        self._parameters = [one for one in parameters if one.requires_grad]
-        self._made: dict[int, tuple[int, Any]] = {}
+        self._parameters = list(parameters)
+        self._shapes = {shape for one in self._parameters
+                        for shape in (tuple(one.shape), tuple(local(one).shape))}
+        self._seen: dict[int, tuple[int, Any]] = {}
+        self._bytes: list[int] = []
+        self._same: list[int] = []  # of each storage another one with the same numbers, or itself
+        self._events: list[int] = []  # n: storage n was made; ~n: it is gone
+        self._weights = [self._number(local(one), 0) for one in self._parameters]
 
-    def note(self, arguments: Any, result: Any) -> None:
+    def note(self, operation: Any, arguments: Any, result: Any) -> None:
         """Note what an operation returned: memory that none of its arguments has is new."""
-        given: set[int] | None = None
-        for tensor in _tensors(result):
-            storage = tensor.untyped_storage()
-            key = storage._cdata
-            if key in self._made:
-                continue
-            if given is None:
-                given = {one.untyped_storage()._cdata for one in _tensors(arguments)}
-            if key not in given:
-                self._add(key, storage)
+        copies = _copies(operation, result, self._shapes)
+        made = list(_tensors(result))
+        if not copies and all(one.untyped_storage()._cdata in self._seen for one in made):
+            return
+        given = [self._number(one, 0) for one in _tensors(arguments)]
+        numbers = given + [self._number(one, one.untyped_storage().nbytes()) for one in made]
+        if copies:
+            for one in numbers[1:]:
+                self._same[self._first(one)] = self._first(numbers[0])
 
-    def _add(self, key: int, storage: torch.UntypedStorage) -> None:
-        n_bytes = storage.nbytes()
+    def peak(self) -> int:
+        """Return the most bytes at once; gradients are known when they are in their parameters."""
+        gradients = [self._number(local(one.grad), 0) for one in self._parameters
+                     if one.grad is not None]
+        left_out = {self._first(one) for one in (*self._weights, *gradients)}
+        now = most = 0
+        for event in self._events:
+            number = max(event, ~event)
+            if self._first(number) not in left_out:
+                now += self._bytes[number] if event >= 0 else -self._bytes[number]
+                most = max(most, now)
+        return most
+
+    def _number(self, tensor: torch.Tensor, n_bytes: int) -> int:
+        """Return the number of a tensor's storage; of a new one ``n_bytes`` were made."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._seen:
+            return self._seen[key][0]
+        number = len(self._bytes)
         # a storage's object in Python lives as long as its memory
-        self._made[key] = n_bytes, weakref.ref(storage, lambda _: self._gone(key))
-        self._now += n_bytes
-        if self._now > self.peak:
-            self.peak = max(self.peak, self._now - self._gradients())
+        self._seen[key] = number, weakref.ref(storage, lambda _: self._gone(key))
+        self._bytes.append(n_bytes)
+        self._same.append(number)
+        self._events.append(number)
+        return number
 
     def _gone(self, key: int) -> None:
-        self._now -= self._made.pop(key)[0]
+        self._events.append(~self._seen.pop(key)[0])
 
-    def _gradients(self) -> int:
-        """Return the bytes of gradients that are among what was made."""
-        keys = {local(one.grad).untyped_storage()._cdata
-                for one in self._parameters if one.grad is not None}
-        return sum(self._made[key][0] for key in keys if key in self._made)
+    def _first(self, number: int) -> int:
+        """Return the storage that stands for all with the same numbers (union-find)."""
+        while self._same[number] != number:
+            self._same[number] = self._same[self._same[number]]
+            number = self._same[number]
+        return number
+
+
+def _copies(operation: Any, result: Any, shapes: set[tuple[int, ...]]) -> bool:
+    """Return whether all tensors of an operation are of one parameter or gradient, if one is."""
+    name = operation._schema.name.partition("::")[2]
+    if operation.namespace == "c10d":
+        return name not in _MESSAGES
+    return name in _COPIES or (
+        name in _SUMS and isinstance(result, torch.Tensor) and tuple(result.shape) in shapes)
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:

@@ -41,7 +41,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
         scores_again_flops: of these, products of queries with keys that a fused attention computes
             once more in backward.
         unknown: names of operations on groups that are not known, and so not in ``calls``.
-        bytes: what is live of what operations made; nothing is noted after `settled`.
+        activations: their most bytes at once; None until `settled`.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -49,8 +49,8 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
         self.calls: list[Called] = []
         self.flops = self.scores_again_flops = 0
         self.unknown: set[str] = set()
-        self.bytes = LiveBytes(parameters)
-        self._follows = True
+        self.activations: int | None = None
+        self._live: LiveBytes | None = LiveBytes(parameters)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -58,8 +58,9 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
         return True
 
     def settled(self) -> None:
-        """Note no more memory: what comes is not kept for backward."""
-        self._follows = False
+        """Note no more memory: what comes is not kept for backward, whose gradients are there."""
+        if self._live:
+            self.activations, self._live = self._live.peak(), None
 
     def note(self, calls: Sequence[Called]) -> None:
         """Take calls of groups that are called without operations."""
@@ -80,8 +81,8 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc]
                 self.unknown.add(str(error.args[0]))
         else:
             self._count(func, args, named, result)
-        if self._follows:
-            self.bytes.note((args, named), result)
+        if self._live:
+            self._live.note(func, (args, named), result)
         return result
 
     def _count(self, func: Any, args: Any, named: Any, result: Any) -> None:
