@@ -36,7 +36,8 @@ class DocCommand:
     @property
     def script(self) -> str | None:
         """The file of this repository that bash, sbatch or python is given."""
-        runs_files = self.words[0] in ("bash", "sbatch", "python") and "-m" not in self.words
+        runs_files = self.words[0] in ("bash", "sbatch", "python") and not {
+            "-m", "-c"} & set(self.words)
         return next((word for word in self.words[1:] if not word.startswith("-")),
                     None) if runs_files else None
 

@@ -14,28 +14,38 @@ from typer.testing import CliRunner
 from doc_commands import DocCommand, commands
 from golden import RUNS
 from hpcbench.__main__ import _with_resumed_folder
-from hpcbench.cli import app
+from hpcbench.cli import COMMANDS, app
 from launcher import ROOT
 
-ALL = tuple(commands())
+NO_COMMAND = {"hpcbench sample 0": "the name of a span in a trace"}
+ALL = tuple(one for one in commands() if one.text not in NO_COMMAND)
 OURS = [one for one in ALL if one.ours]
 PLACES = {"N": "2", "[BATCH": "", "SEQ": "", "STEPS]": ""}
 """Words that stand for a number or may be left out."""
 RUN_BY = {
-    "jobs/local.sh": "tests/install/test_local.py", "jobs/torchrun.sh": "tests/install/test_local.py",
-    "tests/run.sh": "tests/install/test_local.py", "jobs/k8s/run.sh": "tests/mpi/test_kubernetes.py",
-    "slurm/scaling.sh": "tests/mpi/test_slurm.py", "slurm/smoke.sbatch": "tests/mpi/test_slurm.py",
+    "jobs/local.sh": "tests/install/test_local.py",
+    "jobs/torchrun.sh": "tests/install/test_local.py",
+    "tests/run.sh": "tests/install/test_local.py",
+    "jobs/k8s/run.sh": "tests/mpi/test_kubernetes.py",
+    "slurm/scaling.sh": "tests/mpi/test_slurm.py",
+    "slurm/smoke.sbatch": "tests/mpi/test_slurm.py",
     "slurm/cpu.sbatch": "tests/mpi/test_slurm.py",
     "tests/golden.py": "tests/unit/test_golden.py",
-    "mpirun run": "tests/mpi/test_launch.py", "mpirun suite": "tests/mpi/test_suite.py",
-    "mpirun validate": "tests/mpi/test_validate.py", "mpirun profile": "tests/mpi/test_profile.py",
-    "srun run": "tests/mpi/test_slurm.py", "torchrun run": "tests/mpi/test_torchrun.py",
+    "mpirun run": "tests/mpi/test_launch.py",
+    "mpirun suite": "tests/mpi/test_suite.py",
+    "mpirun validate": "tests/mpi/test_validate.py",
+    "mpirun profile": "tests/mpi/test_profile.py",
+    "srun run": "tests/mpi/test_slurm.py",
+    "torchrun run": "tests/mpi/test_torchrun.py",
     "srun torchrun run": "tests/mpi/test_torchrun.py",
-    "python run": "tests/mpi/test_main_job.py", "hpcbench run": "tests/mpi/test_main_job.py",
+    "python run": "tests/mpi/test_main_job.py",
+    "hpcbench run": "tests/mpi/test_main_job.py",
     "hpcbench validate": "tests/mpi/test_validate.py",
     "hpcbench profile": "tests/mpi/test_profile.py",
-    "hpcbench suite": "tests/mpi/test_suite.py", "hpcbench plot": "tests/unit/test_golden.py",
-    "hpcbench gen-data": "tests/unit/test_token_file.py"}
+    "hpcbench suite": "tests/mpi/test_suite.py",
+    "hpcbench plot": "tests/install/test_base_install.py",
+    "hpcbench gen-data": "tests/unit/test_token_file.py",
+}
 """A script, or the launchers and the command of hpcbench -> a file of tests that runs it."""
 NOT_RUN = {
     ".ci/run": "it runs all of these tests, on a bare system",
@@ -46,7 +56,7 @@ INSTANT = ("plan", "list", "schema", "show", "reduce", "gen-config")
 """Commands that are run here."""
 SWEEP_FILES = {"ddlb.json": "ddlb.json", "theirs.json": "ddlb.json", "FILE": "ddlb.json",
                "torchscale.yaml": "torchscale.yaml", "candle.json": "candle.json"}
-SYSTEM = ("srun", "mpirun")
+LAUNCHERS = ("mpirun", "srun", "torchrun")
 
 
 def name(one: DocCommand) -> str:
@@ -68,7 +78,9 @@ def test_hpcbench_takes_these_words(one: DocCommand) -> None:
     words = [PLACES.get(word, word) for word in one.ours or ()]
     if words[0].startswith("--"):  # an option of the whole program, such as --help
         assert CliRunner().invoke(app, ["--help"]).output.count(words[0].partition(" ")[0])
-    elif "--help" not in words:
+    elif len(words) == 1 or "--help" in words:  # a name in a sentence, arguments left out
+        assert words[0] in COMMANDS
+    else:
         assert parsed(words) == words[0]
 
 
@@ -86,9 +98,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def instant() -> list[tuple[str, ...]]:
-    """Return the words of all commands that can be run here, each once; a lone name is given none."""
+    """Return the words of all commands that can be run here, each once."""
     given = {tuple(PLACES.get(word, word) for word in one.ours or ()) for one in OURS
-             if one.words[0] not in ("mpirun", "srun")}
+             if one.words[0] not in LAUNCHERS}
     return sorted(words for words in given if words[0] in INSTANT and (
         len(words) > 1 or words[0] not in ("show", "reduce", "gen-config")))
 
@@ -116,13 +128,15 @@ def test_scripts_exist_and_know_these_flags(one: DocCommand) -> None:
         assert script in RUN_BY
 
 
+def form(one: DocCommand) -> str:
+    """Return how a command of hpcbench is started, and its name."""
+    launchers = [word for word in one.words if word in LAUNCHERS] or [one.words[0]]
+    return " ".join([*launchers, (one.ours or ("",))[0]])
+
+
 def test_each_launcher_and_script_has_a_test_that_runs_it() -> None:
-    forms = {f"{' '.join(word for word in one.words if word in ('mpirun', 'srun', 'torchrun'))} "
-             f"{one.ours[0]}".strip() if one.words[0] in ("mpirun", "srun", "torchrun")
-             else f"{one.words[0]} {one.ours[0]}" for one in OURS if one.ours}
-    missing = {form for form in forms if form.split()[-1] not in INSTANT
-               and "--" not in form} - set(RUN_BY)
-    assert not missing
+    forms = {form(one) for one in OURS if (one.ours or ("",))[0] in COMMANDS}
+    assert not {name for name in forms if name.split()[-1] not in INSTANT} - set(RUN_BY)
     for what, test in RUN_BY.items():
         last = re.escape(Path(what.split()[-1]).name.removesuffix(".py"))
         assert re.search(last, (ROOT / test).read_text(encoding="utf-8")), (what, test)
