@@ -38,3 +38,18 @@ def test_the_first_page_is_short() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= MOST_LINES
     assert not [line for line in lines if len(line) > MOST_CHARACTERS]
+
+
+def headings(page: Path) -> set[str]:
+    """Return what links may name behind ``#``, as GitHub makes it of headings."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", page.read_text(encoding="utf-8"))
+    for name, heading in links:
+        target = page.parent / name if name else page
+        assert target.exists(), name
+        assert not heading or heading in headings(target), f"{name}#{heading}"
