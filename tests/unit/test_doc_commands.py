@@ -20,8 +20,8 @@ from launcher import ROOT
 NO_COMMAND = {"hpcbench sample 0": "the name of a span in a trace"}
 ALL = tuple(one for one in commands() if one.text not in NO_COMMAND)
 OURS = [one for one in ALL if one.ours]
-PLACES = {"N": "2", "[BATCH": "", "SEQ": "", "STEPS]": ""}
-"""Words that stand for a number or may be left out."""
+PLACES = {"N": "2"}
+"""Words that stand for a number."""
 RUN_BY = {
     "jobs/local.sh": "tests/install/test_local.py",
     "jobs/torchrun.sh": "tests/install/test_local.py",
