@@ -20,8 +20,8 @@ from launcher import ROOT
 NO_COMMAND = {"hpcbench sample 0": "the name of a span in a trace"}
 ALL = tuple(one for one in commands() if one.text not in NO_COMMAND)
 OURS = [one for one in ALL if one.ours]
-PLACES = {"N": "2"}
-"""Words that stand for a number."""
+PLACES = {"N": "2", "DIR": "FOLDER"}
+"""Words that stand for others."""
 RUN_BY = {
     "jobs/local.sh": "tests/install/test_local.py",
     "jobs/torchrun.sh": "tests/install/test_local.py",
@@ -45,6 +45,7 @@ RUN_BY = {
     "hpcbench suite": "tests/mpi/test_suite.py",
     "hpcbench plot": "tests/install/test_base_install.py",
     "hpcbench plan --dry-run": "tests/workloads/test_dry_run.py",
+    "hpcbench list": "tests/unit/test_coming_from.py",
     "hpcbench gen-data": "tests/unit/test_token_file.py",
 }
 """A script, or the launchers and the command of hpcbench -> a file of tests that runs it."""
@@ -53,7 +54,7 @@ NOT_RUN = {
     "slurm/v100_nvlink.sbatch": "needs V100 GPUs; test_slurm.py runs the CPU file of the same form",
     "run_benchmark.py": "a command of another tool, shown beside ours"}
 """A script -> why no test runs it."""
-INSTANT = ("plan", "list", "schema", "show", "reduce", "gen-config")
+INSTANT = ("plan", "schema", "show", "reduce", "gen-config")
 """Commands that are run here."""
 SWEEP_FILES = {"ddlb.json": "ddlb.json", "theirs.json": "ddlb.json", "FILE": "ddlb.json",
                "torchscale.yaml": "torchscale.yaml", "candle.json": "candle.json"}
@@ -88,7 +89,7 @@ def test_hpcbench_takes_these_words(one: DocCommand) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a current folder with what the commands of the pages name."""
-    for place in ("FOLDER", "DIR", "results/latest"):
+    for place in ("FOLDER", "results/latest"):
         shutil.copytree(RUNS["mixed"], tmp_path / place)
     for place, source in SWEEP_FILES.items():
         shutil.copyfile(ROOT / "tests/data" / source, tmp_path / place)
