@@ -44,7 +44,7 @@ def test_a_rank_that_cannot_import_torch(mpirun: MpiLauncher, tmp_path: Path) ->
 
 @pytest.mark.soak
 def test_a_rank_whose_workers_do_not_start_in_time(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    """It waits longer than it was told to where ranks share cores (docs/performance.md)."""
+    """It waits longer than told where ranks share cores (benchmarks/results/many_ranks.md)."""
     done = with_another_torch(mpirun, tmp_path, "import time; time.sleep(300)", 25)
     ranks_a_core = 3 / granted_cores(KernelFiles())
     assert ("failed on 1 of 3 ranks\n  rank 1: the worker template did not start: no answer in "

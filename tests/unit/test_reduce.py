@@ -415,7 +415,7 @@ MOST_CPU_S_A_RANK, MOST_BYTES = 0.02, 500 << 20
 def test_many_ranks_with_64_open_files_in_little_time_and_memory(
     tmp_path: Path, ranks: int,
 ) -> None:
-    """In a process of its own, whose CPU time and memory are what docs/performance.md states."""
+    """In a process of its own, measured as in benchmarks/results/many_ranks.md."""
     plan = make_plan(n_cases=3, world_size=ranks)
 
     def notes(rank: int) -> Iterable[tuple[str, dict[str, Any]]]:

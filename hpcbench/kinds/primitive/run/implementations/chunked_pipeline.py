@@ -93,7 +93,7 @@ class Columnwise(Chunked[given.Columnwise]):
         """Start to gather all chunks at once, and multiply the own rows under the first of them.
 
         So none waits for a product to end. NCCL does them one after the other, and a pair of
-        ranks has one stream: the first chunk comes hardly later (docs/performance.md).
+        ranks has one stream: the first chunk comes hardly later (benchmarks/results/overlap.md).
         """
         arriving, leaving = self._gather()
         torch.mm(self.inputs.rows, self.inputs.weight,

@@ -37,8 +37,8 @@ def by_messages(place: Place) -> bool:
 
     gloo's do. Its all_gather sends before it posts what it receives, so a link works one way at a
     time. Its reduce_scatter sends twice what is needed, and each call wakes two threads
-    (docs/performance.md). Its messages are on the CPU only. Other backends keep their collectives:
-    NCCL's take ways through the network that messages do not.
+    (benchmarks/results/overlap.md). Its messages are on the CPU only. Other backends keep their
+    collectives: NCCL's take ways through the network that messages do not.
     """
     return place.device.type == "cpu" and bool(dist.get_backend(place.group) == "gloo")
 
