@@ -104,7 +104,7 @@ def hpcbench_command(folder: Path, given: argparse.Namespace) -> list[str]:
     path = folder / "start.json"
     path.write_text(json.dumps({
         "name": "start", "output": {"plots": False},
-        "measure": {"warmup": 5, "iterations": given.iterations},
+        "measure": {"passes": 1, "warmup": 5, "iterations": given.iterations},
         "benchmarks": [{"kind": "collective", "collective": "all_reduce", "backend": "gloo",
                         "size": list(given.sizes)}]}))
     return [str(MPIRUN), "-np", str(given.ranks), sys.executable, "-m", "hpcbench", "run",
