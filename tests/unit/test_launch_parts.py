@@ -129,6 +129,15 @@ def test_an_early_template_is_used_only_if_its_variables_fit() -> None:
         assert fresh.env == other
 
 
+def test_a_template_that_ends_before_it_reads_says_why(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: no file')")
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+    with (contextlib.closing(SharedProgress.create(1)) as progress,
+          contextlib.closing(Template(TemplateSpec(env, 60.0), early=TemplateProcess(env))) as late,
+          pytest.raises(LaunchError, match="did not start: ImportError: libcudart.so.12: no file")):
+        late.fork({}, 0, progress)
+
+
 @pytest.mark.parametrize(("launcher", "library", "fix"), [
     ("srun", "MPICH Version: 5.0.2", "srun --mpi=pmi2"),
     ("srun --mpi=pmi2", "Open MPI v5.0.11", "srun --mpi=pmix"),

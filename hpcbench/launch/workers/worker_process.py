@@ -175,7 +175,10 @@ class Template:
     def _take_message(self, timeout_s: float) -> bool:
         """Take in one message; False if there is none in time or the template is gone."""
         readable, _, _ = select.select([self._control], [], [], max(timeout_s, 0.0))
-        data = self._control.recv(_MESSAGE_BYTES) if readable else b""
+        try:
+            data = self._control.recv(_MESSAGE_BYTES) if readable else b""
+        except ConnectionResetError:  # it ended with a message of ours unread; its own may be there
+            data = self._control.recv(_MESSAGE_BYTES)
         if not data:
             return False
         event = messages.decoded(messages.TEMPLATE_EVENTS, data)
