@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -58,7 +59,8 @@ def announce_start(environ: Mapping[str, str], verbosity: Verbosity) -> None:
     if announced_rank(environ) == 0:
         size, launcher = announced_size(environ) or (1, "")
         ranks = f"{size} rank(s)" + (f" of {launcher}" if launcher else "")
-        verbosity.announce(f"hpcbench {__version__}: starting {ranks}")
+        with contextlib.suppress(OSError):  # the job says so itself, and ends on all ranks
+            verbosity.announce(f"hpcbench {__version__}: starting {ranks}")
 
 
 def dry_run_here(

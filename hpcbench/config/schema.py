@@ -139,7 +139,7 @@ class Output(Section):
     """Where results go."""
 
     folder: Text = key("results", "Folder that gets one folder per run.")
-    plots: bool = key(True, "Draw the plots at the end of the run, and in `hpcbench reduce`.")
+    plots: bool = key(True, "Draw the plots at the end of the run.")
 
 
 @cache
