@@ -23,7 +23,7 @@ from hpcbench.errors import ExitCode
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.launch.workers.messages import FailureAnswer, RehearsalAnswer, RehearsalRequest
 from hpcbench.launch.workers.worker_pool import WorkerPool
-from hpcbench.launch.workers.worker_process import WorkerHandle
+from hpcbench.launch.workers.worker_process import TemplateSpec, WorkerHandle
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.expand import make_plan
@@ -50,9 +50,9 @@ def dry_run(
 def trials(plan: Plan, launch: Launch) -> Iterator[Trial]:
     """Yield what came of each case, in the order of the plan."""
     env = worker_environment(os.environ, launch.pass_env, {})
-    with WorkerPool(env, SharedProgress.create(1), kinds=plan.kinds,
-                    memory_limit_bytes=launch.memory_limit_bytes,
-                    ready_timeout_s=launch.init_timeout_s) as pool, \
+    spec = TemplateSpec(env, launch.init_timeout_s, plan.kinds)
+    with WorkerPool(spec, SharedProgress.create(1),
+                    memory_limit_bytes=launch.memory_limit_bytes) as pool, \
             closing(_Rehearsal(lambda: pool.start_worker(()))) as rehearsal:
         for case in plan.cases:
             yield _not_tried(case) or rehearsal.trial(case)

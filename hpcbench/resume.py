@@ -9,12 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpcbench.config.load import load_config
 from hpcbench.config.schema import Config
-from hpcbench.config.sources import source_lines
 from hpcbench.errors import UsageError
 from hpcbench.launch.attempt import PlannedRun
-from hpcbench.plan.expand import make_plan
+from hpcbench.plan.case import Plan
 from hpcbench.plan.history import History
 from hpcbench.verbosity import Verbosity
 
@@ -47,13 +45,14 @@ def plan_run(request: RunRequest, world_size: int) -> PlannedRun:
         latest = _latest_folder(request)
         folder = latest if latest.is_dir() else None
     if folder is None or is_fresh(folder := folder.resolve()):
-        request.verbosity.details(source_lines(request.config, request.overrides))
-        return PlannedRun(make_plan(_config(request), world_size), History(), folder)
+        return PlannedRun(_new_plan(request, world_size), History(), folder)
     return _going_on(request, folder, world_size)
 
 
 def check_request(request: RunRequest, world_size: int) -> None:
     """Raise UsageError if so many ranks could not begin this run."""
+    from hpcbench.plan.expand import make_plan
+
     make_plan(_config(request), world_size)
 
 
@@ -73,7 +72,18 @@ def earlier_run(request: RunRequest) -> tuple[str, str] | None:
     return (str(folder), run_id) if run_id else None
 
 
+def _new_plan(request: RunRequest, world_size: int) -> Plan:
+    """Return the plan of the sweep file, and tell which file it is if details are wanted."""
+    from hpcbench.config.sources import source_lines
+    from hpcbench.plan.expand import make_plan
+
+    request.verbosity.details(source_lines(request.config, request.overrides))
+    return make_plan(_config(request), world_size)
+
+
 def _config(request: RunRequest) -> Config:
+    from hpcbench.config.load import load_config
+
     overrides = [*request.overrides, *([("launch.inline", True)] if request.inline else [])]
     return load_config(request.config, overrides)
 
@@ -95,8 +105,7 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
                          "no flag can change it: leave the flags away, or give the config, too")
     plan = before
     if request.config is not None:
-        request.verbosity.details(source_lines(request.config, request.overrides))
-        plan = make_plan(_config(request), world_size)
+        plan = _new_plan(request, world_size)
     changes = []
     if plan.plan_hash != before.plan_hash:
         if (plan.passes, plan.launches) != (before.passes, before.launches):

@@ -21,10 +21,11 @@ from hpcbench.launch.probe import Machine, probe_ranks, resolve, versions
 from hpcbench.launch.profiled import collect_profiles
 from hpcbench.launch.ranks.address import Network, choose_network
 from hpcbench.launch.ranks.agreement import AgreedError, from_root, on_all, on_root
-from hpcbench.launch.ranks.communicator import IDLE_PAUSE_S, Communicator
+from hpcbench.launch.ranks.communicator import LAST_PAUSE_S, Communicator
 from hpcbench.launch.ranks.launcher_variables import announced_rank, by_torchrun
 from hpcbench.launch.ranks.session import Session, open_session
 from hpcbench.launch.ranks.stop_requests import StopRequests, stop_requests
+from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.portable import unsupervised
@@ -32,13 +33,22 @@ from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
 from hpcbench.verbosity import Verbosity
 
 
-def run(session: Session, request: RunRequest, stop: StopRequests) -> ExitCode:
-    """Plan, probe, measure, seal, reduce and report; collective over all ranks."""
+def run(
+    session: Session, request: RunRequest, stop: StopRequests,
+    early: TemplateProcess | None = None,
+) -> ExitCode:
+    """Plan, probe, measure, seal, reduce and report; collective over all ranks.
+
+    Workers come from the ``early`` template if there is one and it has the right variables.
+    """
     comm, verbosity = session.comm, request.verbosity
     with verbosity.stage("plan"):
         planned = _plan(session, request)
     network = choose_network(comm, session.topology.nodes, planned.config.launch, os.environ)
-    with open_pool(planned, session.topology) as pool:
+    if comm.rank == 0:
+        verbosity.announce(f"{len(planned.plan.cases)} case(s) planned; "
+                           "importing torch and looking at the machine")
+    with open_pool(planned, session.topology, early) as pool:
         with verbosity.stage("probe, with the start of the worker template"):
             attempt = _probe(session, planned, network, pool, force=request.force)
         verbosity.details(_machine_lines(attempt))
@@ -51,8 +61,8 @@ def run(session: Session, request: RunRequest, stop: StopRequests) -> ExitCode:
         with verbosity.stage("traces sealed and collected"):
             _collect(comm, folders, measured=not is_done)
         code = on_root(
-            comm, lambda: _reduce_and_report(attempt, folders.folder, verbosity), IDLE_PAUSE_S)
-    comm.barrier(IDLE_PAUSE_S)
+            comm, lambda: _reduce_and_report(attempt, folders.folder, verbosity), LAST_PAUSE_S)
+    comm.barrier(LAST_PAUSE_S)
     return ExitCode(code)
 
 
@@ -138,7 +148,7 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, verbosity: Verbosity
     with verbosity.stage("reduction"):
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     with verbosity.stage("summaries and plots"):
-        write_reports(results, folder.path, plots=config.output.plots)
+        write_reports(results, folder.path, verbosity.announce)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder.path, results)
     if config.profiling.target and not verbosity.is_quiet:
@@ -160,9 +170,9 @@ def _can_be_repeated(folder: RunFolder) -> Iterator[None]:
                           f"hpcbench reduce {folder.path}", error.exit_code) from error
 
 
-def run_command(request: RunRequest) -> int:
+def run_command(request: RunRequest, early: TemplateProcess | None = None) -> int:
     """Run one sweep on this rank and return the exit code that all ranks agreed on."""
-    return as_job(lambda session, stop: run(session, request, stop), request.verbosity)
+    return as_job(lambda session, stop: run(session, request, stop, early), request.verbosity)
 
 
 def as_job(work: Callable[[Session, StopRequests], ExitCode], verbosity: Verbosity) -> int:

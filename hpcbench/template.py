@@ -1,6 +1,6 @@
 """The template process of one rank: torch imported, MPI never touched, forks workers.
 
-Started by a supervisor as ``python -m hpcbench.template SOCKET_FD PARENT_PID [KIND ...]``. It
+Started by a supervisor as ``python -m hpcbench.template SOCKET_FD PARENT_PID``. It
 runs one thread and touches no device, so a fork of it is a sound worker within milliseconds.
 """
 
@@ -20,6 +20,7 @@ import traceback
 from hpcbench.launch.ranks.stop_requests import leave_requests_to_supervisor
 from hpcbench.launch.workers.messages import (
     FORK_REQUESTS,
+    LOAD_REQUESTS,
     TEMPLATE_EVENTS,
     ForkRequest,
     TemplateEvent,
@@ -33,8 +34,8 @@ _MESSAGE_BYTES = 256 * 1024
 
 
 def main() -> None:
-    """Import torch and what these kinds of cases need, fork workers until the socket closes."""
-    control_fd, parent_pid = (int(text) for text in sys.argv[1:3])
+    """Import torch and what the kinds of cases need, fork workers until the socket closes."""
+    control_fd, parent_pid = (int(text) for text in sys.argv[1:])
     die_with_parent(parent_pid)
     leave_requests_to_supervisor()
     control = socket.socket(fileno=control_fd)
@@ -44,7 +45,10 @@ def main() -> None:
     import hpcbench.worker  # noqa: F401
     from hpcbench.kinds.registry import kinds
 
-    for kind in sys.argv[3:]:  # only these: DTensor alone takes as long as half of torch
+    data = control.recv(_MESSAGE_BYTES)
+    if not data:
+        return
+    for kind in decoded(LOAD_REQUESTS, data).kinds:  # only these: DTensor is half a torch more
         if kind in kinds():
             kinds()[kind].runner()
     gc.collect()

@@ -42,6 +42,11 @@ class Verbosity(Enum):
         for line in lines:
             print(f"hpcbench: {masked(line, os.environ)}", file=sys.stderr, flush=True)
 
+    def announce(self, line: str) -> None:
+        """Say on standard output what goes on now, unless only the result is wanted."""
+        if not self.is_quiet:
+            print(masked(line, os.environ), flush=True)
+
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Print how long the block took if details are wanted, also if it fails."""

@@ -35,7 +35,7 @@ def reduce(
     with verbosity.stage("reduction"):
         results = reduce_folder(folder, allow_mixed=allow_mixed)
     with verbosity.stage("summaries and plots"):
-        write_reports(results, folder)
+        write_reports(results, folder, verbosity.announce)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder, results)
     report_run(results, folder, verbosity)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import typer
 
+from hpcbench import __version__
 from hpcbench.commands.flags import ConfigFlags, OutputOption, RunFlags, SweepFlags, grouped
-from hpcbench.launch.ranks.launcher_variables import announced_rank
+from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size
 from hpcbench.verbosity import Verbosity
 
 
@@ -33,9 +36,6 @@ def run(
     if how.force and how.resume is None:
         raise typer.BadParameter("--force is for --resume")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the run can take it as a request
-    from hpcbench.resume import RunRequest
-    from hpcbench.run import run_command
-
     path = source.path()
     overrides = sweep.overrides(
         output__folder=str(output) if output else None, require=how.require or None,
@@ -43,8 +43,24 @@ def run(
     if how.dry:
         dry_run_here(path, overrides, how.world_size or 4, verbosity)
     sys.stderr = sys.__stderr__
-    raise typer.Exit(run_command(
-        RunRequest(path, overrides, how.resume, how.force, verbosity=verbosity)))
+    announce_start(os.environ, verbosity)
+    from hpcbench.launch.workers.template_process import early_template
+
+    with early_template(os.environ) as early:  # imports torch while all else is imported here
+        from hpcbench.resume import RunRequest
+        from hpcbench.run import run_command
+
+        raise typer.Exit(run_command(
+            RunRequest(path, overrides, how.resume, how.force, verbosity=verbosity), early))
+
+
+def announce_start(environ: Mapping[str, str], verbosity: Verbosity) -> None:
+    """Say what begins, before MPI is started and anything heavy is imported; one rank speaks."""
+    if announced_rank(environ) == 0:
+        size, launcher = announced_size(environ) or (1, "")
+        ranks = f"{size} rank(s)" + (f" of {launcher}" if launcher else "")
+        with contextlib.suppress(OSError):  # the job says so itself, and ends on all ranks
+            verbosity.announce(f"hpcbench {__version__}: starting {ranks}")
 
 
 def dry_run_here(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from hpcbench.commands.flags import (
     SweepFlags,
     grouped,
 )
+from hpcbench.commands.run import announce_start
 from hpcbench.verbosity import Verbosity
 
 
@@ -71,8 +73,10 @@ def suite(
     if how.force and how.resume is None and how.summary is None:
         raise typer.BadParameter("--force is for --output or --resume")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the suite can take it as a request
+    sys.stderr = sys.__stderr__
+    if not how.as_json:
+        announce_start(os.environ, verbosity)
     from hpcbench.suite import SuiteRequest, suite_command
 
-    sys.stderr = sys.__stderr__
     raise typer.Exit(suite_command(SuiteRequest(
         files, overrides, how.summary, how.resume, how.force, how.as_json, verbosity)))

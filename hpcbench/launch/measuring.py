@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hpcbench import __version__
@@ -22,16 +22,17 @@ from hpcbench.launch.ranks.launcher_variables import by_torchrun
 from hpcbench.launch.ranks.session import Topology
 from hpcbench.launch.ranks.stop_requests import StopRequests
 from hpcbench.launch.supervisor import supervise
-from hpcbench.launch.workers.environment import worker_environment
+from hpcbench.launch.workers.environment import thread_variables, worker_environment
 from hpcbench.launch.workers.observation import RankLocation
+from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_group import Rendezvous
 from hpcbench.launch.workers.worker_pool import WorkerPool
+from hpcbench.launch.workers.worker_process import TemplateSpec
 from hpcbench.measure.allocation import granted_cores
 from hpcbench.measure.environment import described_hardware, machine
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import SINGLE_CALLS
 from hpcbench.measure.noise import measure_noise
-from hpcbench.measure.portable import own_cores
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -42,14 +43,19 @@ from hpcbench.trace.source import APART_NOTE, END_NOTE, RESUMED_NOTE, STOPPED_NO
 _GROUP_TIMEOUT_MARGIN_S = 300.0
 
 
-def open_pool(planned: PlannedRun, topology: Topology) -> WorkerPool:
-    """Start this rank's template process, with memory for the stamps of the longest case."""
+def open_pool(
+    planned: PlannedRun, topology: Topology, early: TemplateProcess | None = None,
+) -> WorkerPool:
+    """Return what gives this rank's workers, with memory for the stamps of the longest case.
+
+    It goes on with the ``early`` template if that has the right variables.
+    """
     launch, plan = planned.config.launch, planned.plan
-    env = worker_environment(os.environ, launch.pass_env, _thread_env(topology))
+    env = worker_environment(os.environ, launch.pass_env, thread_variables(topology.local_size))
     return WorkerPool(
-        env, SharedProgress.create(most_rows(plan)), kinds=plan.kinds,
-        memory_limit_bytes=launch.memory_limit_bytes,
-        ready_timeout_s=_init_timeout_s(launch, topology))
+        TemplateSpec(env, _init_timeout_s(launch, topology), plan.kinds),
+        SharedProgress.create(most_rows(plan)), memory_limit_bytes=launch.memory_limit_bytes,
+        early=early)
 
 
 def _init_timeout_s(launch: Launch, topology: Topology) -> float:
@@ -95,12 +101,6 @@ def job_canary(attempt: Attempt) -> Case | None:
     return None if resolve(replace(plan, cases=(canary,)), attempt.machine.ranks).skips else canary
 
 
-def _thread_env(topology: Topology) -> Mapping[str, str]:
-    """Return the variables that divide the cores among the ranks of a node, unless set."""
-    threads = max(1, len(own_cores()) // topology.local_size)
-    return {"OMP_NUM_THREADS": str(threads)}
-
-
 def header(attempt: Attempt, run_id: str) -> Header:
     """Return who writes this rank's trace, and with what; variables as its workers have them."""
     topology = attempt.topology
@@ -108,7 +108,7 @@ def header(attempt: Attempt, run_id: str) -> Header:
     rank = attempt.machine.ranks[topology.rank]
     facts, gpu = rank.facts, attempt.machine.gpu_of(topology.rank)
     described = machine({
-        **_thread_env(topology), **attempt.machine.socket_env(), **os.environ})
+        **thread_variables(topology.local_size), **attempt.machine.socket_env(), **os.environ})
     hardware = described_hardware(
         attempt.config.hardware.model_dump(mode="json"), facts, described["memory_bytes"])
     return Header(

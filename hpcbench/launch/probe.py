@@ -34,6 +34,7 @@ from hpcbench.launch.ranks.launcher_variables import by_torchrun
 from hpcbench.launch.ranks.session import Session, Topology
 from hpcbench.launch.workers.environment import worker_environment
 from hpcbench.launch.workers.worker_pool import WorkerPool
+from hpcbench.launch.workers.worker_process import TemplateSpec
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case, Plan
@@ -179,7 +180,7 @@ def torch_facts(
     """
     if importlib.util.find_spec("torch") is None:
         raise LaunchError(f"torch is not installed here: {how_to_install('run')}")
-    with WorkerPool(env, SharedProgress.create(1), ready_timeout_s=timeout_s) as pool:
+    with WorkerPool(TemplateSpec(env, timeout_s), SharedProgress.create(1)) as pool:
         return pool.facts(tools)
 
 

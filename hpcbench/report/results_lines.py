@@ -297,7 +297,8 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
     yield Text()
     yield Text(f"planned {len(results.plan.cases)} = {sums}", style="bold")
     yield from fault_lines(results)
-    files = [name for name in OUTPUTS if (folder / name).exists()]
+    drawn = any(item.status == "ok" for item in results.cases)  # else plots are of earlier results
+    files = [name for name in OUTPUTS if (folder / name).exists() and (drawn or name != "plots")]
     yield Text(f"in {folder}: {', '.join(files) if files else 'no files yet'}")
 
 

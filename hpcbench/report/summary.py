@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ from hpcbench.reduce.precision import CI_LEVEL
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.reduce.results_file import open_results
 from hpcbench.reduce.settling import comparisons
+from hpcbench.report.charts import charts_of
 from hpcbench.report.terminal import print_document
 from hpcbench.trace.files import whole_file
+from hpcbench.views.chart import Chart
 from hpcbench.views.slow_ranks import late_start
 from hpcbench.views.timing import INTERVAL_TITLE, fold_of
-from hpcbench.views.words import device_memory_how, env_text
+from hpcbench.views.words import device_memory_how, env_text, plural
 
 SCHEMA_VERSION = 2
 CASE_FIELDS = ("case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",
@@ -62,19 +64,33 @@ version 1 come first, and with them those of collectives. A list is a list in JS
 separated by spaces in CSV, with - for null; entries that are sentences, by semicolons."""
 
 
-def write_reports(results: Results, folder: Path, *, plots: bool = True) -> list[Path]:
-    """Write the summaries and, unless told not to, the plots; return the paths written.
+def write_reports(
+    results: Results, folder: Path, announce: Callable[[str], None] | None = None,
+) -> list[Path]:
+    """Write the summaries and, unless `output.plots` is false, the plots; return their paths.
 
     The plots read their samples from ``folder/results.h5``; where no case is ok there are none.
-    Raises FileError if a file cannot be written.
+    ``announce`` gets a line before they are drawn. Raises FileError if a file cannot be written.
     """
     written = write_summary(results, folder)
-    if plots:
-        from hpcbench.report.plots import plot_results
-
+    if results.plan.config.get("output", {}).get("plots", True):
         with open_results(folder) as file:
-            written += plot_results(results, file, folder / "plots")
+            written += _drawn(list(charts_of(results, file)), results, folder, announce)
     return written
+
+
+def _drawn(
+    charts: Sequence[Chart], results: Results, folder: Path,
+    announce: Callable[[str], None] | None,
+) -> list[Path]:
+    """Draw the charts, if there are any: importing matplotlib alone takes half a second."""
+    if not charts:
+        return []
+    if announce:
+        announce(f"drawing {plural(len(charts), 'plot')} in {folder / 'plots'}")
+    from hpcbench.report.plots import plot_charts
+
+    return plot_charts(charts, results, folder / "plots")
 
 
 def field_names() -> tuple[str, ...]:

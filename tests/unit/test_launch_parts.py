@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _ctypes
+import contextlib
 import math
 import os
 import subprocess
@@ -25,7 +26,12 @@ from hpcbench.launch.folders.run_folder import separate_folders
 from hpcbench.launch.measuring import most_rows
 from hpcbench.launch.probe import resolve, version_mix
 from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
-from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size, lonely_fix
+from hpcbench.launch.ranks.launcher_variables import (
+    announced_local_size,
+    announced_rank,
+    announced_size,
+    lonely_fix,
+)
 from hpcbench.launch.ranks.session import check_launch
 from hpcbench.launch.ranks.waiting import WakeupSignal
 from hpcbench.launch.verdicts.final_case import inline_evidence
@@ -41,7 +47,8 @@ from hpcbench.launch.workers.messages import (
     worker_channel,
 )
 from hpcbench.launch.workers.processes import state
-from hpcbench.launch.workers.worker_process import WorkerHandle
+from hpcbench.launch.workers.template_process import TemplateProcess
+from hpcbench.launch.workers.worker_process import Template, TemplateSpec, WorkerHandle
 from hpcbench.measure.environment import described_hardware, recorded_variables
 from hpcbench.measure.progress import Phase, SharedProgress
 from hpcbench.plan.case import Case
@@ -94,6 +101,41 @@ STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
 ])
 def test_which_rank_speaks(environ: dict[str, str], rank: int) -> None:
     assert announced_rank(environ) == rank
+
+
+@pytest.mark.parametrize(("environ", "expected"), [
+    ({}, 1),
+    ({"PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"}, 4),
+    ({"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, 2),
+    ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, None),
+    ({"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2", "MPI_LOCALNRANKS": "2"}, None),
+])
+def test_ranks_of_a_node_are_known_before_mpi_where_the_launcher_tells(
+    environ: dict[str, str], expected: int | None,
+) -> None:
+    assert announced_local_size(environ) == expected
+
+
+def test_an_early_template_is_used_only_if_its_variables_fit() -> None:
+    """Torch is not waited for: the processes are ended before they have imported it."""
+    early = TemplateProcess({"PATH": os.environ["PATH"]})
+    with contextlib.closing(Template(TemplateSpec(early.env, 1.0), early=early)) as kept:
+        assert kept.is_alive() and early.is_alive()
+    assert not early.is_alive()
+    early = TemplateProcess({"PATH": os.environ["PATH"]})
+    other = {**early.env, "OMP_NUM_THREADS": "7"}
+    with contextlib.closing(Template(TemplateSpec(other, 1.0), early=early)) as fresh:
+        assert fresh.is_alive() and not early.is_alive()
+        assert fresh.env == other
+
+
+def test_a_template_that_ends_before_it_reads_says_why(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: no file')")
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+    with (contextlib.closing(SharedProgress.create(1)) as progress,
+          contextlib.closing(Template(TemplateSpec(env, 60.0), early=TemplateProcess(env))) as late,
+          pytest.raises(LaunchError, match="did not start: ImportError: libcudart.so.12: no file")):
+        late.fork({}, 0, progress)
 
 
 @pytest.mark.parametrize(("launcher", "library", "fix"), [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hpcbench.reduce.results_file import new_results, open_results
 from hpcbench.report.console import print_results
 from hpcbench.report.listing import print_listing
 from hpcbench.report.plots import plot_file
+from hpcbench.report.results_lines import closing_lines
 from hpcbench.report.summary import write_reports
 from hpcbench.views.timing import MODES, USUAL_FOLDS
 from results_factory import (
@@ -51,9 +53,26 @@ def test_every_report_of_a_run(tmp_path: Path) -> None:
 def test_no_plots_if_not_asked_for_or_nothing_is_ok(tmp_path: Path) -> None:
     results = make_results((not_ok(make_case(), "failed", "killed"),))
     stored(tmp_path, results)
-    assert len(write_reports(results, tmp_path, plots=False)) == 2
     assert len(write_reports(results, tmp_path)) == 2
+    plotted = mixed_results()
+    without = replace(plotted, plan=replace(plotted.plan, config={
+        **plotted.plan.config, "output": {"plots": False}}))
+    assert len(write_reports(without, tmp_path)) == 2
     assert not (tmp_path / "plots").exists()
+
+
+def test_old_plots_are_not_listed_where_nothing_is_ok(tmp_path: Path) -> None:
+    (tmp_path / "plots").mkdir()
+    failed = make_results((not_ok(make_case(), "failed", "killed"),))
+    assert "plots" in str([*closing_lines(mixed_results(), tmp_path)][-1])
+    assert "plots" not in str([*closing_lines(failed, tmp_path)][-1]).rpartition(":")[2]
+
+
+def test_what_is_drawn_is_said_before(tmp_path: Path) -> None:
+    results, said = mixed_results(), list[str]()
+    stored(tmp_path, results)
+    write_reports(results, tmp_path, said.append)
+    assert said == [f"drawing 3 plots in {tmp_path / 'plots'}"]
 
 
 def test_reports_are_the_same_from_the_file(

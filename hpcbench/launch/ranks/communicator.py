@@ -25,6 +25,9 @@ _POST_TAG = 78
 _BYTES_TAG = 80
 _ARRIVAL_S = 0.02  # a wake-up signal may overtake the notice it announces
 IDLE_PAUSE_S = 0.2
+"""Between looks of a rank that waits while others measure."""
+LAST_PAUSE_S = 0.02
+"""Between looks when nothing is measured any more, but rank 0 has work to do."""
 _ALONE = "a single rank has no other"
 
 

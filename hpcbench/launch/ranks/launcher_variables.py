@@ -11,6 +11,7 @@ _ANNOUNCED = (
     ("PMI_SIZE", ""),
     ("MV2_COMM_WORLD_SIZE", "MVAPICH2's mpirun"),
 )
+_LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE")
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 
 
@@ -47,6 +48,18 @@ def announced_rank(environ: Mapping[str, str]) -> int:
         if environ.get(name, "").isdigit():
             return int(environ[name])
     return 0
+
+
+def announced_local_size(environ: Mapping[str, str]) -> int | None:
+    """Return how many ranks of this node the launcher says it started; 1 if there is no launcher.
+
+    It is None where the launcher does not tell: srun, and torchrun, which needs no early answer.
+    """
+    announced = announced_size(environ)
+    if announced is None:
+        return 1
+    told = [] if by_torchrun(environ) else [environ.get(name, "") for name in _LOCAL_SIZES]
+    return next((int(text) for text in told if text.isdigit() and int(text)), None)
 
 
 def lonely_fix(launcher: str, library: str) -> str:

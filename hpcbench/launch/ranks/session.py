@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import socket
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -102,7 +103,9 @@ def _import_mpi(environ: Mapping[str, str]) -> Any:
     problem = f"mpi4py is not installed: {how_to_install('run')}"
     if importlib.util.find_spec("mpi4py") is not None:
         try:
-            from mpi4py import MPI
+            with warnings.catch_warnings():  # check_launch says the same with its fix
+                warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
+                from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             problem = f"mpi4py finds no MPI library: {str(error).splitlines()[0]}"
         else:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hpcbench.errors import LaunchError
@@ -19,7 +20,8 @@ from hpcbench.launch.workers.messages import (
     FailureAnswer,
     Request,
 )
-from hpcbench.launch.workers.worker_process import Template, WorkerHandle
+from hpcbench.launch.workers.template_process import TemplateProcess
+from hpcbench.launch.workers.worker_process import Template, TemplateSpec, WorkerHandle
 from hpcbench.masking import masked
 from hpcbench.measure.portable import unsupervised
 from hpcbench.measure.progress import SharedProgress
@@ -35,21 +37,19 @@ class WorkerPool:
     """
 
     def __init__(
-        self, env: Mapping[str, str], progress: SharedProgress, *, ready_timeout_s: float,
-        kinds: Sequence[str] = (), memory_limit_bytes: int = 0,
+        self, spec: TemplateSpec, progress: SharedProgress, *, memory_limit_bytes: int = 0,
+        early: TemplateProcess | None = None,
     ) -> None:
-        """Start the template for ``env`` in the background; cases are of these ``kinds``.
+        """Start a template in the background, or go on with the ``early`` one if it fits.
 
         There is none where workers cannot be supervised (`measure.portable.unsupervised`).
         """
         self.progress = progress
-        self._env = dict(env)
-        self._kinds = tuple(kinds)
+        self._spec = spec
         self._memory_limit_bytes = memory_limit_bytes
-        self._ready_timeout_s = ready_timeout_s
         self._wrapper: tuple[str, ...] = ()
         self._template = (
-            None if unsupervised() else Template(self._env, ready_timeout_s, self._kinds))
+            None if unsupervised() else Template(spec, early=early))
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -62,7 +62,7 @@ class WorkerPool:
     def start_worker(self, variables: Variables, *, limited: bool = True) -> WorkerHandle:
         """Return a new worker with these variables on top. Raises LaunchError."""
         early, late = split_by_load_time(variables)
-        template = self._template_for({**self._env, **early})
+        template = self._template_for({**self._spec.env, **early})
         return template.fork(late, self._memory_limit_bytes if limited else 0, self.progress)
 
     def _template_for(self, env: Mapping[str, str]) -> Template:
@@ -74,12 +74,12 @@ class WorkerPool:
 
     def renew(self) -> None:
         """Have later workers come from a new template process: an independent launch."""
-        self._template = self._start(self._env)
+        self._template = self._start(self._spec.env)
 
     def renew_under(self, wrapper: Sequence[str]) -> None:
         """Have later workers come from a new template that the words of ``wrapper`` start."""
         self._wrapper = tuple(wrapper)
-        self._template = self._start(self._env)
+        self._template = self._start(self._spec.env)
 
     def end_template(self) -> None:
         """End the template process; the next worker gets a new one, without a wrapper."""
@@ -90,16 +90,16 @@ class WorkerPool:
     def _start(self, env: Mapping[str, str]) -> Template:
         if self._template is not None:
             self._template.close()
-        return Template(env, self._ready_timeout_s, self._kinds, self._wrapper)
+        return Template(replace(self._spec, env=env), self._wrapper)
 
     def facts(self, tools: Sequence[str]) -> Mapping[str, Any]:
         """Return `backends.facts.gather_facts` of a process. Raises LaunchError with the reason."""
         if self._template is None:
-            return facts_of_child(tools, self._env, self._ready_timeout_s)
+            return facts_of_child(tools, self._spec.env, self._spec.ready_timeout_s)
         worker = self.start_worker((), limited=False)
         try:
             worker.send(FactsRequest(tuple(tools)))
-            in_time = worker.wait(self._ready_timeout_s)
+            in_time = worker.wait(self._spec.ready_timeout_s)
             answer = worker.receive() if in_time else None
             if isinstance(answer, FactsAnswer):
                 return answer.facts

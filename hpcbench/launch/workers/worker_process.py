@@ -9,16 +9,16 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hpcbench.errors import LaunchError, how_to_install
-from hpcbench.launch.ranks.stop_requests import requests_held
 from hpcbench.launch.verdicts.verdict import Outcome
 from hpcbench.launch.workers import messages, processes
 from hpcbench.launch.workers.messages import Answer, FailureAnswer, LeaveRequest, Request
+from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_output import WorkerOutput, of_the_case, read_tail, text_of
 from hpcbench.measure.progress import SharedProgress
 
@@ -26,7 +26,6 @@ _MESSAGE_BYTES = 256 * 1024
 _STDERR_BYTES = 16 * 1024
 _STACK_WAIT_S = 0.3
 _FLIGHT_WAIT_S = 0.3
-_REPORT_WAIT_S = 60.0
 _FLIGHT_BYTES = 1 << 20
 
 
@@ -79,43 +78,43 @@ class WorkerHandle(Protocol):
         """End it now and wait until it is gone."""
 
 
+@dataclass(frozen=True, slots=True)
+class TemplateSpec:
+    """The variables of a template, the kinds of its cases, and the longest it may take to start."""
+
+    env: Mapping[str, str]
+    ready_timeout_s: float
+    kinds: Sequence[str] = ()
+
+
 class Template:
     """The template process of this rank; its end ends its workers."""
 
     def __init__(
-        self, env: Mapping[str, str], ready_timeout_s: float, kinds: Sequence[str] = (),
-        wrapper: Sequence[str] = (),
+        self, spec: TemplateSpec, wrapper: Sequence[str] = (),
+        early: TemplateProcess | None = None,
     ) -> None:
-        """Start it; only `fork` waits for it. It imports what cases of these ``kinds`` need.
+        """Start it, or take the ``early`` one if it has the same variables; only `fork` waits.
 
         Words of a ``wrapper`` stand before its command: a program that starts and watches it.
         """
-        self.env = dict(env)
-        self._is_wrapped = bool(wrapper)
-        self._ready_timeout_s = ready_timeout_s
+        self.env = dict(spec.env)
+        self._ready_timeout_s = spec.ready_timeout_s
         self._ended: dict[int, int] = {}
         self._forked: list[int] = []
         self._ready = False
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control = ours
-        self._output_fd = os.memfd_create("hpcbench-template-stderr")
-        with theirs, requests_held():
-            self._process = subprocess.Popen(
-                [*wrapper, sys.executable, "-m", "hpcbench.template", str(theirs.fileno()),
-                 str(0 if wrapper else os.getpid()), *kinds],
-                env=self.env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-                stdout=self._output_fd, stderr=self._output_fd, start_new_session=True)
+        if early is not None and (early.env != self.env or not early.is_alive()):
+            early.close()
+            early = None
+        self._started = early or TemplateProcess(self.env, wrapper)
+        self._control = self._started.control
+        request = messages.LoadRequest(tuple(spec.kinds))
+        with contextlib.suppress(OSError):  # it has ended: `fork` says why
+            self._control.send(messages.encoded(messages.LOAD_REQUESTS, request))
 
     def close(self) -> None:
         """End the template and its workers; closing twice does nothing."""
-        if self._control.fileno() >= 0:
-            self._control.close()
-            if self._is_wrapped:  # the template ends with its socket, the wrapper then reports
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_REPORT_WAIT_S)
-            self._process.kill()
-            self._process.wait()
-            os.close(self._output_fd)
+        self._started.close()
 
     def _wait_ready(self) -> None:
         """Return when torch is imported. Raises LaunchError with the reason if it cannot be."""
@@ -126,14 +125,14 @@ class Template:
 
     def _why_not_ready(self) -> str:
         """Return the error it printed, else how it ended, else that it is late."""
-        printed = read_tail(self._output_fd, _STDERR_BYTES).strip().splitlines()
+        printed = read_tail(self._started.output_fd, _STDERR_BYTES).strip().splitlines()
         errors = [line.strip() for line in printed if "Error" in line]
         if errors and "No module named 'torch'" in errors[-1]:
             return f"{errors[-1]}: {how_to_install('run')}"
         if errors:
             return errors[-1]
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return f"it {ending(self._process.wait(1.0))}"
+            return f"it {ending(self._started.process.wait(1.0))}"
         return f"no answer in {self._ready_timeout_s:g} s (launch.init_timeout_s)"
 
     def fork(
@@ -163,7 +162,7 @@ class Template:
 
     def is_alive(self) -> bool:
         """Return whether the template still runs."""
-        return self._control.fileno() >= 0 and self._process.poll() is None
+        return self._started.is_alive()
 
     def exit_code(self, pid: int, timeout_s: float) -> int | None:
         """Return the exit code (negative: signal) of a worker that has ended, None if unknown."""
@@ -176,7 +175,10 @@ class Template:
     def _take_message(self, timeout_s: float) -> bool:
         """Take in one message; False if there is none in time or the template is gone."""
         readable, _, _ = select.select([self._control], [], [], max(timeout_s, 0.0))
-        data = self._control.recv(_MESSAGE_BYTES) if readable else b""
+        try:
+            data = self._control.recv(_MESSAGE_BYTES) if readable else b""
+        except ConnectionResetError:  # it ended with a message of ours unread; its own may be there
+            data = self._control.recv(_MESSAGE_BYTES)
         if not data:
             return False
         event = messages.decoded(messages.TEMPLATE_EVENTS, data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -57,6 +57,13 @@ def plot_results(
 
     Raises FileError.
     """
+    return plot_charts(charts_of(results, source), results, folder, image_format)
+
+
+def plot_charts(
+    charts: Iterable[Chart], results: Results, folder: Path, image_format: str = "png",
+) -> list[Path]:
+    """Write a figure of each chart into ``folder`` and return their paths. Raises FileError."""
     origin = origin_text(results)
     return [save(draw(chart, origin), folder / f"{chart.file_stem}.{image_format}", image_format)
-            for chart in charts_of(results, source)]
+            for chart in charts]
