@@ -4,8 +4,8 @@ from __future__ import annotations
 
 QUALITIES = {
     "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",
-    "late_starts": "late starts, of more than 20 % of the samples, change the median by more than is "
-                   "known of it",
+    "late_starts": "late starts, of more than 20 % of the samples, change the median by more "
+                   "than is known of it",
     "fragile": "the median without flagged samples differs by more than chance and the interval "
                "explain, or too few samples are without a flag",
     "two_modes": "times have two modes, and the median lies between them: both are shown, with "
