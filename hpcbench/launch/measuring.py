@@ -123,12 +123,22 @@ def header(attempt: Attempt, run_id: str) -> Header:
             "libraries": {**described["libraries"], "worker": facts["libraries"]}})
 
 
+def shared_cores_lines(topology: Topology, cores: int | None) -> Iterator[str]:
+    """Say what suffers where rank 0's node has fewer ``cores`` than ranks; None is unknown."""
+    ranks = topology.local_size
+    if cores is not None and cores < ranks:
+        yield (f"{ranks} ranks share {cores} core(s) of {topology.hostname}: ranks wait for a core "
+               "within what is timed. Times are longer, spread by whole scheduler ticks, and do "
+               "not tell how fast a backend is")
+
+
 def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
     """Yield how much is run on what, where the results go, and what the user should know."""
     history, config = attempt.history, attempt.config
     yield (f"hpcbench {__version__}: {attempt.comm.size} rank(s) on "
            f"{len(attempt.topology.nodes)} node(s), {len(todo)} cases to run, "
            f"{len(attempt.resolution.skips)} cannot run here")
+    yield from shared_cores_lines(attempt.topology, os.cpu_count())
     yield f"results in {folders.folder.path}"
     yield from separate_folder_lines(folders)
     if history.attempt:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 QUALITIES = {
     "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",
-    "late_starts": "more than 20 % of the samples were started late by a rank",
-    "fragile": "the median without flagged samples differs by more than 5 %, or all are flagged",
+    "late_starts": "late starts, of more than 20 % of the samples, change the median by more "
+                   "than is known of it",
+    "fragile": "the median without flagged samples differs by more than chance and the interval "
+               "explain, or too few samples are without a flag",
+    "two_modes": "times have two modes, and the median lies between them: both are shown, with "
+                 "their shares",
     "ci_unreliable": "no sound interval: fewer than 20 samples, samples that depend on one another "
                      "too much, or passes that differ",
     "repeats": "the launches are repeats in the same processes (backend mpi, or --inline): there "

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary_runs import Canary
 from hpcbench.reduce.comparison import Comparison
+from hpcbench.statistics.modes import Mode
 
 SCHEMA_VERSION = 2
 FOLDS = {
@@ -148,6 +149,7 @@ class Timing:
             over launches; None where there is no such range.
         late_start: the rank that starts later than any other; None of one rank, or one clock a
             rank that nobody compared, and in older results.
+        modes: the two modes that the median lies between; nothing where there is one mode.
     """
 
     fold: str
@@ -180,6 +182,7 @@ class Timing:
     ci_rank: int | None = None
     launch_level: float | None = None
     late_start: Comparison | None = None
+    modes: tuple[Mode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

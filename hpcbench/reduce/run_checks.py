@@ -15,7 +15,6 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import Turn, generations, shuffled, turns
 from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.reduce.stack import PassKey
-from hpcbench.reduce.timing import MOST_LATE
 from hpcbench.statistics.order import MIN_N_P5_P95
 from hpcbench.statistics.standing_out import standing
 from hpcbench.trace.schema import NOISE_NOTE, Header, Noise, Record
@@ -57,10 +56,10 @@ def sample_findings(cases: Sequence[CaseResult]) -> Iterator[Finding]:
               if item.timing and item.statistics and "late_starts" in item.timing.quality]
     if shares:
         share, worst = max(shares, key=lambda pair: pair[0])
-        yield Finding("HB125", "note", f"{len(shares)} cases have more than "
-                      f"{100 * MOST_LATE:.0f} % of their samples started late by a rank, most of "
-                      f"them {worst.case.label} ({100 * share:.0f} %): their times hold arrival "
-                      "skew; give each rank a core of its own")
+        yield Finding("HB125", "note", f"in {len(shares)} cases late starts change the median by "
+                      f"more than is known of it, most of them in {worst.case.label} "
+                      f"({100 * share:.0f} % of the samples): these times hold arrival skew; give "
+                      "each rank a core of its own")
 
 
 @dataclass(slots=True)

@@ -12,7 +12,8 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce import fold
 from hpcbench.reduce.checks import single_calls
 from hpcbench.reduce.comparison import LATE_START, Comparison, compared
-from hpcbench.reduce.precision import Precision, over_samples, precision_of
+from hpcbench.reduce.conclusions import Flagged, changed
+from hpcbench.reduce.precision import CI_LEVEL, Precision, over_samples, precision_of
 from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import (
     Arrival,
@@ -24,15 +25,13 @@ from hpcbench.reduce.results import (
 )
 from hpcbench.reduce.stack import Pass, PassKey, has_flag, pass_slices
 from hpcbench.reduce.use import Use
+from hpcbench.statistics.interval import median_interval
+from hpcbench.statistics.modes import modes_around_median
 from hpcbench.statistics.order import high_outliers, median, percentile, percentile_if_enough
 from hpcbench.statistics.standing_out import are_enough
 from hpcbench.statistics.steady import change_point, trend
 from hpcbench.trace.schema import ARRIVAL, SAMPLE_COLUMNS, Flag
 
-MOST_LATE = 0.2
-"""Share of samples that a rank may start late."""
-MOST_FRAGILE = 0.05
-"""Share of the median: a larger difference without the flagged samples is reported."""
 CLEAR_LATENESS = 0.1
 """A rank that starts later than others matters from this share of the median sample on."""
 _START, _END = (SAMPLE_COLUMNS.index(name) for name in ("start_ns", "end_ns"))
@@ -73,14 +72,19 @@ def measured(
     launches = samples.launch[counted]
     launch_medians_s = tuple(
         median(times_s[launches == launch]) for launch in np.unique(launches))
-    known = precision_of(times_s, [part.size for part in folded.by_pass()], launch_medians_s,
-                         repeats=planned.repeats)
+    lengths = [part.size for part in folded.by_pass()]
+    known = precision_of(times_s, lengths, launch_medians_s, repeats=planned.repeats)
     statistics = _with_precision(order_statistics(times_s), known)
     late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
     apart = folded.has(Use.COUNTED_RAMP, Use.COUNTED_SURPLUS)[counted]
-    unflagged_s = times_s[~(late | outlier | apart)]
-    unflagged = order_statistics(unflagged_s) if unflagged_s.size else None
+    plain = ~(late | outlier | apart)
+    unflagged = order_statistics(times_s[plain]) if plain.any() else None
     rank, share = _quickest(case, samples, counted)
+    last_in_s = None if common is None else _median_s(
+        fold.last_in_ns(common), counted, case.batch)
+    modes = modes_around_median(times_s, median_interval(times_s, CI_LEVEL, lengths))
+    told = {"two_modes": bool(modes), **changed(
+        statistics, Flagged(times_s, late, plain, lengths), last_in_s)}
     opened = [record for records in passes.values() for record in records.values()
               if record.communicator_ns >= 0]
     return Measured(statistics, Timing(
@@ -89,8 +93,8 @@ def measured(
         n_ramp=int(folded.has(Use.RAMP, Use.COUNTED_RAMP).sum()),
         n_surplus=int(folded.has(Use.SURPLUS, Use.COUNTED_SURPLUS).sum()),
         n_late=int(late.sum()), n_outlier=int(outlier.sum()),
-        unflagged_n=unflagged_s.size, unflagged_median_s=unflagged.median_s if unflagged else None,
-        quality=_words(folded, statistics, unflagged, float(late.mean()),
+        unflagged_n=int(plain.sum()), unflagged_median_s=unflagged.median_s if unflagged else None,
+        quality=_words(folded, statistics, told,
                        repeats=planned.repeats and len(launch_medians_s) > 1),
         stop_reasons=tuple(next(iter(records.values())).stop_reason
                            for _, records in sorted(passes.items())),
@@ -98,8 +102,7 @@ def measured(
             int(record.samples[0, _END] - record.samples[0, _START]) for record in opened
             if case.batch == 1 or single_calls(case)),
         communicator_s=_longest_s(record.communicator_ns for record in opened),
-        last_in_s=None if common is None else _median_s(
-            fold.last_in_ns(common), counted, case.batch),
+        last_in_s=last_in_s,
         local_max_s=_median_s(fold.local_max_ns(samples), counted, case.batch),
         imbalance_s=None if common is None else _median_s(fold.imbalance_ns(common), counted),
         enqueue_s=_median_s(samples.enqueue_ns.max(axis=0), counted, case.batch),
@@ -112,7 +115,7 @@ def measured(
         steps=_steps_of(samples, counted, [run.get(key) for key in planned.keys],
                         common.late_ns if common is not None and case.batch == 1 else None),
         all_count=case.is_fixed, unflagged=unflagged, ci_unit=known.unit, ci_rank=known.rank,
-        launch_level=known.launch_level,
+        launch_level=known.launch_level, modes=modes,
         late_start=_late_start(samples, folded, common, statistics.median_s)), folded.use)
 
 
@@ -150,16 +153,13 @@ def _with_precision(statistics: Statistics, known: Precision) -> Statistics:
 
 
 def _words(
-    folded: fold.Folded, statistics: Statistics, unflagged: Statistics | None, late: float, *,
-    repeats: bool,
+    folded: fold.Folded, statistics: Statistics, told: Mapping[str, bool], *, repeats: bool,
 ) -> tuple[str, ...]:
-    """Return the words of QUALITIES that apply; ``late`` is the share of samples started late."""
+    """Return the words of QUALITIES that apply; ``told`` has some of them."""
     parts = folded.steady_by_pass()
-    shift = 0.0 if unflagged is None else abs(unflagged.median_s - statistics.median_s)
     applies = {
+        **told,
         "clock_unreliable": folded.clock_unreliable,
-        "late_starts": late > MOST_LATE,
-        "fragile": unflagged is None or shift > MOST_FRAGILE * statistics.median_s,
         "ci_unreliable": statistics.ci_low_s is not None and not statistics.ci_reliable,
         "repeats": repeats,
         "ramp": bool(folded.has(Use.COUNTED_RAMP).any()),

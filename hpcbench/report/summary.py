@@ -47,6 +47,7 @@ UNFLAGGED_FIELDS = tuple(f"unflagged_{name}" for name in STATISTIC_FIELDS)
 OF_TIMING = (*TIMING_FIELDS, "pass_medians_s", "launch_level", "all_count")
 LATE_START = {"late_start_rank": "rank", "late_start_s": "apart_s", "late_start_low_s": "low_s",
               "late_start_high_s": "high_s"}
+MODE_FIELDS = ("mode_medians_s", "mode_shares")
 LIBRARY_FIELDS = ("algorithm", "protocol", "channels", "transport")
 COMMON_FIELDS = (
     "case_id", "index", "block", "kind", "collective", "backend", "device", "world_size", "mode",
@@ -57,7 +58,7 @@ COMMON_FIELDS = (
     "fold", "ci_level", *INTERVAL_FIELDS, "min_iterations", "batch", "device_memory",
     *TIMING_FIELDS, *LIBRARY_FIELDS, "pass_medians_s", *PRECISION_FIELDS, *(
         name for name in UNFLAGGED_FIELDS if name not in TIMING_FIELDS),
-    *LATE_START, "faults",
+    *LATE_START, "faults", *MODE_FIELDS,
 )
 """The first columns of summary.csv, and keys of each of summary.json's ``cases``; those of schema
 version 1 come first, and with them those of collectives. A list is a list in JSON, and text
@@ -151,6 +152,9 @@ def _row(
         row |= {name: getattr(item.timing, name, None) for name in ("ci_unit", "ci_rank")}
     if item.timing and (unflagged := item.timing.unflagged):
         row |= {f"unflagged_{name}": getattr(unflagged, name) for name in STATISTIC_FIELDS}
+    if item.timing and item.timing.modes:
+        row |= {"mode_medians_s": [mode.median_s for mode in item.timing.modes],
+                "mode_shares": [mode.share for mode in item.timing.modes]}
     if (late := late_start(item)) is not None:
         row |= {field: getattr(late, name) for field, name in LATE_START.items()}
     row |= {"faults": list(faults), **presenter_of(case.kind).row(item, record)}

@@ -27,6 +27,7 @@ INTERVAL_TITLE = f"{CI_LEVEL:.0%} confidence interval of the median (order stati
 
 FLAGS: Mapping[str, str] = MappingProxyType({
     "clock_unreliable": "clock", "late_starts": "late", "fragile": "fragile",
+    "two_modes": "modes",
     "repeats": "repeats", "ramp": "ramp", "trend": "trend", "change_point": "change",
     "unsteady": "unsteady"})
 """Word of QUALITIES -> its short form; ci_unreliable is the question mark of the interval."""
@@ -66,6 +67,8 @@ def flag_text(item: CaseResult) -> str:
     figures = {
         "late_starts": f" {late_share(item) or 0:.0%}",
         "ramp": f" {ramp_share(item) or 0:.0%}",
+        "two_modes": "".join(f" {cell_text(mode.median_s, Show.US)} us {mode.share:.0%}"
+                             for mode in item.timing.modes),
         "fragile": "" if unflagged_s is None else f" {cell_text(unflagged_s, Show.US)} us"}
     return ", ".join(FLAGS[word] + figures.get(word, "")
                      for word in item.timing.quality if word in FLAGS)

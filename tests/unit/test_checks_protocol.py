@@ -250,12 +250,14 @@ def test_hb124_within_each_of_several_groups(tmp_path: Path) -> None:
 
 def test_hb125_late_starts(tmp_path: Path) -> None:
     def late(rank: int, record: Record, samples: Samples) -> None:
-        samples[2:2 + 5 + (rank == 1), FLAGS] |= Flag.LATE_START * (rank > 0)
+        rows = np.array([2, 3, 5, 8, 9, 12, 14, 15, 17, 18, 21])[:10 + (rank == 1)]
+        samples[rows, FLAGS] |= Flag.LATE_START * (rank > 0)
+        samples[rows, 1] += 2_000
 
     results = reduced(tmp_path, late)
-    assert_noted(results, "HB125", "1 cases", "20 %", PLAN.cases[1].label, "(30 %)")
+    assert_noted(results, "HB125", "in 1 cases", PLAN.cases[1].label, "(55 % of the samples)")
     timing = results.cases[1].timing
-    assert timing is not None and timing.n_late == 6 and timing.quality == ("late_starts",)
+    assert timing is not None and timing.n_late == 11 and timing.quality[0] == "late_starts"
 
 
 @pytest.mark.parametrize(("hardware", "told"), [

@@ -23,7 +23,7 @@ from hpcbench.config.fault import Fault
 from hpcbench.config.load import check_config
 from hpcbench.errors import LaunchError
 from hpcbench.launch.folders.run_folder import separate_folders
-from hpcbench.launch.measuring import most_rows
+from hpcbench.launch.measuring import most_rows, shared_cores_lines
 from hpcbench.launch.probe import resolve, version_mix
 from hpcbench.launch.ranks.address import own_interface, rendezvous_address, socket_variables
 from hpcbench.launch.ranks.launcher_variables import (
@@ -32,7 +32,7 @@ from hpcbench.launch.ranks.launcher_variables import (
     announced_size,
     lonely_fix,
 )
-from hpcbench.launch.ranks.session import check_launch
+from hpcbench.launch.ranks.session import Topology, check_launch
 from hpcbench.launch.ranks.waiting import WakeupSignal
 from hpcbench.launch.verdicts.final_case import inline_evidence
 from hpcbench.launch.verdicts.verdict import Outcome
@@ -459,3 +459,10 @@ def test_hardware_is_what_was_configured_else_what_the_machine_tells_else_null()
         "memory_per_device_gb": 24.0}
     elsewhere = described_hardware({**asked, "device_type": "cuda"}, none, 64)
     assert elsewhere["num_devices"] is None
+
+
+def test_ranks_that_share_cores_are_told_what_suffers() -> None:
+    topology = Topology(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
+    (line,) = shared_cores_lines(topology, 2)
+    assert line.startswith("4 ranks share 2 core(s) of n1: ")
+    assert [*shared_cores_lines(topology, 4)] == [*shared_cores_lines(topology, None)] == []

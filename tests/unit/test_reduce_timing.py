@@ -175,15 +175,35 @@ def test_late_starts_and_outliers_count_and_are_told(tmp_path: Path) -> None:
     assert timing.quality == ()
 
 
-def test_many_late_starts_and_a_median_that_hangs_on_them_are_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("longer_ns", "words"), [
+    (2_000, ("late_starts", "fragile", "two_modes")), (0, ())])
+def test_late_starts_are_told_where_they_move_the_median(
+    tmp_path: Path, longer_ns: int, words: tuple[str, ...],
+) -> None:
+    late = 2 + np.flatnonzero(np.random.default_rng(3).random(100) < 0.6)
+
     def edit(rank: int, record: Record, samples: Samples) -> None:
-        late = np.arange(2, 20)
-        samples[late, END] += 2_000
+        samples[2:, END] += np.random.default_rng(4).integers(0, 300, 100)
+        samples[late, END] += longer_ns
         samples[late, FLAGS] |= Flag.LATE_START
 
-    _, timing = one(tmp_path, edit, mode="isolated")
-    assert timing.n_late == 18
-    assert timing.quality[:2] == ("late_starts", "fragile")
+    _, timing = one(tmp_path, edit, mode="isolated", iterations=100)
+    assert timing.n_late == late.size
+    assert timing.quality == words
+
+
+@pytest.mark.parametrize(("skew_ns", "words"), [(50_000, ("late_starts",)), (0, ())])
+def test_where_all_are_late_the_time_behind_the_last_start_tells(
+    tmp_path: Path, skew_ns: int, words: tuple[str, ...],
+) -> None:
+    def edit(rank: int, record: Record, samples: Samples) -> None:
+        samples[2:, END] += np.random.default_rng(4).integers(0, 300, 100)
+        later(1, skew_ns)(rank, record, samples)
+        samples[:, FLAGS] |= Flag.LATE_START
+
+    _, timing = one(tmp_path, edit, mode="isolated", iterations=100)
+    assert (timing.n_late, timing.unflagged_median_s) == (100, None)
+    assert timing.quality == words
 
 
 def test_passes_and_launches_all_count_and_have_medians_of_their_own(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""How the benchmark of the shipped job judges a run; it runs the job only with an MPI."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "shipped_job.py"
+
+
+def module() -> Any:
+    spec = importlib.util.spec_from_file_location("shipped_job", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = loaded
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def row(half: float = 0.04, **changes: Any) -> dict[str, Any]:
+    return {"status": "ok", "backend": "gloo", "quality": [], "ci_reliable": True, "median_s": 1.0,
+            "ci_low_s": 1 - half, "ci_high_s": 1 + half, **changes}
+
+
+def test_rows_that_are_wide_flagged_or_unreliable_are_not_sound() -> None:
+    both = {"quality": ["two_modes"], "half": 0.5}
+    rows = [row(), row(0.06), row(quality=["trend"]), row(ci_reliable=False), row(**both),
+            row(**both, backend="mpi"), row(ci_low_s=None, ci_high_s=None, ci_reliable=None),
+            {"status": "skipped"}]
+    run = module().judged({"cases": rows, "findings": [{"code": "HB125"}]}, 80.0)
+    assert (run.ok, run.sound, run.modes, run.noise) == (7, 1, 1, ())
+    assert run.good_share == 2 / 7
+
+
+def test_a_noisy_run_says_why_and_goals_are_those_of_the_median_run() -> None:
+    judge = module()
+    run = judge.judged({"cases": [row()], "findings": [{"code": "HB144"}]}, 95.0)
+    assert run.noise == ("HB144",)
+    assert [met for _, met in judge.lines([run])] == [True, True, False]
