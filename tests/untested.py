@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from importlib.util import find_spec
-from pathlib import Path
 
-ADMINS = "/usr/sbin:/sbin"
-"""Where daemons are that the PATH of an ordinary user lacks."""
-
-
-def found(program: str) -> bool:
-    """Tell whether a program is installed."""
-    return bool(shutil.which(program) or shutil.which(program, path=ADMINS))
+PACKAGED = (
+    (("slurmctld", "slurmd", "srun", "munged"), "Slurm"),
+    (("sshd", "ssh"), "MPIJobs over ssh"),
+    (("g++",), "torch.compile"),
+)
+"""Programs that .ci/run installs, and what is tested with them."""
 
 
 def missing() -> list[str]:
-    """Return what this machine lacks that a test would use, each with the way to it."""
-    lacks = []
-    if not all(map(found, ("slurmctld", "slurmd", "srun", "munged"))):
-        lacks.append("Slurm and " * (not found("sshd")) + (
-            "its job files (bash .ci/run --full, as root on Debian, installs it)"))
-    if not found("sshd") and found("slurmctld"):
-        lacks.append("MPIJobs over ssh (install openssh-server)")
-    if not found("g++"):
-        lacks.append("torch.compile (install g++ and Python's headers)")
+    """Return what this machine does not test, each with the way to it."""
+    found, lacking = [], [what for programs, what in PACKAGED if not installed(*programs)]
+    if lacking:
+        found.append(f"{', '.join(lacking)} (bash .ci/run installs what they need on Debian)")
+    if not installed("ip", "tc", "nsenter"):
+        found.append("networks of several hosts (install iproute2 and util-linux)")
     if find_spec("torch_ucc") is None:
-        lacks.append("backend ucc (build torch_ucc)")
-    if not Path("/dev/nvidia0").exists():
-        lacks.append("GPUs and nccl (a machine that has one)")
-    return lacks
+        found.append("backend ucc (build torch_ucc)")
+    return [*found, "GPUs and nccl (run bash jobs/local.sh on a machine that has them)"]
+
+
+def installed(*programs: str) -> bool:
+    """Tell whether these programs are there, those of administrators included."""
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+    return all(shutil.which(program, path=path) for program in programs)
 
 
 def closing_line(full: bool) -> str:
     """Return the line; ``full`` tells that no test waited for --full."""
-    parts = [] if full else ["tests that wait for --full (bash tests/run.sh --full)"]
-    return f"Not tested here: {'; '.join((*parts, *missing()))}."
-
+    waiting = [] if full else ["what waits for --full (bash tests/run.sh --full)"]
+    return f"Not tested here: {'; '.join((*waiting, *missing()))}."
