@@ -16,14 +16,15 @@ from launcher import ROOT
 from tiers import FULL, Later, later
 from unit.test_faults_doc import made
 
+EVERY = "test_main_job.py::test_every_collective_on_every_dtype_is_right"
 REAL = {
-    "kind collective": "test_main_job.py::test_every_collective_on_every_dtype_is_right",
+    "kind collective": EVERY,
     "kind primitive": "test_primitives.py::test_every_primitive_order_and_option_is_right",
     "kind training": "test_training_communication.py::test_what_is_exposed_and_who_is_late",
     "kind of a plug-in": "test_plugins.py::test_they_are_planned_run_and_validated",
-    "backend gloo": "test_main_job.py::test_every_collective_on_every_dtype_is_right",
+    "backend gloo": EVERY,
     "backend mpi": "test_protocol.py::test_every_mode_on_both_kinds_of_workers",
-    "launcher mpirun of MPICH": "test_main_job.py::test_the_folder_is_complete_and_counts_are_exact",
+    "launcher mpirun of MPICH": f"{EVERY}[mpich]",
     "launcher mpirun of Open MPI": "test_main_job.py::test_a_log_gets_plain_lines[openmpi]",
     "launcher torchrun": "test_torchrun.py::test_ranks_of_torchrun_run_inline_and_are_not_isolated",
     "launcher none": "test_launch.py::test_without_mpirun_there_is_one_rank",
@@ -32,7 +33,8 @@ REAL = {
     "run --resume": "test_golden_resume.py::test_a_run_of_earlier_code_goes_on",
     "suite": "test_suite.py::test_an_interrupt_ends_the_suite",
     "validate": "test_validate.py::test_four_ranks_give_one_verdict",
-    "profiling": "test_profiling.py::test_every_case_gets_one_trace_of_all_ranks_and_no_sample_more",
+    "profiling": "test_profiling.py::test_every_case_gets_one_trace_of_all_ranks_and_no_"
+                 "sample_more",
 }
 """What is tried for real -> where, below tests/mpi."""
 NEED_HARDWARE = {name for name in BACKENDS if name.partition("/")[0] in ("nccl", "ucc")}
