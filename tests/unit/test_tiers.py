@@ -20,7 +20,7 @@ EVERY = "test_main_job.py::test_every_collective_on_every_dtype_is_right"
 REAL = {
     "kind collective": EVERY,
     "kind primitive": "test_primitives.py::test_every_primitive_order_and_option_is_right",
-    "kind training": "test_training_communication.py::test_what_is_exposed_and_who_is_late",
+    "kind training": "test_training_phases.py::test_phases_of_real_steps_add_up",
     "kind of a plug-in": "test_plugins.py::test_they_are_planned_run_and_validated",
     "backend gloo": EVERY,
     "backend mpi": "test_protocol.py::test_every_mode_on_both_kinds_of_workers",
@@ -30,7 +30,7 @@ REAL = {
     "launcher none": "test_launch.py::test_without_mpirun_there_is_one_rank",
     "launcher with --inline": "test_launch.py::test_inline_variables_are_those_of_the_case_and_an_"
                               "exception_does_not_end_the_job",
-    "run --resume": "test_golden_resume.py::test_a_run_of_earlier_code_goes_on",
+    "run --resume": "test_resume.py::test_sigkill_twice_and_again_makes_one_whole_run",
     "suite": "test_suite.py::test_an_interrupt_ends_the_suite",
     "validate": "test_validate.py::test_four_ranks_give_one_verdict",
     "profiling": "test_profiling.py::test_every_case_gets_one_trace_of_all_ranks_and_no_"
