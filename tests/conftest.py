@@ -1,4 +1,4 @@
-"""The rules of this test suite: allowed skips, what ``--all`` adds, what runs at once, mpirun."""
+"""The rules of this test suite: allowed skips, what waits for a flag, what runs at once, mpirun."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from hpcbench.backends.tools import COMPILER, tool_facts
 from launcher import MpiLauncher, launcher_for
+from tiers import waiting
+from untested import closing_line
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 settings.register_profile(  # a slow or busy machine is no reason to fail
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("any machine"), max_examples=25)
 settings.load_profile("any machine")
 
 Report = pytest.TestReport | pytest.CollectReport
@@ -28,27 +31,43 @@ ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="also run the tests marked soak")
+    parser.addoption("--full", action="store_true", help="also run the tests of full.txt")
+    parser.addoption("--all", action="store_true", help="--full, and the tests marked soak")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let commands hear signals that nohup, or ``&`` of a shell, has this process ignore.
 
     What is ignored stays so in them, what is handled does not; here it still does nothing.
+    Without a flag, tests of hypothesis try 25 examples, unless they say how many they need.
     """
+    if not (config.getoption("--full") or config.getoption("--all")):
+        settings.load_profile("quick")
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect soak tests without --all: a deselected test was not asked for, so it is no skip."""
-    if config.getoption("--all"):
+    """Deselect what waits for a flag: a deselected test was not asked for, so it is no skip."""
+    waits = waiting(config)
+    later = {item for item in items if waits(item)}
+    if later:
+        config.hook.pytest_deselected(items=list(later))
+        items[:] = [item for item in items if item not in later]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """After a green run of all tests, say last what was not tested."""
+    yield
+    config = session.config
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if (terminal is None or session.exitstatus != pytest.ExitCode.OK or config.option.collectonly
+            or config.args_source is not pytest.Config.ArgsSource.TESTPATHS):
         return
-    soaks = [item for item in items if item.get_closest_marker("soak")]
-    if soaks:
-        config.hook.pytest_deselected(items=soaks)
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+    full = config.getoption("--full") or config.getoption("--all")
+    terminal.write_line(closing_line(full))
 
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody asks

@@ -13,11 +13,12 @@ JOBS = "tests/mpi/"
 ALONE = (JOBS, "tests/unit/test_measure_loop.py", "tests/unit/test_noise.py")
 """How the ids of tests begin that need the machine for themselves."""
 BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
-    "collective_plugin", "ddlb_job", "dialect_jobs", "gen_config_job", "golden_resume",
-    "kind_plugin", "kubernetes", "library_told", "ordinary_user", "plugin_jax", "plugins",
-    "primitive_compiled", "primitive_overlap", "primitives", "run_verbosity", "strategy_plugin",
-    "suite", "training", "training_jobs", "training_low_rank", "training_parallel",
-    "training_resnet", "ucc"))
+    "collective_plugin", "collectives_more", "ddlb_job", "dialect_jobs", "gen_config_job",
+    "golden_resume", "interruption", "kind_plugin", "kubernetes", "launch", "library_told",
+    "main_job", "ordinary_user", "own_disks", "plugin_jax", "plugins", "primitive_compiled",
+    "primitive_overlap", "primitives", "resume", "run_verbosity", "secrets", "storage",
+    "strategy_plugin", "suite", "torchrun", "training", "training_jobs", "training_low_rank",
+    "training_parallel", "training_resnet", "ucc"))
 """Jobs of which only results count: no time, and no limit that a loaded machine comes near."""
 COMPUTING = ("tests/install/", "tests/workloads/", "tests/unit/")
 """Where the others are, the longest files first: the last ones should end at about one time."""

@@ -14,7 +14,7 @@ import pytest
 
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.sealed import open_trace, trace_path
-from launcher import EVERY_MPI, EVERY_MPI_IF_ALL, MpiLauncher
+from launcher import EVERY_MPI_IF_ALL, MpiLauncher
 from mpi.reading import read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -63,7 +63,7 @@ def test_each_fault_costs_one_case_and_names_its_rank(mpirun: MpiLauncher, ranks
     assert {outcome.of_size(size).status for size in SOUND} == {"ok"}
 
 
-@EVERY_MPI
+@EVERY_MPI_IF_ALL
 def test_a_failure_wakes_the_ranks_that_sleep(mpirun: MpiLauncher) -> None:
     """Four ranks in a ring: not every worker sees its peer die, so its supervisor must be told."""
     interval_s = 60.0

@@ -144,7 +144,7 @@ def test_usr1_finishes_the_running_case(mpirun: MpiLauncher) -> None:
 
 
 @pytest.mark.parametrize("kills", [
-    2, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
+    1, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
 def test_sigkill_of_everything_loses_no_acknowledged_case(
     mpirun: MpiLauncher, kills: int,
 ) -> None:

@@ -20,11 +20,12 @@ MOVING = ["all_gather", "all_to_all", "broadcast", "send_recv", "barrier"]
 
 
 @pytest.mark.parametrize(("mpirun", "ranks"), [
-    ("mpich", 2), ("mpich", 3), ("openmpi", 3),
+    ("mpich", 2), ("openmpi", 3),
     *(pytest.param(mpi, ranks, marks=pytest.mark.soak)
-      for mpi, ranks in (("openmpi", 2), ("mpich", 4), ("openmpi", 4)))], indirect=["mpirun"])
+      for mpi, ranks in (("mpich", 3), ("openmpi", 2), ("mpich", 4), ("openmpi", 4)))],
+    indirect=["mpirun"])
 def test_the_group_gives_what_gloo_gives(mpirun: MpiLauncher, ranks: int) -> None:
-    """Of Open MPI three ranks are enough: the code is the same, the calls are, too."""
+    """Two ranks of one MPI and three of the other: the code is the same, the calls are, too."""
     done = _on_group(mpirun, ranks, "collectives")
     assert done.stdout.count("right") == ranks
 

@@ -1,7 +1,9 @@
-"""The suite's own rules: unlisted skips fail, soaks wait for --all, every listed skip says why."""
+"""The suite's own rules: unlisted skips fail, some tests wait for a flag, and each says why."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import untested
 from conftest import AllowedSkip, allowed_skips
 from launcher import ROOT
 
@@ -26,6 +29,8 @@ def test_xfail(): assert False
 
 @pytest.mark.soak
 def test_soak(): pass
+
+def test_of_full(): pass
 """
 MODULE = "import pytest\npytest.skip('whole file', allow_module_level=True)\n"
 LISTED = "*::test_listed | no such thing here: * | the machine decides\n"
@@ -33,26 +38,55 @@ LISTED = "*::test_listed | no such thing here: * | the machine decides\n"
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    for name in ("conftest.py", "launcher.py", "scheduling.py"):
+    for name in ("conftest.py", "launcher.py", "scheduling.py", "tiers.py", "untested.py"):
         shutil.copy2(ROOT / "tests" / name, tmp_path / name)
+    (tmp_path / "full.txt").write_text("*::test_of_full | nothing\n")
     (tmp_path / "allowed_skips.txt").write_text(LISTED)
     (tmp_path / "test_skips.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = soak: long\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\nmarkers = soak: long\n")
     return tmp_path
 
 
-def closing_line(suite: Path, *arguments: str) -> str:
+def lines(suite: Path, *arguments: str) -> list[str]:
+    """Return what pytest printed, whatever options the environment has for other runs of it."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments]
-    done = subprocess.run(command, cwd=suite, text=True, capture_output=True, timeout=200)
-    return done.stdout.splitlines()[-1].partition(" in ")[0]
+    done = subprocess.run(command, cwd=suite, text=True, capture_output=True, timeout=200,
+                          env={**os.environ, "PYTEST_ADDOPTS": ""})
+    return done.stdout.splitlines()
+
+
+def counts(said: list[str]) -> str:
+    """Return what pytest counted: what became of the tests."""
+    counted = [line for line in said if re.search(r" in \d+\.\d+s", line)]
+    return counted[-1].partition(" in ")[0].strip("= ")
+
+
+def closing_line(suite: Path, *arguments: str) -> str:
+    return counts(lines(suite, *arguments))
 
 
 def test_unlisted_skips_fail(suite: Path) -> None:
-    assert closing_line(suite) == "1 failed, 1 skipped, 1 deselected, 1 xfailed, 1 error"
+    assert closing_line(suite) == "1 failed, 1 skipped, 2 deselected, 1 xfailed, 1 error"
+
+
+def test_full_adds_what_is_listed(suite: Path) -> None:
+    found = closing_line(suite, "--full")
+    assert found == "1 failed, 1 passed, 1 skipped, 1 deselected, 1 xfailed, 1 error"
+
+
+def test_who_names_a_file_gets_what_is_listed(suite: Path) -> None:
+    found = closing_line(suite, "test_skips.py::test_of_full", "test_skips.py::test_soak")
+    assert found == "1 passed, 1 deselected"
 
 
 def test_all_adds_soaks(suite: Path) -> None:
-    assert closing_line(suite, "--all") == "1 failed, 1 passed, 1 skipped, 1 xfailed, 1 error"
+    assert closing_line(suite, "--all") == "1 failed, 2 passed, 1 skipped, 1 xfailed, 1 error"
+
+
+def test_only_a_green_run_of_all_says_last_what_was_not_tested(suite: Path) -> None:
+    (suite / "test_skips.py").write_text("def test_it(): pass\n")
+    assert lines(suite, "--full")[-1] == untested.closing_line(full=True)
+    assert "Not tested here" not in "".join(lines(suite, "test_skips.py"))
 
 
 def test_a_skipped_file_fails(suite: Path) -> None:
@@ -84,7 +118,8 @@ def test_what_needs_the_machine_for_itself_comes_last(suite: Path) -> None:
     for name in ("four", "five"):
         (suite / "tests" / "mpi" / f"test_{name}.py").write_text(
             ONE_OF_MANY.format(depth=2, name=name))
-    assert closing_line(suite, "-n", "2", "--dist", "loadfile") == "21 passed"
+    said = lines(suite, "-n", "2", "--dist", "loadfile")
+    assert counts(said) == "21 passed" and said[-1] == untested.closing_line(full=False)
     words = (suite / "log").read_text().split()
     assert words[:15] == ["first"] * 15
     assert words[15:] in (["four"] * 3 + ["five"] * 3, ["five"] * 3 + ["four"] * 3)
