@@ -6,10 +6,10 @@ Rank 0 prints for each what it was compared with, as lines of JSON.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -102,9 +102,9 @@ def told(work: Training, place: Place, alone: Place) -> dict[str, Any]:
     step.prepare()
     step.run()
     step.check()
-    detail = {"fingerprints": step.answer()["fingerprints"]} if RANK == 0 else {}
+    answer = step.answer()
     step.close()
-    return detail
+    return {key: answer[key] for key in ("fingerprints",) if key in answer}
 
 
 def judged(works: dict[str, Training], tell: Callable[[str, Training], Any]) -> None:
@@ -123,7 +123,7 @@ def judged(works: dict[str, Training], tell: Callable[[str, Training], Any]) -> 
 
 
 def main() -> None:
-    path = WORLD.bcast(os.path.abspath("store"))
+    path = WORLD.bcast(str(Path("store").resolve()))
     dist.init_process_group("gloo", store=dist.FileStore(path, SIZE), rank=RANK, world_size=SIZE)
     cpu = torch.device("cpu")
     place = Place(RANK, SIZE, dist.group.WORLD, cpu)

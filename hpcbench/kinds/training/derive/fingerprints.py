@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,9 @@ def _layout(case: Case) -> tuple[object, ...]:
 def _of_group(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
     first = next((case for case in cases if alone_by(training_of(case))), cases[0])
     found = _beside(first, cases, known)
-    for other in [case for case in cases if found[case.case_id].n_wrong][:1]:
+    differ = (case for case in cases if found[case.case_id].n_wrong
+              and _layout(case) != _layout(first))
+    for other in islice(differ, 1):
         again = _beside(other, cases, known)
         if _count_wrong(again) < _count_wrong(found):
             return again
