@@ -20,7 +20,7 @@ MISTAKES = {"scaled": "gradients", "swapped": "gradients", "not exchanged": "gra
             "not updated": "updates"}
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_layouts_agree_but_for_those_with_a_mistake(mpirun: MpiLauncher, ranks: int) -> None:
     path = os.pathsep.join(map(str, (TESTS.parent, TESTS, TESTS / "unit")))
     done = mpirun.run(ranks, command=[mpirun.program("python"), str(ON_FINGERPRINTS)],

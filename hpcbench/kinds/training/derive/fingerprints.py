@@ -35,8 +35,8 @@ WEIGHTS, GRADIENTS, UPDATES = "weights", "gradients", "updates"
 SKETCH = 2.0
 """An estimate of a norm by 8 projections is larger than so many times the norm for one in 10 000
 differences; one that is as large as its bound is one in 10 000 itself."""
-_RECORDED = 1e-6
-"""Of a norm: weights are recorded in 7 digits."""
+_RECORDED = 1e-7
+"""Of a norm: ten times the last of the 9 digits in which sums are recorded."""
 _FP32 = 2.0**-24
 _SAME = ("model", "family", "library", "layers", "hidden", "heads", "kv_heads", "inner", "vocab",
          "seq_length", "named_extents", "dtype", "optimizer", "data", "adapters", "global_batch")

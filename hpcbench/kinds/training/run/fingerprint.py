@@ -42,7 +42,7 @@ _PLACE = 4
 """Columns before the sums of a part: first row, rows, first column, columns."""
 _CHUNK = 1 << 16
 """Elements that are made fp64 at a time, which stay in a core's cache."""
-_DIGITS = 7
+_DIGITS = 9
 Table = torch.Tensor
 """(parameter, `_PLACE` + 1 + `PROJECTIONS`) fp64: this rank's part of each, and its sums; rows of
 parameters that the rank has nothing of are 0."""
