@@ -203,7 +203,7 @@ class _Allowed:
         self._what, self._one, self._two = what, one, two
         self._relative, self._floor = (math.hypot(one[key], two[key])
                                        for key in ("relative", "floor"))
-        self._of_norm = (one["relative"]**2 + two["relative"]**2) / 2
+        self._of_norm: float = (one["relative"]**2 + two["relative"]**2) / 2
         whole = math.sqrt(sum(copies[0][0]**2 for copies in two[GRADIENTS].values()))
         self._per_element = whole / math.sqrt(sum(two["elements"].values()))
 

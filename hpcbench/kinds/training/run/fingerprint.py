@@ -43,9 +43,6 @@ _PLACE = 4
 _CHUNK = 1 << 16
 """Elements that are made fp64 at a time, which stay in a core's cache."""
 _DIGITS = 9
-Table = torch.Tensor
-"""(parameter, `_PLACE` + 1 + `PROJECTIONS`) fp64: this rank's part of each, and its sums; rows of
-parameters that the rank has nothing of are 0."""
 Named = Iterable[tuple[str, torch.Tensor, torch.Tensor]]
 """A parameter's name, the parameter, which says where the rank's part is, and what to look at."""
 
@@ -91,7 +88,11 @@ class Fingerprints:
                     answer["elements"][name] = elements
         return answer
 
-    def _table(self, items: Named) -> Table:
+    def _table(self, items: Named) -> torch.Tensor:
+        """Return this rank's part of each parameter, and its sums, in fp64.
+
+        It is (parameter, `_PLACE` + 1 + `PROJECTIONS`), 0 where the rank has nothing of one.
+        """
         table = torch.zeros((len(self._names), _PLACE + 1 + PROJECTIONS), dtype=torch.float64)
         rows = {name: row for row, name in enumerate(self._names)}
         for name, parameter, value in items:
@@ -162,7 +163,7 @@ def _told(copy: torch.Tensor) -> list[float]:
     return [float(f"{value:.{_DIGITS}g}") for value in (norm, *copy[1:].tolist())]
 
 
-def _gathered(table: Table, place: Place) -> torch.Tensor:
+def _gathered(table: torch.Tensor, place: Place) -> torch.Tensor:
     """Return the tables of all ranks (rank, parameter, ...)."""
     if place.world_size == 1:
         return table[None]
