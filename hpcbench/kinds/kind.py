@@ -145,6 +145,16 @@ class Deriver(ABC):  # noqa: B024  (a kind may derive nothing)
         """
         return ()
 
+    def joint_problems(
+        self, items: Sequence[CaseResult], records: Mapping[str, Any],
+    ) -> Iterable[tuple[Case, Problem]]:
+        """Yield what contradicts itself between cases, with the case that it is told of.
+
+        Both have their times by then. What ``rejects`` leaves them, but makes the run one with bad
+        findings.
+        """
+        return ()
+
 
 class Presenter(Generic[W, R]):
     """Turns cases, results and derived records of one kind into neutral objects (`views`).

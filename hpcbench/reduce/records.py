@@ -21,7 +21,8 @@ from pydantic import TypeAdapter
 from hpcbench.grouping import grouped
 from hpcbench.kinds.kind import Deriver
 from hpcbench.kinds.registry import broken_kinds, kinds
-from hpcbench.reduce.results import CaseResult, CaseSamples, Results
+from hpcbench.kinds.spec import in_this_package
+from hpcbench.reduce.results import CaseResult, CaseSamples, Finding, Results
 from hpcbench.reduce.settling import settle
 from hpcbench.trace.columns import json_line, read_lines, write_lines
 
@@ -101,6 +102,27 @@ def with_records(
         with _may_fail(kind, missing):
             final[kind] = derivers[kind].settled(records)
     return replace(results, cases=cases, derived=final, missing_kinds=missing)
+
+
+def with_joint_findings(results: Results) -> Results:
+    """Return the results with what kinds find wrong between their cases.
+
+    HB153: a plug-in that raises costs nothing else.
+    """
+    by_kind, found = _by_kind(results), list(results.findings)
+    for kind, records in results.derived.items():
+        try:
+            found += [Finding(problem.code, "case" if problem.rejects else "note",
+                              f"case {case.label} ({case.case_id}): {problem.message}")
+                      for case, problem in kinds()[kind].deriver().joint_problems(
+                          by_kind[kind], records)]
+        except Exception as error:
+            if in_this_package(kinds()[kind].deriver_path):
+                raise
+            found.append(Finding("HB153", "note", f"kind {kind}: the checks between its cases "
+                                 f"raised {type(error).__name__}: {error}; mend the plug-in and "
+                                 "reduce again"))
+    return replace(results, findings=tuple(found))
 
 
 def _derivers(kinds_here: Iterable[str], missing: dict[str, str]) -> dict[str, Deriver]:

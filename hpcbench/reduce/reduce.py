@@ -23,7 +23,7 @@ from hpcbench.reduce.environments import environment_findings, environment_hash
 from hpcbench.reduce.history import Attempts
 from hpcbench.reduce.intake import majority
 from hpcbench.reduce.outcome import judge
-from hpcbench.reduce.records import Observations, with_records
+from hpcbench.reduce.records import Observations, with_joint_findings, with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
 from hpcbench.trace.arena import Arena
@@ -84,6 +84,7 @@ def reduce_folder(folder: Path, *, allow_mixed: bool = False) -> Results:
         results = with_records(Results(
             _run_info(plan, attempts), plan, tuple(cases), tuple(findings), canary,
             clocks.summary()), observed=observed)
+        results = with_joint_findings(results)
         writer.finish(results, [(source.header.rank, record) for source in attempts.sources
                                 for record in sync_records(source)])
     return results

@@ -215,7 +215,7 @@ class Finding:
     """One finding of the reducer's checks. ``code`` is stable (docs/checks.md).
 
     ``scope``: ``run`` (results cannot be trusted as one run), ``rank`` (a trace was left out),
-    ``case`` (a case was rejected), ``note`` (nothing was left out).
+    ``case`` (a case was rejected, or contradicts another), ``note`` (nothing was left out).
     """
 
     code: str

@@ -200,7 +200,8 @@ def test_large_models_are_tried_on_a_twin_that_can_be_packed(
     assert found.wrong is None
     twin, _, rest = found.on.partition(";")
     assert twin == "a small model of 2 layers, hidden 64, 2 heads, 16 tokens"
-    assert rest.startswith(" the timed model is not compared, because it is expected to take")
+    assert rest.startswith(" the timed model is not compared with one process, because it is "
+                           "expected to take")
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -371,5 +371,5 @@ def test_a_twin_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     found = parity(large("single"), place, Single)
     assert found.wrong is None
     assert found.on.startswith("a small model of 1 layer, hidden 16, 2 heads, 16 tokens; the timed "
-                               "model is not compared, because it takes 2")
+                               "model is not compared with one process, because it takes 2")
     assert found.loss is None

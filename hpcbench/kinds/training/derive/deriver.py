@@ -13,6 +13,11 @@ from hpcbench.kinds.training.derive import rates, slow_ranks
 from hpcbench.kinds.training.derive.columns import COLUMNS, column_values
 from hpcbench.kinds.training.derive.counted import Counted, counted, differences
 from hpcbench.kinds.training.derive.exposed import UNPAIRED, Exposure, exposures, paired
+from hpcbench.kinds.training.derive.fingerprints import (
+    Counterpart,
+    counterparts,
+    disagreement,
+)
 from hpcbench.kinds.training.derive.same_program import same_programs
 from hpcbench.kinds.training.derive.stalls import Stalls, stalls
 from hpcbench.kinds.training.derive.sync_variance import settled_variance, variance_comparison
@@ -47,6 +52,7 @@ class TrainingRecord:
         held_bytes: what of each the rank holds that holds most of it.
         peak_of: what the peak of memory is of; empty if unknown.
         parity_share: the largest error of any rank in shares of what is allowed.
+        counterpart: the case that a large model was compared with; None where none was looked for.
         passes_over_data: how often a file of tokens was read in a pass, at most of any rank.
         exposure: what the run without communication, and that of nothing else, say of it.
         is_partner: whether it is shown beside a training, as its run without communication.
@@ -76,6 +82,7 @@ class TrainingRecord:
     held_bytes: Mapping[str, int] = field(default_factory=dict)
     peak_of: str = ""
     parity_share: float | None = None
+    counterpart: Counterpart | None = None
     passes_over_data: float | None = None
     exposure: Exposure = UNPAIRED
     is_partner: bool = False
@@ -99,7 +106,7 @@ class TrainingDeriver(Deriver):
     """Derives rates, exposed communication and scaling."""
 
     record = TrainingRecord
-    version = 3
+    version = 4
     columns = COLUMNS
     column_values = staticmethod(column_values)
 
@@ -108,11 +115,11 @@ class TrainingDeriver(Deriver):
     ) -> Mapping[str, TrainingRecord]:
         """Return what each case gives alone, and beside the others."""
         exposed, partners, scaled = exposures(items), paired(items), rates.scaling(items)
-        same = same_programs(items)
+        same, others = same_programs(items), counterparts(items)
         return {case_id: replace(
             _alone(item, hardware, exposed.get(case_id, UNPAIRED)),
             is_partner=case_id in partners, scaling=scaled.get(case_id),
-            same_program_as=same.get(case_id))
+            same_program_as=same.get(case_id), counterpart=others.get(case_id))
             for item in items for case_id in [item.case.case_id]}
 
     def observe(self, item: CaseResult, samples: CaseSamples) -> dict[str, Any]:
@@ -153,6 +160,15 @@ class TrainingDeriver(Deriver):
             yield Problem("HB157", f"{found[0]}{more}: the numbers that are measured stand; what "
                           "is predicted of its traffic does not hold here: report it",
                           rejects=False)
+
+    def joint_problems(
+        self, items: Sequence[CaseResult], records: Mapping[str, TrainingRecord],
+    ) -> Iterator[tuple[Case, Problem]]:
+        """Yield HB158 for large models that are not what another strategy computes of them."""
+        for item in items:
+            record = records.get(item.case.case_id, NOTHING_KNOWN)
+            if record.counterpart and record.counterpart.n_wrong:
+                yield item.case, Problem("HB158", disagreement(record.counterpart))
 
 
 def _settled(record: TrainingRecord, records: Mapping[str, TrainingRecord]) -> TrainingRecord:

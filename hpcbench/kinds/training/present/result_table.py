@@ -203,6 +203,10 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
                             if "parity" in left) for item, _ in listed)
     for compared, count in Counter(", ".join(each) for each in beside if each).items():
         yield Line(f"parity of {plural(count, 'row')}: compared was {compared}", "quiet")
+    beside_others = Counter(map(words.counterpart_text, (
+        record.counterpart for _, record in listed if record.counterpart)))
+    for text, count in beside_others.items():
+        yield Line(f"timed model of {plural(count, 'row')}: {text}", "quiet")
     reasons = Counter(record.mfu_missing for _, record in listed if record.mfu_missing)
     for reason, count in reasons.items():
         yield Line(f"{plural(count, 'row')} without MFU: {reason}", "quiet")

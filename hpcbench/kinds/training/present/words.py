@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hpcbench.grouping import grouped
 from hpcbench.kinds.training.derive.deriver import TrainingRecord
+from hpcbench.kinds.training.derive.fingerprints import Counterpart
 from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.options import Option
@@ -83,3 +84,14 @@ def parity_text(item: CaseResult, record: TrainingRecord) -> str | None:
     if item.n_wrong:
         return f"{item.n_wrong} wrong"
     return "ok" if record.parity_share is None else f"{100 * record.parity_share:.3g}%"
+
+
+def counterpart_text(found: Counterpart) -> str:
+    """Return which case a large model was compared with, or why with none."""
+    if found.missing:
+        return f"compared with no other strategy: {found.missing}"
+    if found.on_ranks:
+        return "copies on the ranks differ (HB158)"
+    if found.n_wrong:
+        return f"differs from that of {found.words} (HB158)"
+    return f"compared with that of {found.words}, by weights, gradients and the first update"

@@ -23,9 +23,11 @@ from hpcbench.kinds.training.plan.shares import is_dynamic
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.counted_step import count_step
 from hpcbench.kinds.training.run.data import Loader
+from hpcbench.kinds.training.run.fingerprint import Fingerprints, why_no_fingerprints
 from hpcbench.kinds.training.run.memory import Peak
 from hpcbench.kinds.training.run.models.build import SETTLING, forget, graphs
 from hpcbench.kinds.training.run.parity import Disparity, Parity, parity
+from hpcbench.kinds.training.run.parity_model import parity_training
 from hpcbench.kinds.training.run.phases import PHASES, phase_clock
 from hpcbench.kinds.training.run.strategies.base import Strategy
 from hpcbench.operations.place import Place
@@ -60,6 +62,7 @@ class TrainingOperation:
         self._step = 0
         self._loss = torch.zeros(())
         self._settle()
+        self._fingerprints = self._take_fingerprints()
         self._graphs = graphs() if spec.compile else 0
 
     def _forget(self) -> None:
@@ -77,6 +80,23 @@ class TrainingOperation:
             batch = self._loader.batch(0, *self._strategy.share)
             self._strategy.forward_backward(batch, phases)
             self._strategy.discard()
+
+    def _take_fingerprints(self) -> Fingerprints | None:
+        """Return what is known of a large model and its first gradients; None of others.
+
+        All ranks call it. The weights stay the seed's.
+        """
+        strategy = self._strategy
+        if self._parity is None or parity_training(self._spec) is self._spec:
+            return None
+        if why_no_fingerprints(strategy):
+            return None
+        found, phases = Fingerprints(strategy), phase_clock(self.place.device, time.perf_counter_ns)
+        phases.begin()
+        strategy.forward_backward(self._loader.batch(0, *strategy.share), phases)
+        found.take_gradients()
+        strategy.discard()
+        return found
 
     def prepare(self) -> None:
         """Begin a row of phases: the steps from here on are its."""
@@ -104,6 +124,8 @@ class TrainingOperation:
 
     def check(self) -> Disparity | None:
         """Return the result of parity, the first time; then what is wrong with the last step."""
+        if self._step == 1 and self._fingerprints:
+            self._fingerprints.take_updates()
         disparity, self._unreported = self._unreported, None
         if disparity is not None:
             return disparity
@@ -140,6 +162,8 @@ class TrainingOperation:
         if self._parity and self.place.world_size > 1 and self._strategy.replicated():
             answer["replicated"] = {
                 "of": "weights after the last step", "checksum": checksum(self._strategy.modules())}
+        if self._parity and parity_training(self._spec) is not self._spec:
+            answer |= self._told_fingerprints()
         if is_dynamic(self._spec):
             answer["balance"] = {"samples": self._strategy.share[1]}
         if self._loader.source.n_samples is not None:
@@ -147,6 +171,12 @@ class TrainingOperation:
         if self._spec.count_step and not self._is_rehearsal:
             self._count(answer)
         return answer
+
+    def _told_fingerprints(self) -> dict[str, Any]:
+        """Return the fingerprints, on rank 0, or why there are none. All ranks call it."""
+        told = self._fingerprints.answer() if self._fingerprints else {
+            "missing": why_no_fingerprints(self._strategy)}
+        return {"fingerprints": told} if self.place.rank == 0 else {}
 
     @property
     def _is_rehearsal(self) -> bool:

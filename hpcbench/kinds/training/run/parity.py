@@ -14,6 +14,7 @@ from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.shares import is_dynamic, unlike_shares
 from hpcbench.kinds.training.plan.workload import Training
 from hpcbench.kinds.training.run.bounds import (
+    LEAST,
     UNIT,
     UPDATE_ROUNDINGS,
     Bound,
@@ -30,10 +31,6 @@ from hpcbench.kinds.training.run.timed_model import short_step, short_words, too
 from hpcbench.operations.place import Place
 
 Tensors = Mapping[str, torch.Tensor]
-_LEAST = 0.01
-"""Of a parameter's share of the norm of all gradients. Gradients of keys' biases are exactly 0,
-since softmax does not see what all keys have in common: what is computed is rounding errors of
-larger numbers (seen: up to 3e-5 of the share in bf16). All others are larger than this."""
 _LEAST_OF_IMAGES = 1.0
 """Of a ResNet's. A batch norm does not see what is added to a whole channel before it, so gradients
 of the biases of the norm before it are the few elements that a ReLU has cut, or exactly 0."""
@@ -115,7 +112,8 @@ def parity(
     small = _compared(work, place, make, parity_words(work))
     short = short_step(spec)
     if why := too_much(short, place):
-        return replace(small, on=f"{small.on}; the timed model is not compared, because {why}")
+        return replace(small, on=f"{small.on}; the timed model is not compared with one process, "
+                       f"because {why}")
     own = _compared(short, place, make, short_words(short))
     worse = own if own.share > small.share else small
     return replace(worse, on=f"{small.on}; {own.on}", wrong=small.wrong or own.wrong)
@@ -189,12 +187,12 @@ def _gradients(
 ) -> Iterator[_Comparison]:
     """Compare every gradient with the reference's, in the norm.
 
-    An error is relative to the parameter's own gradient, or to `_LEAST` of its share of all
+    An error is relative to the parameter's own gradient, or to `LEAST` of its share of all
     gradients where that is less.
     """
     bound = gradient_bound(work, exchange)
     compare = _projected if exchange.projects else _equal
-    least = _LEAST_OF_IMAGES if work.of_images else _LEAST
+    least = _LEAST_OF_IMAGES if work.of_images else LEAST
     whole = math.sqrt(sum(float(item.norm()) ** 2 for item in expected.values()))
     count = sum(item.numel() for item in expected.values())
     for name, theirs in expected.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,15 @@ class Strategy:
     def modules(self) -> Iterable[nn.Module]:
         """Return this rank's parts of the model, with the names of the plain model."""
         raise NotImplementedError
+
+    def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield this rank's parameters that are trained, by the name in the plain model.
+
+        A tied weight of a last pipeline stage has the name that the stage has for it.
+        """
+        for module in self.modules():
+            yield from ((name, one) for name, one in module.named_parameters()
+                        if one.requires_grad)
 
     @property
     def replica(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -56,6 +57,10 @@ class LowRank(Replica):
         """Return the optimizer of the adapters."""
         return make_optimizer(self.spec.optimizer, [
             parameter for parameter in self.plain.parameters() if parameter.requires_grad])
+
+    def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield the adapters."""
+        return ((plain(name), one) for name, one in super().trained())
 
     def full_gradients(self) -> dict[str, torch.Tensor]:
         """Return every gradient whole; of frozen weights there is to be none."""

@@ -1,0 +1,259 @@
+"""Large models beside each other: did two layouts of one training compute the same?
+
+Compared are the weights at the start, the gradients of the first step and what the optimizer makes
+of them, parameter by parameter, by fingerprints that both cases recorded (`run.fingerprint`).
+
+- Weights are drawn from the seed: they are the same but for the digits that are recorded.
+- Gradients of both may be off by their own bounds e (`run.bounds`), which are of independent
+  roundings: their difference by the root of the sum of squares. The norms differ by less. Roundings
+  know nothing of the gradient, so |g + r|^2 = |g|^2 + |r|^2 + 2 <g, r>. The last term is that of at
+  least as many independent roundings as a hidden state has elements, h: the norm is off by
+  e^2 / 2 + e / sqrt(h) of itself.
+- SGD is linear. The first step of AdamW is the sign of a gradient times the rate (Kingma and Ba,
+  arXiv:1412.6980, 2015, algorithm 1, at t = 1). Of normal gradients with relative errors e a share
+  of atan(e) / pi have another sign, and their elements are off by twice the rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.grouping import grouped
+from hpcbench.kinds.training.plan.registry import alone_by, trained_part
+from hpcbench.kinds.training.plan.workload import training_of
+from hpcbench.plan.case import Case
+from hpcbench.reduce.results import CaseResult
+
+WEIGHTS, GRADIENTS, UPDATES = "weights", "gradients", "updates"
+SKETCH = 2.0
+"""An estimate of a norm by 8 projections is larger than so many times the norm for one in 10 000
+differences; one that is as large as its bound is one in 10 000 itself."""
+_RECORDED = 1e-7
+"""Of a norm: ten times the last of the 9 digits in which sums are recorded."""
+_FP32 = 2.0**-24
+_SAME = ("model", "family", "library", "layers", "hidden", "heads", "kv_heads", "inner", "vocab",
+         "seq_length", "named_extents", "dtype", "optimizer", "data", "adapters", "global_batch")
+"""What must be equal for the same gradients, beside what is trained."""
+Numbers = npt.NDArray[np.float64]
+"""Of a parameter: its norm, which is 0 if it is not known, and its projections."""
+Told = Mapping[str, Any]
+"""What rank 0 of a case recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counterpart:
+    """The case that a large model was compared with itself, and what came of it.
+
+    Attributes:
+        case_id, words: the other case; empty where there is none, and ``missing`` says why.
+        share: the largest error in shares of what is allowed; None if it is no number.
+        what, name: the kind of values and the parameter that it is of.
+        n_wrong, n_compared: comparisons that are off by more than is allowed, and all.
+        on_ranks: whether what differs are copies on ranks of the case itself.
+    """
+
+    case_id: str = ""
+    words: str = ""
+    share: float | None = None
+    what: str = ""
+    name: str = ""
+    n_wrong: int = 0
+    n_compared: int = 0
+    on_ranks: bool = False
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Error:
+    what: str
+    name: str
+    share: float
+
+
+def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
+    """Return what each large model was compared with, by case id; others are left out.
+
+    It is a case of a single process if there is one, else the first, unless most others differ
+    from that: then it is the first of those.
+    """
+    known = {item.case.case_id: told for item in items if item.statistics
+             and (told := _told(item)) is not None}
+    found = {case_id: Counterpart(missing=str(told["missing"]))
+             for case_id, told in known.items() if "missing" in told}
+    groups = grouped((_key(item.case), item.case) for item in items
+                     if item.case.case_id in known and item.case.case_id not in found)
+    for cases in groups.values():
+        found |= _of_group(cases, known)
+    return found
+
+
+def disagreement(found: Counterpart) -> str:
+    """Return what differs, for people; of a comparison in which something does."""
+    share = "" if found.share is None else f", by up to {found.share:.3g} times what is allowed"
+    differs = f"{found.n_wrong} of {found.n_compared} comparisons of the timed model"
+    if found.on_ranks:
+        return (f"{differs} differ among the ranks' copies{share}, first {found.what} of "
+                f"{found.name}: gradients or weights are not exchanged as they should be")
+    return (f"{differs} are not those of {found.words} ({found.case_id}){share}, first "
+            f"{found.what} of {found.name}: one of both computes something else; its times stand, "
+            "but do not use them before you know which")
+
+
+def _told(item: CaseResult) -> Told | None:
+    return next((left["fingerprints"] for left in item.detail.values()
+                 if "fingerprints" in left), None)
+
+
+def _key(case: Case) -> tuple[object, ...]:
+    work = training_of(case)
+    return (trained_part(work), *(getattr(work, name) for name in _SAME))
+
+
+def _layout(case: Case) -> tuple[object, ...]:
+    work = training_of(case)
+    return work.strategy, dict(work.options).get("over"), work.dp, work.tp, work.pp
+
+
+def _of_group(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
+    first = next((case for case in cases if alone_by(training_of(case))), cases[0])
+    found = _beside(first, cases, known)
+    differ = (case for case in cases if found[case.case_id].n_wrong
+              and _layout(case) != _layout(first))
+    for other in islice(differ, 1):
+        again = _beside(other, cases, known)
+        if _count_wrong(again) < _count_wrong(found):
+            return again
+    return found
+
+
+def _count_wrong(found: Mapping[str, Counterpart]) -> int:
+    return sum(one.n_wrong > 0 for one in found.values())
+
+
+def _beside(
+    base: Case, cases: Sequence[Case], known: Mapping[str, Told],
+) -> dict[str, Counterpart]:
+    """Compare all with a base; those laid out as it is with one of the others, if one agrees."""
+    others = [case for case in cases if _layout(case) != _layout(base)]
+    found = {case.case_id: compared(case, base, known) for case in others}
+    agree = [case for case in others if not found[case.case_id].n_wrong]
+    other = next(iter([*agree, *others]), None)
+    return found | {case.case_id: compared(case, other, known) for case in cases
+                    if case.case_id not in found}
+
+
+def compared(case: Case, other: Case | None, known: Mapping[str, Told]) -> Counterpart:
+    """Return what comes of comparing a case with another, and the copies on its own ranks."""
+    own = known[case.case_id]
+    within = _judged(list(_errors(own, own, of_copies=True)), on_ranks=True)
+    if other is None or within.n_wrong:
+        work = training_of(case)
+        missing = ("no other layout of the run takes a step of the same samples, which are "
+                   f"{work.global_batch} of {work.seq_length} tokens")
+        return within if within.n_wrong else Counterpart(missing=missing)
+    theirs = known[other.case_id]
+    if own[WEIGHTS].keys() != theirs[WEIGHTS].keys():
+        return Counterpart(missing=f"{_words(other)} names its parameters otherwise")
+    return _judged(list(_errors(own, theirs)), case_id=other.case_id, words=_words(other))
+
+
+def _words(case: Case) -> str:
+    return f"{training_of(case).strategy} on {case.world_size} rank{'s' * (case.world_size > 1)}"
+
+
+def _judged(errors: Sequence[_Error], **of: Any) -> Counterpart:
+    wrong = [error for error in errors if not error.share <= 1]
+    worst = max(errors, key=lambda error: error.share, default=None)
+    if worst is None:
+        return Counterpart(**of)
+    first = wrong[0] if wrong else worst
+    share = worst.share if math.isfinite(worst.share) else None
+    return Counterpart(share=share, what=first.what, name=first.name, n_wrong=len(wrong),
+                       n_compared=len(errors), **of)
+
+
+def _errors(one: Told, two: Told, *, of_copies: bool = False) -> Iterator[_Error]:
+    """Yield the error of each parameter in shares of what is allowed, of its worst copy.
+
+    ``of_copies``: each copy beside the first one of the same case, where ranks have several.
+    """
+    for what in (WEIGHTS, GRADIENTS, UPDATES):
+        if what not in one or what not in two:
+            continue
+        allowed = _Allowed(one, two, what)
+        for name, copies in one[what].items():
+            first = np.array(two[what][name][0])
+            shares = [allowed.share(name, np.array(copy), first)
+                      for copy in (copies[1:] if of_copies else copies)]
+            if shares:
+                yield _Error(what, name, max(shares))
+
+
+class _Allowed:
+    """How far the values of one kind may be apart in two cases, which have the same parameters."""
+
+    def __init__(self, one: Told, two: Told, what: str) -> None:
+        self._what, self._one, self._two = what, one, two
+        self._relative, self._floor = (math.hypot(one[key], two[key])
+                                       for key in ("relative", "floor"))
+        self._of_norm: float = (one["relative"]**2 + two["relative"]**2) / 2
+        whole = math.sqrt(sum(copies[0][0]**2 for copies in two[GRADIENTS].values()))
+        self._per_element = whole / math.sqrt(sum(two["elements"].values()))
+
+    def share(self, name: str, own: Numbers, theirs: Numbers) -> float:
+        """Return the error of a parameter's numbers as a share of what is allowed."""
+        distance = float(np.sqrt(np.mean((own[1:] - theirs[1:])**2))) / SKETCH
+        norms = abs(float(own[0] - theirs[0]))
+        shares = [_quotient(distance, self._distance(name))]
+        if self._what != UPDATES:
+            shares.append(_quotient(norms, self._norms(name)))
+        return max(shares)
+
+    def _distance(self, name: str) -> float:
+        if self._what == GRADIENTS:
+            return self._gradient(name)
+        weight = self._norm(WEIGHTS, name)
+        if self._what == WEIGHTS:
+            return _RECORDED * weight
+        rate = float(self._two["rate"])
+        if self._two["optimizer"] == "sgd":
+            return rate * self._gradient(name) + 2 * _FP32 * weight
+        own = self._norm(GRADIENTS, name)
+        signs = math.atan(self._gradient(name) / own) / math.pi if own else 0.5
+        elements = self._two["elements"][name]
+        return 2 * rate * math.sqrt(elements * signs) + 2 * (_FP32 + _RECORDED) * weight
+
+    def _norms(self, name: str) -> float:
+        if self._what == WEIGHTS:
+            return _RECORDED * self._norm(WEIGHTS, name)
+        elements = self._two["elements"][name]
+        roundings = min(elements, self._two["hidden"])
+        return (self._of_norm * self._least_norm(name)
+                + self._gradient(name) / math.sqrt(roundings))
+
+    def _gradient(self, name: str) -> float:
+        """Return how large the norm of a difference of gradients may be."""
+        return (self._relative * self._least_norm(name)
+                + self._floor * math.sqrt(self._two["elements"][name]))
+
+    def _least_norm(self, name: str) -> float:
+        """Return the norm that errors are relative to: gradients may be rounding and no more."""
+        share = self._per_element * math.sqrt(self._two["elements"][name])
+        return max(self._norm(GRADIENTS, name), float(self._two["least"]) * share)
+
+    def _norm(self, what: str, name: str) -> float:
+        """Return the lesser norm of both: a value that is too large allows itself nothing."""
+        return float(min(self._one[what][name][0][0], self._two[what][name][0][0]))
+
+
+def _quotient(error: float, allowed: float) -> float:
+    if not math.isfinite(error):
+        return math.inf
+    return error / allowed if error else 0.0
