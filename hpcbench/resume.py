@@ -27,7 +27,8 @@ LATEST = Path("latest")
 class RunRequest:
     """What the command line asks for. ``folder`` is None where every run makes a new one.
 
-    ``inline``: a new run is to have its workers in the ranks' own processes.
+    ``inline``: a new run is to have its workers in the ranks' own processes. ``explain``: the
+    results are printed with what their columns mean.
     """
 
     config: Path | None
@@ -36,6 +37,7 @@ class RunRequest:
     force: bool = False
     inline: bool = False
     verbosity: Verbosity = Verbosity.NORMAL
+    explain: bool = False
 
 
 def plan_run(request: RunRequest, world_size: int) -> PlannedRun:

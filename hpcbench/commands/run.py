@@ -44,7 +44,8 @@ def run(
         dry_run_here(path, overrides, how.world_size or 4, verbosity)
     sys.stderr = sys.__stderr__
     raise typer.Exit(run_command(
-        RunRequest(path, overrides, how.resume, how.force, verbosity=verbosity)))
+        RunRequest(path, overrides, how.resume, how.force, verbosity=verbosity,
+                   explain=how.explain)))
 
 
 def dry_run_here(

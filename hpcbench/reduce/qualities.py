@@ -4,8 +4,9 @@ from __future__ import annotations
 
 QUALITIES = {
     "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",
-    "late_starts": "more than 20 % of the samples were started late by a rank",
-    "fragile": "the median without flagged samples differs by more than 5 %, or all are flagged",
+    "late_starts": "some rank began over 10 us late in more than 20 % of the samples",
+    "fragile": "without late samples and outliers the median differs by more than 5 %, or none is "
+               "left",
     "ci_unreliable": "no sound interval: fewer than 20 samples, samples that depend on one another "
                      "too much, or passes that differ",
     "repeats": "the launches are repeats in the same processes (backend mpi, or --inline): there "
