@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpcbench.config.load import load_config
+from hpcbench.config.load import load_config, naming
 from hpcbench.config.schema import Config
 from hpcbench.config.sources import source_lines
 from hpcbench.errors import UsageError
@@ -50,13 +50,13 @@ def plan_run(request: RunRequest, world_size: int) -> PlannedRun:
         folder = latest if latest.is_dir() else None
     if folder is None or is_fresh(folder := folder.resolve()):
         request.verbosity.details(source_lines(request.config, request.overrides))
-        return PlannedRun(make_plan(_config(request), world_size), History(), folder)
+        return PlannedRun(_new_plan(request, world_size), History(), folder)
     return _going_on(request, folder, world_size)
 
 
 def check_request(request: RunRequest, world_size: int) -> None:
     """Raise UsageError if so many ranks could not begin this run."""
-    make_plan(_config(request), world_size)
+    _new_plan(request, world_size)
 
 
 def earlier_run(request: RunRequest) -> tuple[str, str] | None:
@@ -80,6 +80,12 @@ def _config(request: RunRequest) -> Config:
     return load_config(request.config, overrides)
 
 
+def _new_plan(request: RunRequest, world_size: int) -> Plan:
+    config = _config(request)
+    with naming(request.config):
+        return make_plan(config, world_size)
+
+
 def _latest_folder(request: RunRequest) -> Path:
     return Path(_config(request).output.folder).absolute() / LATEST
 
@@ -98,7 +104,7 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
     plan = before
     if request.config is not None:
         request.verbosity.details(source_lines(request.config, request.overrides))
-        plan = make_plan(_config(request), world_size)
+        plan = _new_plan(request, world_size)
     changes = []
     if plan.plan_hash != before.plan_hash:
         if (plan.passes, plan.launches) != (before.passes, before.launches):

@@ -48,7 +48,8 @@ def _sample_lines(results: Results) -> Iterator[str]:
     yield (f"  {counts.warmup} warm-ups, {counts.ramp} before the steady state, "
            f"{counts.surplus} left out so that all passes of a case weigh the same")
     if spreads := launch_spreads(results.cases):
-        yield (f"launches differ by {spreads.middle:.1%} in the middle case, and by "
+        middle = f"{spreads.middle:.1%} in the middle case, and by "
+        yield (f"launches differ by {middle if spreads.middle < spreads.widest else ''}"
                f"{spreads.widest:.1%} in {spreads.widest_case.case.label}")
 
 

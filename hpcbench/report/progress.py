@@ -103,9 +103,10 @@ class Progress:
         """Print the line of a case after its last run, now and then with the time left."""
         finished = sum(left <= 0 for left in self._runs_left.values())
         place = f"[{finished:>{len(str(self._n_cases))}}/{self._n_cases}]"
-        left = f"  {self.time_left()}" if self._is_quiet() else ""
+        left = self.time_left() if self._is_quiet() else ""
         spent = format_seconds(self._case_s[case.case_id])
-        self.message(f"{place} {status:<7} {case.label}  {spent}  {reason}".rstrip() + left)
+        self.message(f"{place} {status:<7} {case.label}  {spent}  {reason}".rstrip()
+                     + f"  {left}".rstrip())
 
     def _state(self, launch: int, pass_index: int) -> str:
         """Return ``pass 2/3  80 of 201 runs of cases done  about 40 s left``."""

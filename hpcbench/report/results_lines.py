@@ -26,6 +26,8 @@ LEFT_OUT = ("skipped", "not_run")
 """Statuses of cases that did not run."""
 LABELS_SHOWN = 5
 EVIDENCE_LINES = 6
+CRASH = "Fatal Python error:"
+"""What Python's faulthandler begins with, before the frames, the most recent one first."""
 SHOWN_FINDINGS = 3
 OUTPUTS = ("results.h5", "summary.json", "summary.csv", "plots", "traces", "profile")
 _INDENT = " " * 11
@@ -116,11 +118,18 @@ def _evidence_lines(item: CaseResult, most: int | None) -> Iterator[str]:
         if not lines and rank == blamed:
             title = "its last output"
             lines = str(left.get("output", "")).splitlines()
-            lines = lines if most is None else lines[-most:]
+            lines = lines if most is None else _telling(lines, most)
         if lines:
             yield f"rank {rank}, {title}:"
             yield from (f"  {line}" for line in lines)
             return
+
+
+def _telling(lines: Sequence[str], most: int) -> Sequence[str]:
+    """Return the last lines; of a crash its name and the frames nearest to it, which come first."""
+    crash = next((at for at, line in enumerate(lines) if line.startswith(CRASH)), None)
+    return lines[-most:] if crash is None else [
+        line for line in lines[crash:] if line.strip()][:most]
 
 
 def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:

@@ -73,12 +73,12 @@ def _launcher(pid: int) -> int | None:
     """Return the process of MPICH's mpirun above a process; None if there is none on this node."""
     for _ in range(_MOST_ABOVE):
         # the name, in brackets, may hold spaces; the parent is the second field after it
-        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
-        pid = int(stat.rpartition(")")[2].split()[1])
+        before, _, after = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")
+        if before.partition("(")[2] in _LAUNCHERS:
+            return pid
+        pid = int(after.split()[1])
         if pid <= 1:
             return None
-        if (_PROC / str(pid) / "comm").read_text().strip() in _LAUNCHERS:
-            return pid
     return None
 
 

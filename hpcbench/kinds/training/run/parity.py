@@ -30,6 +30,7 @@ from hpcbench.kinds.training.run.timed_model import short_step, short_words, too
 from hpcbench.operations.place import Place
 
 Tensors = Mapping[str, torch.Tensor]
+_NOT_FINITE = ("nan", "inf", "-inf")
 _LEAST = 0.01
 """Of a parameter's share of the norm of all gradients. Gradients of keys' biases are exactly 0,
 since softmax does not see what all keys have in common: what is computed is rounding errors of
@@ -53,6 +54,8 @@ class Disparity:
     @property
     def words(self) -> str:
         """Return it for people."""
+        if self.what == "losses" and self.got in _NOT_FINITE:
+            return f"the loss is {self.got}: the training diverged, or a step is wrong"
         return (f"{self.n_wrong} of {self.n_compared} {self.what} are not those of a single "
                 f"process, first {self.first}: got {self.got}, expected {self.expected}")
 
