@@ -14,6 +14,7 @@ from hpcbench.config.schema import Config
 from hpcbench.config.sources import source_lines
 from hpcbench.errors import UsageError
 from hpcbench.launch.attempt import PlannedRun
+from hpcbench.plan.case import Plan
 from hpcbench.plan.expand import make_plan
 from hpcbench.plan.history import History
 from hpcbench.verbosity import Verbosity

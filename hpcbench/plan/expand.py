@@ -54,17 +54,23 @@ def _every_case(
             refuse_huge([(planners[block.kind], block)], job.config)
         except ConfigError as error:
             problems.append(str(error))
-    if problems:
-        raise ConfigError("\n".join(dict.fromkeys(problems)))
+    _refuse(problems)
     refuse_huge([(planners[block.kind], block) for _, block in blocks], job.config)
     for title, block in blocks:
         try:
             found += planners[block.kind].cases(title, block, job)
         except ConfigError as error:
             problems.append(str(error))
-    if problems:
-        raise ConfigError("\n".join(dict.fromkeys(problems)))
+    _refuse(problems)
     return found
+
+
+def _refuse(problems: Sequence[str]) -> None:
+    """Raise ConfigError if there are problems; what several blocks share is said of the first."""
+    lines = [line for problem in problems for line in problem.splitlines()]
+    if lines:
+        first = {line.split(": ", 2)[-1]: line for line in reversed(lines)}
+        raise ConfigError("\n".join(line for line in lines if line in first.values()))
 
 
 def _distinct(every: Sequence[Case], planners: Mapping[str, Planner]) -> list[Case]:

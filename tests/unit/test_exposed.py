@@ -77,7 +77,8 @@ def test_a_pipeline_has_its_bubble_beside_what_ranks_are_idle() -> None:
 
 
 @pytest.mark.parametrize(("change", "reason"), [
-    (lambda off: (), "off of the same training was not run: it has another order or size, or is not in the sweep"),
+    (lambda off: (), "off of the same training was not run: it has another order or size, or is "
+                     "not in the sweep"),
     (lambda off: (not_ok(off.case, "failed", "no memory"),), "off of the same training is failed"),
     (lambda off: (replace(off, timing=replace(off.timing, fold="global")),),
      "the time of off has fold global, not local_max"),
