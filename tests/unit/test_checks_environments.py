@@ -212,7 +212,9 @@ def test_hb144_a_noisy_system() -> None:
     (finding,) = noise_findings({rank: noise(0.4 + rank / 10) for rank in range(3)}, headers)
     assert (finding.code, finding.scope) == ("HB144", "note")
     assert "40 % to 60 % of each rank's core" in finding.message
-    assert "3 rank(s) share 2 core(s) on host0: start fewer ranks a node" in finding.message
+    assert "on host0 3 ranks share 2 cores: start fewer ranks a node" in finding.message
+    (alone,) = noise_findings({rank: noise(0.5) for rank in range(2)}, headers[:2])
+    assert "used about 50 % of each" in alone.message and "fewer ranks" not in alone.message
     (bare,) = noise_findings({0: noise(0.5)}, [])
     assert "see what else runs there" in bare.message
     both = noise_findings({0: noise(0.02), 1: noise(0.02), 2: noise(0.2)}, headers)
