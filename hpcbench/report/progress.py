@@ -6,7 +6,7 @@ It draws only when a case ends: supervisors must not wake while something is tim
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
@@ -43,7 +43,7 @@ class Progress:
         self._done = 0
         self._runs_left = Counter(case.case_id for case in cases)
         self._n_cases = len(self._runs_left)
-        self._case_s: Counter[str] = Counter()
+        self._case_s: defaultdict[str, float] = defaultdict(float)
         self._left_s = sum(case.estimate_s for case in cases)
         self._measured_s = 0.0
         self._spent_s = 0.0

@@ -125,7 +125,7 @@ def _evidence_lines(item: CaseResult, most: int | None) -> Iterator[str]:
             return
 
 
-def _telling(lines: Sequence[str], most: int) -> Sequence[str]:
+def _telling(lines: list[str], most: int) -> list[str]:
     """Return the last lines; of a crash its name and the frames nearest to it, which come first."""
     crash = next((at for at, line in enumerate(lines) if line.startswith(CRASH)), None)
     return lines[-most:] if crash is None else [
