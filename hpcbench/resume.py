@@ -25,7 +25,8 @@ LATEST = Path("latest")
 class RunRequest:
     """What the command line asks for. ``folder`` is None where every run makes a new one.
 
-    ``inline``: a new run is to have its workers in the ranks' own processes.
+    ``inline``: a new run is to have its workers in the ranks' own processes. ``explain``: the
+    results are printed with what their columns mean.
     """
 
     config: Path | None
@@ -34,6 +35,7 @@ class RunRequest:
     force: bool = False
     inline: bool = False
     verbosity: Verbosity = Verbosity.NORMAL
+    explain: bool = False
 
 
 def plan_run(request: RunRequest, world_size: int) -> PlannedRun:
@@ -51,9 +53,7 @@ def plan_run(request: RunRequest, world_size: int) -> PlannedRun:
 
 def check_request(request: RunRequest, world_size: int) -> None:
     """Raise UsageError if so many ranks could not begin this run."""
-    from hpcbench.plan.expand import make_plan
-
-    make_plan(_config(request), world_size)
+    _new_plan(request, world_size)
 
 
 def earlier_run(request: RunRequest) -> tuple[str, str] | None:
@@ -74,11 +74,14 @@ def earlier_run(request: RunRequest) -> tuple[str, str] | None:
 
 def _new_plan(request: RunRequest, world_size: int) -> Plan:
     """Return the plan of the sweep file, and tell which file it is if details are wanted."""
+    from hpcbench.config.load import naming
     from hpcbench.config.sources import source_lines
     from hpcbench.plan.expand import make_plan
 
     request.verbosity.details(source_lines(request.config, request.overrides))
-    return make_plan(_config(request), world_size)
+    config = _config(request)
+    with naming(request.config):
+        return make_plan(config, world_size)
 
 
 def _config(request: RunRequest) -> Config:

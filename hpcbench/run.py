@@ -61,7 +61,7 @@ def run(
         with verbosity.stage("traces sealed and collected"):
             _collect(comm, folders, measured=not is_done)
         code = on_root(
-            comm, lambda: _reduce_and_report(attempt, folders.folder, verbosity), LAST_PAUSE_S)
+            comm, lambda: _reduce_and_report(attempt, folders.folder, request), LAST_PAUSE_S)
     comm.barrier(LAST_PAUSE_S)
     return ExitCode(code)
 
@@ -133,7 +133,7 @@ def _progress(
         yield progress.case_done
 
 
-def _reduce_and_report(attempt: Attempt, folder: RunFolder, verbosity: Verbosity) -> int:
+def _reduce_and_report(attempt: Attempt, folder: RunFolder, request: RunRequest) -> int:
     """Reduce, write results and reports, print them; return the exit code (rank 0).
 
     A profile is printed as one; its tables are in the results, too.
@@ -144,7 +144,7 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, verbosity: Verbosity
     from hpcbench.report.profile_lines import print_profile
     from hpcbench.report.summary import write_reports
 
-    config = attempt.config
+    config, verbosity = attempt.config, request.verbosity
     with verbosity.stage("reduction"):
         results = reduce_folder(folder.path, allow_mixed=config.launch.allow_mixed)
     with verbosity.stage("summaries and plots"):
@@ -154,7 +154,7 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, verbosity: Verbosity
     if config.profiling.target and not verbosity.is_quiet:
         print_profile(results, folder.path)
         return int(exit_code(results))
-    report_run(results, folder.path, verbosity)
+    report_run(results, folder.path, verbosity, explain=request.explain)
     if not verbosity.is_quiet:
         print_profiles(profile_lines)
     return int(exit_code(results))

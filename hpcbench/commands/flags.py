@@ -107,6 +107,10 @@ class SweepFlags:
         }, self.assignments)
 
 
+ExplainOption = Annotated[bool, Option(
+    "--explain", help="Print what the columns of the tables mean.")]
+
+
 @dataclass(frozen=True, slots=True)
 class RunFlags:
     """How a run treats its cases, whether it is a dry one, and whether it goes on with another."""
@@ -124,6 +128,7 @@ class RunFlags:
     force: Annotated[bool, Option(
         "--force", help="With --resume: in spite of a changed plan or software, "
         "which the results then tell.")] = False
+    explain: ExplainOption = False
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -37,7 +37,7 @@ def plan(
     """
     if how.dry and as_json:
         raise typer.BadParameter("--json prints the plan; leave --dry-run away")
-    from hpcbench.config.load import load_config
+    from hpcbench.config.load import load_config, naming
     from hpcbench.config.sources import source_lines
     from hpcbench.plan.expand import make_plan
     from hpcbench.report.console import print_plan
@@ -46,7 +46,9 @@ def plan(
     overrides, path = sweep.overrides(), source.path()
     verbosity.details(source_lines(path, overrides))
     with verbosity.stage("plan"):
-        job = make_plan(load_config(path, overrides), how.world_size)
+        config = load_config(path, overrides)
+        with naming(path):
+            job = make_plan(config, how.world_size)
     if how.probe:
         from hpcbench.launch.probe import resolve_here
 

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from hpcbench.commands import completion
-from hpcbench.commands.flags import JsonOption
+from hpcbench.commands.flags import ExplainOption, JsonOption
 from hpcbench.verbosity import Verbosity
 
 
@@ -16,6 +16,7 @@ def reduce(
     folder: Annotated[Path, typer.Argument(help="A results folder, finished or not.")],
     allow_mixed: Annotated[bool, typer.Option(
         "--allow-mixed", help="Accept ranks with different versions.")] = False,
+    explain: ExplainOption = False,
     *, verbosity: Verbosity,
 ) -> None:
     """Rebuild results.h5, summaries, plots and merged profiles from a folder's traces.
@@ -38,7 +39,7 @@ def reduce(
         write_reports(results, folder, verbosity.announce)
     with verbosity.stage("profiled samples"):
         profile_lines = write_profiles(folder, results)
-    report_run(results, folder, verbosity)
+    report_run(results, folder, verbosity, explain=explain)
     if not verbosity.is_quiet:
         print_profiles(profile_lines)
     raise typer.Exit(exit_code(results))
@@ -46,14 +47,14 @@ def reduce(
 
 def show(
     path: Annotated[Path, typer.Argument(help="results.h5, or the folder that holds it.")],
-    as_json: JsonOption = False,
+    as_json: JsonOption = False, explain: ExplainOption = False,
     *, verbosity: Verbosity,
 ) -> None:
     """Print the tables of a results file again; of a suite's folder its members.
 
     Examples:
         hpcbench show results/latest
-        hpcbench show results/latest --quiet
+        hpcbench show results/latest --explain
         hpcbench show results/latest --json | jq ".cases[] | {case_id, median_s}"
     """
     from hpcbench.reduce.results_file import open_results
@@ -74,7 +75,8 @@ def show(
         if as_json:
             print_summary(file.results)
         else:
-            print_results(file.results, path.parent if path.is_file() else path, verbosity)
+            print_results(file.results, path.parent if path.is_file() else path, verbosity,
+                          explain=explain)
 
 
 def plot(

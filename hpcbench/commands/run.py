@@ -51,7 +51,8 @@ def run(
         from hpcbench.run import run_command
 
         raise typer.Exit(run_command(
-            RunRequest(path, overrides, how.resume, how.force, verbosity=verbosity), early))
+            RunRequest(path, overrides, how.resume, how.force, verbosity=verbosity,
+                       explain=how.explain), early))
 
 
 def announce_start(environ: Mapping[str, str], verbosity: Verbosity) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,6 +73,18 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
         if key in REPLACING:
             replace_names(raw, key)
     return check_config(raw, source, [key for key, _ in overrides])
+
+
+@contextmanager
+def naming(path: Path | None) -> Iterator[None]:
+    """Put the file's name before each line of a ConfigError that comes from its blocks."""
+    try:
+        yield
+    except ConfigError as error:
+        file = find_config(path)
+        raise ConfigError("\n".join(
+            f"{file}: {line}" if line.startswith("benchmarks") else line
+            for line in str(error).splitlines())) from None
 
 
 def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:

@@ -148,4 +148,6 @@ def _missing_key(location: Location, root: type[BaseModel]) -> str:
     key = str(location[-1])
     fields = _section(location, root).model_fields.items()
     about = [field.description for name, field in fields if key == (field.alias or name)]
-    return f"missing; {about[0]}" if about and about[0] else "missing"
+    if not about or not about[0]:
+        return "the key is missing"
+    return f"the key is missing; it holds {about[0][0].lower()}{about[0][1:].rstrip('.')}"

@@ -135,15 +135,16 @@ def shared_cores_lines(topology: Topology, cores: int | None) -> Iterator[str]:
 def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
     """Yield how much is run on what, where the results go, and what the user should know."""
     history, config = attempt.history, attempt.config
+    n_cases = len({case.case_id for case in todo})
     yield (f"hpcbench {__version__}: {attempt.comm.size} rank(s) on "
-           f"{len(attempt.topology.nodes)} node(s), {len(todo)} cases to run, "
-           f"{len(attempt.resolution.skips)} cannot run here")
+           f"{len(attempt.topology.nodes)} node(s), {len(todo)} runs of {n_cases} cases, "
+           f"{len(attempt.resolution.skips)} cases cannot run here")
     yield from shared_cores_lines(attempt.topology, os.cpu_count())
     yield f"results in {folders.folder.path}"
     yield from separate_folder_lines(folders)
     if history.attempt:
-        yield (f"attempt {history.attempt} at this run: {len(history.finished)} runs of cases "
-               "were done before and are not repeated")
+        yield (f"attempt number {history.attempt + 1} at this run: {len(history.finished)} runs of "
+               "cases were done before and are not repeated")
     for case in attempt.plan.cases:
         if reason := history.quarantine(case):
             yield f"{case.label}: {reason}"

@@ -30,9 +30,7 @@ def make_plan(config: Config, world_size: int) -> Plan:
     """
     blocks = _chosen_blocks(config)
     planners = {kind: kinds()[kind].planner() for kind in {block.kind for _, block in blocks}}
-    refuse_huge([(planners[block.kind], block) for _, block in blocks], config)
-    every = [case for title, block in blocks
-             for case in planners[block.kind].cases(title, block, PlanRequest(config, world_size))]
+    every = _every_case(blocks, planners, PlanRequest(config, world_size))
     distinct = _distinct(every, planners)
     kept = ordered(_of_target(_matching(_selected(distinct, config), config), config))
     cases = tuple(replace(case, index=index)
@@ -43,6 +41,36 @@ def make_plan(config: Config, world_size: int) -> Plan:
         name=config.name, world_size=world_size, passes=config.measure.passes, cases=cases,
         duplicates=len(every) - len(distinct), config=plain,
         plan_hash=_plan_hash(config, cases, world_size), launches=config.measure.launches)
+
+
+def _every_case(
+    blocks: Sequence[tuple[str, Block]], planners: Mapping[str, Planner], job: PlanRequest,
+) -> list[Case]:
+    """Return the cases of all points. Raises ConfigError with the problems of all blocks."""
+    found: list[Case] = []
+    problems: list[str] = []
+    for _, block in blocks:
+        try:
+            refuse_huge([(planners[block.kind], block)], job.config)
+        except ConfigError as error:
+            problems.append(str(error))
+    _refuse(problems)
+    refuse_huge([(planners[block.kind], block) for _, block in blocks], job.config)
+    for title, block in blocks:
+        try:
+            found += planners[block.kind].cases(title, block, job)
+        except ConfigError as error:
+            problems.append(str(error))
+    _refuse(problems)
+    return found
+
+
+def _refuse(problems: Sequence[str]) -> None:
+    """Raise ConfigError if there are problems; what several blocks share is said of the first."""
+    lines = [line for problem in problems for line in problem.splitlines()]
+    if lines:
+        first = {line.split(": ", 2)[-1]: line for line in reversed(lines)}
+        raise ConfigError("\n".join(line for line in lines if line in first.values()))
 
 
 def _distinct(every: Sequence[Case], planners: Mapping[str, Planner]) -> list[Case]:

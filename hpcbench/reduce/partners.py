@@ -22,7 +22,8 @@ def nearest(item: CaseResult, candidates: Iterable[CaseResult]) -> CaseResult | 
 def why_unpaired(name: str, what: str, item: CaseResult, other: CaseResult | None) -> str:
     """Return why a partner's times do not compare with the case's; nothing if they do."""
     if other is None:
-        return f"{name} of the same {what} is not in the sweep"
+        return (f"{name} of the same {what} was not run: it has another order or size, or is not "
+                "in the sweep")
     if other.statistics is None:
         return f"{name} of the same {what} is {other.status}"
     folds = [one.timing.fold if one.timing else "" for one in (other, item)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 QUALITIES = {
     "clock_unreliable": "the clocks' error is more than 5 % of the time: fold local_max is used",
-    "late_starts": "late starts, of more than 20 % of the samples, change the median by more "
-                   "than is known of it",
-    "fragile": "the median without flagged samples differs by more than chance and the interval "
-               "explain, or too few samples are without a flag",
+    "late_starts": "some rank began over 10 us late in more than 20 % of the samples, and that "
+                   "moves the median by more than its interval",
+    "fragile": "without late samples and outliers the median moves by more than its interval, or "
+               "too few are left",
     "two_modes": "times have two modes, and the median lies between them: both are shown, with "
                  "their shares",
     "ci_unreliable": "no sound interval: fewer than 20 samples, samples that depend on one another "

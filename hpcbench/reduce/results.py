@@ -21,9 +21,9 @@ from hpcbench.statistics.modes import Mode
 
 SCHEMA_VERSION = 2
 FOLDS = {
-    "global": "last end - first start, over ranks, on the global clock",
-    "local_max": "max over ranks of end - start",
-    "per_call": "max over ranks of (end - start) / calls",
+    "global": "from the first rank's start to the last rank's end, on the global clock",
+    "local_max": "the longest of the ranks' own times from start to end",
+    "per_call": "the longest of the ranks' own times from start to end, divided by the calls",
 }
 """Fold -> what the time of one sample is, in words (docs/method.md)."""
 

@@ -56,10 +56,10 @@ def sample_findings(cases: Sequence[CaseResult]) -> Iterator[Finding]:
               if item.timing and item.statistics and "late_starts" in item.timing.quality]
     if shares:
         share, worst = max(shares, key=lambda pair: pair[0])
-        yield Finding("HB125", "note", f"in {len(shares)} cases late starts change the median by "
-                      f"more than is known of it, most of them in {worst.case.label} "
-                      f"({100 * share:.0f} % of the samples): these times hold arrival skew; give "
-                      "each rank a core of its own")
+        yield Finding("HB125", "note", f"{len(shares)} cases: some rank began over 10 us late in "
+                      f"more than {100 * MOST_LATE:.0f} % of the samples, and that moves the "
+                      f"median by more than its interval; most often in {worst.case.label} "
+                      f"({100 * share:.0f} %): give each rank a core of its own")
 
 
 @dataclass(slots=True)
@@ -131,16 +131,17 @@ def noise_findings(by_rank: Mapping[int, Noise], headers: Sequence[Header]) -> I
         if (usual is not None and noise.stolen_share > max(NOISY_RATIO * usual, NOISY_RANK)
                 and _stands_out(rank, by_rank)):
             where = f" on {of[rank].hostname}" if rank in of else ""
-            yield Finding("HB143", "note", f"rank {rank}{where}: others took "
-                          f"{_percent(noise.stolen_share)} of its core before the sweep "
+            yield Finding("HB143", "note", f"rank {rank}{where}: other processes "
+                          f"used {_percent(noise.stolen_share)} of its core before the sweep "
                           f"({noise.n_detours} times, longest {noise.longest_ns / 1000:g} us), of "
                           f"the other ranks' {_percent(usual)}: every collective waits for it; see "
                           "what else runs there, or pin the ranks to other cores")
     shares = [noise.stolen_share for noise in by_rank.values()]
     if shares and min(shares) > NOISY_SYSTEM:
-        yield Finding("HB144", "note", f"others took {_percent(min(shares))} to "
-                      f"{_percent(max(shares))} of every rank's core before the sweep: times have "
-                      f"long tails{_crowding([of[rank] for rank in by_rank if rank in of])}")
+        ends = dict.fromkeys((_percent(min(shares)), _percent(max(shares))))
+        yield Finding("HB144", "note", f"other processes used about {' to '.join(ends)} of each "
+                      "rank's core before the sweep: times have long tails"
+                      f"{_crowding([of[rank] for rank in by_rank if rank in of])}")
 
 
 def _stands_out(rank: int, by_rank: Mapping[int, Noise]) -> bool:
@@ -161,8 +162,11 @@ def _crowding(headers: Sequence[Header]) -> str:
         return "; see what else runs there"
     node = max(by_node, key=lambda name: len(by_node[name]) / max(len(cores[name]), 1))
     n_ranks, n_cores = len(by_node[node]), len(cores[node])
-    return (f"; {n_ranks} rank(s) share {n_cores} core(s) on {by_node[node][0].hostname}: "
-            + ("start fewer ranks a node" if n_ranks >= n_cores else "see what else runs there"))
+    host = by_node[node][0].hostname
+    if n_ranks > n_cores:
+        return (f"; on {host} {n_ranks} ranks share {n_cores} core{'s' * (n_cores > 1)}: start "
+                "fewer ranks a node")
+    return f"; each rank on {host} has a core: see what else runs there"
 
 
 def _percent(share: float) -> str:

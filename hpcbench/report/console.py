@@ -20,11 +20,15 @@ from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import Plan
 from hpcbench.reduce.results import Results
 from hpcbench.report import results_lines as lines
+from hpcbench.report.definition_lines import definition_lines, how_lines
+from hpcbench.report.detail_lines import detail_lines
 from hpcbench.report.plan_lines import case_tables, plan_header, plan_total, skip_lines
-from hpcbench.report.table_lines import table_lines
+from hpcbench.report.table_lines import table_lines, tone_line
 from hpcbench.report.terminal import print_lines
 from hpcbench.verbosity import Verbosity
 from hpcbench.views.columns import any_results
+from hpcbench.views.ending import ending_lines
+from hpcbench.views.said_once import said_once, shared_of
 from hpcbench.views.table import Table
 
 
@@ -37,33 +41,45 @@ def print_plan(plan: Plan, verbosity: Verbosity = Verbosity.NORMAL) -> None:
                       skip_lines(plan, full=verbosity.is_verbose)))
 
 
-def report_run(results: Results, folder: Path, verbosity: Verbosity) -> None:
+def report_run(
+    results: Results, folder: Path, verbosity: Verbosity, *, explain: bool = False,
+) -> None:
     """Print what came of a run; quietly the path of its folder."""
     if verbosity.is_quiet:
         _print_failures(results)
         print(folder)
     else:
-        print_results(results, folder, verbosity)
+        print_results(results, folder, verbosity, explain=explain)
 
 
 def print_results(
-    results: Results, folder: Path, verbosity: Verbosity = Verbosity.NORMAL,
+    results: Results, folder: Path, verbosity: Verbosity = Verbosity.NORMAL, *,
+    explain: bool = False,
 ) -> None:
-    """Print a run's tables, their quality, what was not ok and why, totals and files.
+    """Print a run's tables, what was not ok and why, and in at most ten lines its end.
 
-    Quietly only the tables, without their notes.
+    Quietly only the tables, without their notes. ``explain``: also what the columns mean.
     """
-    tables, full = _tables(results), verbosity.is_verbose
+    tables, full = list(_tables(results)), verbosity.is_verbose
     if verbosity.is_quiet:
         bare = (replace(table, lead=(), notes=()) for table in tables)
         print_lines(chain.from_iterable(map(table_lines, bare)))
         _print_failures(results)
         return
+    shared = shared_of(tables)
     print_lines(chain(
-        lines.run_lines(results), lines.title_lines(results),
-        chain.from_iterable(map(table_lines, tables)), _problem_lines(results),
-        lines.quality_lines(results), lines.outcome_lines(results, full=full),
-        lines.finding_lines(results, full=full), lines.closing_lines(results, folder)))
+        lines.run_lines(results), map(Text, how_lines(results, shared)),
+        map(Text, definition_lines(results)) if explain else [_way_to_definitions(folder)],
+        lines.title_lines(results),
+        chain.from_iterable(map(table_lines, said_once(tables, shared))), _problem_lines(results),
+        detail_lines(results) if full else (), lines.outcome_lines(results, full=full),
+        lines.finding_lines(results, full=full), [Text()],
+        map(tone_line, ending_lines(results)), lines.closing_lines(results, folder)))
+
+
+def _way_to_definitions(folder: Path) -> Text:
+    return Text(f"what the columns mean: hpcbench show {folder} --explain (docs/method.md)",
+                style="dim")
 
 
 def _print_failures(results: Results) -> None:

@@ -81,7 +81,7 @@ def _lines(machine: Mapping[str, Any] | None) -> Iterator[Text]:
     """Yield what there is; ``machine`` is None where it was not asked, or has no torch."""
     dtypes = [f"{name} ({size} B)" for name, size in DTYPE_BYTES.items()]
     for title, names in (("collectives", collectives()), ("dtypes", dtypes), ("ops", OPS),
-                         ("splits", SPLITS), ("orders", ORDERS)):
+                         ("splits", SPLITS), ("orders of cases", ORDERS)):
         yield Text(f"{title:<17}{', '.join(names)}")
     yield Text()
     for kind in kinds():

@@ -16,6 +16,7 @@ from hpcbench.report.table_lines import table_lines
 from hpcbench.units import format_seconds, round_bytes
 from hpcbench.views.columns import any_plan
 from hpcbench.views.faults import planned_text
+from hpcbench.views.rules import by_rule
 from hpcbench.views.timing import iterations_text, repeats_text
 from hpcbench.views.words import distinct, env_text, plural
 
@@ -114,16 +115,24 @@ def case_tables(plan: Plan) -> Iterator[Text]:
 
 
 def skip_lines(plan: Plan, *, full: bool = False) -> Iterator[Text]:
-    """Yield why cases cannot run as configured, grouped by reason; ``full``: each by its label."""
-    groups = grouped((case.skip, case) for case in plan.cases if case.skip is not None)
-    if groups:
+    """Yield why cases cannot run as configured, a line a rule; ``full``: each case by its label."""
+    skips = [(case.skip, case) for case in plan.cases if case.skip is not None]
+    if skips:
         yield Text()
-        yield Text(f"skipped: {sum(map(len, groups.values()))}", style="yellow")
-    for reason, cases in groups.items():
+        yield Text(f"skipped: {len(skips)}", style="yellow")
+    if not full:
+        for rule, cases in by_rule(skips, lambda case: case).items():
+            yield rule_line(rule, cases)
+        return
+    for reason, cases in grouped(skips).items():
         yield Text(f"{len(cases):>6} x  {reason}")
-        shown = ([f"{case.case_id}  {case.label}" for case in cases] if full
-                 else [span_line(cases)])
-        yield from (Text(f"           {line}", style="dim") for line in shown)
+        yield from (Text(f"           {case.case_id}  {case.label}", style="dim")
+                    for case in cases)
+
+
+def rule_line(rule: str, cases: Sequence[Case]) -> Text:
+    """Return how many cases were left out for one rule, and what they span."""
+    return Text(f"{len(cases):>6} x  {rule}").append(f"  [{span_line(cases)}]", style="dim")
 
 
 def span_line(cases: Sequence[Case]) -> str:

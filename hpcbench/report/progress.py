@@ -5,7 +5,9 @@ It draws only when a case ends: supervisors must not wake while something is tim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -16,26 +18,37 @@ from hpcbench.plan.case import Case
 from hpcbench.report.terminal import open_console
 from hpcbench.units import format_seconds
 
-SHOWN_ABOVE_THE_BAR = ("wrong", "failed", "timeout")
+BAD = ("wrong", "failed", "timeout")
+"""Statuses that are told at once, also above the bar."""
+QUIET_S = 10.0
+"""A log is told how far the sweep is when nothing was printed for so long ..."""
+QUIET_SHARE = 0.02
+"""... or for this share of the time that is left, if that is longer."""
 
 
 class Progress:
     """Progress of the given cases, which are those still to come over all passes and launches.
 
     A context manager; what it prints goes to ``stream`` (default: standard output as it is now).
+    ``clock`` returns seconds.
     """
 
     def __init__(
         self, cases: Sequence[Case], stream: TextIO | None = None, *, passes: int = 1,
-        launches: int = 1,
+        launches: int = 1, clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the cases to come; nothing is printed yet."""
         self._repeats = (launches, passes)
         self._total = len(cases)
         self._done = 0
+        self._runs_left = Counter(case.case_id for case in cases)
+        self._n_cases = len(self._runs_left)
+        self._case_s: defaultdict[str, float] = defaultdict(float)
         self._left_s = sum(case.estimate_s for case in cases)
         self._measured_s = 0.0
         self._spent_s = 0.0
+        self._clock = clock
+        self._printed_s = clock()
         self._console = open_console(stream)
         self._bar = Bar(
             MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[left]}"),
@@ -64,19 +77,49 @@ class Progress:
         ``seconds`` is how long all of it took, set-up and checks included; ``launch`` and
         ``pass_index`` count from 0.
         """
+        self._count(case, status, seconds)
+        is_last = self._runs_left[case.case_id] <= 0
+        if status in BAD:
+            self.message(f"{status:<7} {case.label}  {self._which(launch, pass_index)}"
+                         f"{format_seconds(seconds)}  {reason}".rstrip())
+        elif self._bar is None and is_last:
+            self._finished(case, status, reason)
+        elif self._bar is None and self._is_quiet():
+            self.message(self._state(launch, pass_index))
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, advance=1, description=case.label, left=self.time_left())
+            self._bar.refresh()
+
+    def _count(self, case: Case, status: str, seconds: float) -> None:
         self._done += 1
+        self._runs_left[case.case_id] -= 1
+        self._case_s[case.case_id] += seconds
         self._left_s = max(0.0, self._left_s - case.estimate_s)
         if status != "skipped":
             self._measured_s += case.estimate_s
             self._spent_s += seconds
-        place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
-        line = (f"{place} {status:<7} {case.label}  {self._which(launch, pass_index)}"
-                f"{format_seconds(seconds)}  {reason}").rstrip()
-        if self._bar is None or status in SHOWN_ABOVE_THE_BAR:
-            self.message(line)
-        if self._bar and self._task is not None:
-            self._bar.update(self._task, advance=1, description=case.label, left=self.time_left())
-            self._bar.refresh()
+
+    def _finished(self, case: Case, status: str, reason: str) -> None:
+        """Print the line of a case after its last run, now and then with the time left."""
+        finished = sum(left <= 0 for left in self._runs_left.values())
+        place = f"[{finished:>{len(str(self._n_cases))}}/{self._n_cases}]"
+        left = self.time_left() if self._is_quiet() else ""
+        spent = format_seconds(self._case_s[case.case_id])
+        self.message(f"{place} {status:<7} {case.label}  {spent}  {reason}".rstrip()
+                     + f"  {left}".rstrip())
+
+    def _state(self, launch: int, pass_index: int) -> str:
+        """Return ``pass 2/3  80 of 201 runs of cases done  about 40 s left``."""
+        return (f"{self._which(launch, pass_index)}{self._done} of {self._total} runs of cases "
+                f"done  {self.time_left()}").rstrip()
+
+    def _is_quiet(self) -> bool:
+        """Return whether a log has not been told for long how far the sweep is."""
+        silent_s = self._clock() - self._printed_s
+        is_quiet = silent_s >= max(QUIET_S, QUIET_SHARE * (self._seconds_left() or 0.0))
+        if is_quiet:
+            self._printed_s = self._clock()
+        return is_quiet
 
     def _which(self, launch: int, pass_index: int) -> str:
         """Return ``launch 1/2 pass 3/3``; nothing of what there is only one."""
@@ -92,6 +135,10 @@ class Progress:
 
     def time_left(self) -> str:
         """Return ``about 40 s left``: the plan's estimate of the rest, scaled by what was seen."""
+        left_s = self._seconds_left()
+        return "" if left_s is None else f"about {format_seconds(left_s)} left"
+
+    def _seconds_left(self) -> float | None:
         if not self._measured_s or not self._left_s:
-            return ""
-        return f"about {format_seconds(self._left_s * self._spent_s / self._measured_s)} left"
+            return None
+        return self._left_s * self._spent_s / self._measured_s

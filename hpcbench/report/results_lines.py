@@ -9,44 +9,25 @@ from pathlib import Path
 from rich.text import Text
 
 from hpcbench.grouping import grouped
-from hpcbench.kinds.registry import presenter_of
 from hpcbench.plan.case import STATUSES
-from hpcbench.reduce.canary_runs import (
-    CANARY_QUALITIES,
-    FEWEST_FOR_DRIFT,
-    OLD_RULE,
-    Canary,
-)
-from hpcbench.reduce.precision import FEWEST_LAUNCHES
-from hpcbench.reduce.qualities import QUALITIES
-from hpcbench.reduce.results import FOLDS, CaseResult, Results, Timing
-from hpcbench.reduce.spread import SampleCounts, launch_spreads, sample_counts, start_ups
-from hpcbench.report.plan_lines import in_order, note_lines, span_line
-from hpcbench.report.table_lines import STATUS_STYLES, table_lines
-from hpcbench.trace.schema import STOP_REASONS
-from hpcbench.units import format_seconds
-from hpcbench.views.cell_text import cell_text
-from hpcbench.views.columns import TABLED
+from hpcbench.reduce.results import CaseResult, Results
+from hpcbench.report.plan_lines import in_order, note_lines, rule_line
+from hpcbench.report.table_lines import STATUS_STYLES
 from hpcbench.views.faults import injected_text
 from hpcbench.views.links import declared_links
-from hpcbench.views.slow_ranks import slow_rank_lines
-from hpcbench.views.table import Column, Group, Row, Show, Table
-from hpcbench.views.timing import (
-    FLAGS,
-    INTERVAL_TITLE,
-    MODES,
-    clock_text,
-    launches_title,
-    mode_and_fold,
-    repeats_text,
-)
-from hpcbench.views.words import distinct, plural
+from hpcbench.views.rules import by_rule
+from hpcbench.views.table import Column, Show
+from hpcbench.views.words import plural
 
 NOT_OK = ("wrong", "failed", "timeout", "skipped", "not_run")
 FAILED = ("wrong", "failed", "timeout", "not_run")
 """Statuses that no skip of the plan explains."""
+LEFT_OUT = ("skipped", "not_run")
+"""Statuses of cases that did not run."""
 LABELS_SHOWN = 5
 EVIDENCE_LINES = 6
+CRASH = "Fatal Python error:"
+"""What Python's faulthandler begins with, before the frames, the most recent one first."""
 SHOWN_FINDINGS = 3
 OUTPUTS = ("results.h5", "summary.json", "summary.csv", "plots", "traces", "profile")
 _INDENT = " " * 11
@@ -59,7 +40,7 @@ _START_UP_COLUMNS = (
 
 
 def run_lines(results: Results) -> Iterator[Text]:
-    """Yield who ran what, where, with which versions, and what the columns mean."""
+    """Yield who ran what, where, and with which versions."""
     run = results.run
     when = run.started_at or "at an unknown time"
     yield Text(f"{run.name}  run {run.run_id}  started {when}", style="bold")
@@ -68,7 +49,6 @@ def run_lines(results: Results) -> Iterator[Text]:
     yield Text(", ".join(f"{name} {version}" for name, version in run.versions.items()))
     if links := declared_links(results.plan.config):
         yield Text(links)
-    yield from map(Text, _definitions(results))
     yield from fault_lines(results)
     yield from note_lines(results.plan)
 
@@ -86,140 +66,6 @@ def title_lines(results: Results) -> Iterator[Text]:
         yield Text(title, style="bold")
 
 
-def _definitions(results: Results) -> Iterator[str]:
-    """Yield what the columns mean: mode and fold, which samples, interval, rates, clock."""
-    ran = [item for item in results.cases if item.status in TABLED] or results.cases
-    for mode, fold in dict.fromkeys(mode_and_fold(item) for item in ran):
-        batches = distinct(sorted({item.case.batch for item in ran if item.case.mode == mode}))
-        calls = f" ({batches} calls a sample)" if mode == "pipelined" else ""
-        yield f"mode {mode}: {MODES[mode]}{calls}"
-        yield f"  its time, fold {fold}: {FOLDS[fold]}"
-    warmups = distinct(sorted({item.case.warmup for item in ran}))
-    judged = any(item.timing is not None for item in results.cases)
-    yield (f"time p50 = median over the n timed samples of {repeats_text(results.plan)}, "
-           f"after {warmups} warm-ups"
-           + (f"; {_left_out(results)}" if judged else ""))
-    yield f"CI = {INTERVAL_TITLE}: its farther end, in % of the median;"
-    yield ("  - where there is none (n < 6), ? where it is not sound (n < 20, dependent samples, "
-           "passes that differ)")
-    if launches := launches_title(results.cases):
-        yield (f"  of several launches it is one of their medians, and there is none of fewer than "
-               f"{FEWEST_LAUNCHES};")
-        yield f"launches = {launches}"
-    for kind, items in items_by_kind(ran).items():
-        if kind not in results.missing_kinds:
-            yield from presenter_of(kind).definitions(items, results.derived.get(kind, {}))
-    yield clock_text(results, ran) + _clock_checks(results) + _order_text(results)
-
-
-def _left_out(results: Results) -> str:
-    """Return which timed samples count."""
-    counts = {item.timing.all_count for item in results.cases if item.timing}
-    auto = "samples before the steady state are left out"
-    if counts == {True}:
-        return "all of them count"
-    return auto if counts == {False} else f"{auto} unless the number of iterations was given"
-
-
-def _clock_checks(results: Results) -> str:
-    """Return the results of the checks of the synchronisation, where there was one."""
-    clocks = results.clocks
-    if clocks is None or not clocks.n_syncs:
-        return ""
-    error = "unchecked" if clocks.check_error_s is None else format_seconds(clocks.check_error_s)
-    drift = "" if clocks.drift_ppm is None else f", drift {clocks.drift_ppm:.3g} ppm"
-    return f" (largest error in checks {error}{drift})"
-
-
-def _order_text(results: Results) -> str:
-    measure = results.plan.config.get("measure", {})
-    if "order" not in measure:
-        return ""
-    seed = f", seed {measure['seed']}" if measure["order"] == "shuffled" else ""
-    return f"; order of cases: {measure['order']}{seed}"
-
-
-def quality_lines(results: Results) -> Iterator[Text]:
-    """Yield what flags mean, what was left out, start-up, ends of passes, launches and drift."""
-    timings = [item.timing for item in results.cases if item.timing is not None]
-    if timings:
-        yield Text()
-        yield from _flag_lines(timings)
-        yield from map(Text, _sample_lines(results))
-        yield from map(Text, slow_rank_lines(results))
-        yield from table_lines(_start_up_table(results))
-    yield from _canary_lines(results)
-
-
-def _flag_lines(timings: Sequence[Timing]) -> Iterator[Text]:
-    """Yield what each flag in the tables means, and how many cases have it."""
-    counts = Counter(word for timing in timings for word in timing.quality)
-    for word, meaning in QUALITIES.items():
-        if counts[word]:
-            short = FLAGS.get(word, "? (CI)")
-            yield Text(f"{short:<8}  {counts[word]} of {len(timings)} cases: {meaning}",
-                       style="yellow")
-
-
-def _sample_lines(results: Results) -> Iterator[str]:
-    """Yield how many samples there are of each sort, and how far launches lie apart."""
-    counts = sample_counts(results.cases)
-    yield (f"samples: {counts.counted} counted ({counts.late} late, {counts.outlier} above "
-           f"median + 10 MAD{_flagged_text(counts)}); kept but not counted:")
-    yield (f"  {counts.warmup} warm-ups, {counts.ramp} before the steady state, "
-           f"{counts.surplus} beyond what the shortest pass of their case has")
-    if spreads := launch_spreads(results.cases):
-        yield (f"launches: a case's medians span {spreads.middle:.1%} (the middle case) to "
-               f"{spreads.widest:.1%} ({spreads.widest_case.case.label})")
-
-
-def _flagged_text(counts: SampleCounts) -> str:
-    """Return how many samples count that would not if passes had stopped by themselves."""
-    texts = [(counts.counted_ramp, "before the steady state"),
-             (counts.counted_surplus, "beyond the shortest steady pass")]
-    return "".join(f", {count} {text}" for count, text in texts if count)
-
-
-def _start_up_table(results: Results) -> Table:
-    """Return a row per backend and number of ranks: the longest start-up, how passes ended."""
-    rows = tuple(Row((
-        one.backend, one.world_size, one.communicator_s, one.first_call_s,
-        ", ".join(f"{count} {reason}" for reason in STOP_REASONS
-                  if (count := one.stop_reasons.get(reason)))))
-        for one in start_ups(results.cases))
-    return Table("start-up (the longest of any rank and case), and why passes ended",
-                 _START_UP_COLUMNS, (Group("", rows),))
-
-
-def _canary_lines(results: Results) -> Iterator[Text]:
-    """Yield how the machine drifted, as the canary saw it; or that nothing tells."""
-    canary = results.canary
-    configured = results.plan.config.get("measure", {}).get("canary")
-    if canary is None:
-        if configured is not None:
-            why = "none ran" if configured else "switched off"
-            yield Text(f"canary: {why}, so whether the machine drifted is unknown")
-        return
-    text = f"canary {canary.label}: {plural(len(canary.runs), 'run')}"
-    text += f", {canary.n_not_ok} more not ok" if canary.n_not_ok else ""
-    text += _canary_course(canary)
-    known = canary.quality if canary.tau is not None else ()  # the word once meant something else
-    words = [f"{word}: {CANARY_QUALITIES[word]}" for word in known]
-    yield Text("; ".join([text, *words]), style="yellow" if words else "")
-
-
-def _canary_course(canary: Canary) -> str:
-    """Return how long the runs took, and how they changed; or why that is not known."""
-    if len(canary.runs) < 2:
-        return ""
-    ends = [cell_text(end(run.median_s for run in canary.runs), Show.US) for end in (min, max)]
-    text = f" in {format_seconds(canary.runs[-1].since_start_s)}; medians {'..'.join(ends)} us"
-    if canary.drift is None:
-        return f"{text}; drift: fewer than {FEWEST_FOR_DRIFT} runs cannot tell"
-    how = f"tau {canary.tau:+.2f}" if canary.tau is not None else OLD_RULE
-    return f"{text}; drift {canary.drift:+.1%} ({how})"
-
-
 def outcome_lines(
     results: Results, statuses: Sequence[str] = NOT_OK, *, full: bool = False,
 ) -> Iterator[Text]:
@@ -228,12 +74,16 @@ def outcome_lines(
     ``full``: every case by its label, and all that a worker left behind.
     """
     for status in statuses:
-        groups = grouped(((item.reason, item.blamed_rank), item) for item in results.cases
-                         if item.status == status)
-        if groups:
-            yield Text()
-            yield Text(f"{status}: {sum(map(len, groups.values()))} of "
-                       f"{plural(len(results.cases), 'case')}", style=STATUS_STYLES[status])
+        same = [item for item in results.cases if item.status == status]
+        if not same:
+            continue
+        yield Text()
+        yield Text(f"{status}: {len(same)} of {plural(len(results.cases), 'case')}",
+                   style=STATUS_STYLES[status])
+        if status in LEFT_OUT and not full:
+            yield from left_out_lines(same)
+            continue
+        groups = grouped(((item.reason, item.blamed_rank), item) for item in same)
         for (reason, rank), group in groups.items():
             blamed = "" if rank is None or "rank" in reason else f"rank {rank}: "
             yield Text(f"{len(group):>6} x  {blamed}{reason}")
@@ -241,18 +91,21 @@ def outcome_lines(
                         for line in _group_lines(group, full=full))
 
 
+def left_out_lines(items: Sequence[CaseResult]) -> Iterator[Text]:
+    """Yield one line a rule: how many cases were left out for it, and what they span."""
+    for rule, same in by_rule(((item.reason, item) for item in items),
+                              lambda item: item.case).items():
+        yield rule_line(rule, [item.case for item in same])
+
+
 def _group_lines(group: list[CaseResult], *, full: bool) -> Iterator[str]:
     """Yield which cases have one outcome, and what a worker of the first left behind."""
-    left_out = group[0].status in ("skipped", "not_run")
-    if left_out and not full:
-        yield span_line([item.case for item in group])
-        return
     shown = group if full else group[:LABELS_SHOWN]
     for item in shown:
         yield f"{item.case.case_id}  {item.case.label}"
     if len(group) > len(shown):
         yield f"and {len(group) - len(shown)} more, see summary.csv"
-    if not left_out:
+    if group[0].status not in LEFT_OUT:
         yield from _evidence_lines(group[0], None if full else EVIDENCE_LINES)
 
 
@@ -265,11 +118,18 @@ def _evidence_lines(item: CaseResult, most: int | None) -> Iterator[str]:
         if not lines and rank == blamed:
             title = "its last output"
             lines = str(left.get("output", "")).splitlines()
-            lines = lines if most is None else lines[-most:]
+            lines = lines if most is None else _telling(lines, most)
         if lines:
             yield f"rank {rank}, {title}:"
             yield from (f"  {line}" for line in lines)
             return
+
+
+def _telling(lines: list[str], most: int) -> list[str]:
+    """Return the last lines; of a crash its name and the frames nearest to it, which come first."""
+    crash = next((at for at, line in enumerate(lines) if line.startswith(CRASH)), None)
+    return lines[-most:] if crash is None else [
+        line for line in lines[crash:] if line.strip()][:most]
 
 
 def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
@@ -294,7 +154,6 @@ def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
     """Yield the totals, which always add up, and the files that exist."""
     counts = Counter(item.status for item in results.cases)
     sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
-    yield Text()
     yield Text(f"planned {len(results.plan.cases)} = {sums}", style="bold")
     yield from fault_lines(results)
     drawn = any(item.status == "ok" for item in results.cases)  # else plots are of earlier results

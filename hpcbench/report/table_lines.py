@@ -31,8 +31,8 @@ def table_lines(table: Table) -> Iterator[Text]:
     yield from map(tone_line, table.lead)
     yield from (Text(line, style="dim") for line in islice(lines, len(titles)) if line)
     for group in table.groups:
-        if group.title:
-            yield Text(group.title, style="cyan")
+        if group.heading:
+            yield Text(group.heading, style="cyan")
         for row in group.rows:
             yield Text(next(lines), style=STATUS_STYLES[row.status])
     for note in table.notes:

@@ -12,12 +12,23 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
+DEFAULT_COLUMNS = 80
+"""Of a terminal that does not tell its width."""
+_PROC = Path("/proc")
+_TERMINALS = ("/dev/pts/", "/dev/tty")
+_LAUNCHERS = ("mpiexec.hydra", "mpiexec", "mpirun")
+_MARKING = ("l", "prepend-rank", "prepend-pattern", "outfile", "outfile-pattern")
+"""Options of MPICH's mpirun (`mpirun --help`) that change what it writes, or where to."""
+_MOST_ABOVE = 16
+
 
 def open_console(stream: TextIO | None = None) -> Console:
     """Return a console on ``stream`` (default: standard output as it is now)."""
-    plain = _is_launchers_own_terminal(os.environ)
-    return Console(file=stream or sys.stdout, highlight=False,
-                   force_terminal=False if plain else None)
+    found = launchers_terminal(os.environ) if stream is None else None
+    if found is None:
+        return Console(file=stream or sys.stdout, highlight=False,
+                       force_terminal=False if _has_log_behind(os.environ) else None)
+    return Console(file=sys.stdout, highlight=False, force_terminal=True, width=found)
 
 
 def print_lines(lines: Iterable[Text], stream: TextIO | None = None) -> None:
@@ -32,7 +43,46 @@ def print_document(document: Mapping[str, Any]) -> None:
     print(json.dumps(document, indent=2, allow_nan=False))
 
 
-def _is_launchers_own_terminal(environ: Mapping[str, str]) -> bool:
+def launchers_terminal(environ: Mapping[str, str]) -> int | None:
+    """Return the columns of the terminal to which MPICH's mpirun copies this rank's output.
+
+    MPICH gives its ranks pipes, whose bytes its mpirun writes to its own standard output as they
+    are. None where that is no terminal, where mpirun runs on another node, and where it was told
+    to mark lines or to write files: a bar would be garbled there.
+    """
+    if "PMI_RANK" not in environ or sys.stdout is None or sys.stdout.isatty():
+        return None
+    try:
+        if (launcher := _launcher(os.getpid())) is None:
+            return None
+        words = (_PROC / str(launcher) / "cmdline").read_bytes().decode(errors="replace")
+        terminal = str((_PROC / str(launcher) / "fd/1").readlink())
+        if not terminal.startswith(_TERMINALS) or any(
+                word.lstrip("-") in _MARKING for word in words.split("\0")):
+            return None
+        handle = os.open(terminal, os.O_RDONLY | os.O_NOCTTY)
+        try:
+            return os.get_terminal_size(handle).columns or DEFAULT_COLUMNS
+        finally:
+            os.close(handle)
+    except (OSError, ValueError):
+        return None
+
+
+def _launcher(pid: int) -> int | None:
+    """Return the process of MPICH's mpirun above a process; None if there is none on this node."""
+    for _ in range(_MOST_ABOVE):
+        # the name, in brackets, may hold spaces; the parent is the second field after it
+        before, _, after = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")
+        if before.partition("(")[2] in _LAUNCHERS:
+            return pid
+        pid = int(after.split()[1])
+        if pid <= 1:
+            return None
+    return None
+
+
+def _has_log_behind(environ: Mapping[str, str]) -> bool:
     """Tell whether stdout is the terminal that Open MPI gives every rank, with a log behind it.
 
     Its mpirun does so even when its own output goes to a file, so the parent's stdout decides.
@@ -40,7 +90,7 @@ def _is_launchers_own_terminal(environ: Mapping[str, str]) -> bool:
     if "OMPI_COMM_WORLD_RANK" not in environ:
         return False
     try:
-        behind = Path(f"/proc/{os.getppid()}/fd/1").readlink()
+        behind = (_PROC / str(os.getppid()) / "fd/1").readlink()
     except OSError:
         return False
-    return not str(behind).startswith(("/dev/pts/", "/dev/tty"))
+    return not str(behind).startswith(_TERMINALS)

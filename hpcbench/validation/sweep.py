@@ -34,7 +34,12 @@ def _skipped(plan: Plan, skips: Mapping[str, str]) -> Iterator[Line]:
     """Yield a line for each reason; of a backend in ``require`` it is a failure."""
     required = set(stored_config(plan.config).require)
     counts = Counter((skips[case.case_id], case.backend in required)
-                     for case in plan.cases if case.case_id in skips)
+                     for case in plan.cases if case.case_id in skips and (
+                         case.skip is None or case.backend in required))
+    if planned := sum(case.skip is not None and case.backend not in required
+                      for case in plan.cases):
+        yield not_applicable("sweep", f"{planned} more are skipped on any machine; `hpcbench plan` "
+                             "says why")
     for (reason, is_required), count in counts.most_common():
         judged = fail if is_required else warn
         yield judged("sweep", f"{count} case(s) skipped: {reason}",

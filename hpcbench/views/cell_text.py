@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hpcbench.units import format_seconds, size_text, to_gb_per_s, to_ms, to_tflop_per_s, to_us
-from hpcbench.views.table import Cell, Range, Show
+from hpcbench.views.table import Cell, Range, Show, Words
 
 MISSING = "-"
 
@@ -44,6 +44,8 @@ def cell_text(cell: Cell, show: Show = Show.TEXT) -> str:
         return MISSING
     if isinstance(cell, str):
         return cell
+    if isinstance(cell, Words):
+        return ", ".join(f"{word} {figure}".rstrip() for word, figure in cell.marks)
     text = _TEXTS.get(show) or (lambda value: format_number(NUMBERS[show](value)))
     if not isinstance(cell, Range):
         return text(cell)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult, Statistics
 from hpcbench.reduce.spread import interval_share, launch_range, range_of
 from hpcbench.views.table import Cell, Column, Group, Range, Row, Show, Table
-from hpcbench.views.timing import batch_text, flag_text, samples_text
+from hpcbench.views.timing import batch_text, flag_cell, samples_text, timed_text
 from hpcbench.views.words import backend_text, device_type
 
 if TYPE_CHECKING:
@@ -21,11 +22,12 @@ COST = (
     Column("samples", "samples", optional=True), Column("needs", "needs", optional=True),
     Column("estimate", "estimate", Show.DURATION, "a pass", better="less", optional=True))
 TIME = Column("time_p50", "time p50", Show.US, "us", "median of the timed samples", "less")
-INTERVAL = Column("interval", "CI", Show.PERCENT, "+-%",
-                  "confidence interval of the median, its farther end", "less")
-WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "elements with a wrong value", "less")
-N = Column("n", "n", Show.COUNT, "", "timed samples")
-STATUS = Column("status", "status")
+INTERVAL = Column("interval", "95 % interval", Show.US, "us",
+                  "confidence interval of the median, from its lower to its upper end")
+WRONG = Column("n_wrong", "#wrong", Show.COUNT, "", "elements with a wrong value", "less",
+               once=True)
+N = Column("n", "n", Show.COUNT, "", "timed samples", once=True)
+STATUS = Column("status", "status", once=True)
 LAUNCHES = Column("launches", "launches", Show.US, "p50, us", "medians of the launches",
                   optional=True)
 FLAGS = Column("flags", "flags", optional=True)
@@ -53,11 +55,11 @@ def n_cell(stats: Statistics | None) -> Cell:
 
 
 def interval_cell(stats: Statistics | None) -> Cell:
-    """Return the reach of the interval as a share of the median, or UNRELIABLE."""
-    if stats is None or stats.ci_low_s is None:
+    """Return the interval of the median in seconds, or UNRELIABLE."""
+    if stats is None or stats.ci_low_s is None or stats.ci_high_s is None:
         return None
-    share = interval_share(stats)
-    return UNRELIABLE if share is None else share
+    sound = interval_share(stats) is not None
+    return Range(stats.ci_low_s, stats.ci_high_s) if sound else UNRELIABLE
 
 
 def launches_cell(item: CaseResult) -> Cell:
@@ -114,13 +116,16 @@ def any_plan(title: str, cases: Sequence[Case]) -> Table:
 
 def any_results(title: str, items: Sequence[CaseResult]) -> Iterator[Table]:
     """Yield a table with a row for each case, of any kind, that ran; nothing if none ran."""
-    rows = tuple(
-        Row((*_case_cells(item.case, device_type(item)), median_cell(item.statistics),
-             interval_cell(item.statistics), n_cell(item.statistics), item.status,
-             launches_cell(item), flag_text(item)), item.status, item.case.case_id)
-        for item in items if item.status in TABLED)
-    if rows:
-        yield Table(title, (*_CASE, TIME, INTERVAL, N, STATUS, LAUNCHES, FLAGS), (Group("", rows),))
+    groups = grouped((timed_text(item), item) for item in items if item.status in TABLED)
+    if groups:
+        yield Table(title, (*_CASE, TIME, INTERVAL, N, STATUS, LAUNCHES, FLAGS), tuple(
+            Group("", tuple(map(_any_row, group)), timed) for timed, group in groups.items()))
+
+
+def _any_row(item: CaseResult) -> Row:
+    return Row((*_case_cells(item.case, device_type(item)), median_cell(item.statistics),
+                interval_cell(item.statistics), n_cell(item.statistics), item.status,
+                launches_cell(item), flag_cell(item)), item.status, item.case.case_id)
 
 
 def _case_cells(case: Case, device: str) -> tuple[Cell, ...]:

@@ -53,6 +53,12 @@ def _one(*types: type) -> Callable[[Any], Any]:
     return _or_none(lambda answer: _shown(answer, types))
 
 
+def _pair(answer: Iterable[Any]) -> tuple[str, str]:
+    """Return two texts; TypeError or ValueError for anything else."""
+    first, second = _all_of(str)(answer)
+    return first, second
+
+
 def _document(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mapping; TypeError where summary.json cannot hold it."""
     found = dict(answer)
@@ -65,8 +71,8 @@ _READ: Mapping[str, Callable[[Any], Any]] = MappingProxyType({
     "type_word": _one(str), "span_words": _all_of(str), "size_words": _all_of(str),
     "definitions": _all_of(str), "tables": _or_none(_all_of(Table)), "overviews": _all_of(Table),
     "profile": _or_none(_all_of(Line, Table)),
-    "charts": _all_of(Chart), "heat_map_case": _one(HeatMapCase), "row": _document,
-    "sections": _document,
+    "charts": _all_of(Chart), "heat_map_case": _one(HeatMapCase), "way": _or_none(_pair),
+    "row": _document, "sections": _document,
 })
 """Method of a presenter -> how its answer is read out, so that nothing of it can raise later."""
 

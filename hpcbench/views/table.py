@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -57,7 +58,14 @@ class Range:
     middle: float | None = None
 
 
-Cell = str | int | float | Range | None
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words that a row has, such as its flags: pairs of a word and its figure, or ``""``."""
+
+    marks: tuple[tuple[str, str], ...] = ()
+
+
+Cell = str | int | float | Range | Words | None
 """None is a value that there is not; text is shown as it is, whatever the column holds."""
 
 
@@ -73,6 +81,8 @@ class Column:
         meaning: one sentence, where the title does not say enough.
         better: ``less`` or ``more`` if that is better, None if neither is.
         optional: left out of a table in which no row has a value for it.
+        once: said above the rows that have the same value, instead of in each of them
+            (`views.said_once`).
     """
 
     name: str
@@ -82,6 +92,7 @@ class Column:
     meaning: str = ""
     better: str | None = None
     optional: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +117,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows that have in common what ``title`` says; it is empty where it says nothing."""
+    """Rows that have in common what ``title`` says; it is empty where it says nothing.
+
+    ``timed`` is how their times were taken: mode and fold.
+    """
 
     title: str
     rows: tuple[Row, ...]
+    timed: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Return all that the rows have in common."""
+        return "  ".join(filter(None, (self.title, self.timed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +161,12 @@ class Table:
         rows = self.rows
         kept = [at for at, column in enumerate(self.columns)
                 if not column.optional or not rows
-                or any(row.cells[at] not in (None, "") for row in rows)]
-        groups = tuple(Group(group.title, tuple(
+                or any(row.cells[at] not in (None, "", Words()) for row in rows)]
+        return self.with_columns(kept)
+
+    def with_columns(self, kept: Sequence[int]) -> Table:
+        """Return the table with only these of its columns, by their numbers."""
+        groups = tuple(replace(group, rows=tuple(
             replace(row, cells=tuple(row.cells[at] for at in kept)) for row in group.rows))
             for group in self.groups)
         return replace(self, columns=tuple(self.columns[at] for at in kept), groups=groups)

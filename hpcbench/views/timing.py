@@ -11,7 +11,7 @@ from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
 from hpcbench.units import format_seconds
 from hpcbench.views.cell_text import cell_text
-from hpcbench.views.table import Show
+from hpcbench.views.table import Cell, Show, Words
 from hpcbench.views.words import distinct, plural
 
 MODES: Mapping[str, str] = MappingProxyType({
@@ -53,25 +53,30 @@ def mode_and_fold(item: CaseResult) -> tuple[str, str]:
     return item.case.mode, fold_of(item)
 
 
+def timed_text(item: CaseResult) -> str:
+    """Return the mode and the fold of a case's times: ``isolated, fold global``."""
+    return ", fold ".join(mode_and_fold(item))
+
+
 def mode_text(item: CaseResult) -> str:
     """Return the mode, with its fold where that is not the usual one."""
     mode, fold = mode_and_fold(item)
     return mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
 
 
-def flag_text(item: CaseResult) -> str:
+def flag_cell(item: CaseResult) -> Cell:
     """Return the case's flags with their figures: ``late 23%, fragile 98.10 us, trend``."""
     if item.timing is None or item.statistics is None:
         return ""
     unflagged_s = item.timing.unflagged_median_s  # None where all samples are flagged
     figures = {
-        "late_starts": f" {late_share(item) or 0:.0%}",
-        "ramp": f" {ramp_share(item) or 0:.0%}",
-        "two_modes": "".join(f" {cell_text(mode.median_s, Show.US)} us {mode.share:.0%}"
-                             for mode in item.timing.modes),
-        "fragile": "" if unflagged_s is None else f" {cell_text(unflagged_s, Show.US)} us"}
-    return ", ".join(FLAGS[word] + figures.get(word, "")
-                     for word in item.timing.quality if word in FLAGS)
+        "late_starts": f"{late_share(item) or 0:.0%}",
+        "ramp": f"{ramp_share(item) or 0:.0%}",
+        "two_modes": " ".join(f"{cell_text(mode.median_s, Show.US)} us {mode.share:.0%}"
+                              for mode in item.timing.modes),
+        "fragile": "" if unflagged_s is None else f"{cell_text(unflagged_s, Show.US)} us"}
+    return Words(tuple((FLAGS[word], figures.get(word, ""))
+                       for word in item.timing.quality if word in FLAGS))
 
 
 def clock_text(results: Results, items: Iterable[CaseResult]) -> str:

@@ -152,7 +152,8 @@ def test_parts_of_another_problem_are_no_parts(other: dict[str, Any]) -> None:
     comparison = compared(*parts, fused)[-1]
     assert comparison.efficiency is comparison.exposed_s is comparison.speedup is None
     assert comparison.missing == tuple(
-        f"{name} of the same problem is not in the sweep"
+        f"{name} of the same problem was not run: it has another order or size, or is not in the "
+        "sweep"
         for name in ("compute_only", "comm_only", "torch"))
 
 

@@ -192,7 +192,7 @@ def test_hb143_a_noisy_rank() -> None:
     headers = [make_header(PLAN, rank) for rank in range(3)]
     (finding,) = noise_findings({0: noise(0.001), 1: noise(0.02), 2: noise(0.002)}, headers)
     assert (finding.code, finding.scope) == ("HB143", "note")
-    assert "rank 1 on host0: others took 2 % of its core" in finding.message
+    assert "rank 1 on host0: other processes used 2 % of its core" in finding.message
     assert "longest 3000 us" in finding.message
     assert list(noise_findings({0: noise(0.0), 1: noise(0.0049)}, headers)) == []
     assert list(noise_findings({0: noise(0.006), 1: noise(0.004)}, headers)) == []
@@ -211,8 +211,10 @@ def test_hb144_a_noisy_system() -> None:
                for rank in range(3)]
     (finding,) = noise_findings({rank: noise(0.4 + rank / 10) for rank in range(3)}, headers)
     assert (finding.code, finding.scope) == ("HB144", "note")
-    assert "40 % to 60 % of every rank's core" in finding.message
-    assert "3 rank(s) share 2 core(s) on host0: start fewer ranks a node" in finding.message
+    assert "40 % to 60 % of each rank's core" in finding.message
+    assert "on host0 3 ranks share 2 cores: start fewer ranks a node" in finding.message
+    (alone,) = noise_findings({rank: noise(0.5) for rank in range(2)}, headers[:2])
+    assert "used about 50 % of each" in alone.message and "fewer ranks" not in alone.message
     (bare,) = noise_findings({0: noise(0.5)}, [])
     assert "see what else runs there" in bare.message
     both = noise_findings({0: noise(0.02), 1: noise(0.02), 2: noise(0.2)}, headers)

@@ -152,9 +152,9 @@ def test_one_error_says_where_what_and_how(
 
 
 @pytest.mark.parametrize(("raw", "message"), [
-    ({"benchmark": {}}, "benchmark.primitive: missing; What is measured."),
+    ({"benchmark": {}}, "benchmark.primitive: the key is missing; it holds what is measured"),
     ({"benchmark": SMALL, "measure": {}}, "measure: unknown key of a file of DDLB; allowed: benc"),
-    ({"benchmark": "primitive"}, "benchmarks: missing; The sweeps, in order."),
+    ({"benchmark": "primitive"}, "benchmarks: the key is missing; it holds the sweeps, in order"),
 ])
 def test_a_file_that_is_not_whole(tmp_path: Path, raw: dict[str, Any], message: str) -> None:
     path = tmp_path / "c.json"

@@ -77,7 +77,8 @@ def test_a_pipeline_has_its_bubble_beside_what_ranks_are_idle() -> None:
 
 
 @pytest.mark.parametrize(("change", "reason"), [
-    (lambda off: (), "off of the same training is not in the sweep"),
+    (lambda off: (), "off of the same training was not run: it has another order or size, or is "
+                     "not in the sweep"),
     (lambda off: (not_ok(off.case, "failed", "no memory"),), "off of the same training is failed"),
     (lambda off: (replace(off, timing=replace(off.timing, fold="global")),),
      "the time of off has fold global, not local_max"),
@@ -105,7 +106,7 @@ def test_rows_without_communication_stand_in_the_row_of_their_training(
 ) -> None:
     alone = run("off", 8e-3, index=3, batch_size=8)
     results = with_peak(make_results((*trio(), alone)), fp32=50e9)
-    print_results(results, tmp_path)
+    print_results(results, tmp_path, explain=True)
     lines = capsys.readouterr().out.splitlines()
     head = lines.index("block trainings") + 1
     cells, *more = [line.split() for line in lines[head:] if line.startswith("data ")]
@@ -126,12 +127,13 @@ def test_what_ranks_of_a_pipeline_are_idle_is_told_and_why_rows_are_not_paired(
     tmp_path: Path, capsys: Capture,
 ) -> None:
     on, off, _ = trio(strategy="pipeline", **PIPELINE)
-    print_results(make_results((on, off)), tmp_path)
+    print_results(make_results((on, off)), tmp_path, explain=True)
     lines = capsys.readouterr().out.splitlines()
     assert ("  pipeline: bubble 20.0 % as the "
             "schedule predicts, with the ranks' own times 36.8, 15.8 %; idle 40.0 % on rank 0, "
             "20.0 % on rank 1") in lines
-    reason = "communication only of the same training is not in the sweep"
+    reason = ("communication only of the same training was not run: it has another order or size, "
+              "or is not in the sweep")
     assert f"  1 row not paired: {reason}" in lines
     assert any(line.startswith("idle = ") for line in lines)
 

@@ -1,4 +1,4 @@
-"""Progress: one flushed line per case in a log, a bar with failures above it on a terminal."""
+"""Progress: a flushed line for each finished case in a log, a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -40,20 +40,36 @@ def test_log_lines_count_name_and_time_each_case() -> None:
         progress.case_done(cases[1], "failed", "rank 1: worker killed by signal 9", 0.5)
     assert log.getvalue().splitlines() == [
         "[1/4] ok      all_reduce gloo cpu fp32 sum 8B n=4  1.23 ms",
-        "[2/4] failed  all_reduce mpi cpu fp32 sum 8B n=4  500 ms  "
+        "failed  all_reduce mpi cpu fp32 sum 8B n=4  500 ms  "
         "rank 1: worker killed by signal 9",
     ]
 
 
-def test_log_lines_name_launch_and_pass_where_there_are_several() -> None:
+def test_failures_name_launch_and_pass_where_there_are_several() -> None:
     case = make_case()
     for passes, launches, which in ((1, 1, ""), (3, 1, "  pass 2/3"),
                                     (3, 2, "  launch 1/2 pass 2/3"), (1, 2, "  launch 1/2")):
         log = Log()
         with Progress((case,) * 6, log, passes=passes, launches=launches) as progress:
-            progress.case_done(case, "ok", "", 0.5, launch=0, pass_index=1)
+            progress.case_done(case, "failed", "why", 0.5, launch=0, pass_index=1)
         assert log.getvalue() == (
-            f"[1/6] ok      all_reduce gloo cpu fp32 sum 1024B n=4{which}  500 ms\n")
+            f"failed  all_reduce gloo cpu fp32 sum 1024B n=4{which}  500 ms  why\n")
+
+
+def test_a_log_has_one_line_a_case_after_its_last_pass_and_now_and_then_the_time_left() -> None:
+    log, now_s = Log(), [0.0]
+    cases = [replace(case, estimate_s=1.0) for case in sweep(("all_reduce",), ("gloo",), (8, 64))]
+    with Progress(cases * 3, log, passes=3, clock=lambda: now_s[0]) as progress:
+        for pass_index in range(3):
+            for case in cases:
+                now_s[0] += 6.0
+                progress.case_done(case, "ok", "", 6.0, pass_index=pass_index)
+    assert log.getvalue().splitlines() == [
+        "pass 1/3  2 of 6 runs of cases done  about 24 s left",
+        "pass 2/3  4 of 6 runs of cases done  about 12 s left",
+        "[1/2] ok      all_reduce gloo cpu fp32 sum 8B n=4  18 s",
+        "[2/2] ok      all_reduce gloo cpu fp32 sum 64B n=4  18 s",
+    ]
 
 
 def test_every_line_is_flushed_before_the_next_case() -> None:
@@ -97,5 +113,5 @@ def test_on_a_terminal_failures_stay_and_the_bar_goes() -> None:
             shown += os.read(reader, 65536).decode(errors="replace")
     assert "1/4" in shown
     assert "2/4" in shown
-    assert "[2/4] timeout all_reduce mpi cpu fp32 sum 8B n=4  60 s  rank 2: silent in RUN" in shown
+    assert "timeout all_reduce mpi cpu fp32 sum 8B n=4  60 s  rank 2: silent in RUN" in shown
     assert "[1/4] ok" not in shown

@@ -10,6 +10,7 @@ import pytest
 from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import Clocks
 from hpcbench.report.console import print_results
+from hpcbench.verbosity import Verbosity
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import interval_cell
 from hpcbench.views.table import Show
@@ -37,14 +38,14 @@ def test_an_interval_that_is_absent_or_unreliable_has_no_figure(
     print_results(make_results((few, flagged(depending, "ci_unreliable"))), tmp_path)
     text = capsys.readouterr().out
     assert [row[7] for row in rows_with(text, "ok")] == ["-", "?"]
-    assert f"1 of 2 cases: {QUALITIES['ci_unreliable']}" in text
+    assert f"suspicious  1 of 2 rows: ?: {QUALITIES['ci_unreliable']}" in text
 
 
-def test_the_interval_printed_is_its_farther_end() -> None:
+def test_the_interval_is_printed_from_its_lower_to_its_upper_end() -> None:
     stats = replace(make_statistics(1e-3), ci_low_s=0.97e-3, ci_high_s=1.01e-3)
-    assert cell_text(interval_cell(stats), Show.PERCENT) == "3.0"
-    assert cell_text(interval_cell(replace(stats, median_s=0.0)), Show.PERCENT) == "?"
-    assert cell_text(interval_cell(None), Show.PERCENT) == "-"
+    assert cell_text(interval_cell(stats), Show.US) == "970.00..1010.0"
+    assert cell_text(interval_cell(replace(stats, median_s=0.0)), Show.US) == "?"
+    assert cell_text(interval_cell(None), Show.US) == "-"
 
 
 def test_results_of_schema_version_1_are_printed(capsys: Capture, tmp_path: Path) -> None:
@@ -63,14 +64,15 @@ def test_flags_stand_in_their_row_with_figures_and_a_legend(
     clean, noisy = ok(make_case(), 1e-3), ok(make_case(index=1), 1e-3)
     noisy = flagged(noisy, "late_starts", "fragile", "trend", n_late=5, n_ramp=7,
                     unflagged_median_s=0.9e-3)
-    print_results(make_results((clean, noisy)), tmp_path)
+    print_results(make_results((clean, noisy)), tmp_path, Verbosity.VERBOSE, explain=True)
     text = capsys.readouterr().out
     assert text.count("late 25%, fragile 900.00 us, trend\n") == 1
     for word in ("late_starts", "fragile", "trend"):
-        assert f"{FLAGS[word]:<8}  1 of 2 cases: {QUALITIES[word]}" in text
+        assert f"1 of 2 rows: {FLAGS[word]}: {QUALITIES[word]}" in text
+        assert f"\nflag {FLAGS[word]}: {QUALITIES[word]}" in text
     assert QUALITIES["unsteady"] not in text
     assert ("samples: 40 counted (5 late, 2 above median + 10 MAD); kept but not counted:\n"
-            "  10 warm-ups, 7 before the steady state, 0 beyond ") in text
+            "  10 warm-ups, 7 before the steady state, 0 left out ") in text
 
 
 def test_a_case_of_which_all_samples_are_flagged_has_no_other_median(
@@ -95,7 +97,7 @@ def test_start_up_and_ends_of_passes_are_told_by_backend_and_ranks(
                        stop_reasons=("converged", "budget", "converged"))
     items[3] = flagged(items[3], communicator_s=None, first_call_s=None)
     items[2] = flagged(items[2], communicator_s=None, first_call_s=None)
-    print_results(make_results(tuple(items)), tmp_path)
+    print_results(make_results(tuple(items)), tmp_path, Verbosity.VERBOSE)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["gloo", "4", "500", "ms", "12", "ms", "1", "fixed,", "2", "converged,", "1",
             "budget"] in lines
@@ -105,32 +107,33 @@ def test_start_up_and_ends_of_passes_are_told_by_backend_and_ranks(
 def test_launches_have_a_column_and_a_line(capsys: Capture, tmp_path: Path) -> None:
     once, twice = ok(make_case(), 1e-3), ok(make_case(index=1), 1e-3)
     print_results(make_results((once,)), tmp_path)
-    assert "launches:" not in capsys.readouterr().out
+    assert "launches differ" not in capsys.readouterr().out
     twice = flagged(twice, launch_medians_s=(1.1e-3, 1e-3))
     results = make_results((once, twice))
     print_results(replace(results, plan=replace(results.plan, launches=2)), tmp_path)
     text = capsys.readouterr().out
-    assert "of 2 launches x 1 pass," in text
+    assert "\n2 launches x 1 pass, after" in text
     assert text.count("1000.0..1100.0") == 1
-    assert "launches: a case's medians span 10.0%" in text
+    assert "launches differ by 10% (gloo) in the middle case" in text
 
 
 def test_the_canary_tells_the_drift_or_that_nothing_does(capsys: Capture, tmp_path: Path) -> None:
     results = make_results((ok(make_case()),))
     old = make_canary(1e-4, 1.02e-4, 1.1e-4, quality=("drifting",))
-    print_results(replace(results, canary=replace(old, tau=0.97)), tmp_path)
+    print_results(replace(results, canary=replace(old, tau=0.97)), tmp_path, Verbosity.VERBOSE)
     assert ("canary all_reduce gloo 65536B: 3 runs in 20 s; medians 100.00..110.00 us; drift "
             "+10.0% (tau +0.97); drifting: ") in capsys.readouterr().out
-    print_results(replace(results, canary=old), tmp_path)
+    print_results(replace(results, canary=old), tmp_path, Verbosity.VERBOSE)
     assert "drift +10.0% (last run against first, by the rule of an ear" in capsys.readouterr().out
-    print_results(replace(results, canary=replace(make_canary(1e-4), n_not_ok=2)), tmp_path)
+    print_results(replace(results, canary=replace(make_canary(1e-4), n_not_ok=2)), tmp_path,
+                  Verbosity.VERBOSE)
     assert "1 run, 2 more not ok\n" in capsys.readouterr().out
     few = replace(make_canary(1e-4, 2e-4), drift=None)
-    print_results(replace(results, canary=few), tmp_path)
+    print_results(replace(results, canary=few), tmp_path, Verbosity.VERBOSE)
     assert "medians 100.00..200.00 us; drift: fewer than 8 runs cannot" in capsys.readouterr().out
     for asked, word in ((True, "none ran"), (False, "switched off")):
         plan = replace(results.plan, config={"measure": {"canary": asked}})
-        print_results(replace(results, plan=plan), tmp_path)
+        print_results(replace(results, plan=plan), tmp_path, Verbosity.VERBOSE)
         assert f"canary: {word}, so whether" in capsys.readouterr().out
 
 
@@ -140,6 +143,7 @@ def test_clock_and_order_are_told(capsys: Capture, tmp_path: Path) -> None:
         results.plan, config={"measure": {"order": "shuffled", "seed": 42}}))
     print_results(replace(results, clocks=Clocks(1, 0, None, None, None)), tmp_path)
     assert "clock: one for all ranks; order of cases: shuffled, seed 42" in capsys.readouterr().out
-    print_results(replace(results, clocks=Clocks(2, 5, 1e-6, 4e-7, 12.0)), tmp_path)
-    assert ("clocks: 2, 5 synchronisations over MPI, ranks' times at most 1.5 us apart "
-            "(largest error in checks 400 ns, drift 12 ppm)") in capsys.readouterr().out
+    print_results(replace(results, clocks=Clocks(2, 5, 1e-6, 4e-7, 12.0)), tmp_path, explain=True)
+    text = capsys.readouterr().out
+    assert "clocks: 2, 5 synchronisations over MPI, ranks' times at most 1.5 us apart;" in text
+    assert "clocks were synchronised (largest error in checks 400 ns, drift 12 ppm)" in text

@@ -13,7 +13,7 @@ from hpcbench.trace.library_choices import UNKNOWN
 from hpcbench.units import format_bytes
 from hpcbench.views import columns
 from hpcbench.views.table import Cell, Column, Group, Row, Show, Table
-from hpcbench.views.timing import batch_text, flag_text, fold_of
+from hpcbench.views.timing import batch_text, flag_cell, timed_text
 from hpcbench.views.words import (
     backend_text,
     device_memory_text,
@@ -35,8 +35,9 @@ _GROUP_COLUMNS = (
     Column("redops", "redops", optional=True), Column("sizes", "sizes", optional=True),
     *columns.COST)
 _RESULT_COLUMNS = (
-    *_SIZE, Column("type", "type"), Column("redop", "redop"), Column("root", "root", Show.COUNT),
-    Column("place", "place"), columns.TIME, columns.INTERVAL,
+    *_SIZE, Column("type", "type", once=True), Column("redop", "redop", once=True),
+    Column("root", "root", Show.COUNT, once=True), Column("place", "place", once=True),
+    columns.TIME, columns.INTERVAL,
     Column("p95", "p95", Show.US, "us", better="less"),
     Column("algbw", "algbw", Show.GB_PER_S, "GB/s", "size / time p50", "more"),
     Column("busbw", "busbw", Show.GB_PER_S, "GB/s", "algbw x nccl-tests' factor", "more"),
@@ -74,12 +75,13 @@ def plan_table(title: str, cases: Sequence[Case], *, listed: bool) -> Table:
 
 def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
     """Yield one block's table: a group of rows per collective, backend, device, ranks and mode."""
-    groups = grouped((_group_title(item), item) for item in items if item.status in columns.TABLED)
+    groups = grouped(((_group_title(item), timed_text(item)), item) for item in items
+                     if item.status in columns.TABLED)
     if groups:
         yield Table(title, _RESULT_COLUMNS, tuple(
             Group(name, tuple(_result_row(item, derived.get(item.case.case_id))
-                              for item in sorted(group, key=_row_order)))
-            for name, group in groups.items()))
+                              for item in sorted(group, key=_row_order)), timed)
+            for (name, timed), group in groups.items()))
 
 
 def _case_row(case: Case) -> Row:
@@ -113,8 +115,8 @@ def _option_cells(work: Collective) -> tuple[Cell, ...]:
 def _group_title(item: CaseResult) -> str:
     case, work = item.case, collective_of(item.case)
     parts = (work.collective, f"{case.backend} ({device_type(item)})",
-             plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}",
-             form_text(work), device_memory_text(item), env_text(case))
+             plural(case.world_size, "rank"), form_text(work), device_memory_text(item),
+             env_text(case))
     return "  ".join(part for part in parts if part)
 
 
@@ -132,7 +134,7 @@ def _result_row(item: CaseResult, record: CollectiveRecord | None) -> Row:
         columns.median_cell(stats), columns.interval_cell(stats), stats.p95_s if stats else None,
         rates.algbw_bytes_per_s if rates else None, rates.busbw_bytes_per_s if rates else None,
         columns.wrong_cell(item) if work.traits.moves_data else None, columns.n_cell(stats),
-        item.status, columns.launches_cell(item), flag_text(item), _library_text(item)),
+        item.status, columns.launches_cell(item), flag_cell(item), _library_text(item)),
         item.status, item.case.case_id)
 
 

@@ -18,7 +18,7 @@ from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.views import columns
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
-from hpcbench.views.timing import batch_text, flag_text, fold_of
+from hpcbench.views.timing import batch_text, flag_cell, timed_text
 from hpcbench.views.words import (
     backend_text,
     device_memory_text,
@@ -111,21 +111,24 @@ def _where_cells(cases: Sequence[Case]) -> tuple[Cell, ...]:
 def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> Iterator[Table]:
     """Yield one block's table: a group of rows per problem, backend, device, ranks and mode."""
     orders = list(dict.fromkeys(primitive_of(item.case).order for item in items))
-    groups = grouped((_group_title(item), item) for item in items if item.status in columns.TABLED)
+    groups = grouped(((_group_title(item), timed_text(item)), item) for item in items
+                     if item.status in columns.TABLED)
     for group in groups.values():
         group.sort(key=lambda item: (
             orders.index(primitive_of(item.case).order), parts_first(item)))
     if groups:
         yield Table(title, _RESULT_COLUMNS, tuple(
-            _group(name, group, derived) for name, group in groups.items()),
+            _group(*names, group, derived) for names, group in groups.items()),
             notes=tuple(_not_compared(
                 _record(item, derived) for group in groups.values() for item in group)))
 
 
-def _group(title: str, group: Sequence[CaseResult], derived: Records) -> Group:
+def _group(
+    title: str, timed: str, group: Sequence[CaseResult], derived: Records,
+) -> Group:
     common = common_options(group)
     rows = (_row(item, common, _of_order(item, group), _record(item, derived)) for item in group)
-    return Group(f"{title}  {options_text(sorted(common))}".rstrip(), tuple(rows))
+    return Group(f"{title}  {options_text(sorted(common))}".rstrip(), tuple(rows), timed)
 
 
 def _record(item: CaseResult, derived: Records) -> PrimitiveRecord:
@@ -141,8 +144,8 @@ def _of_order(item: CaseResult, group: Sequence[CaseResult]) -> Options:
 def _group_title(item: CaseResult) -> str:
     case, work = item.case, primitive_of(item.case)
     parts = (work.primitive, f"{case.backend} ({device_type(item)})",
-             plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}",
-             work.dtype, problem_text(work), device_memory_text(item), env_text(case))
+             plural(case.world_size, "rank"), work.dtype, problem_text(work),
+             device_memory_text(item), env_text(case))
     return "  ".join(part for part in parts if part)
 
 
@@ -160,7 +163,7 @@ def _row(item: CaseResult, common: Options, of_order: Options, record: Primitive
         columns.over_passes_cell(record.efficiency),
         columns.middle_cell(record.times_longest),
         columns.over_passes_cell(record.speedup), columns.wrong_cell(item),
-        columns.n_cell(stats), item.status, columns.launches_cell(item), flag_text(item)),
+        columns.n_cell(stats), item.status, columns.launches_cell(item), flag_cell(item)),
         item.status, item.case.case_id)
 
 

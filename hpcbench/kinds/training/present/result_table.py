@@ -20,15 +20,16 @@ from hpcbench.reduce.results import CaseResult, Steps
 from hpcbench.views import columns
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
-from hpcbench.views.timing import flag_text, fold_of
+from hpcbench.views.timing import flag_cell, timed_text
 from hpcbench.views.words import device_type, env_text, plural
 
 COLUMNS = (
     Column("strategy", "strategy"), Column("options", "options", optional=True),
-    Column("degrees", "degrees", optional=True), Column("batch", "batch", Show.COUNT, "replica"),
+    Column("degrees", "degrees", optional=True),
+    Column("batch", "batch", Show.COUNT, "replica", once=True),
     Column("accumulated", "accumulated", Show.COUNT, optional=True),
     Column("step_p50", "step p50", Show.MS, "ms", "of one optimizer step", "less", optional=True),
-    replace(columns.INTERVAL, optional=True),
+    replace(columns.INTERVAL, show=Show.MS, unit="ms", optional=True),
     Column("samples_per_s", "samples/s", Show.NUMBER, better="more", optional=True),
     Column("tokens_per_s", "tokens/s", Show.NUMBER, better="more", optional=True),
     Column("mfu", "MFU", Show.SIGNIFICANT_PERCENT, "%", better="more", optional=True),
@@ -127,15 +128,15 @@ def result_tables(title: str, items: Sequence[CaseResult], derived: Records) -> 
     What was run without communication, or nothing but that, is shown in the row of its training.
     """
     members = ((item, _record(item, derived)) for item in items if item.status in columns.TABLED)
-    groups = grouped((_group_title(member[0]), member) for member in members
-                     if not member[1].is_partner)
+    groups = grouped(((_group_title(member[0]), timed_text(member[0])), member)
+                     for member in members if not member[1].is_partner)
     if not groups:
         return
     listed = [member for group in groups.values() for member in group]
     options = words.telling_options(training_of(item.case) for item, _ in listed)
     yield Table(title, COLUMNS, tuple(
-        Group(name, tuple(_row(item, record, options) for item, record in group))
-        for name, group in groups.items()), notes=(
+        Group(name, tuple(_row(item, record, options) for item, record in group), timed)
+        for (name, timed), group in groups.items()), notes=(
         *_same_programs(listed, options), *_table_notes(listed), *_row_notes(listed, options)))
 
 
@@ -148,8 +149,8 @@ def _group_title(item: CaseResult) -> str:
     unusual = [f"{name} {value}" if value is not True else f"{name}d"
                for name, value in work.unusual()]
     parts = (f"{work.model} ({words.model_text(work)})", f"{case.backend} ({device_type(item)})",
-             plural(case.world_size, "rank"), f"{case.mode}, fold {fold_of(item)}", work.dtype,
-             work.optimizer, *unusual, env_text(case))
+             plural(case.world_size, "rank"), work.dtype, work.optimizer, *unusual,
+             env_text(case))
     return "  ".join(part for part in parts if part)
 
 
@@ -165,7 +166,7 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         *_phase_cells(item.timing.steps if item.timing else None),
         *_exposure_cells(record.exposure), record.held_bytes.get("peak"),
         words.parity_text(item, record), columns.n_cell(stats), item.status,
-        columns.launches_cell(item), flag_text(item)),
+        columns.launches_cell(item), flag_cell(item)),
         item.status, item.case.case_id)
 
 

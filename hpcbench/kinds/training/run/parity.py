@@ -31,6 +31,7 @@ from hpcbench.kinds.training.run.timed_model import short_step, short_words, too
 from hpcbench.operations.place import Place
 
 Tensors = Mapping[str, torch.Tensor]
+_NOT_FINITE = ("nan", "inf", "-inf")
 _LEAST_OF_IMAGES = 1.0
 """Of a ResNet's. A batch norm does not see what is added to a whole channel before it, so gradients
 of the biases of the norm before it are the few elements that a ReLU has cut, or exactly 0."""
@@ -50,6 +51,8 @@ class Disparity:
     @property
     def words(self) -> str:
         """Return it for people."""
+        if self.what == "losses" and self.got in _NOT_FINITE:
+            return f"the loss is {self.got}: the training diverged, or a step is wrong"
         return (f"{self.n_wrong} of {self.n_compared} {self.what} are not those of a single "
                 f"process, first {self.first}: got {self.got}, expected {self.expected}")
 

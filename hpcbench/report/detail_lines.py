@@ -1,0 +1,100 @@
+"""Details of a run, printed with --verbose: samples, comparisons of ranks, start-up, the canary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from hpcbench.reduce.canary_runs import (
+    CANARY_QUALITIES,
+    FEWEST_FOR_DRIFT,
+    OLD_RULE,
+    Canary,
+)
+from hpcbench.reduce.results import Results
+from hpcbench.reduce.spread import SampleCounts, launch_spreads, sample_counts, start_ups
+from hpcbench.report.table_lines import table_lines
+from hpcbench.trace.schema import STOP_REASONS
+from hpcbench.units import format_seconds
+from hpcbench.views.cell_text import cell_text
+from hpcbench.views.slow_ranks import slow_rank_lines
+from hpcbench.views.table import Column, Group, Row, Show, Table
+from hpcbench.views.words import plural
+
+_START_UP_COLUMNS = (
+    Column("backend", "backend"), Column("ranks", "ranks", Show.COUNT),
+    Column("communicator", "group opened in", Show.DURATION, better="less"),
+    Column("first_call", "first call", Show.DURATION, better="less"),
+    Column("ends", "passes ended"),
+)
+
+
+def detail_lines(results: Results) -> Iterator[Text]:
+    """Yield how many samples of each sort there are, slow ranks, start-up, launches, the canary."""
+    if any(item.timing is not None for item in results.cases):
+        yield Text()
+        yield from map(Text, _sample_lines(results))
+        yield from map(Text, slow_rank_lines(results))
+        yield from table_lines(_start_up_table(results))
+    yield from _canary_lines(results)
+
+
+def _sample_lines(results: Results) -> Iterator[str]:
+    """Yield how many samples there are of each sort, and how far launches lie apart."""
+    counts = sample_counts(results.cases)
+    yield (f"samples: {counts.counted} counted ({counts.late} late, {counts.outlier} above "
+           f"median + 10 MAD{_flagged_text(counts)}); kept but not counted:")
+    yield (f"  {counts.warmup} warm-ups, {counts.ramp} before the steady state, "
+           f"{counts.surplus} left out so that all passes of a case weigh the same")
+    if spreads := launch_spreads(results.cases):
+        middle = f"{spreads.middle:.1%} in the middle case, and by "
+        yield (f"launches differ by {middle if spreads.middle < spreads.widest else ''}"
+               f"{spreads.widest:.1%} in {spreads.widest_case.case.label}")
+
+
+def _flagged_text(counts: SampleCounts) -> str:
+    """Return how many samples count that would not if passes had stopped by themselves."""
+    texts = [(counts.counted_ramp, "before the steady state"),
+             (counts.counted_surplus, "beyond the shortest steady pass")]
+    return "".join(f", {count} {text}" for count, text in texts if count)
+
+
+def _start_up_table(results: Results) -> Table:
+    """Return a row per backend and number of ranks: the longest start-up, how passes ended."""
+    rows = tuple(Row((
+        one.backend, one.world_size, one.communicator_s, one.first_call_s,
+        ", ".join(f"{count} {reason}" for reason in STOP_REASONS
+                  if (count := one.stop_reasons.get(reason)))))
+        for one in start_ups(results.cases))
+    return Table("start-up (the longest of any rank and case), and why passes ended",
+                 _START_UP_COLUMNS, (Group("", rows),))
+
+
+def _canary_lines(results: Results) -> Iterator[Text]:
+    """Yield how the machine drifted, as the canary saw it; or that nothing tells."""
+    canary = results.canary
+    configured = results.plan.config.get("measure", {}).get("canary")
+    if canary is None:
+        if configured is not None:
+            why = "none ran" if configured else "switched off"
+            yield Text(f"canary: {why}, so whether the machine drifted is unknown")
+        return
+    text = f"canary {canary.label}: {plural(len(canary.runs), 'run')}"
+    text += f", {canary.n_not_ok} more not ok" if canary.n_not_ok else ""
+    text += _canary_course(canary)
+    known = canary.quality if canary.tau is not None else ()  # the word once meant something else
+    words = [f"{word}: {CANARY_QUALITIES[word]}" for word in known]
+    yield Text("; ".join([text, *words]), style="yellow" if words else "")
+
+
+def _canary_course(canary: Canary) -> str:
+    """Return how long the runs took, and how they changed; or why that is not known."""
+    if len(canary.runs) < 2:
+        return ""
+    ends = [cell_text(end(run.median_s for run in canary.runs), Show.US) for end in (min, max)]
+    text = f" in {format_seconds(canary.runs[-1].since_start_s)}; medians {'..'.join(ends)} us"
+    if canary.drift is None:
+        return f"{text}; drift: fewer than {FEWEST_FOR_DRIFT} runs cannot tell"
+    how = f"tau {canary.tau:+.2f}" if canary.tau is not None else OLD_RULE
+    return f"{text}; drift {canary.drift:+.1%} ({how})"
