@@ -13,6 +13,7 @@ import numpy as np
 from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case, Plan
 from hpcbench.plan.order import Turn, generations, shuffled, turns
+from hpcbench.reduce.conclusions import MOST_LATE
 from hpcbench.reduce.results import CaseResult, Finding
 from hpcbench.reduce.stack import PassKey
 from hpcbench.statistics.order import MIN_N_P5_P95
