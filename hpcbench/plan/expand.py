@@ -49,12 +49,6 @@ def _every_case(
     """Return the cases of all points. Raises ConfigError with the problems of all blocks."""
     found: list[Case] = []
     problems: list[str] = []
-    for _, block in blocks:
-        try:
-            refuse_huge([(planners[block.kind], block)], job.config)
-        except ConfigError as error:
-            problems.append(str(error))
-    _refuse(problems)
     refuse_huge([(planners[block.kind], block) for _, block in blocks], job.config)
     for title, block in blocks:
         try:

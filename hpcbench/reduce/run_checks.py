@@ -57,10 +57,10 @@ def sample_findings(cases: Sequence[CaseResult]) -> Iterator[Finding]:
               if item.timing and item.statistics and "late_starts" in item.timing.quality]
     if shares:
         share, worst = max(shares, key=lambda pair: pair[0])
-        yield Finding("HB125", "note", f"{len(shares)} cases: some rank began over 10 us late in "
-                      f"more than {100 * MOST_LATE:.0f} % of the samples, and that moves the "
-                      f"median by more than its interval; most often in {worst.case.label} "
-                      f"({100 * share:.0f} %): give each rank a core of its own")
+        yield Finding("HB125", "note", f"{len(shares)} case{'s' * (len(shares) > 1)}: some rank "
+                      f"began over 10 us late in more than {100 * MOST_LATE:.0f} % of the samples, "
+                      f"and that moves the median by more than its interval; most often in "
+                      f"{worst.case.label} ({100 * share:.0f} %): give each rank a core of its own")
 
 
 @dataclass(slots=True)

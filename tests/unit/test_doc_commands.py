@@ -52,6 +52,7 @@ RUN_BY = {
 NOT_RUN = {
     ".ci/run": "it runs all of these tests, on a bare system",
     "slurm/v100_nvlink.sbatch": "needs V100 GPUs; test_slurm.py runs the CPU file of the same form",
+    "recompute.py": "docs/method.md shows its text; test_recomputed.py runs that",
     "run_benchmark.py": "a command of another tool, shown beside ours"}
 """A script -> why no test runs it."""
 INSTANT = ("plan", "schema", "show", "reduce", "gen-config")

@@ -195,8 +195,9 @@ def test_nothing_is_written_over_without_force(tmp_path: Path) -> None:
     (["--hardware", "cpu", "-o", "FOLDER/there.yaml"], "is a folder"),
     (["--hardware", "cpu", "-o", f"FOLDER/{'x' * 300}.yaml"], "too long"),
     (["--from", "FOLDER/no.json"], "does not exist"),
-    (["--from", "FOLDER/bad.json"], "bad.json: benchmarks: missing"),
-    (["--from", "FOLDER/bad.json", "-o", "FOLDER/a.json"], "bad.json: benchmarks: missing"),
+    (["--from", "FOLDER/bad.json"], "bad.json: benchmarks: the key is missing"),
+    (["--from", "FOLDER/bad.json", "-o", "FOLDER/a.json"],
+     "bad.json: benchmarks: the key is missing"),
 ])
 def test_what_is_refused_is_one_line(tmp_path: Path, words: list[str], message: str) -> None:
     (tmp_path / "there.yaml").mkdir()
