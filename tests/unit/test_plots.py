@@ -178,7 +178,8 @@ def test_figure_explains_itself() -> None:
     results = all_ok(sweep(("all_reduce",), world_sizes=(1, 4)))
     shown = texts_of(first_figure(results)).replace("\n", " ")
     for words in ("all_reduce", "time per operation (us)", "bus bandwidth (GB/s)", "8 B", "1 KiB",
-                  "1 MiB", "5th to 95th percentile", "n = 20", "Mode isolated, fold global (from the",
+                  "1 MiB", "5th to 95th percentile", "n = 20",
+                  "Mode isolated, fold global (from the first",
                   "95% confidence interval", "times of different ranks are not compared", "1 pass",
                   "torch 2.13.0+cpu", "2026-03-01", "4 ranks on 1 node", "One rank"):
         assert words in shown
