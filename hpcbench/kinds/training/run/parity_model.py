@@ -10,13 +10,10 @@ from hpcbench.kinds.training.plan.build_workload import counted
 from hpcbench.kinds.training.plan.registry import adapters_of, strategy
 from hpcbench.kinds.training.plan.resnet import RESNETS, resnet_of
 from hpcbench.kinds.training.plan.step import step_of
+from hpcbench.kinds.training.plan.untimed import is_tried_itself
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 
-MOST_PARAMETERS = 20_000_000
-"""Of a model that is tried itself: the reference takes 16 bytes for each, in fp64."""
-MOST_FLOPS = 2e10
-"""Of its reference, 6 for a parameter and token: seconds of one core in fp64."""
 _HEAD_DIM = 8
 _TOKENS = 16
 _VOCAB = 128
@@ -38,8 +35,7 @@ def parity_training(spec: Training) -> Training:
     if spec.of_images:
         return _parity_images(spec)
     assert spec.tokens is not None  # noqa: S101  (it has no images)
-    if (spec.parameters <= MOST_PARAMETERS
-            and 6.0 * spec.parameters * spec.tokens <= MOST_FLOPS):
+    if is_tried_itself(spec.parameters, spec.tokens):
         return spec
     kv_heads = spec.tp * min(2, spec.kv_heads // spec.tp)
     heads = kv_heads * min(2, spec.heads // spec.kv_heads)

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from hpcbench.kinds.training.plan.build_workload import counted
 from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.shares import is_dynamic
+from hpcbench.kinds.training.plan.untimed import MOST_S, SHORT_TOKENS, comparison_s
 from hpcbench.kinds.training.plan.validity import why_not
 from hpcbench.kinds.training.plan.workload import SYNTHETIC, Training
 from hpcbench.measure.kernel_files import KernelFiles
@@ -21,14 +22,6 @@ from hpcbench.operations.place import Place
 BYTES = 96
 """Of a parameter, on each rank. In fp64 the reference has weight and gradient, a copy of both, and
 for the step of the optimizer those and two states; the strategy has up to 32 in fp32."""
-MOST_S = 15.0
-"""Of the comparison, by the two rates below: a case has 60 s unless it is given others."""
-_PARAMETER_S = 2.5e-7
-"""Of one thread on the host for each parameter: the reference, weights and states are passed over
-dozens of times, on GPUs, too. Measured: 28 s for 124 M parameters."""
-_FLOPS_PER_S = {"cpu": 1e10, "cuda": 5e11}
-"""In fp64, assumed: of a core, and of a GPU that is not made for it."""
-_TOKENS = 16
 
 
 def short_step(spec: Training) -> Training:
@@ -38,7 +31,7 @@ def short_step(spec: Training) -> Training:
     """
     short = counted(replace(
         spec, data=SYNTHETIC, changed=True, compile=False,
-        seq_length=min(spec.seq_length, spec.tp * -(-_TOKENS // spec.tp))))
+        seq_length=min(spec.seq_length, spec.tp * -(-SHORT_TOKENS // spec.tp))))
     known = strategy(spec.strategy)
     if known is None or is_dynamic(spec):
         return short
@@ -72,9 +65,8 @@ def short_words(short: Training) -> str:
 def _seconds(short: Training, place: Place) -> float:
     """Return the assumed seconds of a comparison, as if all ranks were on this node."""
     assert short.tokens is not None  # noqa: S101  (it has no images)
-    rate = _FLOPS_PER_S.get(place.device.type, _FLOPS_PER_S["cpu"])
     ranks_per_core = max(1.0, place.world_size / (os.cpu_count() or 1))
-    return ranks_per_core * short.parameters * (_PARAMETER_S + 6.0 * short.tokens / rate)
+    return ranks_per_core * comparison_s(short.parameters, short.tokens, place.device.type)
 
 
 def _least_free(place: Place) -> int:
