@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu, visible_gpus
-from hpcbench.units import rank_list
+from hpcbench.units import plural, rank_list
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
 from hpcbench.validation.rank_report import JobReport, RankReport, by_value
-from hpcbench.views.words import plural
 
 _BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bind-to core "
          "(Open MPI), srun --cpu-bind=cores with --cpus-per-task")

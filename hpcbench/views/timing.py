@@ -9,10 +9,10 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.precision import CI_LEVEL
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
-from hpcbench.units import format_seconds
+from hpcbench.units import format_seconds, plural
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Cell, Show, Words
-from hpcbench.views.words import distinct, plural
+from hpcbench.views.words import distinct
 
 MODES: Mapping[str, str] = MappingProxyType({
     "isolated": "a sample is one call, which all ranks start at an agreed time",
