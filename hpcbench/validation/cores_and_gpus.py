@@ -27,7 +27,7 @@ def _cores(ranks: Sequence[RankReport]) -> Line:
     cores = spread({plural(int(count), "core"): owners for count, owners in counts.items()})
     if len(counts) > 1:
         return warn("cores", f"ranks may use different numbers: {cores}", _BIND)
-    return ok("cores", f"{cores} for each rank" if len(ranks) > 1 else cores)
+    return ok("cores", f"each rank may use {cores}" if len(ranks) > 1 else cores)
 
 
 def _overlap(job: JobReport) -> Line:

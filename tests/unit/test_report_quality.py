@@ -14,7 +14,7 @@ from hpcbench.verbosity import Verbosity
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import interval_cell
 from hpcbench.views.table import Show
-from hpcbench.views.timing import FLAGS
+from hpcbench.views.timing import FLAGS, flag_cell
 from results_factory import (
     as_version_1,
     flagged,
@@ -67,6 +67,7 @@ def test_flags_stand_in_their_row_with_figures_and_a_legend(
     print_results(make_results((clean, noisy)), tmp_path, Verbosity.VERBOSE, explain=True)
     text = capsys.readouterr().out
     assert text.count("late 25%, fragile 900.00 us, trend\n") == 1
+    assert cell_text(flag_cell(noisy, Show.MS), Show.TEXT).endswith("fragile 0.900 ms, trend")
     for word in ("late_starts", "fragile", "trend"):
         assert f"{FLAGS[word]} in 1 of 2 rows: {QUALITIES[word]}" in text
         assert f"\nflag {FLAGS[word]}: {QUALITIES[word]}" in text

@@ -167,7 +167,7 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         *_phase_cells(item.timing.steps if item.timing else None),
         *_exposure_cells(record.exposure), record.held_bytes.get("peak"),
         words.parity_text(item, record), columns.n_cell(stats), item.status,
-        columns.launches_cell(item), flag_cell(item)),
+        columns.launches_cell(item), flag_cell(item, Show.MS)),
         item.status, item.case.case_id)
 
 
