@@ -14,6 +14,7 @@ from hpcbench.errors import UsageError
 from hpcbench.launch.attempt import PlannedRun
 from hpcbench.plan.case import Plan
 from hpcbench.plan.history import History
+from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
 
 Overrides = Sequence[tuple[str, object]]
@@ -112,13 +113,17 @@ def _going_on(request: RunRequest, folder: Path, world_size: int) -> PlannedRun:
     changes = []
     if plan.plan_hash != before.plan_hash:
         if (plan.passes, plan.launches) != (before.passes, before.launches):
-            raise UsageError(f"{folder}: the run there has {before.launches} launches of "
-                             f"{before.passes} passes, the config now asks for {plan.launches} of "
-                             f"{plan.passes}: they cannot be one run; give a new folder")
+            raise UsageError(f"{folder}: the run there has {_repeats(before)}, the config "
+                             f"now asks for {_repeats(plan)}: they cannot be one run; give a new "
+                             "folder")
         changes.append(f"the plan was {before.plan_hash}, now it is {plan.plan_hash}")
         refuse(changes, folder, request.force)
     history = read_history(folder, plan)
     return PlannedRun(plan, replace(history, changes=tuple(changes)), folder)
+
+
+def _repeats(plan: Plan) -> str:
+    return f"{plural(plan.launches, 'launch')} of {plural(plan.passes, 'pass')}"
 
 
 def with_software(planned: PlannedRun, versions: Mapping[str, str], *, force: bool) -> History:

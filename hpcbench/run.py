@@ -29,7 +29,9 @@ from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
 from hpcbench.measure.portable import unsupervised
+from hpcbench.plan.case import Plan
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
+from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
 
 
@@ -46,8 +48,7 @@ def run(
         planned = _plan(session, request)
     network = choose_network(comm, session.topology.nodes, planned.config.launch, os.environ)
     if comm.rank == 0:
-        verbosity.announce(f"{len(planned.plan.cases)} case(s) planned; "
-                           "importing torch and looking at the machine")
+        verbosity.announce(_planned_line(planned.plan))
     with open_pool(planned, session.topology, early) as pool:
         with verbosity.stage("probe, with the start of the worker template"):
             attempt = _probe(session, planned, network, pool, force=request.force)
@@ -64,6 +65,13 @@ def run(
             comm, lambda: _reduce_and_report(attempt, folders.folder, request), LAST_PAUSE_S)
     comm.barrier(LAST_PAUSE_S)
     return ExitCode(code)
+
+
+def _planned_line(plan: Plan) -> str:
+    """Return how much is planned, and what goes on now."""
+    launches = f"{plural(plan.launches, 'launch')} x " if plan.launches > 1 else ""
+    return (f"planned: {plural(len(plan.cases), 'case')} x {launches}"
+            f"{plural(plan.passes, 'pass')}; now importing torch and looking at the machine")
 
 
 def _collect(comm: Communicator, folders: RankFolders, *, measured: bool) -> None:

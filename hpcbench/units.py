@@ -1,4 +1,4 @@
-"""Units: the only place where bytes, seconds, rates and ranks become text, or text becomes bytes.
+"""Units: the only place where bytes, times, rates, counts and ranks become text, or the reverse.
 
 GB = 1e9 B (rates, as nccl-tests prints them); KiB = 2**10 B, MiB = 2**20 B, GiB = 2**30 B (sizes).
 """
@@ -64,6 +64,21 @@ def format_seconds(seconds: float) -> str:
         if seconds >= factor:
             return f"{seconds / factor:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
+
+
+def rough_time(seconds: float) -> str:
+    """Return an estimated duration with two digits, or whole: ``9.3 s``, ``40 s``, ``2.6 h``."""
+    factor, unit = next(((factor, unit) for factor, unit in ((3600, "h"), (60, "min"))
+                         if seconds >= 2 * factor), (1, "s"))
+    number = seconds / factor
+    return f"{number:.0f} {unit}" if number >= 9.95 else f"{number:.2g} {unit}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``1 rank``, ``4 ranks``; ``1 pass``, ``2 passes``; ``2 launches``."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
 def to_us(seconds: float) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hpcbench.operations.call import Call
 from hpcbench.plan.case import Case
+from hpcbench.units import plural
 
 _DIVIDES_FIRST = "UCC_TL_UCP_REDUCE_AVG_PRE_OP"
 _UCS_FALSE = ("n", "no", "off", "0")  # ucs_config_sscanf_bool of UCX's parser.c
@@ -180,5 +181,5 @@ def own_gpu(rank: RankFacts, index: int | None) -> dict[str, Any] | None:
 def _no_usable_gpu(ranks: Sequence[RankFacts]) -> list[str | None]:
     """Return by rank why it has no GPU of its own that torch can use."""
     return [rank.facts["cuda"]["no_code"][index] if index is not None else
-            f"all of the {len(rank.facts['cuda']['names'])} GPU(s) it sees are other ranks': "
+            f"other ranks have the {plural(len(rank.facts['cuda']['names']), 'GPU')} that it sees: "
             "one rank a GPU" for rank, index in zip(ranks, gpu_indices(ranks), strict=True)]

@@ -21,6 +21,7 @@ from hpcbench.commands.flags import (
     grouped,
     overrides_of,
 )
+from hpcbench.commands.run import announce_start
 from hpcbench.errors import HpcbenchError, UsageError
 from hpcbench.launch.ranks.launcher_variables import announced_rank
 from hpcbench.units import shortened
@@ -87,6 +88,10 @@ def profile(
         mpirun -np 4 python -m hpcbench profile --target compute --tool none
     """
     from hpcbench.launch.ranks.own_launch import become_job, default_ranks, ranks_of_launch
+
+    ranks = ranks_of_launch(os.environ, what.gpus)
+    if ranks is not None:
+        announce_start(os.environ, verbosity)
     from hpcbench.profiling.nsys import TOOL, require_nsys
     from hpcbench.resume import RunRequest, check_request
     from hpcbench.run import run_command
@@ -94,7 +99,6 @@ def profile(
     path, seconds = source.path(), seconds_of(what.duration)
     if what.tool == TOOL:
         require_nsys()
-    ranks = ranks_of_launch(os.environ, what.gpus)
     given = [*what.overrides(), *sweep.overrides(output__folder=str(output) if output else None)]
     if announced_rank(os.environ) == 0:  # the only one that plans, and so reads the file
         given = [*_for_seconds(path, given, seconds), *given]

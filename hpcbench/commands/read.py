@@ -57,7 +57,7 @@ def show(
         hpcbench show results/latest --explain
         hpcbench show results/latest --json | jq ".cases[] | {case_id, median_s}"
     """
-    from hpcbench.reduce.results_file import open_results
+    from hpcbench.reduce.results_file import FILE_NAME, open_results
     from hpcbench.reduce.suite_file import is_suite, read_suite, suite_text
     from hpcbench.report.console import print_results
     from hpcbench.report.suite_lines import print_suite
@@ -75,7 +75,8 @@ def show(
         if as_json:
             print_summary(file.results)
         else:
-            print_results(file.results, path.parent if path.is_file() else path, verbosity,
+            is_of_run = path.is_file() and path.name == FILE_NAME
+            print_results(file.results, path.parent if is_of_run else path, verbosity,
                           explain=explain)
 
 

@@ -14,6 +14,7 @@ import typer
 from hpcbench import __version__
 from hpcbench.commands.flags import ConfigFlags, OutputOption, RunFlags, SweepFlags, grouped
 from hpcbench.launch.ranks.launcher_variables import announced_rank, announced_size
+from hpcbench.units import plural
 from hpcbench.verbosity import Verbosity
 
 
@@ -59,7 +60,7 @@ def announce_start(environ: Mapping[str, str], verbosity: Verbosity) -> None:
     """Say what begins, before MPI is started and anything heavy is imported; one rank speaks."""
     if announced_rank(environ) == 0:
         size, launcher = announced_size(environ) or (1, "")
-        ranks = f"{size} rank(s)" + (f" of {launcher}" if launcher else "")
+        ranks = plural(size, "rank") + (f" of {launcher}" if launcher else "")
         with contextlib.suppress(OSError):  # the job says so itself, and ends on all ranks
             verbosity.announce(f"hpcbench {__version__}: starting {ranks}")
 

@@ -70,7 +70,7 @@ def unknown_kind(name: object, kinds: Iterable[str], aliases: Mapping[str, str])
     there_are = ", ".join(
         kind + "".join(f" ({alias})" for alias, of in aliases.items() if of == kind)
         for kind in known)
-    return f"there is no kind {quote(name)} yet;{hint} there are {there_are}"
+    return f"kind {quote(name)} is not installed;{hint} there are {there_are}"
 
 
 def quote(value: object) -> str:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hpcbench import __version__
 from hpcbench.backends.availability import gpu_names, own_gpu
 from hpcbench.config.fault import fault_texts
 from hpcbench.config.schema import Launch, stored_config
@@ -39,6 +38,7 @@ from hpcbench.plan.order import INLINE_BACKENDS
 from hpcbench.trace.journal import Journal, journal_path
 from hpcbench.trace.schema import NOISE_NOTE, Header
 from hpcbench.trace.source import APART_NOTE, END_NOTE, RESUMED_NOTE, STOPPED_NOTE
+from hpcbench.units import plural, rough_time
 
 _GROUP_TIMEOUT_MARGIN_S = 300.0
 
@@ -127,18 +127,26 @@ def shared_cores_lines(topology: Topology, cores: int | None) -> Iterator[str]:
     """Say what suffers where rank 0's node has fewer ``cores`` than ranks; None is unknown."""
     ranks = topology.local_size
     if cores is not None and cores < ranks:
-        yield (f"{ranks} ranks share {cores} core(s) of {topology.hostname}: ranks wait for a core "
-               "within what is timed. Times are longer, spread by whole scheduler ticks, and do "
-               "not tell how fast a backend is")
+        yield (f"{ranks} ranks share {plural(cores, 'core')} of {topology.hostname}: ranks wait "
+               "for a core within what is timed. Times are longer, spread by whole scheduler "
+               "ticks, and do not tell how fast a backend is")
+
+
+def _work_line(attempt: Attempt, todo: Sequence[Case]) -> str:
+    """Return how much there is to do, where, about how long it takes, and what cannot be done."""
+    host, n_nodes = attempt.topology.hostname, len(attempt.topology.nodes)
+    place = host if n_nodes == 1 else f"{n_nodes} nodes ({host}, ...)"
+    n_cases, n_skips = len({case.case_id for case in todo}), len(attempt.resolution.skips)
+    work = plural(n_cases, "case")
+    work = work if len(todo) == n_cases else f"{len(todo)} runs of {work}"
+    skips = f"; {plural(n_skips, 'case')} cannot run here" if n_skips else ""
+    return f"on {place}: {work}, about {rough_time(sum(case.estimate_s for case in todo))}{skips}"
 
 
 def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) -> Iterator[str]:
     """Yield how much is run on what, where the results go, and what the user should know."""
     history, config = attempt.history, attempt.config
-    n_cases = len({case.case_id for case in todo})
-    yield (f"hpcbench {__version__}: {attempt.comm.size} rank(s) on "
-           f"{len(attempt.topology.nodes)} node(s), {len(todo)} runs of {n_cases} cases, "
-           f"{len(attempt.resolution.skips)} cases cannot run here")
+    yield _work_line(attempt, todo)
     yield from shared_cores_lines(attempt.topology, os.cpu_count())
     yield f"results in {folders.folder.path}"
     yield from separate_folder_lines(folders)
@@ -159,8 +167,8 @@ def opening_lines(attempt: Attempt, todo: Sequence[Case], folders: RankFolders) 
                "ends the job, a hang is not survived"
                + " (torchrun; with mpirun or srun they are isolated)" * by_torchrun(os.environ))
     elif inline := sum(case.backend in INLINE_BACKENDS for case in todo):
-        yield (f"{inline} of them run last and in the MPI processes (backend mpi): a crash or a "
-               "hang there ends the job")
+        yield (f"{plural(inline, 'run')} of backend mpi come last, in the MPI processes: a crash "
+               "or a hang there ends the job")
 
 
 @contextlib.contextmanager

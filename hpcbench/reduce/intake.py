@@ -181,7 +181,7 @@ def _where(sources: Mapping[int, TraceSource], absent: Sequence[int]) -> str:
              for rank in absent if rank in apart]
     if others := [rank for rank in absent if rank not in apart]:
         names.append(f"{trace_path(Path('traces'), others[0])}"
-                     + " (and so on)" * (not apart or len(others) > 1))
+                     + " (and so on)" * (len(others) > 1))
     more = f" (and {len(names) - _MOST_NAMED} more)" if len(names) > _MOST_NAMED else ""
     return f"{', '.join(names[:_MOST_NAMED])}{more}"
 

@@ -28,7 +28,7 @@ from hpcbench.reduce.timing import Planned, measured
 from hpcbench.trace.arena import Empty
 from hpcbench.trace.library_choices import LIBRARY, LibraryChoices, merged
 from hpcbench.trace.schema import Record
-from hpcbench.units import rank_list
+from hpcbench.units import plural, rank_list
 
 _MEMORY = "memory"
 """The key of a record's detail for the memory that the rank held."""
@@ -213,8 +213,8 @@ def _misplaced(
                       "run the case again")
     if not (0 <= record.pass_index < context.passes and 0 <= record.launch < context.launches):
         yield Problem("HB116", f"rank {rank}: a record of launch {record.launch}, pass "
-                      f"{record.pass_index}, planned are {context.launches} launches of "
-                      f"{context.passes} passes; run the case again")
+                      f"{record.pass_index}, planned are {plural(context.launches, 'launch')} "
+                      f"of {plural(context.passes, 'pass')}; run the case again")
     if rank >= case.world_size and record.status not in ("skipped", "not_run"):
         yield Problem("HB112", f"rank {rank} took part, but the case is for ranks 0 to "
                       f"{case.world_size - 1}; run the case again")

@@ -17,7 +17,7 @@ from hpcbench.reduce.results import CaseSamples
 from hpcbench.reduce.stack import Pass, PassKey, is_timed, stack_samples
 from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import Record
-from hpcbench.units import rank_list
+from hpcbench.units import plural, rank_list
 
 NO_TRACE = "no trace of rank"
 """What the reason of a case says that failed because a rank's trace is missing."""
@@ -168,7 +168,7 @@ def _reason(records: Pass, status: str, blamed: int | None) -> str:
                if record.status == status and (blamed is None or record.blamed_rank == blamed)}
     if status == "wrong" and not any(reasons.values()):
         total = sum(record.n_wrong for record in records.values() if record.n_wrong > 0)
-        return f"{total} wrong elements"
+        return plural(total, 'wrong element')
     own = reasons.get(blamed, "") if blamed is not None else ""
     return own or next((reason for reason in reasons.values() if reason), "")
 

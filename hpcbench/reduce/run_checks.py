@@ -21,6 +21,7 @@ from hpcbench.statistics.standing_out import standing
 from hpcbench.trace.schema import NOISE_NOTE, Header, Noise, Record
 from hpcbench.trace.source import TEARDOWN_NOTE, TraceSource, noted
 from hpcbench.trace.typed import from_values
+from hpcbench.units import plural
 
 NOISY_RANK = 0.005
 """A rank is noisy from 0.5 % stolen time on: half of the 1 % to which the median of a case is
@@ -50,14 +51,14 @@ def sample_findings(cases: Sequence[CaseResult]) -> Iterator[Finding]:
     """Yield HB134 if cases have too few samples for p5 and p95, HB125 if ranks began many late."""
     few = [item for item in cases if item.statistics and item.statistics.n < MIN_N_P5_P95]
     if few:
-        yield Finding("HB134", "note", f"{len(few)} cases have fewer than {MIN_N_P5_P95} timed "
-                      f"iterations, first {few[0].case.label}: no p5 or p95 is shown for them; "
-                      "raise measure.iterations, or measure.budget_s where it is auto")
+        yield Finding("HB134", "note", f"{plural(len(few), 'case')} with fewer than {MIN_N_P5_P95} "
+                      f"timed iterations, first {few[0].case.label}: no p5 or p95 is shown for "
+                      "them; raise measure.iterations, or measure.budget_s where it is auto")
     shares = [(item.timing.n_late / item.statistics.n, item) for item in cases
               if item.timing and item.statistics and "late_starts" in item.timing.quality]
     if shares:
         share, worst = max(shares, key=lambda pair: pair[0])
-        yield Finding("HB125", "note", f"{len(shares)} case{'s' * (len(shares) > 1)}: some rank "
+        yield Finding("HB125", "note", f"{plural(len(shares), 'case')}: some rank "
                       f"began over 10 us late in more than {100 * MOST_LATE:.0f} % of the samples, "
                       f"and that moves the median by more than its interval; most often in "
                       f"{worst.case.label} ({100 * share:.0f} %): give each rank a core of its own")
@@ -165,9 +166,9 @@ def _crowding(headers: Sequence[Header]) -> str:
     n_ranks, n_cores = len(by_node[node]), len(cores[node])
     host = by_node[node][0].hostname
     if n_ranks > n_cores:
-        return (f"; on {host} {n_ranks} ranks share {n_cores} core{'s' * (n_cores > 1)}: start "
+        return (f"; on {host} {n_ranks} ranks share {plural(n_cores, 'core')}: start "
                 "fewer ranks a node")
-    return f"; each rank on {host} has a core: see what else runs there"
+    return f"; each rank on {host} has a core of its own: see what else runs there"
 
 
 def _percent(share: float) -> str:
@@ -203,8 +204,8 @@ def backend_findings(
                      for case, choices in choices_by_case)
     for text, cases in labels.items():
         if text is not None:
-            yield Finding("HB131", "note", f"{text} ({len(cases)} case"
-                          f"{'s' if len(cases) > 1 else ''}, first {cases[0]}): their times are of "
+            yield Finding("HB131", "note", f"{text} ({plural(len(cases), 'case')}, "
+                          f"first {cases[0]}): their times are of "
                           "what was used")
 
 

@@ -11,6 +11,7 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.canary_runs import FEWEST_FOR_DRIFT, LEAST_DRIFT, OLD_RULE, Canary, CanaryRun
 from hpcbench.reduce.results import FOLDS, CaseResult, CaseSamples, Results, SampleSource
 from hpcbench.reduce.stack import SampleMap, sample_map
+from hpcbench.units import plural
 from hpcbench.views.chart import (
     Axis,
     Chart,
@@ -27,7 +28,7 @@ from hpcbench.views.faults import injected_text
 from hpcbench.views.links import declared_links
 from hpcbench.views.table import Range, Show
 from hpcbench.views.timing import INTERVAL_TITLE, repeats_text, timing_text
-from hpcbench.views.words import device_type, env_text, from_to_text, plural
+from hpcbench.views.words import device_type, env_text, from_to_text
 
 WIDE = 8
 """Times of which the longest is this many times the shortest are on a log scale."""

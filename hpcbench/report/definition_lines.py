@@ -9,7 +9,7 @@ from hpcbench.reduce.precision import FEWEST_LAUNCHES
 from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.report.results_lines import items_by_kind
-from hpcbench.units import format_seconds
+from hpcbench.units import format_seconds, plural
 from hpcbench.views.columns import TABLED
 from hpcbench.views.ending import flag_meaning
 from hpcbench.views.said_once import NOT, Shared
@@ -28,8 +28,7 @@ from hpcbench.views.words import distinct
 def how_lines(results: Results, shared: Shared) -> Iterator[str]:
     """Yield what holds for nearly all rows: repeats, clock, order, mode and flags."""
     ran = _ran(results)
-    warmups = distinct(sorted({item.case.warmup for item in ran}))
-    yield (f"{repeats_text(results.plan)}, after {warmups} warm-ups; {clock_text(results, ran)}"
+    yield (f"{repeats_text(results.plan)}, after {_warmups_text(ran)}; {clock_text(results, ran)}"
            f"{_order_text(results)}")
     if shared.timed:
         folds = {timed_text(item): item for item in ran}
@@ -47,6 +46,12 @@ def _ran(results: Results) -> Sequence[CaseResult]:
     return [item for item in results.cases if item.status in TABLED] or results.cases
 
 
+def _warmups_text(ran: Sequence[CaseResult]) -> str:
+    """Return ``1 warm-up``, or ``5,10 warm-ups``."""
+    counts = sorted({item.case.warmup for item in ran})
+    return plural(counts[0], "warm-up") if len(counts) == 1 else f"{distinct(counts)} warm-ups"
+
+
 def definition_lines(results: Results) -> Iterator[str]:
     """Yield what the columns mean: mode and fold, which samples, interval, rates, clock."""
     ran = _ran(results)
@@ -55,10 +60,9 @@ def definition_lines(results: Results) -> Iterator[str]:
         calls = f" ({batches} calls a sample)" if mode == "pipelined" else ""
         yield f"mode {mode}: {MODES[mode]}{calls}"
         yield f"  its time, fold {fold}: {FOLDS[fold]}"
-    warmups = distinct(sorted({item.case.warmup for item in ran}))
     judged = any(item.timing is not None for item in results.cases)
     yield (f"time p50 = median over the n timed samples of {repeats_text(results.plan)}, "
-           f"after {warmups} warm-ups"
+           f"after {_warmups_text(ran)}"
            + (f"; {_left_out(results)}" if judged else ""))
     yield f"95 % interval = {INTERVAL_TITLE}, from its lower to its upper end;"
     yield ("  - where there is none (n < 6), ? where it cannot be trusted (n < 20, dependent "

@@ -16,11 +16,10 @@ from hpcbench.reduce.results import Results
 from hpcbench.reduce.spread import SampleCounts, launch_spreads, sample_counts, start_ups
 from hpcbench.report.table_lines import table_lines
 from hpcbench.trace.schema import STOP_REASONS
-from hpcbench.units import format_seconds
+from hpcbench.units import format_seconds, plural
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.slow_ranks import slow_rank_lines
 from hpcbench.views.table import Column, Group, Row, Show, Table
-from hpcbench.views.words import plural
 
 _START_UP_COLUMNS = (
     Column("backend", "backend"), Column("ranks", "ranks", Show.COUNT),

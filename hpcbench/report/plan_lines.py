@@ -13,12 +13,12 @@ from hpcbench.grouping import grouped
 from hpcbench.kinds.registry import kinds, presenter_of
 from hpcbench.plan.case import Case, Plan
 from hpcbench.report.table_lines import table_lines
-from hpcbench.units import format_seconds, round_bytes
+from hpcbench.units import format_seconds, plural, round_bytes
 from hpcbench.views.columns import any_plan
 from hpcbench.views.faults import planned_text
 from hpcbench.views.rules import by_rule
 from hpcbench.views.timing import iterations_text, repeats_text
-from hpcbench.views.words import distinct, env_text, plural
+from hpcbench.views.words import distinct, env_text
 
 LISTED_CASES = 60
 STOPPING_LEVEL = 0.99

@@ -19,9 +19,9 @@ from hpcbench.report.results_lines import (
 )
 from hpcbench.report.table_lines import table_lines, tone_line
 from hpcbench.report.terminal import print_lines
+from hpcbench.units import plural
 from hpcbench.views.profile import any_profile
 from hpcbench.views.table import Line, Table
-from hpcbench.views.words import plural
 
 CAPTURED = Path("profile") / "profile.json"
 """What recorded traces say of themselves, in the results folder: {schema_version, lines}."""

@@ -16,10 +16,13 @@ from rich.text import Text
 
 from hpcbench.plan.case import Case
 from hpcbench.report.terminal import open_console
-from hpcbench.units import format_seconds
+from hpcbench.units import format_seconds, rough_time
 
 BAD = ("wrong", "failed", "timeout")
 """Statuses that are told at once, also above the bar."""
+BAR_COLUMNS = 20
+BESIDE_LABEL = 34
+"""Columns for the counts and the time left, which a long label must not push out."""
 QUIET_S = 10.0
 """A log is told how far the sweep is when nothing was printed for so long ..."""
 QUIET_SHARE = 0.02
@@ -51,7 +54,7 @@ class Progress:
         self._printed_s = clock()
         self._console = open_console(stream)
         self._bar = Bar(
-            MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[left]}"),
+            MofNCompleteColumn(), BarColumn(BAR_COLUMNS), TextColumn("{task.fields[left]}"),
             TextColumn("{task.description}", markup=False),
             console=self._console, auto_refresh=False, transient=True,
         ) if self._console.is_terminal else None
@@ -80,14 +83,19 @@ class Progress:
         self._count(case, status, seconds)
         is_last = self._runs_left[case.case_id] <= 0
         if status in BAD:
-            self.message(f"{status:<7} {case.label}  {self._which(launch, pass_index)}"
+            place = self._place() if self._bar is None and is_last else ""
+            self.message(f"{place}{status:<7} {case.label}  {self._which(launch, pass_index)}"
                          f"{format_seconds(seconds)}  {reason}".rstrip())
         elif self._bar is None and is_last:
             self._finished(case, status, reason)
         elif self._bar is None and self._is_quiet():
             self.message(self._state(launch, pass_index))
         if self._bar and self._task is not None:
-            self._bar.update(self._task, advance=1, description=case.label, left=self.time_left())
+            room = max(self._console.width - BESIDE_LABEL - BAR_COLUMNS, 1)
+            label = Text(case.label)
+            label.truncate(room, overflow="ellipsis")
+            self._bar.update(
+                self._task, advance=1, description=label.plain, left=self.time_left())
             self._bar.refresh()
 
     def _count(self, case: Case, status: str, seconds: float) -> None:
@@ -101,12 +109,15 @@ class Progress:
 
     def _finished(self, case: Case, status: str, reason: str) -> None:
         """Print the line of a case after its last run, now and then with the time left."""
-        finished = sum(left <= 0 for left in self._runs_left.values())
-        place = f"[{finished:>{len(str(self._n_cases))}}/{self._n_cases}]"
         left = self.time_left() if self._is_quiet() else ""
         spent = format_seconds(self._case_s[case.case_id])
-        self.message(f"{place} {status:<7} {case.label}  {spent}  {reason}".rstrip()
+        self.message(f"{self._place()}{status:<7} {case.label}  {spent}  {reason}".rstrip()
                      + f"  {left}".rstrip())
+
+    def _place(self) -> str:
+        """Return ``[ 3/20] ``: how many of the cases have had their last run."""
+        finished = sum(left <= 0 for left in self._runs_left.values())
+        return f"[{finished:>{len(str(self._n_cases))}}/{self._n_cases}] "
 
     def _state(self, launch: int, pass_index: int) -> str:
         """Return ``pass 2/3  80 of 201 runs of cases done  about 40 s left``."""
@@ -136,7 +147,7 @@ class Progress:
     def time_left(self) -> str:
         """Return ``about 40 s left``: the plan's estimate of the rest, scaled by what was seen."""
         left_s = self._seconds_left()
-        return "" if left_s is None else f"about {format_seconds(left_s)} left"
+        return "" if left_s is None else f"about {rough_time(left_s)} left"
 
     def _seconds_left(self) -> float | None:
         if not self._measured_s or not self._left_s:

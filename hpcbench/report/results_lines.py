@@ -13,11 +13,11 @@ from hpcbench.plan.case import STATUSES
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.report.plan_lines import in_order, note_lines, rule_line
 from hpcbench.report.table_lines import STATUS_STYLES
+from hpcbench.units import plural
 from hpcbench.views.faults import injected_text
 from hpcbench.views.links import declared_links
 from hpcbench.views.rules import by_rule
 from hpcbench.views.table import Column, Show
-from hpcbench.views.words import plural
 
 NOT_OK = ("wrong", "failed", "timeout", "skipped", "not_run")
 FAILED = ("wrong", "failed", "timeout", "not_run")
@@ -26,8 +26,9 @@ LEFT_OUT = ("skipped", "not_run")
 """Statuses of cases that did not run."""
 LABELS_SHOWN = 5
 EVIDENCE_LINES = 6
-CRASH = "Fatal Python error:"
-"""What Python's faulthandler begins with, before the frames, the most recent one first."""
+CRASH, CRASHED_THREAD = "Fatal Python error:", "Current thread"
+"""How Python's faulthandler begins, and the part on the thread that crashed, of which the most
+recent frame comes first; other threads may come before it."""
 SHOWN_FINDINGS = 3
 OUTPUTS = ("results.h5", "summary.json", "summary.csv", "plots", "traces", "profile")
 _INDENT = " " * 11
@@ -128,8 +129,11 @@ def _evidence_lines(item: CaseResult, most: int | None) -> Iterator[str]:
 def _telling(lines: list[str], most: int) -> list[str]:
     """Return the last lines; of a crash its name and the frames nearest to it, which come first."""
     crash = next((at for at, line in enumerate(lines) if line.startswith(CRASH)), None)
-    return lines[-most:] if crash is None else [
-        line for line in lines[crash:] if line.strip()][:most]
+    if crash is None:
+        return lines[-most:]
+    told = [line for line in lines[crash + 1:] if line.strip()]
+    thread = next((at for at, line in enumerate(told) if line.startswith(CRASHED_THREAD)), 0)
+    return [lines[crash], *told[thread:]][:most]
 
 
 def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
@@ -151,11 +155,17 @@ def finding_lines(results: Results, *, full: bool = False) -> Iterator[Text]:
 
 
 def closing_lines(results: Results, folder: Path) -> Iterator[Text]:
-    """Yield the totals, which always add up, and the files that exist."""
+    """Yield the totals, which always add up, and the files that exist in a run's folder.
+
+    A results file on its own is given as ``folder``.
+    """
     counts = Counter(item.status for item in results.cases)
     sums = " + ".join(f"{counts[status]} {status}" for status in STATUSES)
     yield Text(f"planned {len(results.plan.cases)} = {sums}", style="bold")
     yield from fault_lines(results)
+    if folder.is_file():
+        yield Text(f"read from {folder}")
+        return
     drawn = any(item.status == "ok" for item in results.cases)  # else plots are of earlier results
     files = [name for name in OUTPUTS if (folder / name).exists() and (drawn or name != "plots")]
     yield Text(f"in {folder}: {', '.join(files) if files else 'no files yet'}")

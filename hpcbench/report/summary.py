@@ -24,10 +24,11 @@ from hpcbench.reduce.settling import comparisons
 from hpcbench.report.charts import charts_of
 from hpcbench.report.terminal import print_document
 from hpcbench.trace.files import whole_file
+from hpcbench.units import plural
 from hpcbench.views.chart import Chart
 from hpcbench.views.slow_ranks import late_start
 from hpcbench.views.timing import INTERVAL_TITLE, fold_of
-from hpcbench.views.words import device_memory_how, env_text, plural
+from hpcbench.views.words import device_memory_how, env_text
 
 SCHEMA_VERSION = 2
 CASE_FIELDS = ("case_id", "index", "block", "kind", "backend", "world_size", "mode", "warmup",

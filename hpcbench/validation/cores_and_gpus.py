@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcbench.backends.availability import RankFacts, gpu_indices, own_gpu, visible_gpus
-from hpcbench.units import rank_list
+from hpcbench.units import plural, rank_list
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
 from hpcbench.validation.rank_report import JobReport, RankReport, by_value
-from hpcbench.views.words import plural
 
 _BIND = ("bind each rank to cores of its own: mpirun -bind-to core (MPICH), --bind-to core "
          "(Open MPI), srun --cpu-bind=cores with --cpus-per-task")
@@ -28,7 +27,7 @@ def _cores(ranks: Sequence[RankReport]) -> Line:
     cores = spread({plural(int(count), "core"): owners for count, owners in counts.items()})
     if len(counts) > 1:
         return warn("cores", f"ranks may use different numbers: {cores}", _BIND)
-    return ok("cores", f"{cores} for each rank" if len(ranks) > 1 else cores)
+    return ok("cores", f"each rank may use {cores}" if len(ranks) > 1 else cores)
 
 
 def _overlap(job: JobReport) -> Line:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hpcbench.launch.ranks.store_communicator import REMEDY
+from hpcbench.units import plural
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
 from hpcbench.validation.rank_report import JobReport
 
@@ -57,4 +58,4 @@ def _places(job: JobReport) -> Line:
         return warn("nodes", f"{len(counts)}, with different numbers of ranks: {each}",
                     "start equally many on each node, or read links between nodes with that in "
                     "mind")
-    return ok("nodes", f"{len(counts)}, with {different.pop()} rank(s) each")
+    return ok("nodes", f"{len(counts)}, with {plural(different.pop(), 'rank')} each")

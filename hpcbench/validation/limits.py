@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hpcbench.units import rank_list, round_bytes
+from hpcbench.units import plural, rank_list, round_bytes
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
 from hpcbench.validation.rank_report import JobReport
 
@@ -49,7 +49,7 @@ def _open_files(job: JobReport) -> Line:
     needed = max(_FEW_FILES, 4 * job.world_size + _FILES_BESIDE)
     fix = f"ulimit -n {needed} before the launcher starts, or LimitNOFILE= of its service"
     if low < _TOO_FEW_FILES + job.world_size:
-        return fail("open files", f"{low} {who}: too few for {job.world_size} rank(s)", fix)
+        return fail("open files", f"{low} {who}: too few for {plural(job.world_size, 'rank')}", fix)
     if low < needed:
         return warn("open files", f"{low} {who}: gloo opens some for each other rank", fix)
     return ok("open files", str(low))
@@ -126,5 +126,6 @@ def _least_share(job: JobReport, sizes: Mapping[str, int]) -> tuple[int, int, st
     shares = []
     for node, size in sizes.items():
         ranks = job.by_node[node]
-        shares.append((size // len(ranks), size, f"{ranks[0].hostname} for {len(ranks)} rank(s)"))
+        whose = f"{ranks[0].hostname} for {plural(len(ranks), 'rank')}"
+        shares.append((size // len(ranks), size, whose))
     return min(shares)

@@ -15,8 +15,7 @@ from rich.text import Text
 
 from hpcbench import __version__
 from hpcbench.report.terminal import open_console
-from hpcbench.units import rank_list
-from hpcbench.views.words import plural
+from hpcbench.units import plural, rank_list
 
 SCHEMA_VERSION = 1
 """Of the JSON document."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcbench.units import rank_list
+from hpcbench.units import plural, rank_list
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, spread, warn
 from hpcbench.validation.rank_report import JobReport, RankReport, by_value, reasons
 
@@ -66,4 +66,4 @@ def _rdma(job: JobReport) -> Line:
         return warn("RDMA", f"not active: {', '.join(sorted({name for _, name in down}))} on rank "
                     f"{ranks}", "see ibstat; a port that is not cabled can be left out with "
                     "NCCL_IB_HCA")
-    return ok("RDMA", f"{next(iter(ports))} active port(s) on every node")
+    return ok("RDMA", f"{plural(next(iter(ports)), 'active port')} on every node")

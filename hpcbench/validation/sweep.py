@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from hpcbench.config.schema import stored_config
 from hpcbench.launch.probe import resolve
 from hpcbench.plan.case import Plan
+from hpcbench.units import plural
 from hpcbench.validation.lines import Line, fail, not_applicable, ok, warn
 from hpcbench.validation.rank_report import JobReport
 
@@ -38,10 +39,10 @@ def _skipped(plan: Plan, skips: Mapping[str, str]) -> Iterator[Line]:
                          case.skip is None or case.backend in required))
     if planned := sum(case.skip is not None and case.backend not in required
                       for case in plan.cases):
-        yield not_applicable("sweep", f"{planned} more are skipped on any machine; `hpcbench plan` "
-                             "says why")
+        yield not_applicable("sweep", f"{plural(planned, 'case')} skipped by the plan itself; see "
+                             f"`hpcbench plan --world-size {plan.world_size}`")
     for (reason, is_required), count in counts.most_common():
         judged = fail if is_required else warn
-        yield judged("sweep", f"{count} case(s) skipped: {reason}",
+        yield judged("sweep", f"{plural(count, 'case')} skipped: {reason}",
                      "the sweep requires this backend (require)" if is_required else
                      "leave these cases out, or see the line on what they lack")

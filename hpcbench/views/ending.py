@@ -12,9 +12,10 @@ from hpcbench.reduce.fastest import Race, races, typical_ratio
 from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.spread import launch_spreads
+from hpcbench.units import plural
 from hpcbench.views.table import Line
 from hpcbench.views.timing import FLAGS
-from hpcbench.views.words import distinct, plural
+from hpcbench.views.words import distinct
 
 MOST_FASTEST, MOST_FLAGS = 3, 2
 MOST_WINNERS = 3
@@ -39,7 +40,7 @@ def fastest_lines(results: Results) -> Iterator[Line]:
                   and (way := presenter_of(item.case.kind).way(item)) is not None)
     kinds = grouped((race.problem.partition("\0")[0], race) for race in found)
     for number, (kind, same) in enumerate([*kinds.items()][:MOST_FASTEST]):
-        yield Line(_begun("fastest", f"{kind}, {_fastest_text(same)}", number))
+        yield Line(_begun("fastest", f"{kind}: {_fastest_text(same)}", number))
 
 
 def _begun(word: str, text: str, number: int) -> str:
@@ -54,15 +55,15 @@ def _fastest_text(same: Sequence[Race]) -> str:
         return (f"{race.ways[0].name}; the next one, {race.ways[1].name}, takes "
                 f"{race.ratio:.2f} times as long ({_task(race)})")
     winners = sorted(clear.items(), key=lambda pair: -len(pair[1]))
-    parts = [f"{name} in {len(won)} (the next one takes "
+    parts = [f"{name} wins {len(won)} (the next one takes "
              f"{typical_ratio(won):.2f} times as long)" for name, won in winners[:MOST_WINNERS]]
     if more := sum(len(won) for _, won in winners[MOST_WINNERS:]):
-        parts.append(f"others in {more}")
+        parts.append(f"others win {more}")
     unclear = sum(race.can_tell and not race.is_clear for race in same)
     untold = sum(not race.can_tell for race in same)
     parts += [f"no clear winner in {unclear}"] if unclear else []
-    parts += [f"{untold} cannot tell, because an interval is {CANNOT_TRUST}"] if untold else []
-    return f"of {plural(len(same), 'comparison')}: {'; '.join(parts)}"
+    parts += [f"cannot be told in {untold} (an interval is {CANNOT_TRUST})"] if untold else []
+    return f"{plural(len(same), 'comparison')}: {'; '.join(parts)}"
 
 
 def _task(race: Race) -> str:
@@ -75,7 +76,8 @@ def _flag_lines(results: Results) -> Iterator[str]:
     counts = Counter(word for timing in timings for word in timing.quality if word in QUALITIES)
     shown = counts.most_common(MOST_FLAGS if len(counts) > MOST_FLAGS + 1 else MOST_FLAGS + 1)
     for word, count in shown:
-        yield f"{count} of {plural(len(timings), 'row')}: {flag_meaning(word)}"
+        yield (f"{FLAGS.get(word, CANNOT_TRUST)} in {count} of {plural(len(timings), 'row')}: "
+               f"{QUALITIES[word]}")
     more = [f"{counts[word]} {FLAGS.get(word, CANNOT_TRUST)}" for word in QUALITIES
             if word in counts and word not in dict(shown)]
     if more:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import plural
 from hpcbench.views import columns
 from hpcbench.views.slow_ranks import late_start, late_start_text
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
-from hpcbench.views.words import plural
 
 MOST_ROWS = 12
 """A profile is at most a screen: the other cases are in the summaries."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from hpcbench.grouping import grouped
 from hpcbench.plan.case import Case
-from hpcbench.views.words import plural
+from hpcbench.units import plural
 
 Item = TypeVar("Item")
 _WORD = re.compile(r"[\w.+-]+")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from hpcbench.reduce.comparison import FALSE_ALARMS, NEEDED, Comparison, family
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.settling import comparisons
+from hpcbench.units import plural
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Show
-from hpcbench.views.words import plural
 
 MOST_NAMED = 5
 

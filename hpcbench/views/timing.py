@@ -9,10 +9,10 @@ from hpcbench.plan.case import Case, Plan
 from hpcbench.reduce.precision import CI_LEVEL
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.reduce.spread import clock_bound_s, late_share, ramp_share
-from hpcbench.units import format_seconds
+from hpcbench.units import format_seconds, plural
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Cell, Show, Words
-from hpcbench.views.words import distinct, plural
+from hpcbench.views.words import distinct
 
 MODES: Mapping[str, str] = MappingProxyType({
     "isolated": "a sample is one call, which all ranks start at an agreed time",
@@ -64,17 +64,20 @@ def mode_text(item: CaseResult) -> str:
     return mode if fold == USUAL_FOLDS[mode] else f"{mode} (fold {fold})"
 
 
-def flag_cell(item: CaseResult) -> Cell:
-    """Return the case's flags with their figures: ``late 23%, fragile 98.10 us, trend``."""
+def flag_cell(item: CaseResult, show: Show = Show.US) -> Cell:
+    """Return the case's flags with their figures: ``late 23%, fragile 98.10 us, trend``.
+
+    Times are shown in the unit of the table's times.
+    """
     if item.timing is None or item.statistics is None:
         return ""
     unflagged_s = item.timing.unflagged_median_s  # None where all samples are flagged
     figures = {
         "late_starts": f"{late_share(item) or 0:.0%}",
         "ramp": f"{ramp_share(item) or 0:.0%}",
-        "two_modes": " ".join(f"{cell_text(mode.median_s, Show.US)} us {mode.share:.0%}"
+        "two_modes": " ".join(f"{cell_text(mode.median_s, show)} {show.value} {mode.share:.0%}"
                               for mode in item.timing.modes),
-        "fragile": "" if unflagged_s is None else f"{cell_text(unflagged_s, Show.US)} us"}
+        "fragile": "" if unflagged_s is None else f"{cell_text(unflagged_s, show)} {show.value}"}
     return Words(tuple((FLAGS[word], figures.get(word, ""))
                        for word in item.timing.quality if word in FLAGS))
 

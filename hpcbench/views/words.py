@@ -11,13 +11,6 @@ from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Line, Range, Show
 
 
-def plural(count: int, noun: str) -> str:
-    """Return ``1 rank``, ``4 ranks``; ``1 pass``, ``2 passes``; ``2 launches``."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
-
-
 def distinct(values: Iterable[object]) -> str:
     """Return the different values, comma-separated, in order of appearance; None is left out."""
     return ",".join(dict.fromkeys(str(value) for value in values if value is not None))

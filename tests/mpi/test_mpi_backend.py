@@ -71,7 +71,8 @@ def test_gloo_and_mpi_side_by_side_and_on_sub_worlds(mpirun: MpiLauncher) -> Non
     job = mpirun.run(4, config=config, timeout=100).check()
     outcome = read(job.folder)
     assert set(outcome.status().values()) == {"ok"} and len(outcome.status()) == 12
-    assert "12 of them run last and in the MPI processes" in job.stdout + job.stderr  # two passes
+    # two passes
+    assert "12 runs of backend mpi come last, in the MPI processes" in job.stdout + job.stderr
     for item in outcome.results.cases:
         of_mpi = item.case.backend == "mpi"
         assert {rank: left["device_memory"]["how"] for rank, left in item.detail.items()} == (

@@ -118,7 +118,7 @@ def test_two_hosts(mpirun: MpiLauncher) -> None:
     command = (*virtual_hosts.one_rank_each(2), *validate(mpirun, "--json"))
     job = mpirun.run(2, before=virtual_hosts.inside(2), command=command, timeout=90).check(0)
     found = lines(job)
-    assert found["nodes"]["found"] == "2, with 1 rank(s) each"
+    assert found["nodes"]["found"] == "2, with 1 rank each"
     assert found["interface"]["found"] == "eth0 leads to rank 0"
     assert found["link"]["state"] == "ok" and found["clock offset"]["state"] == "ok"
     loopback = ("env", "GLOO_SOCKET_IFNAME=lo", *validate(mpirun, "--json"))

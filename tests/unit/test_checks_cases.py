@@ -265,7 +265,7 @@ def test_hb134_fewer_iterations_than_planned(tmp_path: Path) -> None:
     results = reduced(tmp_path, lambda rank, record: [replace(record, samples=record.samples[:-5])])
     case, few = only(results, "HB134")
     assert "15 timed iterations of 20 planned" in case.message and case.scope == "note"
-    assert "1 cases have fewer than 20 timed iterations" in few.message
+    assert "1 case with fewer than 20 timed iterations" in few.message
     found = results.cases[1]
     assert found.status == "ok" and found.statistics is not None
     assert (found.statistics.n, found.statistics.p95_s) == (15, None)

@@ -181,7 +181,7 @@ def test_availability_names_the_reason_and_the_rank() -> None:
     assert (unavailable("nccl", "cuda", [gpu(0), cpu(1)])
             == "rank 1 on n1: nccl needs a GPU: no GPU is visible")
     assert (unavailable("nccl", "cuda", [gpu(0), gpu(1), gpu(2)])
-            == "rank 2 on n2: all of the 2 GPU(s) it sees are other ranks': one rank a GPU")
+            == "rank 2 on n2: other ranks have the 2 GPUs that it sees: one rank a GPU")
     assert "built without it" in str(unavailable("ucc", "cpu", [cpu(0)]))
     without = RankFacts(0, "n0", 0, {**CPU_FACTS, "mpi": {"reason": "not there", "lacks": {}}})
     assert unavailable("mpi", "cpu", [cpu(0)]) is None
@@ -211,7 +211,7 @@ def test_a_launcher_may_show_each_rank_its_own_gpu_but_not_the_same_one() -> Non
         return RankFacts(number, "n1", number, {**GPU_FACTS, "cuda": cuda})
 
     assert unavailable("nccl", "cuda", [rank(0, "u0"), rank(1, "u1")]) is None
-    assert "rank 1 on n1: all of the 1 GPU(s) it sees are other ranks'" in str(
+    assert "rank 1 on n1: other ranks have the 1 GPU that it sees" in str(
         unavailable("nccl", "cuda", [rank(0, "u0"), rank(1, "u0")]))
 
 
@@ -464,5 +464,5 @@ def test_hardware_is_what_was_configured_else_what_the_machine_tells_else_null()
 def test_ranks_that_share_cores_are_told_what_suffers() -> None:
     topology = Topology(0, 4, 0, 4, "n1", "node", ("node",), "an MPI")
     (line,) = shared_cores_lines(topology, 2)
-    assert line.startswith("4 ranks share 2 core(s) of n1: ")
+    assert line.startswith("4 ranks share 2 cores of n1: ")
     assert [*shared_cores_lines(topology, 4)] == [*shared_cores_lines(topology, None)] == []

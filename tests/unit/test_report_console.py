@@ -170,6 +170,21 @@ def test_the_blamed_ranks_last_output_or_another_ranks_stack_is_shown(
     assert "in broadcast" in text
 
 
+def test_of_a_crash_the_thread_that_crashed_is_shown(capsys: Capture, tmp_path: Path) -> None:
+    waits = [f'  File "threading.py", line {line} in wait' for line in range(10)]
+    output = "\n".join([
+        "Fatal Python error: Segmentation fault", "", "Thread 0x1 (most recent call first):",
+        *waits, "", "Current thread 0x2 (most recent call first):",
+        '  File "ring.py", line 7 in run'])
+    crashed = not_ok(make_case(), "failed", "rank 1: worker ended by signal 11 (SIGSEGV)",
+                     blamed_rank=1, detail={"1": {"output": output}})
+    print_results(make_results((crashed,)), tmp_path)
+    text = capsys.readouterr().out
+    assert "Fatal Python error: Segmentation fault" in text
+    assert 'File "ring.py", line 7 in run' in text
+    assert "threading.py" not in text
+
+
 def test_files_that_exist_are_named(capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "results.h5").touch()
     print_results(make_results(()), tmp_path)

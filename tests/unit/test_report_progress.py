@@ -40,7 +40,7 @@ def test_log_lines_count_name_and_time_each_case() -> None:
         progress.case_done(cases[1], "failed", "rank 1: worker killed by signal 9", 0.5)
     assert log.getvalue().splitlines() == [
         "[1/4] ok      all_reduce gloo cpu fp32 sum 8B n=4  1.23 ms",
-        "failed  all_reduce mpi cpu fp32 sum 8B n=4  500 ms  "
+        "[2/4] failed  all_reduce mpi cpu fp32 sum 8B n=4  500 ms  "
         "rank 1: worker killed by signal 9",
     ]
 
@@ -115,3 +115,15 @@ def test_on_a_terminal_failures_stay_and_the_bar_goes() -> None:
     assert "2/4" in shown
     assert "timeout all_reduce mpi cpu fp32 sum 8B n=4  60 s  rank 2: silent in RUN" in shown
     assert "[1/4] ok" not in shown
+
+
+def test_a_long_label_does_not_push_counts_and_time_left_out_of_the_bar() -> None:
+    case = replace(make_case(env=(("NAME", "long " * 40),)), estimate_s=9.0)
+    with terminal() as (stream, reader), Progress((case,) * 2, stream) as progress:
+        progress.case_done(case, "ok", "", 9.0)
+        stream.flush()
+        shown = os.read(reader, 65536).decode(errors="replace")
+        while "left" not in shown:
+            shown += os.read(reader, 65536).decode(errors="replace")
+    assert "1/2" in shown
+    assert "about 9 s left" in shown

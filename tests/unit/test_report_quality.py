@@ -14,7 +14,7 @@ from hpcbench.verbosity import Verbosity
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.columns import interval_cell
 from hpcbench.views.table import Show
-from hpcbench.views.timing import FLAGS
+from hpcbench.views.timing import FLAGS, flag_cell
 from results_factory import (
     as_version_1,
     flagged,
@@ -38,7 +38,7 @@ def test_an_interval_that_is_absent_or_unreliable_has_no_figure(
     print_results(make_results((few, flagged(depending, "ci_unreliable"))), tmp_path)
     text = capsys.readouterr().out
     assert [row[7] for row in rows_with(text, "ok")] == ["-", "?"]
-    assert f"suspicious  1 of 2 rows: ?: {QUALITIES['ci_unreliable']}" in text
+    assert f"suspicious  ? in 1 of 2 rows: {QUALITIES['ci_unreliable']}" in text
 
 
 def test_the_interval_is_printed_from_its_lower_to_its_upper_end() -> None:
@@ -67,8 +67,9 @@ def test_flags_stand_in_their_row_with_figures_and_a_legend(
     print_results(make_results((clean, noisy)), tmp_path, Verbosity.VERBOSE, explain=True)
     text = capsys.readouterr().out
     assert text.count("late 25%, fragile 900.00 us, trend\n") == 1
+    assert cell_text(flag_cell(noisy, Show.MS), Show.TEXT).endswith("fragile 0.900 ms, trend")
     for word in ("late_starts", "fragile", "trend"):
-        assert f"1 of 2 rows: {FLAGS[word]}: {QUALITIES[word]}" in text
+        assert f"{FLAGS[word]} in 1 of 2 rows: {QUALITIES[word]}" in text
         assert f"\nflag {FLAGS[word]}: {QUALITIES[word]}" in text
     assert QUALITIES["unsteady"] not in text
     assert ("samples: 40 counted (5 late, 2 above median + 10 MAD); kept but not counted:\n"

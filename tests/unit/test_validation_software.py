@@ -131,7 +131,7 @@ def test_no_launcher(ranks: int, state: str) -> None:
 
 def test_uneven_nodes_are_a_warning() -> None:
     two = job(told(0), told(1, node="b"))
-    assert line(launching_lines, two, "nodes")[:2] == ("ok", "2, with 1 rank(s) each")
+    assert line(launching_lines, two, "nodes")[:2] == ("ok", "2, with 1 rank each")
     three = job(told(0), told(1), told(2, node="b"))
     state, found, _ = line(launching_lines, three, "nodes")
     assert state == "warn" and "host-a 2, host-b 1" in found

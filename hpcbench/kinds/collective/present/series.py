@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from hpcbench.grouping import grouped
 from hpcbench.kinds.collective.plan.workload import collective_of
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import plural
 from hpcbench.views.chart import file_name
 from hpcbench.views.timing import iterations_text, mode_text
-from hpcbench.views.words import device_type, env_text, plural
+from hpcbench.views.words import device_type, env_text
 
 MAX_LINES = 6
 MAX_ROWS = 16
@@ -81,7 +82,7 @@ def _key(item: CaseResult) -> Key:
     in_place = {None: "", True: "in place", False: "out of place"}[work.in_place]
     return (
         f"wake-up {case.wakeup_s:g} s", "checked" if case.validate else "unchecked",
-        f"{case.warmup} warm-ups", f"{iterations_text([case])} iterations", in_place,
+        plural(case.warmup, "warm-up"), f"{iterations_text([case])} iterations", in_place,
         "" if work.root is None else f"root {work.root}",
         work.op or "", work.dtype if work.traits.moves_data else "", env_text(case),
         plural(work.groups, "group"), f"split {work.split}", mode_text(item),

@@ -10,7 +10,7 @@ from hpcbench.kinds.collective.plan.workload import Collective, collective_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.trace.library_choices import UNKNOWN
-from hpcbench.units import format_bytes
+from hpcbench.units import format_bytes, plural
 from hpcbench.views import columns
 from hpcbench.views.table import Cell, Column, Group, Row, Show, Table
 from hpcbench.views.timing import batch_text, flag_cell, timed_text
@@ -20,7 +20,6 @@ from hpcbench.views.words import (
     device_type,
     distinct,
     env_text,
-    plural,
 )
 
 _WHAT = (Column("collective", "collective"), Column("backend", "backend"),

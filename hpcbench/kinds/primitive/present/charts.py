@@ -29,6 +29,7 @@ from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.kinds.primitive.present.tables import problem_text
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import plural
 from hpcbench.views.chart import (
     COLOURS,
     Axis,
@@ -42,7 +43,7 @@ from hpcbench.views.chart import (
 from hpcbench.views.columns import middle_cell, over_passes_cell, pass_range
 from hpcbench.views.table import Column, Show
 from hpcbench.views.timing import mode_text
-from hpcbench.views.words import device_type, distinct, env_text, options_text, plural
+from hpcbench.views.words import device_type, distinct, env_text, options_text
 
 MOST_ROWS = 30
 """More rows than this are split over several charts, by section."""

@@ -13,10 +13,10 @@ from hpcbench.kinds.primitive.present import charts as _charts
 from hpcbench.kinds.primitive.present import listing as _listing
 from hpcbench.kinds.primitive.present import tables as _tables
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import to_gb_per_s, to_tflop_per_s
+from hpcbench.units import plural, to_gb_per_s, to_tflop_per_s
 from hpcbench.views.columns import ends_of, names_of
 from hpcbench.views.timing import timed_text
-from hpcbench.views.words import backend_text, distinct, options_text, plural, span_text
+from hpcbench.views.words import backend_text, distinct, options_text, span_text
 
 COMPARED_FIELDS = ("exposed_s", "overlap_efficiency", "times_longest_part", "speedup_over_torch")
 """Each is a median over passes, with three more fields (`names_of`)."""

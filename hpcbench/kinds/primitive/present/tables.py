@@ -16,6 +16,7 @@ from hpcbench.kinds.primitive.derive.partners import (
 from hpcbench.kinds.primitive.plan.workload import Primitive, primitive_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import plural
 from hpcbench.views import columns
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
 from hpcbench.views.timing import batch_text, flag_cell, timed_text
@@ -26,7 +27,6 @@ from hpcbench.views.words import (
     distinct,
     env_text,
     options_text,
-    plural,
     span,
 )
 

@@ -30,6 +30,7 @@ from hpcbench.kinds.training.plan.registry import alone_by, trained_part
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import plural
 
 WEIGHTS, GRADIENTS, UPDATES = "weights", "gradients", "updates"
 SKETCH = 2.0
@@ -165,7 +166,7 @@ def compared(case: Case, other: Case | None, known: Mapping[str, Told]) -> Count
 
 
 def _words(case: Case) -> str:
-    return f"{training_of(case).strategy} on {case.world_size} rank{'s' * (case.world_size > 1)}"
+    return f"{training_of(case).strategy} on {plural(case.world_size, 'rank')}"
 
 
 def _judged(errors: Sequence[_Error], **of: Any) -> Counterpart:

@@ -10,11 +10,12 @@ from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.kinds.training.present.words import SHORT, degrees_text, model_text, telling_options
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import plural
 from hpcbench.views import chart
 from hpcbench.views.columns import pass_range
 from hpcbench.views.table import Column, Show
 from hpcbench.views.timing import mode_text
-from hpcbench.views.words import device_type, env_text, options_text, plural
+from hpcbench.views.words import device_type, env_text, options_text
 
 MOST_ROWS = 30
 """More trainings than this are split over several charts."""

@@ -11,9 +11,9 @@ from hpcbench.kinds.training.derive.deriver import NOTHING_KNOWN, TrainingRecord
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present import words
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import plural
 from hpcbench.views import columns
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
-from hpcbench.views.words import plural
 
 _MOST = "counted in one step that was not timed, on the rank that has most"
 _PLAN = "what the plan says of it"

@@ -17,12 +17,12 @@ from hpcbench.kinds.training.present import listing as _listing
 from hpcbench.kinds.training.present import plan_table as _plan_table
 from hpcbench.kinds.training.present import stalls as _stalls
 from hpcbench.reduce.results import CaseResult
-from hpcbench.units import to_ms
+from hpcbench.units import plural, to_ms
 from hpcbench.views.chart import BarChart
 from hpcbench.views.columns import ends_of, names_of
 from hpcbench.views.table import Table
 from hpcbench.views.timing import timed_text
-from hpcbench.views.words import backend_text, options_text, plural
+from hpcbench.views.words import backend_text, options_text
 
 _OF_TEXT = ("hidden", "heads", "kv_heads", "inner", "vocab", "seq_length")
 _OF_IMAGES = ("width", "classes", "image_size")

@@ -17,11 +17,12 @@ from hpcbench.kinds.training.present import words
 from hpcbench.kinds.training.present.stalls import findings, slow_alone_text
 from hpcbench.kinds.training.present.words import SHORT
 from hpcbench.reduce.results import CaseResult, Steps
+from hpcbench.units import plural
 from hpcbench.views import columns
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.table import Cell, Column, Group, Line, Row, Show, Table
 from hpcbench.views.timing import flag_cell, timed_text
-from hpcbench.views.words import device_type, env_text, plural
+from hpcbench.views.words import device_type, env_text
 
 COLUMNS = (
     Column("strategy", "strategy"), Column("options", "options", optional=True),
@@ -166,7 +167,7 @@ def _row(item: CaseResult, record: TrainingRecord, options: Mapping[Training, st
         *_phase_cells(item.timing.steps if item.timing else None),
         *_exposure_cells(record.exposure), record.held_bytes.get("peak"),
         words.parity_text(item, record), columns.n_cell(stats), item.status,
-        columns.launches_cell(item), flag_cell(item)),
+        columns.launches_cell(item), flag_cell(item, Show.MS)),
         item.status, item.case.case_id)
 
 
@@ -203,7 +204,7 @@ def _table_notes(listed: Sequence[Member]) -> Iterator[Line]:
     beside = (dict.fromkeys(str(left["parity"]["on"]) for left in item.detail.values()
                             if "parity" in left) for item, _ in listed)
     for compared, count in Counter(", ".join(each) for each in beside if each).items():
-        yield Line(f"parity of {plural(count, 'row')}: compared was {compared}", "quiet")
+        yield Line(f"parity of {plural(count, 'row')}: computed on {compared}", "quiet")
     beside_others = Counter(map(words.counterpart_text, (
         record.counterpart for _, record in listed if record.counterpart)))
     for text, count in beside_others.items():

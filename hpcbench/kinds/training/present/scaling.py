@@ -13,8 +13,9 @@ from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.kinds.training.present.words import model_text, telling_options
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
+from hpcbench.units import plural
 from hpcbench.views.table import Column, Group, Line, Row, Show, Table
-from hpcbench.views.words import env_text, options_text, plural
+from hpcbench.views.words import env_text, options_text
 
 DEFINITION = (
     "efficiency = samples/s of n ranks / (n / m x samples/s of the m ranks of the base), in %;",

@@ -19,10 +19,11 @@ from hpcbench.kinds.training.present.words import (
     telling_options,
 )
 from hpcbench.reduce.results import CaseResult, Steps
+from hpcbench.units import plural
 from hpcbench.views.cell_text import cell_text
 from hpcbench.views.profile import any_profile
 from hpcbench.views.table import Cell, Column, Group, Line, Range, Row, Show, Table
-from hpcbench.views.words import options_text, plural
+from hpcbench.views.words import options_text
 
 MOST_CASES, MOST_RANKS = 3, 8
 """Tables, and rows of each: a profile is at most a screen."""

@@ -11,7 +11,8 @@ from hpcbench.kinds.training.plan.registry import strategy
 from hpcbench.kinds.training.plan.workload import Training, training_of
 from hpcbench.plan.options import Option
 from hpcbench.reduce.results import CaseResult
-from hpcbench.views.words import distinct, options_text, plural, span_text
+from hpcbench.units import plural
+from hpcbench.views.words import distinct, options_text, span_text
 
 SHORT = {"data": "data", "forward": "forward", "backward": "backward", "exchange": "exchange",
          "forward_backward": "fwd+bwd", "optimizer": "optimizer", "balance": "balance"}
