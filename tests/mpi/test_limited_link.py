@@ -149,7 +149,7 @@ def test_a_broken_link_is_a_timeout_that_names_the_node(mpirun: MpiLauncher) -> 
     with mpirun.start(3, config=_broken(8, interface="eth1"), **options) as job:
         process = _process_in_second_case(job, "vh2")
         virtual_hosts.set_link(process, "eth1", "down")
-        job.wait_for("\ntimeout ", timeout=90)
+        job.wait_for("] timeout all_reduce", timeout=90)
         virtual_hosts.set_link(process, "eth1", "up")
         done = job.wait(90).check(1)
     first, broken, mended = read(done.folder).results.cases
