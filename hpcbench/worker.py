@@ -50,7 +50,13 @@ from hpcbench.measure.control import Control
 from hpcbench.measure.faults import after_call, before_call, before_timed_calls, strays
 from hpcbench.measure.loop import Schedule, Surroundings, measure
 from hpcbench.measure.progress import Phase, SharedProgress
-from hpcbench.measure.start import AgreedStart, Start, after_barrier, first_slack_ns
+from hpcbench.measure.start import (
+    AgreedStart,
+    Start,
+    after_barrier,
+    first_slack_ns,
+    of_one_rank,
+)
 from hpcbench.measure.stop import EnoughSamples, FixedCount, Fold, first_to_last, slowest_rank
 from hpcbench.operations.operation import AnyOperation, Draggable, close, total_wrong
 from hpcbench.operations.place import Place
@@ -230,7 +236,8 @@ class Worker:
         if case.mode != "isolated":
             return after_barrier(control)
         self._slack_ns = self._slack_ns or first_slack_ns(control, now_ns)
-        return AgreedStart(control, clock, now_ns, self._slack_ns)
+        start = AgreedStart(control, clock, now_ns, self._slack_ns)
+        return start if case.world_size > 1 else of_one_rank(start)
 
     def _stopping(
         self, request: CaseRequest, fold: Fold, control: Control,

@@ -41,6 +41,14 @@ def after_barrier(control: Control) -> Start:
     return start
 
 
+def of_one_rank(start: Start) -> Start:
+    """Return the same start without flags: no other rank waits for the only one."""
+    def unflagged() -> Flag:
+        start()
+        return Flag(0)
+    return unflagged
+
+
 class AgreedStart:
     """The start of mode ``isolated``: one exchange fixes a time, then each waits for it alone.
 

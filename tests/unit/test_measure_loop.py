@@ -22,6 +22,7 @@ from hpcbench.measure.start import (
     MOST_SLACK_NS,
     AgreedStart,
     after_barrier,
+    of_one_rank,
     wait_until,
 )
 from hpcbench.measure.stop import EnoughSamples, FixedCount, first_to_last, slowest_rank
@@ -318,6 +319,12 @@ def test_a_late_start_is_flagged_and_a_missed_one_is_told(
     assert start() == expected
     start()
     assert control.told == [0, int(known_ns > 1500)]
+
+
+def test_the_only_rank_is_never_late() -> None:
+    ticks = itertools.count(0, 10 * LATE_NS)
+    start = AgreedStart(Alone(), ClockModel.identity(0), lambda: next(ticks), 500)
+    assert start() == Flag.LATE_START and of_one_rank(start)() == Flag(0)
 
 
 def test_who_oversleeps_spins_longer_and_who_does_not_shorter_again() -> None:
