@@ -135,7 +135,8 @@ def _progress(
     from hpcbench.report.progress import Progress
 
     todo, plan = attempt.runs_left(), attempt.plan
-    with Progress(todo, passes=plan.passes, launches=plan.launches) as progress:
+    with Progress(todo, passes=plan.passes, launches=plan.launches,
+                  every_run=verbosity.is_verbose) as progress:
         for line in opening_lines(attempt, todo, folders):
             progress.message(line)
         yield progress.case_done

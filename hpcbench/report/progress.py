@@ -33,15 +33,18 @@ class Progress:
     """Progress of the given cases, which are those still to come over all passes and launches.
 
     A context manager; what it prints goes to ``stream`` (default: standard output as it is now).
+    With ``every_run`` a log has a line for each run of a case, not only for the last one.
     ``clock`` returns seconds.
     """
 
     def __init__(
         self, cases: Sequence[Case], stream: TextIO | None = None, *, passes: int = 1,
-        launches: int = 1, clock: Callable[[], float] = time.monotonic,
+        launches: int = 1, every_run: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the cases to come; nothing is printed yet."""
         self._repeats = (launches, passes)
+        self._every_run = every_run
         self._total = len(cases)
         self._done = 0
         self._runs_left = Counter(case.case_id for case in cases)
@@ -82,10 +85,10 @@ class Progress:
         """
         self._count(case, status, seconds)
         is_last = self._runs_left[case.case_id] <= 0
-        if status in BAD:
-            place = self._place() if self._bar is None and is_last else ""
-            self.message(f"{place}{status:<7} {case.label}  {self._which(launch, pass_index)}"
-                         f"{format_seconds(seconds)}  {reason}".rstrip())
+        if status in BAD or (self._every_run and self._bar is None):
+            self.message(f"{self._place(of_case=is_last)}{status:<7} {case.label}  "
+                         f"{self._which(launch, pass_index)}{format_seconds(seconds)}  "
+                         f"{reason}".rstrip())
         elif self._bar is None and is_last:
             self._finished(case, status, reason)
         elif self._bar is None and self._is_quiet():
@@ -114,8 +117,15 @@ class Progress:
         self.message(f"{self._place()}{status:<7} {case.label}  {spent}  {reason}".rstrip()
                      + f"  {left}".rstrip())
 
-    def _place(self) -> str:
-        """Return ``[ 3/20] ``: how many of the cases have had their last run."""
+    def _place(self, *, of_case: bool = True) -> str:
+        """Return ``[ 3/20] ``: how many of the cases have had their last run.
+
+        Where each run has a line, it is how many runs are done. The bar counts by itself.
+        """
+        if self._every_run:
+            return "" if self._bar else f"[{self._done:>{len(str(self._total))}}/{self._total}] "
+        if self._bar or not of_case:
+            return ""
         finished = sum(left <= 0 for left in self._runs_left.values())
         return f"[{finished:>{len(str(self._n_cases))}}/{self._n_cases}] "
 

@@ -53,7 +53,7 @@ def _words(mpirun: MpiLauncher, *args: str) -> list[str]:
 def _apart(mpirun: MpiLauncher, *, temporary: Path, **options: Any) -> dict[str, Any]:
     """Return the options of a job whose rank 1 has a disk of its own, and rank 2 only TMPDIR."""
     temporary.mkdir(exist_ok=True)
-    return {"command": _words(mpirun, "config.json", "-o", "out"),
+    return {"command": _words(mpirun, "-v", "config.json", "-o", "out"),
             "env": {"READ_ONLY": "2", "TMPDIR": str(temporary)}, **options}
 
 
@@ -131,7 +131,7 @@ def _resumed_and_stopped(
     mpirun: MpiLauncher, job: Running, folder: Path, temporary: Path,
 ) -> Running:
     """Go on with a run in the same home, so on the same disks; stop it after a case."""
-    words = _words(mpirun, "--resume", str(folder))
+    words = _words(mpirun, "-v", "--resume", str(folder))
     enter = ["sh", "-c", 'cd "$0" && exec "$@"', str(job.home)]
     with mpirun.start(3, command=words, before=enter,
                       env={"READ_ONLY": "2", "TMPDIR": str(temporary)}) as second:

@@ -47,7 +47,7 @@ def stopped(mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: st
     slow = {"case": "* 64B *", "rank": 1, "kind": "slow", "iteration": 0, "seconds": 1.5}
     config.write_text(json.dumps(sweep(
         *SIZES, **LONG, fault=[] if number == signal.SIGKILL else [slow])))
-    words = [mpirun.program("python"), "-m", "hpcbench", "run", str(config), "--resume",
+    words = [mpirun.program("python"), "-m", "hpcbench", "run", "-v", str(config), "--resume",
              str(folder)]
     with mpirun.start(2, command=words) as job:
         job.wait_for(after)
@@ -62,7 +62,7 @@ def stopped(mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: st
 def test_usr1_and_again_makes_one_whole_run(mpirun: MpiLauncher, tmp_path: Path) -> None:
     folder = tmp_path / "job-17"
     first = stopped(mpirun, folder, signal.SIGUSR1, "[ 3/10]").check(3)
-    second = resume(mpirun, folder.parent / "latest").check()
+    second = resume(mpirun, folder.parent / "latest", "-v").check()
     runs = begun(first.stdout) + begun(second.stdout)
     assert len(runs) == 5 and set(runs.values()) == {2}
     outcome = read(folder)
@@ -77,7 +77,7 @@ def test_sigkill_twice_and_again_makes_one_whole_run(mpirun: MpiLauncher, tmp_pa
     folder = tmp_path / "run"
     first = stopped(mpirun, folder, signal.SIGKILL, "[ 2/10]")
     second = stopped(mpirun, folder, signal.SIGKILL, "[2/")
-    third = resume(mpirun, folder).check()
+    third = resume(mpirun, folder, "-v").check()
     runs = begun(first.stdout) + begun(second.stdout) + begun(third.stdout)
     assert len(runs) == 5 and max(runs.values()) == 2
     assert runs.total() >= 8  # each kill may come between a record and its line
@@ -101,7 +101,7 @@ def test_a_case_that_the_job_dies_in_twice_is_quarantined(
              str(folder)]
     for number in range(2):
         with mpirun.start(2, command=words) as job:
-            job.wait_for("[1/3]" if number == 0 else "attempt 1")
+            job.wait_for("[1/3]" if number == 0 else "attempt number 2")
             _wait_for_second_case(job, folder, number)
             job.kill()
     done = resume(mpirun, folder).check(1)

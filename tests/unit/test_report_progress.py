@@ -72,6 +72,15 @@ def test_a_log_has_one_line_a_case_after_its_last_pass_and_now_and_then_the_time
     ]
 
 
+def test_with_every_run_a_log_has_a_line_for_each() -> None:
+    log, case = Log(), make_case()
+    with Progress((case,) * 2, log, passes=2, every_run=True) as progress:
+        for pass_index in range(2):
+            progress.case_done(case, "ok", "", 0.5, pass_index=pass_index)
+    assert log.getvalue().splitlines() == [
+        f"[{number}/2] ok      {case.label}  pass {number}/2  500 ms" for number in (1, 2)]
+
+
 def test_every_line_is_flushed_before_the_next_case() -> None:
     log, cases = Log(), sweep(sizes=(8,))
     with Progress(cases, log) as progress:
