@@ -13,6 +13,7 @@ from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import CaseResult, Results
 from hpcbench.reduce.spread import launch_spreads
 from hpcbench.units import plural
+from hpcbench.views.slow_ranks import late_rank_lines
 from hpcbench.views.table import Line
 from hpcbench.views.timing import FLAGS
 from hpcbench.views.words import distinct
@@ -23,9 +24,9 @@ CANNOT_TRUST = "?"
 
 
 def ending_lines(results: Results) -> Iterator[Line]:
-    """Yield at most seven lines: what is fastest, then what is suspicious."""
+    """Yield at most eight lines: what is fastest, then what is suspicious."""
     yield from fastest_lines(results)
-    suspicious = [*_flag_lines(results), *_spread_lines(results)]
+    suspicious = [*late_rank_lines(results), *_flag_lines(results), *_spread_lines(results)]
     if suspicious:
         yield from (Line(_begun("suspicious", text, number), "warning")
                     for number, text in enumerate(suspicious))

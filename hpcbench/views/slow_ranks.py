@@ -27,6 +27,18 @@ def late_start_text(late: Comparison) -> str:
             f"interval] after the next one, rank {late.next_rank}: all wait for it")
 
 
+def late_rank_lines(results: Results) -> Iterator[str]:
+    """Yield in one line who surely starts late in the first such case, and how many more there are.
+
+    Nothing where nobody does.
+    """
+    late = [(item, found) for item in results.cases if (found := late_start(item)) is not None]
+    if late:
+        (item, found), *others = late
+        more = f"; {plural(len(others), 'more case')}: late_start in summary.json" if others else ""
+        yield f"{item.case.label}: {late_start_text(found)}{more}"
+
+
 def slow_rank_lines(results: Results) -> Iterator[str]:
     """Yield which comparisons of ranks were made and how many hold; then who starts late."""
     known = family(comparisons(results))

@@ -28,7 +28,7 @@ def test_a_run_of_earlier_code_goes_on(kind: str, mpirun: MpiLauncher, tmp_path:
     folder = unpacked(kind, tmp_path)
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     words = (mpirun.program("python"), "-m", "hpcbench", "run", "--resume", str(folder))
-    job = mpirun.run(2, "--force", command=words, timeout=60).check()
+    job = mpirun.run(2, "-v", "--force", command=words, timeout=60).check()
 
     assert f"attempt 0 was {ENDED[kind]}" in job.stdout
     assert f"{DONE_BEFORE[kind]} runs of cases were done before and are not repeated" in job.stdout
