@@ -114,6 +114,19 @@ def test_hb158_copies_on_ranks_that_differ(tmp_path: Path) -> None:
     assert "differ among the ranks' copies" in message and "embedding.tokens.weight" in message
 
 
+def test_hb158_a_layout_whose_copies_differ_blames_no_other(tmp_path: Path) -> None:
+    broken = scaled("gradients", "embedding.tokens.weight", 1.5, copy=True)
+    broken["gradients"]["blocks.0.mlp.up.weight"] = scaled(
+        "gradients", "blocks.0.mlp.up.weight", 1.5)["gradients"]["blocks.0.mlp.up.weight"]
+    results = reduced(tmp_path / "two", broken, told(), cases=CASES[:2])
+    (message,) = codes(results)
+    assert f"({CASES[0].case_id})" in message and "differ among the ranks' copies" in message
+    other = beside(results)[1]
+    assert other and other.missing and "copies" in other.missing
+    (message,) = codes(reduced(tmp_path / "three", broken, told(), told()))
+    assert f"({CASES[0].case_id})" in message
+
+
 def test_hb158_rounding_alone_is_not_compared_with_itself(tmp_path: Path) -> None:
     assert codes(reduced(tmp_path, told(), told(), scaled(
         "gradients", "blocks.0.attention.k.bias", -3.0))) == []

@@ -82,7 +82,8 @@ def counterparts(items: Sequence[CaseResult]) -> dict[str, Counterpart]:
     """Return what each large model was compared with, by case id; others are left out.
 
     It is a case of a single process if there is one, else the first, unless most others differ
-    from that: then it is the first of those.
+    from that: then it is the first of those. Nothing is compared with a case whose own copies
+    differ: that case is known to be wrong.
     """
     known = {item.case.case_id: told for item in items if item.statistics
              and (told := _told(item)) is not None}
@@ -123,6 +124,20 @@ def _layout(case: Case) -> tuple[object, ...]:
 
 
 def _of_group(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
+    within = {case.case_id: _copies(known[case.case_id]) for case in cases}
+    broken = {case_id: found for case_id, found in within.items() if found.n_wrong}
+    sound = [case for case in cases if case.case_id not in broken]
+    if not sound:
+        return broken
+    found = _of_sound(sound, known)
+    if broken and all(one.missing for one in found.values()):
+        words = ", ".join(_words(case) for case in cases if case.case_id in broken)
+        found = {case_id: Counterpart(missing=f"the copies of {words} differ (HB158)")
+                 for case_id in found}
+    return found | broken
+
+
+def _of_sound(cases: Sequence[Case], known: Mapping[str, Told]) -> dict[str, Counterpart]:
     first = next((case for case in cases if alone_by(training_of(case))), cases[0])
     found = _beside(first, cases, known)
     differ = (case for case in cases if found[case.case_id].n_wrong
@@ -153,7 +168,7 @@ def _beside(
 def compared(case: Case, other: Case | None, known: Mapping[str, Told]) -> Counterpart:
     """Return what comes of comparing a case with another, and the copies on its own ranks."""
     own = known[case.case_id]
-    within = _judged(list(_errors(own, own, of_copies=True)), on_ranks=True)
+    within = _copies(own)
     if other is None or within.n_wrong:
         work = training_of(case)
         missing = ("no other layout of the run takes a step of the same samples, which are "
@@ -163,6 +178,11 @@ def compared(case: Case, other: Case | None, known: Mapping[str, Told]) -> Count
     if own[WEIGHTS].keys() != theirs[WEIGHTS].keys():
         return Counterpart(missing=f"{_words(other)} names its parameters otherwise")
     return _judged(list(_errors(own, theirs)), case_id=other.case_id, words=_words(other))
+
+
+def _copies(told: Told) -> Counterpart:
+    """Return what comes of comparing the copies of a case on its own ranks."""
+    return _judged(list(_errors(told, told, of_copies=True)), on_ranks=True)
 
 
 def _words(case: Case) -> str:
