@@ -47,7 +47,8 @@ def run(
     announce_start(os.environ, verbosity)
     from hpcbench.launch.workers.template_process import early_template
 
-    with early_template(os.environ) as early:  # imports torch while all else is imported here
+    # it imports torch while all else is imported here; an inline worker needs none
+    with contextlib.nullcontext() if how.inline else early_template(os.environ) as early:
         from hpcbench.resume import RunRequest
         from hpcbench.run import run_command
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,43 +32,46 @@ class CaseColumn:
     type: type = float
 
 
-def _texts(**columns: str) -> tuple[CaseColumn, ...]:
+def texts(**columns: str) -> tuple[CaseColumn, ...]:
+    """Return columns of text: NAME=what it says."""
     return tuple(CaseColumn(name, TEXT, text, str) for name, text in columns.items())
 
 
-def _whole(**columns: str) -> tuple[CaseColumn, ...]:
+def whole_numbers(**columns: str) -> tuple[CaseColumn, ...]:
+    """Return columns of whole numbers without a unit: NAME=what it says."""
     return tuple(CaseColumn(name, PURE, text, int) for name, text in columns.items())
 
 
-def _seconds(**columns: str) -> tuple[CaseColumn, ...]:
+def seconds(**columns: str) -> tuple[CaseColumn, ...]:
+    """Return columns of times: NAME=what it says."""
     return tuple(CaseColumn(name, "s", text) for name, text in columns.items())
 
 
-OF_CASE = (*_texts(
+OF_CASE = (*texts(
     case_id="id of the case: hash of what it runs",
     label="name of the case in one line",
     kind="kind of the case",
     block="title of its block in the sweep file",
     backend="backend of the case",
     mode="timing mode: isolated, pipelined or barrier_start",
-), *_whole(
+), *whole_numbers(
     world_size="ranks that take part: the first ones of the job",
     warmup="warm-up samples of each pass",
     iterations="timed samples of each pass, or the most of them",
     batch="calls of a sample in the plan",
     validate="1 if results are checked, else 0"))
-OF_RESULT = _texts(
+OF_RESULT = texts(
     status=f"how it ended: {', '.join(STATUSES)}",
     device="device that it ran on, or was planned for",
     env="variables of its environment: NAME=VALUE, separated by spaces",
     dtype="element type")
-COUNTS = _whole(
+COUNTS = whole_numbers(
     groups="equal groups of consecutive ranks that run it at the same time",
     n="samples in the statistics; 0 of a case that is not ok",
     ci_reliable="1 if the interval can be relied on, else 0",
     n_wrong="wrong elements of all ranks; -1 if nothing was checked",
     blamed_rank="rank that a failure is put down to; -1 of none")
-TIMES = _seconds(
+TIMES = seconds(
     min_s="shortest time of a sample", p5_s="5th percentile", p25_s="25th percentile",
     median_s="median time of a sample over the timed samples, folded over ranks",
     p75_s="75th percentile", p95_s="95th percentile", p99_s="99th percentile",
@@ -77,13 +80,13 @@ TIMES = _seconds(
     ci_high_s="upper end of the 95 % interval of the median",
     launch_low_s="smallest median of a launch; NaN of one launch",
     launch_high_s="largest median of a launch; NaN of one launch")
-OF_TIMING = (*_texts(
+OF_TIMING = (*texts(
     fold="time of a sample; global: from the first rank's start to the last rank's end; "
     "local_max: that of the rank with the longest; per_call: the same, divided by calls",
     quality="flags of the case, separated by spaces (docs/method.md)",
     stop_reasons="why each pass took no further sample, separated by spaces",
     ci_unit="what the interval is made of: samples, or launches, the medians of launches",
-), *_whole(
+), *whole_numbers(
     calls="calls of a sample",
     ci_rank="the interval goes from the l-th smallest to the l-th largest value: this is l",
     all_count="1 if all timed samples count, else 0",
@@ -93,7 +96,7 @@ OF_TIMING = (*_texts(
     n_outlier="samples that count and lie above the median + 10 MAD",
     unflagged_n="samples without any flag",
     quickest_rank="rank that most often has the shortest call",
-), *_seconds(
+), *seconds(
     unflagged_median_s="median over the samples without any flag",
     first_call_s="time of the first call in the run", communicator_s="time to open the group",
     last_in_s="median of last end - last start", local_max_s="median of the longest local time",
@@ -104,7 +107,7 @@ OF_TIMING = (*_texts(
 ), CaseColumn("quickest_share", PURE, "share of the samples in which that rank has it"),
    CaseColumn("launch_level", PURE, "probability that launch_low_s to launch_high_s holds the "
               "median over launches; NaN of one launch"))
-BLOCK = tuple(replace(column, units=units) for column, units in zip(_whole(
+BLOCK = tuple(replace(column, units=units) for column, units in zip(whole_numbers(
     sample_offset="first row of its samples in /samples; -1 of none",
     sample_ranks="ranks with samples",
     sample_iterations="samples of each rank: its rows are sample_ranks x sample_iterations"),
@@ -124,7 +127,7 @@ def row_of(item: CaseResult, block: tuple[int, int, int]) -> Row:
     row |= {column.name: getattr(timing, column.name, None) for column in OF_TIMING}
     return row | {
         "status": item.status, "device": item.device or case.device,
-        "env": [f"{name}={value}" for name, value in case.env],
+        "env": settings(case.env),
         "dtype": case.workload.dtype, "groups": case.workload.groups,
         "n": stats.n if stats else 0, "ci_reliable": stats is not None and stats.ci_reliable,
         "n_wrong": item.n_wrong, "blamed_rank": item.blamed_rank,
@@ -188,6 +191,11 @@ def _own_row(own: Mapping[str, CaseColumn], values: Mapping[str, Any]) -> Row:
 def _of_both(known: CaseColumn | None, column: CaseColumn, kind: str) -> CaseColumn:
     text = f"{kind}: {column.text}"
     return replace(column, text=text if known is None else f"{known.text}; {text}")
+
+
+def settings(pairs: Iterable[tuple[str, object]]) -> list[str]:
+    """Return ``NAME=VALUE`` of each pair, which stand in one text."""
+    return [f"{name}={value}" for name, value in pairs]
 
 
 def plain(column: CaseColumn, value: Any) -> Any:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbench.statistics.interval import median_interval
+from hpcbench.statistics.interval import Interval
 from hpcbench.statistics.launches import over_launches
-from hpcbench.statistics.order import Values, median
 
 CI_LEVEL = 0.95
 SAMPLES, LAUNCHES = "samples", "launches"
@@ -38,9 +37,8 @@ class Precision:
     launch_level: float | None = None
 
 
-def over_samples(times_s: Values, segments: Sequence[int] = ()) -> Precision:
-    """Return the interval over the samples of one launch; ``segments`` are its passes' lengths."""
-    interval = median_interval(times_s, CI_LEVEL, segments)
+def over_samples(interval: Interval | None) -> Precision:
+    """Return what this interval over samples says; None: there are too few for one."""
     if interval is None:
         return Precision()
     return Precision(interval.low, interval.high, interval.reliable, rank=interval.rank)
@@ -63,12 +61,13 @@ def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precisio
 
 
 def precision_of(
-    times_s: Values, segments: Sequence[int], launch_medians_s: Sequence[float], *, repeats: bool,
+    median_s: float, interval: Interval | None, launch_medians_s: Sequence[float], *,
+    repeats: bool,
 ) -> Precision:
-    """Return how well the median of ``times_s`` (n,) is known.
+    """Return how well a median of samples is known, whose ``interval`` over samples is given.
 
     ``repeats``: what is called launches ran in the same processes, and says nothing of others.
     """
     if len(launch_medians_s) > 1 and not repeats:
-        return over_launch_medians(median(times_s), launch_medians_s)
-    return over_samples(times_s, segments)
+        return over_launch_medians(median_s, launch_medians_s)
+    return over_samples(interval)

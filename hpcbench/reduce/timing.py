@@ -73,7 +73,8 @@ def measured(
     launch_medians_s = tuple(
         median(times_s[launches == launch]) for launch in np.unique(launches))
     lengths = [part.size for part in folded.by_pass()]
-    known = precision_of(times_s, lengths, launch_medians_s, repeats=planned.repeats)
+    interval = median_interval(times_s, CI_LEVEL, lengths)
+    known = precision_of(median(times_s), interval, launch_medians_s, repeats=planned.repeats)
     statistics = _with_precision(order_statistics(times_s), known)
     late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
     apart = folded.has(Use.COUNTED_RAMP, Use.COUNTED_SURPLUS)[counted]
@@ -82,7 +83,7 @@ def measured(
     rank, share = _quickest(case, samples, counted)
     last_in_s = None if common is None else _median_s(
         fold.last_in_ns(common), counted, case.batch)
-    modes = modes_around_median(times_s, median_interval(times_s, CI_LEVEL, lengths))
+    modes = modes_around_median(times_s, interval)
     told = {"two_modes": bool(modes), **changed(
         statistics, Flagged(times_s, late, plain, lengths), last_in_s)}
     opened = [record for records in passes.values() for record in records.values()
@@ -143,7 +144,8 @@ def order_statistics(times_s: npt.NDArray[np.float64]) -> Statistics:
 
 def summarise(times_s: npt.NDArray[np.float64]) -> Statistics:
     """Return the statistics of at least one time of one pass."""
-    return _with_precision(order_statistics(times_s), over_samples(times_s))
+    interval = median_interval(times_s, CI_LEVEL)
+    return _with_precision(order_statistics(times_s), over_samples(interval))
 
 
 def _with_precision(statistics: Statistics, known: Precision) -> Statistics:

@@ -27,12 +27,16 @@ def late_start_text(late: Comparison) -> str:
             f"interval] after the next one, rank {late.next_rank}: all wait for it")
 
 
+def _late_starts(results: Results) -> list[tuple[CaseResult, Comparison]]:
+    return [(item, found) for item in results.cases if (found := late_start(item)) is not None]
+
+
 def late_rank_lines(results: Results) -> Iterator[str]:
     """Yield in one line who surely starts late in the first such case, and how many more there are.
 
     Nothing where nobody does.
     """
-    late = [(item, found) for item in results.cases if (found := late_start(item)) is not None]
+    late = _late_starts(results)
     if late:
         (item, found), *others = late
         more = f"; {plural(len(others), 'more case')}: late_start in summary.json" if others else ""
@@ -47,7 +51,7 @@ def slow_rank_lines(results: Results) -> Iterator[str]:
                f"of equal ranks at most {FALSE_ALARMS:.0%} of reports have any")
     if known.n_too_few:
         yield (f"slow ranks: {plural(known.n_too_few, 'comparison')} cannot tell, because {NEEDED}")
-    late = [(item, found) for item in results.cases if (found := late_start(item)) is not None]
+    late = _late_starts(results)
     for item, found in late[:MOST_NAMED]:
         yield f"  {item.case.label}: {late_start_text(found)}"
     if len(late) > MOST_NAMED:

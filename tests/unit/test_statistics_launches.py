@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.reduce.precision import FEWEST_LAUNCHES, precision_of
+from hpcbench.reduce.precision import CI_LEVEL, FEWEST_LAUNCHES, Precision, precision_of
 from hpcbench.statistics.drift import FEWEST_RUNS, steady_drift
+from hpcbench.statistics.interval import median_interval
 from hpcbench.statistics.launches import over_launches
+from hpcbench.statistics.order import Values
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,14 +28,22 @@ def test_the_level_of_the_range_is_exact(n: int, level: float, rank: int | None)
     assert (found.low, found.high, found.level, found.rank) == (1, n, level, rank)
 
 
+def known(
+    times: Values, segments: list[int], medians: tuple[float, ...], *, repeats: bool,
+) -> Precision:
+    """Return how well the median of times is known, by their passes and the launches' medians."""
+    return precision_of(float(np.median(times)), median_interval(times, CI_LEVEL, segments),
+                        medians, repeats=repeats)
+
+
 def test_launches_that_disagree_have_no_interval_from_few_of_them() -> None:
     """A case whose three launches took 1403, 19 and 1203 us once had a reliable interval."""
     medians = (1403e-6, 19e-6, 1203e-6)
     times = np.repeat(medians, 20) * np.exp(0.3 * np.random.default_rng(1).standard_normal(60))
-    few = precision_of(times, [20] * 3, medians, repeats=False)
+    few = known(times, [20] * 3, medians, repeats=False)
     assert (few.low_s, few.high_s, few.reliable) == (None, None, False)
     assert (few.launch_low_s, few.launch_high_s, few.launch_level) == (19e-6, 1403e-6, 0.75)
-    repeated = precision_of(times, [20] * 3, medians, repeats=True)
+    repeated = known(times, [20] * 3, medians, repeats=True)
     assert repeated.low_s is not None and not repeated.reliable
     assert (repeated.launch_low_s, repeated.launch_level, repeated.unit) == (None, None, "samples")
 
@@ -41,7 +51,7 @@ def test_launches_that_disagree_have_no_interval_from_few_of_them() -> None:
 @given(st.lists(st.integers(1, 1000), min_size=FEWEST_LAUNCHES, max_size=30))
 def test_from_six_launches_on_the_ends_are_launches_or_the_median(medians: list[int]) -> None:
     times = np.repeat(np.array(medians, dtype=float), 3)
-    found = precision_of(times, [3] * len(medians), tuple(map(float, medians)), repeats=False)
+    found = known(times, [3] * len(medians), tuple(map(float, medians)), repeats=False)
     assert found.low_s is not None and found.high_s is not None and found.rank is not None
     assert found.low_s <= np.median(times) <= found.high_s and found.reliable
     assert {found.low_s, found.high_s} <= {*medians, float(np.median(times))}

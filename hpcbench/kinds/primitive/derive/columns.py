@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbench.kinds.primitive.derive.partners import NOTHING, PrimitiveRecord
 from hpcbench.kinds.primitive.plan.workload import primitive_of
-from hpcbench.reduce.case_columns import CaseColumn
+from hpcbench.reduce.case_columns import CaseColumn, settings
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.overlap import told
 from hpcbench.trace.described import PURE, TEXT
@@ -51,7 +51,7 @@ def column_values(item: CaseResult, record: PrimitiveRecord | None) -> dict[str,
     values |= asdict(known.flops) if known.flops else {}
     values |= asdict(known.communication) if known.communication else {}
     return values | {
-        "options": [f"{name}={value}" for name, value in work.options],
+        "options": settings(work.options),
         "compute_only_s": known.compute_s, "comm_only_s": known.communicate_s,
         "exposed_s": told(known.exposed_s), "overlap_efficiency": told(known.efficiency),
         "times_longest_part": told(known.times_longest), "speedup_over_torch": told(known.speedup)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.kinds.training.plan.workload import training_of
-from hpcbench.reduce.case_columns import CaseColumn
+from hpcbench.reduce.case_columns import CaseColumn, settings, texts, whole_numbers
 from hpcbench.reduce.results import CaseResult
 from hpcbench.statistics.overlap import told
 from hpcbench.trace.described import PURE, TEXT
@@ -14,17 +14,13 @@ if TYPE_CHECKING:
     from hpcbench.kinds.training.derive.deriver import TrainingRecord
 
 
-def _whole(**columns: str) -> tuple[CaseColumn, ...]:
-    return tuple(CaseColumn(name, PURE, text, int) for name, text in columns.items())
-
-
-_OF_WORK = (*(CaseColumn(name, TEXT, text, str) for name, text in {
-    "strategy": "name of the strategy", "model": "name of the model",
-    "optimizer": "name of the optimizer", "checkpointing": "what is computed again in backward",
-    "data": "file of the data, or synthetic", "library": "whose model it is",
-    "loss": "how the loss is computed",
-    "communication": "on: a training; off, only: its steps without, or of nothing else",
-}.items()), *_whole(
+_OF_WORK = (*texts(
+    strategy="name of the strategy", model="name of the model",
+    optimizer="name of the optimizer", checkpointing="what is computed again in backward",
+    data="file of the data, or synthetic", library="whose model it is",
+    loss="how the loss is computed",
+    communication="on: a training; off, only: its steps without, or of nothing else",
+), *whole_numbers(
     layers="layers, or blocks of a ResNet", hidden="width of the model; 0 of a ResNet",
     seq_length="tokens of a sample; 0 of images", image_size="pixels of a side; 0 of tokens",
     parameters="parameters of the model", adapters="parameters beside a frozen model; 0 of none",
@@ -68,7 +64,7 @@ def column_values(item: CaseResult, record: TrainingRecord | None) -> dict[str, 
     """Return a case's values of COLUMNS."""
     work = training_of(item.case)
     values: dict[str, Any] = {column.name: getattr(work, column.name) for column in _OF_WORK}
-    values["options"] = [f"{name}={value}" for name, value in work.options]
+    values["options"] = settings(work.options)
     if record is None:
         return values
     found = record.exposure

@@ -62,6 +62,7 @@ class TrainingOperation:
         self._step = 0
         self._loss = torch.zeros(())
         self._settle()
+        self._has_twin = self._parity is not None and parity_training(spec) is not spec
         self._fingerprints = self._take_fingerprints()
         self._graphs = graphs() if spec.compile else 0
 
@@ -87,9 +88,7 @@ class TrainingOperation:
         All ranks call it. The weights stay the seed's.
         """
         strategy = self._strategy
-        if self._parity is None or parity_training(self._spec) is self._spec:
-            return None
-        if why_no_fingerprints(strategy):
+        if not self._has_twin or why_no_fingerprints(strategy):
             return None
         found, phases = Fingerprints(strategy), phase_clock(self.place.device, time.perf_counter_ns)
         phases.begin()
@@ -162,7 +161,7 @@ class TrainingOperation:
         if self._parity and self.place.world_size > 1 and self._strategy.replicated():
             answer["replicated"] = {
                 "of": "weights after the last step", "checksum": checksum(self._strategy.modules())}
-        if self._parity and parity_training(self._spec) is not self._spec:
+        if self._has_twin:
             answer |= self._told_fingerprints()
         if is_dynamic(self._spec):
             answer["balance"] = {"samples": self._strategy.share[1]}
