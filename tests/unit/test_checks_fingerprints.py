@@ -132,6 +132,22 @@ def test_hb158_rounding_alone_is_not_compared_with_itself(tmp_path: Path) -> Non
         "gradients", "blocks.0.attention.k.bias", -3.0))) == []
 
 
+def test_hb158_rounding_of_a_key_s_bias_is_relative_to_its_weight(tmp_path: Path) -> None:
+    elements = {**ELEMENTS, "blocks.0.attention.k.weight": 4096}
+    beside_weight = {"elements": elements}
+    for kind in ("weights", "gradients", "updates"):
+        beside_weight[kind] = dict(told()[kind])
+        beside_weight[kind]["blocks.0.attention.k.weight"] = [[1e-2] * 9]
+    rounded = {**beside_weight, "gradients": dict(beside_weight["gradients"])}
+    rounded["gradients"]["blocks.0.attention.k.bias"] = [[1.2e-6] * 9]  # 1e-3 of 1e-2 / sqrt(64)
+    assert codes(reduced(tmp_path / "beside", told(**beside_weight), told(**rounded),
+                         cases=CASES[:2])) == []
+    alone = {**told()["gradients"], "blocks.0.attention.k.bias": [[1.2e-6] * 9]}
+    first, _ = codes(reduced(
+        tmp_path / "none", told(), told(gradients=alone), cases=CASES[:2]))
+    assert "k.bias" in first
+
+
 @pytest.mark.parametrize(("fingerprints", "cases", "why"), [
     ((told(), told()), [CASES[0], make_training_case(make_training("fsdp", batch_size=8), index=1)],
      "no other layout of the run takes a step of the same samples, which are 8 of 32 tokens"),

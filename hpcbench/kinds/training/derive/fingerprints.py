@@ -8,7 +8,8 @@ of them, parameter by parameter, by fingerprints that both cases recorded (`run.
   roundings: their difference by the root of the sum of squares. The norms differ by less. Roundings
   know nothing of the gradient, so |g + r|^2 = |g|^2 + |r|^2 + 2 <g, r>. The last term is that of at
   least as many independent roundings as a hidden state has elements, h: the norm is off by
-  e^2 / 2 + e / sqrt(h) of itself.
+  e^2 / 2 + e / sqrt(h) of itself. Where |r| is relative to more than |g|, the first term grows, at
+  most to |r|: of a gradient that is 0 the norm is that of the roundings.
 - SGD is linear. The first step of AdamW is the sign of a gradient times the rate (Kingma and Ba,
   arXiv:1412.6980, 2015, algorithm 1, at t = 1). Of normal gradients with relative errors e a share
   of atan(e) / pi have another sign, and their elements are off by twice the rate.
@@ -26,13 +27,19 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbench.grouping import grouped
+from hpcbench.kinds.training.plan.gradients import (
+    GRADIENTS,
+    UPDATES,
+    WEIGHTS,
+    bias_scale,
+    weight_beside,
+)
 from hpcbench.kinds.training.plan.registry import alone_by, trained_part
 from hpcbench.kinds.training.plan.workload import training_of
 from hpcbench.plan.case import Case
 from hpcbench.reduce.results import CaseResult
 from hpcbench.units import plural
 
-WEIGHTS, GRADIENTS, UPDATES = "weights", "gradients", "updates"
 SKETCH = 2.0
 """An estimate of a norm by 8 projections is larger than so many times the norm for one in 10 000
 differences; one that is as large as its bound is one in 10 000 itself."""
@@ -256,8 +263,11 @@ class _Allowed:
             return _RECORDED * self._norm(WEIGHTS, name)
         elements = self._two["elements"][name]
         roundings = min(elements, self._two["hidden"])
-        return (self._of_norm * self._least_norm(name)
-                + self._gradient(name) / math.sqrt(roundings))
+        own, scale = self._norm(GRADIENTS, name), self._least_norm(name)
+        if own * scale == 0:
+            return self._gradient(name)
+        return min(self._gradient(name), self._of_norm * scale * scale / own
+                   + self._gradient(name) / math.sqrt(roundings))
 
     def _gradient(self, name: str) -> float:
         """Return how large the norm of a difference of gradients may be."""
@@ -266,8 +276,13 @@ class _Allowed:
 
     def _least_norm(self, name: str) -> float:
         """Return the norm that errors are relative to: gradients may be rounding and no more."""
-        share = self._per_element * math.sqrt(self._two["elements"][name])
-        return max(self._norm(GRADIENTS, name), float(self._two["least"]) * share)
+        elements = self._two["elements"]
+        share = self._per_element * math.sqrt(elements[name])
+        least = max(self._norm(GRADIENTS, name), float(self._two["least"]) * share)
+        if (weight := weight_beside(name)) in self._two[GRADIENTS]:
+            return max(least, bias_scale(
+                self._norm(GRADIENTS, weight), elements[weight], elements[name]))
+        return least
 
     def _norm(self, what: str, name: str) -> float:
         """Return the lesser norm of both: a value that is too large allows itself nothing."""

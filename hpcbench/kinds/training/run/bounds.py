@@ -44,9 +44,8 @@ _MEAN_ERROR = math.sqrt(2 / math.pi)
 UPDATE_ROUNDINGS = 16
 """Of one element in an optimizer's step: AdamW's has 14 operations, none of which cancels."""
 LEAST = 0.01
-"""Of a parameter's share of the norm of all gradients. Gradients of keys' biases are exactly 0,
-since softmax does not see what all keys have in common: what is computed is rounding errors of
-larger numbers (seen: up to 3e-5 of the share in bf16). All others are larger than this."""
+"""Of a parameter's share of the norm of all gradients; those of keys' biases alone are smaller.
+They are exactly 0, and what is computed is rounding errors (`plan.gradients.bias_scale`)."""
 
 
 @dataclass(frozen=True, slots=True)

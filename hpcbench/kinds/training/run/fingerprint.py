@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from hpcbench.grouping import grouped
+from hpcbench.kinds.training.plan.gradients import GRADIENTS, UPDATES, WEIGHTS
 from hpcbench.kinds.training.plan.models import shape_of
 from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.run.bounds import LEAST, gradient_bound
@@ -37,7 +38,6 @@ from hpcbench.operations.torch_calls import all_gather_tensor
 PROJECTIONS = 8
 """The mean of so many squares is above 4 times the square of the norm once in 10 000 differences:
 that of chi squared with 8 degrees of freedom (`derive.fingerprints.SKETCH`)."""
-WEIGHTS, GRADIENTS, UPDATES = "weights", "gradients", "updates"
 _PLACE = 4
 """Columns before the sums of a part: first row, rows, first column, columns."""
 _CHUNK = 1 << 16

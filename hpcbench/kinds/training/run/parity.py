@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from hpcbench.kinds.training.plan.gradients import bias_scale, weight_beside
 from hpcbench.kinds.training.plan.registry import adapters_of
 from hpcbench.kinds.training.plan.shares import is_dynamic, unlike_shares
 from hpcbench.kinds.training.plan.workload import Training
@@ -190,17 +191,20 @@ def _gradients(
 ) -> Iterator[_Comparison]:
     """Compare every gradient with the reference's, in the norm.
 
-    An error is relative to the parameter's own gradient, or to `LEAST` of its share of all
-    gradients where that is less.
+    An error is relative to the parameter's own gradient. Where that is less, it is relative to
+    `LEAST` of its share of all gradients, or to what a bias's would be if it did not cancel.
     """
     bound = gradient_bound(work, exchange)
     compare = _projected if exchange.projects else _equal
     least = _LEAST_OF_IMAGES if work.of_images else LEAST
-    whole = math.sqrt(sum(float(item.norm()) ** 2 for item in expected.values()))
+    norms = {name: float(item.norm()) for name, item in expected.items()}
+    whole = math.sqrt(sum(norm ** 2 for norm in norms.values()))
     count = sum(item.numel() for item in expected.values())
     for name, theirs in expected.items():
         share = whole * math.sqrt(theirs.numel() / count)
-        norm = max(float(theirs.norm()), least * share)
+        norm = max(norms[name], least * share)
+        if (weight := weight_beside(name)) in norms:
+            norm = max(norm, bias_scale(norms[weight], expected[weight].numel(), theirs.numel()))
         yield _misfit(name, got, theirs) or compare(name, got[name], theirs, bound, norm)
     for name in got.keys() - expected.keys():
         yield _Comparison(name, math.inf, 1.0, "a gradient", "no such parameter")
