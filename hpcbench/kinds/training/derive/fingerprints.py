@@ -279,7 +279,8 @@ class _Allowed:
         elements = self._two["elements"]
         share = self._per_element * math.sqrt(elements[name])
         least = max(self._norm(GRADIENTS, name), float(self._two["least"]) * share)
-        if (weight := weight_beside(name)) in self._two[GRADIENTS]:
+        weight = weight_beside(name)
+        if weight is not None and weight in self._two[GRADIENTS]:
             return max(least, bias_scale(
                 self._norm(GRADIENTS, weight), elements[weight], elements[name]))
         return least
