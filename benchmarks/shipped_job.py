@@ -4,7 +4,8 @@
 
 A run counts if its noise check passes: no finding says that others used the cores (HB143, HB144),
 or that the canary drifted (HB145). It is repeated up to three times as often as runs are wanted. A
-row is sound if its 95 % interval is reliable, at most 5 % wide to either side, and without a flag.
+row is sound if its 95 % interval is reliable, neither end is farther than 5 % from the median, and
+the row has no flag.
 A gloo row whose median lies between two modes may show both instead, in at most 20 % of the rows.
 
 The exit code is 0 if the median run reaches the goals, 1 if it does not, 3 without enough runs.
@@ -25,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-WIDEST = 0.05
+FARTHEST = 0.05
+"""How far an end of a sound interval is from the median at most, over the median."""
 LEAST_SOUND, MOST_MODES, LONGEST_S = 0.9, 0.2, 90.0
 NOISE = ("HB143", "HB144", "HB145")
 Row = Mapping[str, Any]
@@ -51,9 +53,10 @@ class Run:
 
 
 def is_sound(row: Row) -> bool:
-    """Return whether an ok row has a reliable interval of 5 % or less, and no flag."""
-    return not row["quality"] and bool(row["ci_reliable"]) and (
-        row["ci_high_s"] - row["ci_low_s"] <= 2 * WIDEST * row["median_s"])
+    """Return whether an ok row has a reliable interval, each end close enough, and no flag."""
+    return not row["quality"] and bool(row["ci_reliable"]) and max(
+        row["ci_high_s"] - row["median_s"],
+        row["median_s"] - row["ci_low_s"]) <= FARTHEST * row["median_s"]
 
 
 def has_modes(row: Row) -> bool:
