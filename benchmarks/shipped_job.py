@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from launching import ROOT, mpirun
+
 FARTHEST = 0.05
 """How far an end of a sound interval is from the median at most, over the median."""
 LEAST_SOUND, MOST_MODES, LONGEST_S = 0.9, 0.2, 90.0
@@ -78,9 +78,8 @@ def runs(ranks: int, config: Path, flags: Sequence[str]) -> Iterator[Run]:
     while True:
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
-            done = subprocess.run(
-                ["mpirun", "-np", str(ranks), sys.executable, "-m", "hpcbench", "run", str(config),
-                 "-o", folder, *flags], cwd=ROOT, capture_output=True, text=True, check=False)
+            done = mpirun(ranks, ["-m", "hpcbench", "run", config.resolve(), "-o", folder, *flags],
+                          accepted=(0, 1, 3))
             wall_s = time.monotonic() - began
             found = Path(folder, "latest", "summary.json")
             if not found.exists():

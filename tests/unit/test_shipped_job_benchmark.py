@@ -27,7 +27,8 @@ def row(half: float = 0.04, **changes: Any) -> dict[str, Any]:
 def test_rows_that_are_wide_flagged_or_unreliable_are_not_sound() -> None:
     both = {"quality": ["two_modes"], "half": 0.5}
     rows = [row(), row(0.06), row(ci_low_s=1.0, ci_high_s=1.09), row(quality=["trend"]),
-            row(ci_reliable=False), row(**both), row(**both, backend="mpi"), row(ci_low_s=None, ci_high_s=None, ci_reliable=None),
+            row(ci_reliable=False), row(**both), row(**both, backend="mpi"),
+            row(ci_low_s=None, ci_high_s=None, ci_reliable=None),
             {"status": "skipped"}]
     run = module().judged({"cases": rows, "findings": [{"code": "HB125"}]}, 80.0)
     assert (run.ok, run.sound, run.modes, run.noise) == (8, 1, 1, ())
