@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typing import Any
 
 from hpcbench.reduce.results import CaseResult
 from hpcbench.reduce.results_file import open_results
+from launching import run_sweep
 
 GOAL_ALIKE, GOAL_HALF, GOAL_QUARTER = 0.95, 1.2, 1.5
 PINNED = ["sh", "-c", 'exec taskset -c "$(( ${PMI_RANK:-$OMPI_COMM_WORLD_RANK} ))" "$@"', "sh"]
@@ -70,17 +70,8 @@ class Job:
             "launch": {"timeout_s": 300}, "benchmarks": [BLOCK]}
         if extra_s:
             config["fault"] = [{"rank": 1, "kind": "slow_samples", "seconds": extra_s}]
-        path = self._folder / "config.json"
-        path.write_text(json.dumps(config))
-        mpirun = str(Path(sys.executable).parent / "mpirun")
-        done = subprocess.run(
-            [mpirun, "-np", "2", *PINNED, sys.executable, "-m", "hpcbench", "run", str(path),
-             "-o", str(self._folder)],
-            capture_output=True, text=True, check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1"})
-        if done.returncode:
-            sys.exit(f"{done.stdout}{done.stderr}exit code {done.returncode}")
-        with open_results(self._folder / "latest") as file:
+        latest = run_sweep(2, config, self._folder, options=PINNED, env={"OMP_NUM_THREADS": "1"})
+        with open_results(latest) as file:
             return list(file.results.cases)
 
 

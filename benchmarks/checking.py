@@ -10,9 +10,6 @@ to the fourth after it. So the machine's drift falls on both alike.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -21,6 +18,7 @@ import numpy.typing as npt
 
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.schema import UNTIMED, Flag
+from launching import run_sweep
 
 Times = npt.NDArray[np.float64]
 
@@ -47,14 +45,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
                     "mode": "barrier_start", "canary": False, "noise_check_s": 0},
         "benchmarks": [{"kind": "collective", "collective": "all_reduce", "backend": "gloo",
                         "size": given.sizes}]}
-    path = folder / "config.json"
-    path.write_text(json.dumps(config))
-    mpirun = Path(sys.executable).parent / "mpirun"
-    command = [str(mpirun), "-np", str(given.ranks), sys.executable, "-m", "hpcbench", "run",
-               str(path), "-o", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
+    run_sweep(given.ranks, config, folder)
 
 
 def compared(folder: Path) -> list[str]:

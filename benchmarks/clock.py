@@ -15,13 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +28,7 @@ from hpcbench.launch.clocks.synchronization import synchronise
 from hpcbench.launch.ranks.communicator import Communicator
 from hpcbench.launch.ranks.session import open_session
 from hpcbench.trace.clock import ClockModel, bound_at, to_global
+from launching import mpirun
 
 SECOND = 10**9
 OFFSETS_NS = (5, 10**15 + 7, -3 * 10**14, 123_456_789)
@@ -56,12 +55,8 @@ def main() -> None:
 
 def run(ranks: int, given: argparse.Namespace) -> list[dict[str, Any]]:
     """Run one job under the mpirun of this environment; return what its ranks found."""
-    mpirun = Path(sys.executable).parent / "mpirun"
-    command = [str(mpirun), "-np", str(ranks), sys.executable, __file__, "--rank",
-               "--syncs", str(given.syncs), "--every", str(given.every)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
+    done = mpirun(ranks, [__file__, "--rank", "--syncs", str(given.syncs),
+                          "--every", str(given.every)])
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

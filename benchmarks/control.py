@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,6 +31,7 @@ from hpcbench.resume import RunRequest
 from hpcbench.run import run_command
 from hpcbench.trace.journal import Journal
 from hpcbench.trace.sealed import open_trace, trace_path
+from launching import mpirun
 
 GOAL_MS = 20.0
 
@@ -61,12 +61,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
         "benchmarks": [{"kind": "collective", "collective": "all_reduce", "backend": "gloo",
                         "size": sizes}]}
     (folder / "config.json").write_text(json.dumps(config))
-    mpirun = Path(sys.executable).parent / "mpirun"
-    done = subprocess.run(
-        [str(mpirun), "-np", str(given.ranks), sys.executable, __file__, "--rank-of", str(folder)],
-        capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
+    mpirun(given.ranks, [__file__, "--rank-of", folder])
 
 
 def timed_rank(folder: Path) -> int:

@@ -24,8 +24,6 @@ import argparse
 import ctypes
 import gc
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,6 +34,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from launching import mpirun
 
 PATHS = ("cold", "warm")
 OPERATIONS = ("all_reduce", "all_gather", "broadcast", "send_recv")
@@ -57,14 +57,12 @@ def main() -> None:
     if given.answer:
         one_rank(given)
         return
-    mpirun = Path(sys.executable).parent / "mpirun"
     launches = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(given.launches):
             answer = Path(folder) / f"{number}.json"
-            subprocess.run([mpirun, "-np", str(given.ranks), sys.executable, __file__,
-                            *sys.argv[1:], "--answer", answer], check=True,
-                           env={**os.environ, "OMP_NUM_THREADS": "1"})
+            mpirun(given.ranks, [__file__, *sys.argv[1:], "--answer", answer],
+                   env={"OMP_NUM_THREADS": "1"})
             launches.append(json.loads(answer.read_text()))
     sys.exit(int(report(launches, given)))
 

@@ -15,9 +15,7 @@ slower than torch.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -26,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from link import measured_link  # noqa: E402
-
 from hpcbench.kinds.primitive.derive.partners import PrimitiveRecord, compare  # noqa: E402
-from hpcbench.kinds.primitive.plan.workload import primitive_of
+from hpcbench.kinds.primitive.plan.workload import primitive_of  # noqa: E402
 from hpcbench.reduce.results import CaseResult  # noqa: E402
 from hpcbench.reduce.results_file import open_results  # noqa: E402
+from launching import run_sweep  # noqa: E402
+from link import measured_link  # noqa: E402
 from virtual_hosts import inside, one_rank_each  # noqa: E402
 
 GOAL_SPEEDUP, GOAL_LONGEST, GOAL_LOOPBACK = 1.25, 1.15, 0.9
@@ -125,17 +123,10 @@ class Job:
             "benchmarks": [problem.block(
                 PARTS if parts else PARTS | {"torch": {}} | dict(OVERLAPPING))]}
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / "config.json"
-        path.write_text(json.dumps(config))
-        before, after = (inside(2, self.rate), one_rank_each(2)) if self.rate else ((), ())
-        mpirun = str(Path(sys.executable).parent / "mpirun")
-        command = [*before, mpirun, *after, "-np", "2", sys.executable, "-m", "hpcbench", "run",
-                   str(path), "-o", str(self.folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False,
-                              env={**os.environ, "OMP_NUM_THREADS": "1"})
-        if done.returncode:
-            sys.exit(f"{done.stdout}{done.stderr}exit code {done.returncode}: {' '.join(command)}")
-        with open_results(self.folder / "latest") as file:
+        before, options = (inside(2, self.rate), one_rank_each(2)) if self.rate else ((), ())
+        latest = run_sweep(2, config, self.folder, before=before, options=options,
+                           env={"OMP_NUM_THREADS": "1"})
+        with open_results(latest) as file:
             return file.results.cases
 
 

@@ -11,8 +11,6 @@ cores is bimodal, so quartiles are compared as well as medians.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ import numpy as np
 
 from hpcbench.reduce.results_file import open_results
 from hpcbench.trace.schema import Flag
+from launching import run_sweep
 
 ALLOWED = 0.03
 
@@ -51,14 +50,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
                     "mode": "barrier_start", "canary": False, "noise_check_s": 0},
         "benchmarks": [{"kind": "collective", "collective": "all_reduce", "backend": "gloo",
                         "size": given.sizes, "wakeup_s": given.intervals}]}
-    path = folder / "config.json"
-    path.write_text(json.dumps(config))
-    mpirun = Path(sys.executable).parent / "mpirun"
-    command = [str(mpirun), "-np", str(given.ranks), sys.executable, "-m", "hpcbench", "run",
-               str(path), "-o", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
+    run_sweep(given.ranks, config, folder)
 
 
 def compared(folder: Path, intervals: Sequence[float]) -> tuple[list[str], float]:

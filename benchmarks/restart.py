@@ -11,8 +11,6 @@ right rank is blamed.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from hpcbench.reduce.results_file import open_results
+from launching import run_sweep
 
 GOAL_S = 0.5
 
@@ -54,14 +53,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
                    "iteration": 1 + number % 3} for number, size in enumerate(sizes[::2])],
         "benchmarks": [{"kind": "collective", "collective": "all_reduce", "backend": "gloo",
                         "size": [str(size) for size in sizes]}]}
-    path = folder / "config.json"
-    path.write_text(json.dumps(config))
-    mpirun = Path(sys.executable).parent / "mpirun"
-    done = subprocess.run(
-        [str(mpirun), "-np", str(given.ranks), sys.executable, "-m", "hpcbench", "run", str(path),
-         "-o", str(folder)], capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):
-        sys.exit(done.stdout + done.stderr)
+    run_sweep(given.ranks, config, folder, accepted=(0, 1))
 
 
 def held_up(folder: Path, ranks: int) -> tuple[list[float], int]:

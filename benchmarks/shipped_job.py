@@ -4,7 +4,8 @@
 
 A run counts if its noise check passes: no finding says that others used the cores (HB143, HB144),
 or that the canary drifted (HB145). It is repeated up to three times as often as runs are wanted. A
-row is sound if its 95 % interval is reliable, at most 5 % wide to either side, and without a flag.
+row is sound if its 95 % interval is reliable, neither end is farther than 5 % from the median, and
+the row has no flag.
 A gloo row whose median lies between two modes may show both instead, in at most 20 % of the rows.
 
 The exit code is 0 if the median run reaches the goals, 1 if it does not, 3 without enough runs.
@@ -15,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,8 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-WIDEST = 0.05
+from launching import ROOT, mpirun
+
+FARTHEST = 0.05
+"""How far an end of a sound interval is from the median at most, over the median."""
 LEAST_SOUND, MOST_MODES, LONGEST_S = 0.9, 0.2, 90.0
 NOISE = ("HB143", "HB144", "HB145")
 Row = Mapping[str, Any]
@@ -51,9 +53,10 @@ class Run:
 
 
 def is_sound(row: Row) -> bool:
-    """Return whether an ok row has a reliable interval of 5 % or less, and no flag."""
-    return not row["quality"] and bool(row["ci_reliable"]) and (
-        row["ci_high_s"] - row["ci_low_s"] <= 2 * WIDEST * row["median_s"])
+    """Return whether an ok row has a reliable interval, each end close enough, and no flag."""
+    return not row["quality"] and bool(row["ci_reliable"]) and max(
+        row["ci_high_s"] - row["median_s"],
+        row["median_s"] - row["ci_low_s"]) <= FARTHEST * row["median_s"]
 
 
 def has_modes(row: Row) -> bool:
@@ -75,9 +78,8 @@ def runs(ranks: int, config: Path, flags: Sequence[str]) -> Iterator[Run]:
     while True:
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
-            done = subprocess.run(
-                ["mpirun", "-np", str(ranks), sys.executable, "-m", "hpcbench", "run", str(config),
-                 "-o", folder, *flags], cwd=ROOT, capture_output=True, text=True, check=False)
+            done = mpirun(ranks, ["-m", "hpcbench", "run", config.resolve(), "-o", folder, *flags],
+                          accepted=(0, 1, 3))
             wall_s = time.monotonic() - began
             found = Path(folder, "latest", "summary.json")
             if not found.exists():

@@ -28,7 +28,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-MPIRUN = Path(sys.executable).parent / "mpirun"
+from launching import MPIRUN
+
 GOAL_RATIO, GOAL_FIRST_LINE_S = 1.3, 0.5
 SIZES = tuple(8 * 4 ** step for step in range(11))
 PHASES = (

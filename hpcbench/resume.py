@@ -75,14 +75,11 @@ def earlier_run(request: RunRequest) -> tuple[str, str] | None:
 
 def _new_plan(request: RunRequest, world_size: int) -> Plan:
     """Return the plan of the sweep file, and tell which file it is if details are wanted."""
-    from hpcbench.config.load import naming
     from hpcbench.config.sources import source_lines
     from hpcbench.plan.expand import make_plan
 
     request.verbosity.details(source_lines(request.config, request.overrides))
-    config = _config(request)
-    with naming(request.config):
-        return make_plan(config, world_size)
+    return make_plan(_config(request), world_size)
 
 
 def _config(request: RunRequest) -> Config:

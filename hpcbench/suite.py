@@ -175,7 +175,7 @@ def plan_members(
             verbosity.details(source_lines(file, overrides))
             plans.append(make_plan(load_config(file, overrides), world_size))
         except UsageError as error:
-            problems += [line if line.startswith(f"{file}:") else f"{file}: {line}"
+            problems += [line if line.startswith((f"{file}:", f"{file},")) else f"{file}: {line}"
                          for line in str(error).splitlines()]
     if problems:
         raise UsageError("\n".join(dict.fromkeys(problems)))

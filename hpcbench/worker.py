@@ -98,7 +98,7 @@ class Worker:
         if isinstance(request, FactsRequest):
             return FactsAnswer(gather_facts(request.tools))
         if isinstance(request, StoreRequest):
-            self._store = open_store(request.ports, request.timeout_s)
+            self._store = open_store(request.address, request.ports, request.timeout_s)
             return StoreAnswer(self._store.port)
         if isinstance(request, JoinRequest):
             return self._join(request)

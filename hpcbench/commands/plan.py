@@ -37,7 +37,7 @@ def plan(
     """
     if how.dry and as_json:
         raise typer.BadParameter("--json prints the plan; leave --dry-run away")
-    from hpcbench.config.load import load_config, naming
+    from hpcbench.config.load import load_config
     from hpcbench.config.sources import source_lines
     from hpcbench.plan.expand import make_plan
     from hpcbench.report.console import print_plan
@@ -46,9 +46,7 @@ def plan(
     overrides, path = sweep.overrides(), source.path()
     verbosity.details(source_lines(path, overrides))
     with verbosity.stage("plan"):
-        config = load_config(path, overrides)
-        with naming(path):
-            job = make_plan(config, how.world_size)
+        job = make_plan(load_config(path, overrides), how.world_size)
     if how.probe:
         from hpcbench.launch.probe import resolve_here
 

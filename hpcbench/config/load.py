@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from pydantic import ValidationError
 
 from hpcbench.config.dialects.dialect import Dialect
 from hpcbench.config.dialects.registry import dialect_of
+from hpcbench.config.origin import Origin
 from hpcbench.config.problems import problems
 from hpcbench.config.replace import REPLACING, replace_names
 from hpcbench.config.result_files import results_in, results_in_bytes, results_in_head
@@ -26,7 +26,6 @@ _YAML = (".yaml", ".yml")
 _MOST_BYTES = 4 * 2**20
 """Larger files are refused unread: of YAML this much takes a minute."""
 _MOST_TEXT = 32 * 2**20
-_LONGEST_KEY = 200
 _OF_EVERY_CASE = {
     "measure.warmup": ("warmup",), "measure.iterations": ("iterations", "max_steps"),
     "measure.validate": ("validate",), "measure.mode": ("mode",)}
@@ -75,18 +74,6 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, object]] = ())
     return check_config(raw, source, [key for key, _ in overrides])
 
 
-@contextmanager
-def naming(path: Path | None) -> Iterator[None]:
-    """Put the file's name before each line of a ConfigError that comes from its blocks."""
-    try:
-        yield
-    except ConfigError as error:
-        file = find_config(path)
-        raise ConfigError("\n".join(
-            f"{file}: {line}" if line.startswith("benchmarks") else line
-            for line in str(error).splitlines())) from None
-
-
 def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:
     """Return a raw mapping, translated if it is another tool's file, and what messages call it."""
     try:
@@ -95,26 +82,30 @@ def _in_our_keys(raw: dict[str, Any], source: str) -> tuple[dict[str, Any], str]
         raise ConfigError(f"{source}: {error}") from None
     if dialect is None:
         return raw, source
-    translated = _checked(dialect, raw, source).translated()
+    translated = _checked(dialect, raw, Origin(source)).translated()
     return translated, f"{source}, translated from {dialect.tool}'s keys"
 
 
 def check_config(raw: Any, source: str, overridden: Sequence[str] = ()) -> Config:
-    """Return the configuration in a plain mapping. Raises ConfigError that lists every problem."""
-    return _checked(Config, raw, source, overridden)
+    """Return the configuration in a plain mapping, which knows that it comes from ``source``.
+
+    Raises ConfigError that lists every problem.
+    """
+    origin = Origin(source, tuple(overridden))
+    return _checked(Config, raw, origin).from_origin(origin)
 
 
-def _checked(root: type[AnyFile], raw: Any, source: str, overridden: Sequence[str] = ()) -> AnyFile:
+def _checked(root: type[AnyFile], raw: Any, origin: Origin) -> AnyFile:
     try:
         _refuse_bomb(raw)
         text = json.dumps(raw, default=str)
     except (ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{source}: cannot be written as JSON: {error}") from None
+        raise ConfigError(f"{origin.source}: cannot be written as JSON: {error}") from None
     try:
         return root.model_validate_json(text)
     except ValidationError as error:
-        raise ConfigError("\n".join(_line(source, overridden, key, message) for key, message
-                                    in problems(error, raw, root))) from None
+        raise ConfigError("\n".join(
+            origin.line(key, message) for key, message in problems(error, raw, root))) from None
 
 
 def _refuse_bomb(raw: Any) -> None:
@@ -135,14 +126,6 @@ def _refuse_bomb(raw: Any) -> None:
     if length(raw) > _MOST_TEXT:
         raise ValueError(f"its aliases (*name) stand for more than {_MOST_TEXT:,} characters; "
                          "write the values out, or fewer of them")
-
-
-def _line(source: str, overridden: Sequence[str], key: str, message: str) -> str:
-    dotted = key.replace("[", ".").replace("]", "")
-    given = any(dotted == path or dotted.startswith(f"{path}.") for path in overridden)
-    where = key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}..."
-    return ": ".join([part for part in ("command line" if given else source, where) if part]
-                     + [message])
 
 
 def read_config(file: Path) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from functools import cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from hpcbench.config.axes import Iterations, OneOrMany, Ports
 from hpcbench.config.block import Block
 from hpcbench.config.fault import Fault
+from hpcbench.config.origin import Origin
 from hpcbench.config.section import (
     NAME_PATTERN,
     Backend,
@@ -189,6 +190,7 @@ class Config(Section):
     benchmarks: Annotated[tuple[AnyBlock, ...], Field(min_length=1)] = Field(
         description="The sweeps, in order.")
     fault: tuple[Fault, ...] = key((), "Errors made on purpose. For testing only.")
+    _origin: Origin = PrivateAttr(default=Origin())
 
     @model_validator(mode="after")
     def _block_names_differ(self) -> Config:
@@ -199,6 +201,17 @@ class Config(Section):
                 "block_names", 'benchmarks: two blocks have the name "{name}"; names must differ',
                 {"name": twice[0]})
         return self
+
+    @property
+    def origin(self) -> Origin:
+        """Return the place that the keys come from, which names itself in messages about them."""
+        return self._origin
+
+    def from_origin(self, origin: Origin) -> Config:
+        """Return the same configuration, which knows where it comes from."""
+        copy = self.model_copy()
+        copy._origin = origin
+        return copy
 
     def plain(self) -> dict[str, Any]:
         """Return the configuration as plain JSON values, in the spelling of the file."""

@@ -27,7 +27,13 @@ def make_plan(config: Config, world_size: int) -> Plan:
 
     Points that are the same case are planned once. Raises ConfigError if the sweep is too large, if
     its filters leave nothing, if no case uses a required backend, or if a fault can never happen.
+    Each line of it says which file, or that the command line, gives the key.
     """
+    with config.origin.named():
+        return _plan(config, world_size)
+
+
+def _plan(config: Config, world_size: int) -> Plan:
     blocks = _chosen_blocks(config)
     planners = {kind: kinds()[kind].planner() for kind in {block.kind for _, block in blocks}}
     every = _every_case(blocks, planners, PlanRequest(config, world_size))

@@ -38,12 +38,14 @@ _RATE = 1e-3
 class Problem:
     """Something wrong with a case; ``message`` ends with what to do about it.
 
-    Unless it ``rejects`` the case, nothing is left out because of it.
+    Unless it ``rejects`` the case, nothing is left out because of it. ``trace_missing``: it is that
+    a rank's trace is not there, which may still come.
     """
 
     code: str
     message: str
     rejects: bool = True
+    trace_missing: bool = False
 
 
 def first_true(bad: npt.NDArray[np.bool_]) -> tuple[int, int] | None:

@@ -68,11 +68,13 @@ def judge(
             "are of the other passes; resume the run: hpcbench run --resume FOLDER",
             rejects=False))
     problems += _distinct_problems(outcomes, context)
+    trace_missing = False
     if decisive.status == "ok" and (why := _rejection(problems)):
         decisive = replace(decisive, status="failed", reason=why)
+        trace_missing = all(problem.trace_missing for problem in problems if problem.rejects)
     samples = (None if decisive.status == "ok" else _samples(outcomes, empty)) or _samples(
         ran, empty)
-    result = _result(case, decisive, outcomes)
+    result = replace(_result(case, decisive, outcomes), trace_missing=trace_missing)
     if decisive.status == "ok" and samples is not None:
         result, use, notes = _with_numbers(result, samples, ran, context)
         samples, problems = replace(samples, use=use), [*problems, *notes]

@@ -19,8 +19,6 @@ from hpcbench.trace.arena import Empty
 from hpcbench.trace.schema import Record
 from hpcbench.units import plural, rank_list
 
-NO_TRACE = "no trace of rank"
-"""What the reason of a case says that failed because a rank's trace is missing."""
 WORST_FIRST = ("timeout", "failed", "wrong", "not_run", "skipped", "ok")
 
 
@@ -177,8 +175,8 @@ def _missing(absent: Sequence[int], attempt: Attempt) -> Iterator[Problem]:
     lost = [rank for rank in absent if rank not in attempt.present]
     silent = [rank for rank in absent if rank in attempt.present]
     if lost:
-        yield Problem("HB112", f"{NO_TRACE} {rank_list(lost)}: nothing is averaged without "
-                      "it; bring the trace back or run the case again")
+        yield Problem("HB112", f"no trace of rank {rank_list(lost)}: nothing is averaged "
+                      "without it; bring the trace back or run the case again", trace_missing=True)
     if silent:
         yield Problem("HB112", f"no record of it on rank {rank_list(silent)}: nothing is averaged "
                       "without it; run the case again")

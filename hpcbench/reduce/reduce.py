@@ -23,7 +23,6 @@ from hpcbench.reduce.environments import environment_findings, environment_hash
 from hpcbench.reduce.history import Attempts
 from hpcbench.reduce.intake import majority
 from hpcbench.reduce.outcome import judge
-from hpcbench.reduce.passes import NO_TRACE
 from hpcbench.reduce.records import Observations, with_joint_findings, with_records
 from hpcbench.reduce.results import CaseResult, Finding, Results, RunInfo
 from hpcbench.reduce.results_file import FILE_NAME, new_results
@@ -99,9 +98,10 @@ def exit_code(results: Results) -> ExitCode:
     FINDINGS: none is ok, although nothing is left to run.
     OK: everything else.
     """
-    statuses = {item.status for item in results.cases if NO_TRACE not in item.reason}
-    rejected = any(item.scope != "note" and item.code not in _INCOMPLETE_CODES
-                   and NO_TRACE not in item.message for item in results.findings)
+    statuses = {item.status for item in results.cases if not item.trace_missing}
+    excused = _INCOMPLETE_CODES | ({"HB112"} if any(
+        item.trace_missing for item in results.cases) else set())
+    rejected = any(item.scope != "note" and item.code not in excused for item in results.findings)
     if statuses & {"wrong", "failed", "timeout"} or rejected:
         return ExitCode.FINDINGS
     if "not_run" in statuses or any(item.code in _INCOMPLETE_CODES for item in results.findings):

@@ -195,6 +195,7 @@ class CaseResult:
     in any pass (`trace.library_choices.LibraryChoices.to_json`), None where nothing ran.
     ``memory`` is what each rank, as text, held of what at most in any pass: bytes by name, and
     ``peak_of``, what the peak is of. None where it was not looked at.
+    ``trace_missing``: it failed only because a rank's trace is not there, which may still come.
     """
 
     case: Case
@@ -208,6 +209,7 @@ class CaseResult:
     timing: Timing | None = None
     library: Mapping[str, str] | None = None
     memory: Mapping[str, Mapping[str, int | str]] | None = None
+    trace_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ _CASES: Contents = {
         "is empty, a whole number is -1 and any other number is NaN"),
     "cases/detail": Described(
         "a line for each row: reason, device, library (algorithm, protocol, channels, transport), "
-        "memory by rank, and detail: what ranks recorded beside their samples", LINES),
+        "memory by rank, detail: what ranks recorded beside their samples, and trace_missing: true "
+        "if it failed only because a rank's trace is not there", LINES),
     "cases/timing": Described(
         "a line for each row: what is known of its timing beyond the columns, such as "
         "launch_medians_s, pass_medians_s and steps; null if it was not timed", LINES),

@@ -68,7 +68,7 @@ _PHASES, _POSITIONS = "phases/ns", "cases/phases"
 _MOST_THREADS = 8
 _CHUNK_ROWS = 16384
 """Samples are read a whole case, all ranks, at a time."""
-_TEXTS = ("reason", "device", "detail", "library", "memory")
+_DETAILS = ("reason", "device", "detail", "library", "memory")
 _TIMES = tuple(column.name for column in TIMES)
 _USE = "samples/use"
 _BLOCK = tuple(column.name for column in BLOCK)
@@ -163,7 +163,8 @@ class ResultsWriter:
                 self._file, f"cases/{column.name}", columns.text_column(values)
                 if column.type is str else np.array(values, dtype=_TYPES[column.type]))
         write_json(self._file, "cases/detail", (
-            {name: getattr(item, name) for name in _TEXTS} for item in cases))
+            {name: getattr(item, name) for name in _DETAILS}
+            | ({"trace_missing": True} if item.trace_missing else {}) for item in cases))
         write_json(self._file, "cases/timing", (
             item.timing and asdict(item.timing) for item in cases))
         if of_kinds.missing:
@@ -282,7 +283,7 @@ def _known(kind: type[Read], line: str) -> Read | None:
 
 
 def _case_result(case: Case, row: Mapping[str, Any], detail: Mapping[str, Any]) -> CaseResult:
-    """Return a case from its row of columns; ``detail`` has the fields named in _TEXTS."""
+    """Return a case from its row of columns; ``detail`` has other fields of it."""
     times: dict[str, Any] = {name: None if math.isnan(row[name]) else row[name]
                              for name in _TIMES if name in row}
     return CaseResult(

@@ -27,7 +27,7 @@ def storage_lines(job: JobReport) -> Iterator[Line]:
     yield _synced(job)
     yield _seen(job)
     yield _kind(first)
-    yield _free(first)
+    yield _free(job)
 
 
 def _synced(job: JobReport) -> Line:
@@ -66,12 +66,19 @@ def _kind(first: RankReport) -> Line:
     return ok("file system", str(kind))
 
 
-def _free(first: RankReport) -> Line:
-    free = first.storage.get("free_bytes")
-    if free is None:
+def _free(job: JobReport) -> Line:
+    """Judge the rank with the least room: ranks that do not see rank 0's folder have other disks.
+    """
+    told = [report for report in job.ranks if report.storage.get("free_bytes") is not None]
+    if not told:
         return not_applicable("free space", "the file system does not tell")
-    room = f"{round_bytes(free)} free"
-    if free < _TOO_SMALL_BYTES or first.storage.get("free_files") == 0:
+    least = min(told, key=lambda report: (report.storage.get("free_files") != 0,
+                                          report.storage["free_bytes"]))
+    free = least.storage["free_bytes"]
+    room = f"{round_bytes(free)} free" + (
+        "" if all(report.storage.get("seen") for report in job.ranks) else
+        f" on {least.hostname}, where rank {least.rank} writes")
+    if free < _TOO_SMALL_BYTES or least.storage.get("free_files") == 0:
         lacks = room if free < _TOO_SMALL_BYTES else f"{room}, but no more files can be made"
         return fail("free space", lacks, f"free some, or {_ELSEWHERE}")
     if free < _SCARCE_BYTES:

@@ -75,15 +75,20 @@ def probe(folder: Path, marker: str, rank: int) -> dict[str, Any]:
         if not answer["seen"]:
             return {**answer, **_apart(place, rank)}
         answer["sync_s"] = _written_s(place / f"rank{rank}")
-        room = os.statvfs(place)
-        answer["free_bytes"] = room.f_bavail * room.f_frsize
-        answer["free_files"] = room.f_favail if room.f_files else None
+        answer |= _room(place)
         answer["kind"] = _kind(place)
     except FileError as error:
         answer["error"] = str(error)
     except OSError as error:
         answer["error"] = f"{folder}: {error.strerror}"
     return answer
+
+
+def _room(place: Path) -> dict[str, int | None]:
+    """Return what is free where a rank writes."""
+    room = os.statvfs(place)
+    return {"free_bytes": room.f_bavail * room.f_frsize,
+            "free_files": room.f_favail if room.f_files else None}
 
 
 def _written_s(path: Path) -> float:
@@ -109,7 +114,8 @@ def _apart(place: Path, rank: int) -> dict[str, Any]:
     folder = RunFolder(own, name)
     file = folder.traces / f"rank{rank}"
     try:
-        return {"made": made, "sync_s": _written_s(file), "own": str(own.parent)}
+        return {"made": made, "sync_s": _written_s(file), "own": str(own.parent),
+                **_room(folder.traces)}
     finally:
         with suppress(OSError):
             file.unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import re
 import shutil
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from golden import RUNS
 from hpcbench.__main__ import _with_resumed_folder
 from hpcbench.cli import COMMANDS, app
 from launcher import ROOT
+from reached_words import reached_words
 
 NO_COMMAND = {"hpcbench sample 0": "the name of a span in a trace"}
 ALL = tuple(one for one in commands() if one.text not in NO_COMMAND)
@@ -23,38 +23,48 @@ OURS = [one for one in ALL if one.ours]
 PLACES = {"N": "2", "DIR": "FOLDER"}
 """Words that stand for others."""
 RUN_BY = {
-    "jobs/local.sh": "tests/install/test_local.py",
-    "jobs/torchrun.sh": "tests/install/test_local.py",
-    "tests/run.sh": "tests/install/test_local.py",
-    "jobs/k8s/run.sh": "tests/mpi/test_kubernetes.py",
-    "slurm/scaling.sh": "tests/mpi/test_slurm.py",
-    "slurm/smoke.sbatch": "tests/mpi/test_slurm.py",
-    "slurm/cpu.sbatch": "tests/mpi/test_slurm.py",
-    "tests/golden.py": "tests/unit/test_golden.py",
-    "mpirun run": "tests/mpi/test_launch.py",
-    "mpirun suite": "tests/mpi/test_suite.py",
-    "mpirun validate": "tests/mpi/test_validate.py",
-    "mpirun profile": "tests/mpi/test_profile.py",
-    "srun run": "tests/mpi/test_slurm.py",
-    "torchrun run": "tests/mpi/test_torchrun.py",
-    "srun torchrun run": "tests/mpi/test_torchrun.py",
-    "python run": "tests/mpi/test_main_job.py",
-    "hpcbench run": "tests/mpi/test_main_job.py",
-    "hpcbench validate": "tests/mpi/test_validate.py",
-    "hpcbench profile": "tests/mpi/test_profile.py",
-    "hpcbench suite": "tests/mpi/test_suite.py",
-    "hpcbench plot": "tests/install/test_base_install.py",
-    "hpcbench plan --dry-run": "tests/workloads/test_dry_run.py",
-    "hpcbench list": "tests/unit/test_coming_from.py",
-    "hpcbench gen-data": "tests/unit/test_token_file.py",
+    "jobs/local.sh": "install/test_local.py::test_arguments_reach_run_and_the_results_are_named",
+    "jobs/torchrun.sh":
+        "install/test_local.py::test_torchrun_starts_ranks_and_the_results_are_named",
+    "tests/run.sh": "install/test_local.py::test_second_start_calls_no_pip",
+    "jobs/k8s/run.sh":
+        "mpi/test_kubernetes.py::test_a_job_of_the_operator_is_measured_by_every_rank",
+    "slurm/scaling.sh": "mpi/test_slurm.py::test_jobs_that_follow_one_another_make_a_scaling_curve",
+    "slurm/smoke.sbatch": "mpi/test_slurm.py::test_the_exit_code_is_passed_on",
+    "slurm/cpu.sbatch":
+        "mpi/test_slurm.py::test_a_job_file_works_after_editing_account_and_partition",
+    "mpirun run": "mpi/test_main_job.py::test_every_collective_on_every_dtype_is_right",
+    "mpirun suite":
+        "mpi/test_suite.py::test_a_member_that_fails_or_cannot_run_does_not_stop_the_others",
+    "mpirun validate": "mpi/test_validate.py::test_four_ranks_give_one_verdict",
+    "mpirun profile":
+        "mpi/test_profile.py::test_the_slow_rank_is_named_and_no_rank_of_equal_ones",
+    "srun run": "mpi/test_slurm.py::test_ranks_that_are_alone_in_their_mpi_are_refused",
+    "torchrun run":
+        "mpi/test_torchrun.py::test_ranks_of_torchrun_run_inline_and_are_not_isolated",
+    "python run": "mpi/test_launch.py::test_without_mpirun_there_is_one_rank",
+    "hpcbench run": "mpi/test_launch.py::test_without_mpirun_there_is_one_rank",
+    "hpcbench validate": "mpi/test_validate.py::test_four_ranks_give_one_verdict",
+    "hpcbench profile":
+        "mpi/test_profile.py::test_the_slow_rank_is_named_and_no_rank_of_equal_ones",
+    "hpcbench suite":
+        "mpi/test_suite.py::test_a_member_that_fails_or_cannot_run_does_not_stop_the_others",
+    "hpcbench plot": "install/test_base_install.py::test_plot",
+    "hpcbench run --dry-run":
+        "workloads/test_dry_run.py::test_the_command_says_what_it_is_and_leaves_nothing_behind",
+    "hpcbench list": "install/test_base_install.py::test_list",
+    "hpcbench gen-data": "unit/test_token_file.py::test_what_is_written_is_read",
 }
-"""A script, or the launchers and the command of hpcbench -> a file of tests that runs it."""
+"""A script, or the launchers and the command of hpcbench -> a test that runs it, below tests/."""
 NOT_RUN = {
     ".ci/run": "it runs all of these tests, on a bare system",
     "slurm/v100_nvlink.sbatch": "needs V100 GPUs; test_slurm.py runs the CPU file of the same form",
+    "tests/golden.py": "it would write the files that test_golden.py compares with today's",
+    "srun torchrun run": "test_torchrun.py runs torchrun with the variables of a step of Slurm",
+    "hpcbench plan --dry-run": "it is plan, then run --dry-run, and both are run",
     "recompute.py": "docs/method.md shows its text; test_recomputed.py runs that",
     "run_benchmark.py": "a command of another tool, shown beside ours"}
-"""A script -> why no test runs it."""
+"""A script or a form of command -> why no test runs it."""
 INSTANT = ("plan", "schema", "show", "reduce", "gen-config")
 """Commands that are run here."""
 SWEEP_FILES = {"ddlb.json": "ddlb.json", "theirs.json": "ddlb.json", "FILE": "ddlb.json",
@@ -134,15 +144,32 @@ def test_scripts_exist_and_know_these_flags(one: DocCommand) -> None:
 def form(one: DocCommand) -> str:
     """Return how a command of hpcbench is started, and its name."""
     launchers = [word for word in one.words if word in LAUNCHERS] or [one.words[0]]
-    return " ".join([*launchers, (one.ours or ("",))[0]])
+    dry = ["--dry-run"] * ("--dry-run" in one.words)
+    return " ".join([*launchers, (one.ours or ("",))[0], *dry])
 
 
-def test_each_launcher_and_script_has_a_test_that_runs_it() -> None:
+def is_run_by(what: str, test: str) -> bool:
+    """Return whether a test's own code has each word of a command, or the name of a script."""
+    file, _, function = test.partition("::")
+    return {Path(word).name for word in what.split()} <= reached_words(
+        ROOT / "tests" / file, function)
+
+
+def test_each_launcher_and_command_has_a_test_or_a_reason() -> None:
     forms = {form(one) for one in OURS if (one.ours or ("",))[0] in COMMANDS}
-    assert not {name for name in forms if name.split()[-1] not in INSTANT} - set(RUN_BY)
-    for what, test in RUN_BY.items():
-        last = re.escape(Path(what.split()[-1]).name.removesuffix(".py"))
-        assert re.search(last, (ROOT / test).read_text(encoding="utf-8")), (what, test)
+    assert not {name for name in forms if name.split()[-1] not in INSTANT} - {*RUN_BY, *NOT_RUN}
+
+
+@pytest.mark.parametrize("what", RUN_BY)
+def test_the_test_that_is_named_runs_it(what: str) -> None:
+    assert is_run_by(what, RUN_BY[what])
+
+
+def test_another_test_of_the_same_file_does_not_pass_for_it() -> None:
+    assert not is_run_by("tests/run.sh", "install/test_local.py::test_old_python")
+    assert not is_run_by("mpirun suite", RUN_BY["mpirun validate"])
+    with pytest.raises(KeyError):
+        reached_words(ROOT / "tests/unit/test_doc_commands.py", "test_that_is_not_there")
 
 
 @pytest.mark.parametrize("one", [one for one in ALL if one.words[0] == "pip"], ids=name)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from hpcbench.config.load import PACKAGED, check_config, load_config
 from hpcbench.config.names import BACKENDS, DEVICES, DTYPES, OPS, SPLITS
+from hpcbench.dry_run import dry_run
 from hpcbench.errors import ConfigError
 from hpcbench.operations.collectives import collectives
 from hpcbench.plan.case import Case, Plan, plan_from_json, plan_to_json
@@ -294,3 +296,34 @@ def test_ids_do_not_depend_on_the_order_of_environment_variables() -> None:
 def test_what_no_case_can_meet_is_refused(section: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         plan_of({"collective": "all_reduce"}, **section)
+
+
+BAD = {"benchmarks": [{"kind": "primitive", "primitive": "tp_columnwise", "m": 32, "k": 8, "n": 8,
+                       "implementations": ["no_such"]}]}
+"""Nobody offers that implementation: only a plan finds it."""
+GOOD = ("benchmarks.0.implementations", ["comm_only"])
+
+
+@pytest.mark.parametrize(("content", "overrides", "where"), [
+    (BAD, [], "FILE: benchmarks: "), (BAD, [("benchmarks.0.n", 8)], "FILE: benchmarks: "),
+    ({**BAD, "require": ["nccl"]}, [GOOD], "FILE: require: "),
+    (BAD, [GOOD, ("require", ["nccl"])], "command line: require: "),
+    (BAD, [GOOD, ("only", ["none"])], "command line: only: "),
+])
+def test_each_line_about_a_plan_names_the_file_whoever_plans(
+    tmp_path: Path, content: dict[str, Any], overrides: list[tuple[str, object]], where: str,
+) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    for planned in (lambda: make_plan(load_config(file, overrides), 4),
+                    lambda: dry_run(file, overrides, 4)):
+        with pytest.raises(ConfigError) as caught:
+            planned()
+        lines = str(caught.value).splitlines()
+        assert lines and all(line.startswith(where.replace("FILE", str(file))) for line in lines)
+
+
+def test_a_configuration_is_the_same_wherever_it_comes_from(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(json.dumps(BAD), encoding="utf-8")
+    assert load_config(file) == check_config(BAD, "elsewhere", ["require"])

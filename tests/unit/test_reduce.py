@@ -212,6 +212,27 @@ def test_a_case_whose_only_rank_is_lost_says_so(tmp_path: Path) -> None:
     assert (case.status, case.reason) == ("not_run", "no record of it: the trace of rank 0 is lost")
 
 
+def test_words_of_a_worker_do_not_make_its_failure_a_missing_trace(tmp_path: Path) -> None:
+    plan = make_plan(world_size=2)
+
+    def change(rank: int, record: Record) -> Iterable[Record]:
+        yield replace(record, status="failed", reason="ValueError: no trace of rank 1") if (
+            record.case_id == plan.cases[1].case_id) else record
+
+    write_synthetic_run(tmp_path / "run", plan, change=change)
+    assert exit_code(reduce_folder(tmp_path / "run")) is ExitCode.FINDINGS
+
+
+def test_a_missing_trace_is_known_from_the_file_too(tmp_path: Path) -> None:
+    traces = write_synthetic_run(tmp_path / "run", make_plan(world_size=2))
+    (traces / "rank00001.h5").unlink()
+    results = reduce_folder(tmp_path / "run")
+    assert all(item.trace_missing for item in results.cases)
+    with open_results(tmp_path / "run") as file:
+        assert file.results.cases == results.cases
+        assert exit_code(file.results) is exit_code(results) is ExitCode.INCOMPLETE
+
+
 def test_a_case_on_fewer_ranks_needs_only_those(tmp_path: Path) -> None:
     cases = [make_case(0, world_size=1), make_case(1, world_size=2), make_case(2, world_size=4)]
     write_synthetic_run(tmp_path / "run", plan_of(cases, 4))

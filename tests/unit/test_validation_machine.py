@@ -148,6 +148,15 @@ def test_storage(key: str, value: object, subject: str, state: str) -> None:
     assert line(storage_lines, of, subject)[0] == state
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_free_space_is_that_of_the_fullest_disk(rank: int) -> None:
+    reports = [replace(told(one), storage={
+        **STORAGE, "seen": one == 0, "free_bytes": 10**6 if one == rank else 10**12})
+        for one in range(2)]
+    state, found, _ = line(storage_lines, job(*reports), "free space")
+    assert state == "fail" and f"rank {rank} writes" in found
+
+
 def limits(name: str, value: object) -> JobReport:
     one = changed(told(), f"machine.process.limits.{name}", value)
     return job(changed(one, "machine.network.infiniband", {"mlx5_0/1": {"state": "4: ACTIVE"}}))
@@ -248,6 +257,7 @@ def test_a_rank_that_does_not_see_the_folder_tries_places_of_its_own(
     beside = storage_probe.probe(tmp_path / "elsewhere", "marker", 2)
     assert (beside["seen"], beside["error"]) == (False, None)
     assert beside["own"] == str(tmp_path / "elsewhere") and beside["sync_s"] > 0
+    assert beside["free_bytes"] > 0
     storage_probe.remove_empty(beside["made"])
     (tmp_path / "file").write_text("in the way")
     for_a_while = storage_probe.probe(tmp_path / "file" / "results", "marker", 2)

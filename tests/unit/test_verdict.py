@@ -87,7 +87,13 @@ def test_wrong_elements_are_counted_over_ranks() -> None:
                      _seen(1, Outcome.OK, n_wrong=3, wrong="3 of 8 elements"),
                      _seen(2, Outcome.OK, n_wrong=1, wrong="1 of 8 elements")], 1.0)
     assert (verdict.status, verdict.blamed_rank) == ("wrong", 1)
-    assert "4 wrong elements on ranks 1, 2" in verdict.reason
+    assert verdict.reason == "4 wrong results on ranks 1, 2; rank 1: 3 of 8 elements"
+
+
+def test_what_one_rank_has_wrong_is_told_in_its_words_alone() -> None:
+    verdict = judge([_seen(0, Outcome.OK, n_wrong=0),
+                     _seen(1, Outcome.OK, n_wrong=1, wrong="the loss is nan")], 1.0)
+    assert (verdict.status, verdict.reason) == ("wrong", "rank 1: the loss is nan")
 
 
 def test_a_stop_request_makes_the_case_not_run() -> None:

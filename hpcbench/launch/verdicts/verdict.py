@@ -177,8 +177,7 @@ def _checked(evidence: Sequence[Evidence]) -> Verdict:
     wrong = [item for item in evidence if item.n_wrong > 0]
     if not wrong:
         return Verdict("ok", "", -1)
-    total = sum(item.n_wrong for item in wrong)
     ranks = ", ".join(str(item.rank) for item in wrong[:8])
-    return Verdict("wrong", f"{total} wrong element{'s' * (total > 1)} on "
-                            f"rank{'s' * (len(wrong) > 1)} {ranks}; "
-                            f"{wrong[0].who}: {wrong[0].wrong}", wrong[0].rank)
+    total = sum(item.n_wrong for item in wrong)
+    of_all = f"{total} wrong results on ranks {ranks}; " if len(wrong) > 1 else ""
+    return Verdict("wrong", f"{of_all}{wrong[0].who}: {wrong[0].wrong}", wrong[0].rank)

@@ -34,8 +34,9 @@ class FactsRequest:
 
 @dataclass(frozen=True, slots=True)
 class StoreRequest:
-    """Open the store at which all workers meet, on the first free one of ``ports``."""
+    """Open the store at which all workers meet: on this address, on the first free port."""
 
+    address: str
     ports: tuple[int, ...]
     timeout_s: float
     request: Literal["store"] = "store"

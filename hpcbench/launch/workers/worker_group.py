@@ -164,15 +164,14 @@ class WorkerGroup:
 
     def _assemble(self, number: int, case: Case) -> CaseOutcome | None:
         """Start this rank's worker and have all join; an outcome is returned only on failure."""
-        limit_s = self._rendezvous.init_timeout_s
+        where, limit_s = self._rendezvous, self._rendezvous.init_timeout_s
         how = AnswerWait(self._comm, number, limit_s, case.wakeup_s, self._stop)
         observation = self._start(number)
         if self._comm.rank == 0 and observation.evidence.outcome is Outcome.OK:
-            observation = self._ask(how, StoreRequest(self._rendezvous.ports, limit_s))
+            observation = self._ask(how, StoreRequest(where.address, where.ports, limit_s))
         store = observation.answer
         port = self._comm.bcast(store.port if isinstance(store, StoreAnswer) else None)
         if port is not None and observation.evidence.outcome is Outcome.OK:
-            where = self._rendezvous
             observation = self._ask(how, JoinRequest(
                 where.address, port, self._comm.rank, self._comm.size, where.local_rank,
                 where.local_size, where.gpu, where.group_timeout_s))

@@ -1,0 +1,80 @@
+"""Each file of benchmarks/ runs, with parameters as small as can be; what it measures is no matter.
+
+A benchmark may miss its goal here (exit code 1). That all of its parts work is what is seen.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+
+import virtual_hosts
+from launcher import ROOT
+
+FOLDER = ROOT / "benchmarks"
+SHARED = {"launching.py"}
+"""What benchmarks import, and what is none."""
+ELSEWHERE = {
+    "bubble.py": "tests/workloads/test_bubble_benchmark.py",
+    "coverage.py": "tests/unit/test_coverage_benchmark.py",
+    "dry_run.py": "tests/workloads/test_dry_run_benchmark.py",
+    "error_rates.py": "tests/unit/test_statistics_launches.py",
+    "flags.py": "tests/unit/test_flags_benchmark.py",
+    "link.py": "tests/mpi/test_limited_link.py",
+    "published_fits.py": "tests/unit/test_published_fits.py",
+    "start.py": "tests/mpi/test_start_benchmark.py",
+    "stragglers.py": "tests/unit/test_stragglers_benchmark.py",
+}
+"""Benchmarks that a test of their own runs."""
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """The arguments of a benchmark, and texts that it prints with them."""
+
+    words: str
+    prints: tuple[str, ...]
+    codes: tuple[int, ...] = field(default=(0, 1))
+
+
+TINY = {
+    "balance.py": Tiny("--passes 1 --iterations 2", ("as fast as rank 0", "ms a sample longer")),
+    "checking.py": Tiny("--passes 1 --iterations 20 --sizes 8", ("checks  after a check",)),
+    "clock.py": Tiny("--ranks 2 --syncs 2", ("2 ranks", "between")),
+    "control.py": Tiny("--cases 3 --iterations 2", ("3 cases", "control and record")),
+    "fidelity.py": Tiny("--launches 1 --passes 2 --sizes 8", ("all_reduce", "send_recv")),
+    "memory.py": Tiny("--dtypes fp32 --shapes weights --strategies single",
+                      ("the largest error",)),
+    "overhead.py": Tiny("--passes 2 --warmup 1 --iterations 3 --sizes 8", ("ratio of medians",)),
+    "overlap.py": Tiny("--passes 1 --iterations 2 --orders AG_before", ("x torch", "loopback")),
+    "quiet.py": Tiny("--ranks 2 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
+    "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 1", ("4 ranks", "goals:")),
+    "restart.py": Tiny("--ranks 2 --faults 1", ("right rank blamed 1 of 1",)),
+    "shipped_job.py": Tiny("--runs 1 -- --only all_gather --iters 3 --passes 1", ("good",),
+                           codes=(0, 1, 3)),
+    "training_overhead.py": Tiny("--passes 1 --steps 2 --strategies single", ("median ratio",)),
+}
+
+
+def test_each_benchmark_is_run_by_a_test() -> None:
+    files = {path.name for path in FOLDER.glob("*.py")} - SHARED
+    assert files == {*TINY, *ELSEWHERE} and not TINY.keys() & ELSEWHERE
+    for name, test in ELSEWHERE.items():
+        assert name.removesuffix(".py") in (ROOT / test).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", TINY)
+def test_it_runs(name: str) -> None:
+    if name == "overlap.py" and (why := virtual_hosts.why_not("1gbit")):
+        pytest.skip(f"no limited link: {why}")
+    tiny = TINY[name]
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / name), *tiny.words.split()], cwd=ROOT, text=True,
+        capture_output=True, timeout=120, check=False)
+    printed = done.stdout + done.stderr
+    assert done.returncode in tiny.codes and "Traceback" not in printed, printed
+    assert all(text in done.stdout for text in tiny.prints), printed
