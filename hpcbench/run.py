@@ -63,7 +63,7 @@ def run(
             _collect(comm, folders, measured=not is_done)
         code = on_root(
             comm, lambda: _reduce_and_report(attempt, folders.folder, request), LAST_PAUSE_S)
-    comm.barrier(LAST_PAUSE_S)
+    comm.barrier()
     return ExitCode(code)
 
 
