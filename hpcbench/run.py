@@ -28,6 +28,7 @@ from hpcbench.launch.ranks.stop_requests import StopRequests, stop_requests
 from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_pool import WorkerPool
 from hpcbench.masking import masked, print_traceback
+from hpcbench.measure.garbage import no_collection_of_modules
 from hpcbench.measure.portable import unsupervised
 from hpcbench.plan.case import Plan
 from hpcbench.resume import RunRequest, earlier_run, plan_run, with_software
@@ -50,6 +51,8 @@ def run(
     if comm.rank == 0:
         verbosity.announce(_planned_line(planned.plan))
     with open_pool(planned, session.topology, early) as pool:
+        if comm.rank == 0:
+            _import_reports()
         with verbosity.stage("probe, with the start of the worker template"):
             attempt = _probe(session, planned, network, pool, force=request.force)
         verbosity.details(_machine_lines(attempt))
@@ -63,7 +66,7 @@ def run(
             _collect(comm, folders, measured=not is_done)
         code = on_root(
             comm, lambda: _reduce_and_report(attempt, folders.folder, request), LAST_PAUSE_S)
-    comm.barrier(LAST_PAUSE_S)
+    comm.barrier()
     return ExitCode(code)
 
 
@@ -167,6 +170,18 @@ def _reduce_and_report(attempt: Attempt, folder: RunFolder, request: RunRequest)
     if not verbosity.is_quiet:
         print_profiles(profile_lines)
     return int(exit_code(results))
+
+
+def _import_reports() -> None:
+    """Import what `_reduce_and_report` needs, while the template imports torch."""
+    with no_collection_of_modules():
+        import hpcbench.profiling.record
+        import hpcbench.reduce.reduce
+        import hpcbench.report.console
+        import hpcbench.report.profile_lines  # noqa: F401
+        from hpcbench.report.summary import field_names
+
+        field_names()  # imports the presenters of all kinds
 
 
 @contextlib.contextmanager

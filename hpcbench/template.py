@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import os
 import resource
 import selectors
@@ -29,6 +28,7 @@ from hpcbench.launch.workers.messages import (
     worker_channel,
 )
 from hpcbench.launch.workers.processes import die_with_parent, print_whole_lines
+from hpcbench.measure.garbage import no_collection_of_modules
 
 _MESSAGE_BYTES = 256 * 1024
 
@@ -39,20 +39,20 @@ def main() -> None:
     die_with_parent(parent_pid)
     leave_requests_to_supervisor()
     control = socket.socket(fileno=control_fd)
-    import torch  # noqa: F401  (this process exists to have it imported)
+    with no_collection_of_modules():
+        import torch  # noqa: F401  (this process exists to have it imported)
 
-    import hpcbench.profiling.flight_recorder
-    import hpcbench.worker  # noqa: F401
-    from hpcbench.kinds.registry import kinds
+        import hpcbench.profiling.flight_recorder
+        import hpcbench.worker  # noqa: F401
+        from hpcbench.kinds.registry import kinds
 
-    data = control.recv(_MESSAGE_BYTES)
-    if not data:
-        return
-    for kind in decoded(LOAD_REQUESTS, data).kinds:  # only these: DTensor is half a torch more
-        if kind in kinds():
-            kinds()[kind].runner()
-    gc.collect()
-    gc.freeze()
+        data = control.recv(_MESSAGE_BYTES)
+        if not data:
+            return
+        for kind in decoded(LOAD_REQUESTS, data).kinds:  # only these: DTensor is half a torch more
+            if kind in kinds():
+                kinds()[kind].runner()
+                kinds()[kind].planner()  # it rebuilds the workloads of cases
     control.send(encoded(TEMPLATE_EVENTS, TemplateEvent("ready", 0, 0)))
     _Forker(control).serve()
 

@@ -46,11 +46,13 @@ def run(
     sys.stderr = sys.__stderr__
     announce_start(os.environ, verbosity)
     from hpcbench.launch.workers.template_process import early_template
+    from hpcbench.measure.garbage import no_collection_of_modules
 
     # it imports torch while all else is imported here; an inline worker needs none
     with contextlib.nullcontext() if how.inline else early_template(os.environ) as early:
-        from hpcbench.resume import RunRequest
-        from hpcbench.run import run_command
+        with no_collection_of_modules():
+            from hpcbench.resume import RunRequest
+            from hpcbench.run import run_command
 
         raise typer.Exit(run_command(
             RunRequest(path, overrides, how.resume, how.force, verbosity=verbosity,

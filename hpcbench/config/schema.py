@@ -110,7 +110,8 @@ class Measure(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = key(0, "Of the shuffled order.")
     canary: bool = key(True, "Measure one small all_reduce now and then, to see drift.")
     noise_check_s: Annotated[float, Field(ge=0, le=60)] = key(
-        0.5, "Seconds of looking how quiet each rank's core is; 0: not at all.")
+        0.5, "At most so many seconds of looking how quiet each rank's core is; "
+        "0: not at all.")
     clock_sync_s: Annotated[float, Field(gt=0, le=3600)] = key(
         30.0, "Seconds between synchronisations of several nodes' clocks.")
 

@@ -31,7 +31,7 @@ from hpcbench.measure.allocation import granted_cores
 from hpcbench.measure.environment import described_hardware, machine
 from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.loop import SINGLE_CALLS
-from hpcbench.measure.noise import measure_noise
+from hpcbench.measure.noise import check_s, measure_noise
 from hpcbench.measure.progress import SharedProgress
 from hpcbench.plan.case import Case, Plan, planned_canary
 from hpcbench.plan.order import INLINE_BACKENDS
@@ -205,7 +205,8 @@ def measure(
     config = attempt.config.measure
     if config.noise_check_s:  # all ranks look at the same time, as they measure
         attempt.comm.barrier()
-        journal.note(NOISE_NOTE, measure_noise(config.noise_check_s))
+        journal.note(NOISE_NOTE, measure_noise(check_s(
+            config.noise_check_s, sum(case.estimate_s for case in attempt.runs_left()))))
     clocks = Clocks(time.perf_counter_ns, config.clock_sync_s, journal.note)
     clocks.sync(attempt.comm)
     job = SupervisorContext(

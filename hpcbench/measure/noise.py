@@ -36,6 +36,14 @@ _WORK_SIZES = (1000, 500_000)
 """Least and most numbers to add up; a clock that is too coarse to time them would ask for more."""
 _MIN_LOOPS = 20
 
+_SHARE, _LEAST_S = 0.1, 0.2
+"""Share of a job's estimated time; and seconds, in which one detour of 1 ms is not yet HB144."""
+
+
+def check_s(most_s: float, estimate_s: float) -> float:
+    """Return how long to look: ``most_s``, of a job that takes less than ten of it a tenth."""
+    return min(most_s, max(_SHARE * estimate_s, _LEAST_S))
+
 
 def measure_noise(seconds: float = 0.5) -> dict[str, Any]:
     """Return {"detours": `Noise`, "fixed_work": `FixedWork`} as plain JSON values.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.block import Block
-from hpcbench.config.schema import Config, Hardware
 from hpcbench.plan.case import Case, case_id
 from hpcbench.plan.points import CommonPoint, PlanRequest
 from hpcbench.plan.support import BACKEND_TRAITS, needs, unfit_for_mps
 from hpcbench.plan.workload import Workload
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config, Hardware
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from hpcbench.config.schema import Hardware
 from hpcbench.plan.workload import Workload
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Hardware
 
 CASE_S = 0.03
 """Assumed: agreement, buffers, expected results, journal."""

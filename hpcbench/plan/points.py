@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hpcbench.config.block import Block
 from hpcbench.config.implementations import OptionAxes
-from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError
 from hpcbench.kinds.kind import Planner
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config
 
 MAX_POINTS = 200_000
 """Larger products are refused before they are written out."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.block import Block
-from hpcbench.config.schema import Config
 from hpcbench.errors import ConfigError, PluginError
 from hpcbench.kinds.kind import Planner
 from hpcbench.plan.case import Case, case_id
 from hpcbench.plan.points import PlanRequest
 from hpcbench.plan.workload import UnknownWorkload, Workload
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config
 
 
 class UnusablePlanner(Planner):

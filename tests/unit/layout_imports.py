@@ -50,8 +50,9 @@ MAY_IMPORT: Mapping[str, Sequence[str]] = {
     "dry_run": (*MACHINE, "launch", "report"),
     "run": (*MACHINE, "launch", "reduce", "report", "resume", "profiling"),
     "suite": (*MACHINE, "launch", "reduce", "report", "resume", "run"),
-    "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "reduce", "report", "run",
-                 "dry_run", "gen_config", "gen_data", "profiling", "resume", "suite", "validation"),
+    "commands": (*BASE, *INTERFACES, "config", "plan", "launch", "measure", "reduce", "report",
+                 "run", "dry_run", "gen_config", "gen_data", "profiling", "resume", "suite",
+                 "validation"),
     "cli": ("hpcbench", "commands"),
     "__main__": (*BASE, "cli", "launch"),
     # the public door for packages of others: it may show anything, and nothing here uses it

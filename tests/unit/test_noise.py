@@ -15,7 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.measure.noise import MIN_DETOUR_NS, look_for_detours, measure_noise, repeat_fixed_work
+from hpcbench.measure.garbage import no_collection_of_modules
+from hpcbench.measure.noise import (
+    MIN_DETOUR_NS,
+    check_s,
+    look_for_detours,
+    measure_noise,
+    repeat_fixed_work,
+)
 from hpcbench.trace.schema import Noise
 from hpcbench.trace.typed import from_values
 from launcher import ROOT
@@ -119,3 +126,22 @@ def test_a_shared_core_shows() -> None:
     shared = from_values(Noise, json.loads(done.stdout))
     assert shared.stolen_share > 0.25
     assert shared.longest_ns > MIN_DETOUR_NS
+
+
+@pytest.mark.parametrize(("most_s", "estimate_s", "expected"), [
+    (0.5, 60.0, 0.5), (0.5, 3.0, 0.3), (0.5, 0.6, 0.2), (0.1, 0.6, 0.1), (2.0, 60.0, 2.0)])
+def test_a_short_job_looks_for_a_tenth_of_its_time(
+    most_s: float, estimate_s: float, expected: float,
+) -> None:
+    assert check_s(most_s, estimate_s) == pytest.approx(expected)
+
+
+def test_nothing_is_collected_while_modules_are_imported() -> None:
+    before = gc.get_freeze_count()
+    try:
+        with no_collection_of_modules():
+            assert not gc.isenabled()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()

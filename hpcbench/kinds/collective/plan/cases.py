@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpcbench.config.schema import Config, Hardware
 from hpcbench.kinds.collective.plan.block import CollectiveBlock
 from hpcbench.kinds.collective.plan.workload import Collective
 from hpcbench.operations.collectives import collective_spec
@@ -16,6 +15,9 @@ from hpcbench.plan.assemble import Draft, least_calls, too_large
 from hpcbench.plan.estimate import ALPHA_S, CASE_S, bytes_per_s, device_kind
 from hpcbench.plan.points import CommonPoint, PlanRequest, environments, measurement_axes
 from hpcbench.plan.support import BACKEND_TRAITS, resolve_device, unsupported
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config, Hardware
 
 _CHECKS, _CHECK_BYTES_PER_S = 2, 5e8
 """Assumed: checked iterations of a case, and how fast each is read once."""

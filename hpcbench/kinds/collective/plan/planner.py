@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.block import Block
-from hpcbench.config.schema import Config
 from hpcbench.kinds.collective.plan.block import CollectiveBlock
 from hpcbench.kinds.collective.plan.cases import axes_of, draft, points
 from hpcbench.kinds.collective.plan.workload import Collective
@@ -14,6 +13,9 @@ from hpcbench.kinds.kind import Planner
 from hpcbench.plan.assemble import assemble
 from hpcbench.plan.case import CANARY_ID, Case
 from hpcbench.plan.points import PlanRequest
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config
 
 _CANARY_BYTES = 64 * 1024
 _CANARY_WARMUP, _CANARY_ITERATIONS = 3, 20

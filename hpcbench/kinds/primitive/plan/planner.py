@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.block import Block
 from hpcbench.config.names import FLOATING_DTYPES
-from hpcbench.config.schema import Config, Hardware
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.primitive.plan.block import PrimitiveBlock
 from hpcbench.kinds.primitive.plan.demands import device_bytes, host_bytes, reference_flops
@@ -26,6 +25,9 @@ from hpcbench.plan.options import in_order
 from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, number_of_sets
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config, Hardware
 
 _AXES = ("primitive", "m", "n", "k", "model", "layer", "tokens", "degree", "order", *COMMON_AXES)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.config.block import Block
-from hpcbench.config.schema import Config, Hardware
 from hpcbench.kinds.kind import Planner
 from hpcbench.kinds.training.plan import build_workload
 from hpcbench.kinds.training.plan.block import TrainingBlock
@@ -24,6 +23,9 @@ from hpcbench.plan.estimate import ALPHA_S, FLOPS_PER_S, bytes_per_s, device_kin
 from hpcbench.plan.points import COMMON_AXES, PlanRequest, listed_lengths, number_of_sets
 from hpcbench.plan.support import resolve_device, unfit_world, unsupported
 from hpcbench.plan.workload import Workload
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import Config, Hardware
 
 _AXES = ("model", "layers", "hidden", "heads", "kv_heads", "inner", "vocab", "seq_length",
          "width", "classes", "image_size", "batch_size", "accumulation", "optimizer",
