@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import psutil
@@ -40,6 +42,23 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
 
     Raises CaseError if it cannot, and rank 0 does not fit the memory that is available.
     """
+    with _no_collection():
+        return _stepped(case, opened)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let Python not look for cycles: of fake tensors there are many, and none has memory."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _stepped(case: Case, opened: Opener) -> DryStep:
     needed = case.host_needs("cpu")
     if needed <= SMALL_BYTES:
         return DryStep(_calls_of(case, opened))
