@@ -16,6 +16,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_sc
 from torch.utils.hooks import RemovableHandle
 
 from hpcbench.backends.rehearsal import NAME as REHEARSAL
+from hpcbench.backends.rehearsal import is_counted
 from hpcbench.kinds.training.plan.any_model import model_of
 from hpcbench.kinds.training.plan.registry import layout_of, pipelining
 from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of
@@ -83,7 +84,7 @@ class Pipeline(Strategy):
                   for stage, model in self._own.items()]
         for stage in stages:
             stage.clock = self._clock
-        if dist.get_backend(self._group) == REHEARSAL:
+        if is_counted(self._group):
             self._leave_out_votes([stage.submod for stage in stages])
         several = issubclass(kind, PipelineScheduleMulti)
         return kind(stages if several else stages[0], self._stages.microbatches,
