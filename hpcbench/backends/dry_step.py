@@ -42,28 +42,11 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
 
     Raises CaseError if it cannot, and rank 0 does not fit the memory that is available.
     """
-    with _no_collection():
-        return _stepped(case, opened)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Let Python not look for cycles: of fake tensors there are many, and none has memory."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
-def _stepped(case: Case, opened: Opener) -> DryStep:
     needed = case.host_needs("cpu")
     if needed <= SMALL_BYTES:
         return DryStep(_calls_of(case, opened))
     try:
-        with fake_tensors():
+        with fake_tensors(), _no_collection():
             return DryStep(_calls_of(case, opened))
     except NeedsValues as error:
         missing = one_line(error)
@@ -72,6 +55,18 @@ def _stepped(case: Case, opened: Opener) -> DryStep:
         raise CaseError(f"the case reads values of tensors ({missing}), so it takes memory: "
                         f"rank 0 needs {needed} bytes, {available} are available here")
     return DryStep(_calls_of(case, opened), missing)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let Python look for no cycles meanwhile: it takes long, and fake tensors have no memory."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:

@@ -94,11 +94,12 @@ class Pipeline(Strategy):
         """Have the first step of a rehearsal count what later ones do.
 
         What a rank sends before its first forward pass are votes of torch's stages, once for all.
+        What it gathers before that are weights of the step.
         """
         handles: list[RemovableHandle] = []
 
         def begin(*_: Any) -> None:
-            self._group.ledger.tally.clear()
+            self._group.ledger.tally.pop("send_recv", None)
             while handles:
                 handles.pop().remove()
 
