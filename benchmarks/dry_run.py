@@ -1,11 +1,12 @@
-"""What does a dry run of a model take: time of the processor, time in all, memory?
+"""What does a dry run of a model take: time of the processor, and memory?
 
     python benchmarks/dry_run.py [--models gpt2 llama3-70b] [--ranks 8 64 512] [--strategies data]
 
 Each case is tried in a process of its own, as rank 0, with 1 sample a replica and the options that
-a strategy has by default (as many samples as it has micro-batches, hybrid with tp 2 and pp 2). The
-memory is the largest resident set, of which Python with torch takes about 350 MiB. Goals of a case:
-20 s of the processor and 1 GiB.
+a strategy has by default. Pipelines have 8 samples in 8 micro-batches, hybrid has tp 2 and pp 2 (of
+images pp 2 alone). Printed are seconds of the processor, from the start of Python on, and the
+largest resident set of a row, of which Python with torch takes about 350 MiB. Goals of a case: 20 s
+of the processor and 1 GiB.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import sys
 import time
 from typing import Any
 
-MODELS = ("transformer-large", "bert-large", "mistral-7b", "llama3-8b", "llama3-70b", "resnet50")
-STRATEGIES = ("data", "zero1", "fsdp", "hsdp", "tensor", "pipeline", "hybrid", "lora", "qlora")
+MODELS = ("transformer-tiny", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "transformer-large",
+          "bert-large", "mistral-7b", "llama3-8b", "llama3-70b", "resnet50")
+"""All; transformer-small and transformer-medium are other names of two."""
+STRATEGIES = ("single", "data", "zero1", "fsdp", "hsdp", "tensor", "model", "pipeline", "hybrid",
+              "lora", "qlora")
 RANKS = (8, 64, 512)
 GOAL_S, GOAL_MIB = 20, 1024
-MICROBATCHES = 4
+MICROBATCHES = 8
 TIMEOUT_S = 300
 
 
@@ -38,54 +42,77 @@ def main() -> None:
     if given.one:
         print(json.dumps(one(**json.loads(given.one))))
         return
-    print(f"{'model':<18}{'strategy':<10}{'ranks':>6}{'cpu s':>8}{'wall s':>8}{'MiB':>7}  calls")
-    met = [report(model, strategy, ranks, given.layers) for model in given.models
-           for strategy in given.strategies for ranks in given.ranks]
+    print("| model | strategy |", *(f"{ranks} |" for ranks in given.ranks), "MiB | goals |")
+    print("|---" * (len(given.ranks) + 4) + "|", flush=True)
+    reasons: list[str] = []
+    met = [row(model, strategy, given.ranks, given.layers, reasons)
+           for model in given.models for strategy in given.strategies]
+    print(*(f"\n{number}. {reason}" for number, reason in enumerate(reasons, start=1)), sep="")
     sys.exit(int(not all(met)))
 
 
-def report(model: str, strategy: str, ranks: int, layers: int | None) -> bool:
-    """Try a case in a process of its own and print its line; return whether goals are met."""
-    case = json.dumps({"model": model, "strategy": strategy, "ranks": ranks, "layers": layers})
+def row(
+    model: str, strategy: str, ranks: list[int], layers: int | None, reasons: list[str],
+) -> bool:
+    """Print the row of a model and a strategy; return whether goals are met.
+
+    A case without figures has the number of its reason in brackets.
+    """
+    found = [case(model, strategy, each, layers) for each in ranks]
+    cells, timed = [], [one for one in found if "cpu_s" in one]
+    for one in found:
+        if reason := one.get("reason"):
+            if reason not in reasons:
+                reasons.append(reason)
+            cells.append(f"({reasons.index(reason) + 1})")
+        else:
+            cells.append(f"{one['cpu_s']:.1f}")
+    met = (all(one["cpu_s"] <= GOAL_S and one["mib"] <= GOAL_MIB for one in timed)
+           and not any(one.get("failed") for one in found))
+    memory = f"{max(one['mib'] for one in timed):.0f}" if timed else "-"
+    told = "**missed**" if not met else "met" if timed else "-"
+    print(f"| {model} | {strategy} |", *(f"{cell} |" for cell in cells),
+          f"{memory} | {told} |", flush=True)
+    return met
+
+
+def case(model: str, strategy: str, ranks: int, layers: int | None) -> dict[str, Any]:
+    """Try a case in a process of its own; return what it took, or the reason of none."""
+    given = json.dumps({"model": model, "strategy": strategy, "ranks": ranks, "layers": layers})
     try:
-        done = subprocess.run([sys.executable, __file__, "--one", case], text=True,
+        done = subprocess.run([sys.executable, __file__, "--one", given], text=True,
                               capture_output=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        print(f"{model:<18}{strategy:<10}{ranks:>6}  no end in {TIMEOUT_S} s", flush=True)
-        return False
-    head = f"{model:<18}{strategy:<10}{ranks:>6}"
+        return {"failed": True, "reason": f"no end in {TIMEOUT_S} s"}
     if done.returncode:
-        print(f"{head}  refused: {done.stderr.strip().splitlines()[-1]}", flush=True)
-        return False
-    found = json.loads(done.stdout.splitlines()[-1])
-    if found.get("skip"):
-        print(f"{head}  skipped: {found['skip']}", flush=True)
-        return True
-    print(f"{head}{found['cpu_s']:>8.1f}{found['wall_s']:>8.1f}{found['mib']:>7.0f}  "
-          f"{found['calls']}", flush=True)
-    return bool(found["cpu_s"] <= GOAL_S and found["mib"] <= GOAL_MIB)
+        return {"failed": True, "reason": f"failed: {done.stderr.strip().splitlines()[-1]}"}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def one(model: str, strategy: str, ranks: int, layers: int | None) -> dict[str, Any]:
     """Try a case in this process; return what it took, or why it is skipped."""
-    from hpcbench.backends.dry_step import dry_step
     from hpcbench.config.load import check_config
-    from hpcbench.kinds.training.run.runner import TrainingRunner
     from hpcbench.plan.expand import make_plan
 
-    began = time.monotonic()
-    options = {"tp": 2, "pp": 2} if strategy == "hybrid" else {}
-    staged = strategy in ("pipeline", "model", "hybrid")
+    degrees = {"pp": 2} if model.startswith("resnet") else {"tp": 2, "pp": 2}
+    options = {"hybrid": {**degrees, "microbatches": MICROBATCHES},
+               "pipeline": {"microbatches": MICROBATCHES}}.get(strategy, {})
     block = {"kind": "training", "model": model, "backend": "nccl",
-             "batch_size": MICROBATCHES if staged else 1, "strategies": {strategy: options},
+             "batch_size": MICROBATCHES if options else 1, "strategies": {strategy: options},
              **({"layers": layers} if layers else {})}
-    case, = make_plan(check_config({"benchmarks": [block]}, "benchmark"), ranks).cases
-    if case.skip:
-        return {"skip": case.skip}
-    step = dry_step(case, lambda place: TrainingRunner().open(case.workload, place,
-                                                              validate=False))
-    calls = ", ".join(f"{count} {name}" for name, (count, _) in step.calls.items())
-    return {"cpu_s": time.process_time(), "wall_s": time.monotonic() - began, "calls": calls,
+    planned, = make_plan(check_config({"benchmarks": [block]}, "benchmark"), ranks).cases
+    if planned.skip:
+        return {"reason": f"skipped: {planned.skip}"}
+    # Both load torch, which a case that is skipped does without.
+    from hpcbench.backends.dry_step import dry_step
+    from hpcbench.kinds.training.run.runner import TrainingRunner
+
+    step = dry_step(planned, lambda place: TrainingRunner().open(planned.workload, place,
+                                                                 validate=False))
+    if step.needed:
+        return {"failed": True, "reason": f"took memory for values: {step.needed}"}
+    return {"cpu_s": time.process_time(),
             "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import psutil
@@ -44,7 +46,7 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
     if needed <= SMALL_BYTES:
         return DryStep(_calls_of(case, opened))
     try:
-        with fake_tensors():
+        with fake_tensors(), _no_collection():
             return DryStep(_calls_of(case, opened))
     except NeedsValues as error:
         missing = one_line(error)
@@ -53,6 +55,18 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
         raise CaseError(f"the case reads values of tensors ({missing}), so it takes memory: "
                         f"rank 0 needs {needed} bytes, {available} are available here")
     return DryStep(_calls_of(case, opened), missing)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let Python look for no cycles meanwhile: it takes long, and fake tensors have no memory."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:

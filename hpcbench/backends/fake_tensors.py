@@ -44,6 +44,8 @@ _MOST = 2**16
 """Elements of a tensor that stays real: all that decides about calls is far smaller."""
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 """What models compute with: of these dtypes only single numbers are real."""
+_OF_VALUES = (float, torch.Generator)
+"""Types of arguments that decide about values only."""
 _PLAIN = frozenset({torch.Tensor, nn.Parameter, getattr(nn, "Buffer", nn.Parameter), FakeTensor})
 _META = torch.device("meta")
 _ENLARGING = frozenset({"repeat", "new_empty", "new_zeros", "new_ones", "new_full", "cat", "stack",
@@ -200,7 +202,7 @@ def _described(value: Any) -> Any:
         return value.shape, value.stride(), value.dtype, isinstance(value, FakeTensor)
     if isinstance(value, (tuple, list)):
         return tuple(map(_described, value))
-    return type(value), None if isinstance(value, float) else value
+    return type(value), None if isinstance(value, _OF_VALUES) else value
 
 
 def _results(made: Any, kind: str) -> tuple[Any, ...] | None:

@@ -51,7 +51,7 @@ class Ledger:
         self.tally: Tally = {}
         self.program: list[Call | Wait] | None = None
         self.opened: list[Lines] = []
-        self._counts = counts
+        self.counts = counts
         self._noise: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
         self._received = 0
 
@@ -61,7 +61,7 @@ class Ledger:
 
     def count(self, collective: str, sizes: Sequence[int]) -> None:
         """Count calls of so many bytes."""
-        if self._counts:
+        if self.counts:
             self.tally.setdefault(collective, []).extend(sizes)
 
     def fill(self, tensor: torch.Tensor) -> None:

@@ -203,6 +203,11 @@ def open_silent(ranks: Sequence[int], ledger: Ledger, lines: Lines | None = None
     return dist.new_group(list(ranks), backend=NAME, pg_options=(ledger, lines))
 
 
+def is_counted(group: Any) -> bool:
+    """Return whether calls of a group are counted: it is one of a world that does not exist."""
+    return bool(dist.get_backend(group) == NAME and group.ledger.counts)
+
+
 def _open(options: Any, own: tuple[Ledger, Lines | None] | None) -> RehearsalGroup:
     """Return the group that torch asks for; one that it opens by itself counts as the default."""
     ledger, lines = own or (dist.group.WORLD.ledger, None)

@@ -1,11 +1,13 @@
-"""Run under mpirun: every strategy on a model that counts as large, and strategies with mistakes.
+"""Run under mpirun: strategies on a model that counts as large, and strategies with mistakes.
 
-Rank 0 prints for each what it was compared with, as lines of JSON.
+The argument is ``layouts``, or ``adapters``, for which peft is imported. Rank 0 prints for each
+what it was compared with, as lines of JSON.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -146,10 +148,11 @@ def main() -> None:
     places = (Place(RANK, SIZE, dist.group.WORLD, cpu), Place(RANK, 1, dist.new_group([0]), cpu))
     untimed.MOST_PARAMETERS = 0  # all models are large
     operation.parity = lambda *_: Parity("a small model", 0.0, None)
-    for dtype in ("fp32", "bf16"):
-        compare(trainings(dtype), places)
-    if SIZE == 2:
+    if sys.argv[1] == "adapters":
         compare(low_rank("fp32"), places)
+    else:
+        for dtype in ("fp32", "bf16"):
+            compare(trainings(dtype), places)
     dist.destroy_process_group()
 
 

@@ -16,8 +16,9 @@ CROSS_ENTROPY = "cross_entropy"
 CHUNKED = "chunked_cross_entropy"
 """The same loss of a part of the tokens after another, as torchtune and torchtitan call it."""
 LOSSES = (CROSS_ENTROPY, CHUNKED)
-_SAME_STEPS = ("single", "data", "zero1", "fsdp", "hsdp", "tensor", "lora", "qlora")
-"""Strategies whose first step calls what the next ones do: buckets settle before it."""
+_SAME_STEPS = ("single", "data", "zero1", "fsdp", "hsdp", "tensor", "model", "pipeline", "hybrid",
+               "lora", "qlora")
+"""Strategies whose first step counts what the next ones do. Plug-ins are not among them."""
 SYNTHETIC = "synthetic"
 """The data of a training that reads no file: random tokens."""
 
@@ -158,9 +159,9 @@ class Training(Workload):
         return replace(self, compile=False)
 
     def rehearsal_calls(self) -> int:
-        """Return 1 where all steps call the same, as they do without pipelines and buckets.
+        """Return 1 for this package's strategies, whose steps all call the same, else 2.
 
-        torch's pipelines vote in their first step.
+        What they agree on once, such as the order of buckets, is over by then or is not counted.
         """
         return 1 if self.strategy in _SAME_STEPS else 2
 

@@ -14,6 +14,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from hpcbench.backends.rehearsal import is_counted
 from hpcbench.kinds.training.plan.shares import EVERY, divide, even_shares, is_dynamic
 from hpcbench.kinds.training.plan.tensors import Tensor
 from hpcbench.kinds.training.plan.traffic import buckets
@@ -82,7 +83,17 @@ class Data(Replica):
             gradient_as_bucket_view=bool(options.get("bucket_view", False)))
         self.register(str(options.get("comm_hook", "none")))
         self._watch = BucketWatch(model.parameters(), int(options["bucket_mb"]))
+        if is_counted(self.place.group) and not self.exchange.projects:
+            self._settle_sooner(model)
         return self.ddp
+
+    def _settle_sooner(self, model: Model) -> None:
+        """Have a dry run count the second step, in which ranks agree on the order of buckets.
+
+        DDP does that before it calls the model: what was called by then is not counted.
+        """
+        self.settling = 1
+        model.register_forward_pre_hook(lambda *_: self.place.group.ledger.tally.clear())
 
     def forward_backward(self, batch: Batch, phases: PhaseClock) -> torch.Tensor:
         """See `Strategy`."""

@@ -13,8 +13,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
+from torch.utils.hooks import RemovableHandle
 
 from hpcbench.backends.rehearsal import NAME as REHEARSAL
+from hpcbench.backends.rehearsal import is_counted
 from hpcbench.kinds.training.plan.any_model import model_of
 from hpcbench.kinds.training.plan.registry import layout_of, pipelining
 from hpcbench.kinds.training.plan.resnet import COLOURS, bottlenecks, resnet_of
@@ -82,9 +84,26 @@ class Pipeline(Strategy):
                   for stage, model in self._own.items()]
         for stage in stages:
             stage.clock = self._clock
+        if is_counted(self._group):
+            self._leave_out_votes([stage.submod for stage in stages])
         several = issubclass(kind, PipelineScheduleMulti)
         return kind(stages if several else stages[0], self._stages.microbatches,
                     loss_fn=self._loss, scale_grads=False)
+
+    def _leave_out_votes(self, called: list[nn.Module]) -> None:
+        """Have the first step of a rehearsal count what later ones do.
+
+        What a rank sends before its first forward pass are votes of torch's stages, once for all.
+        What it gathers before that are weights of the step.
+        """
+        handles: list[RemovableHandle] = []
+
+        def begin(*_: Any) -> None:
+            self._group.ledger.tally.pop("send_recv", None)
+            while handles:
+                handles.pop().remove()
+
+        handles += (one.register_forward_pre_hook(begin, prepend=True) for one in called)
 
     def _examples(self, stage: int) -> dict[str, torch.Tensor]:
         """Return what goes into a stage and comes out of it, which neighbours tell torch else.
