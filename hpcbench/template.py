@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import os
 import resource
 import selectors
@@ -29,6 +28,7 @@ from hpcbench.launch.workers.messages import (
     worker_channel,
 )
 from hpcbench.launch.workers.processes import die_with_parent, print_whole_lines
+from hpcbench.measure.garbage import spare_what_is_loaded
 
 _MESSAGE_BYTES = 256 * 1024
 
@@ -51,8 +51,7 @@ def main() -> None:
     for kind in decoded(LOAD_REQUESTS, data).kinds:  # only these: DTensor is half a torch more
         if kind in kinds():
             kinds()[kind].runner()
-    gc.collect()
-    gc.freeze()
+    spare_what_is_loaded()
     control.send(encoded(TEMPLATE_EVENTS, TemplateEvent("ready", 0, 0)))
     _Forker(control).serve()
 
