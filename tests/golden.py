@@ -15,7 +15,6 @@ import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -52,20 +51,19 @@ SWEEPS = (
 SHOWN_CASES = 20
 CASE_FIELDS = ("case_id", "label", "kind", "skip", "needs", "estimate_s", "memory_bytes",
                "host_bytes", "timeout_s")
-PLAIN = {"COLUMNS": "110", "NO_COLOR": "1", "FORCE_COLOR": "", "TERM": "dumb",
-         "MPLBACKEND": "agg", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
-_WIDE = PLAIN | {"COLUMNS": "1000"}
+PLAIN = {"NO_COLOR": "1", "FORCE_COLOR": "", "TERM": "dumb", "MPLBACKEND": "agg",
+         "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
 _FOLDER = "FOLDER"
 _BOXES = re.compile("[\u2500-\u257f]+")
 _SVG_TEXT = re.compile(r"<!-- (.*?) -->", re.DOTALL)
 _READER = re.compile(r'(?<="hpcbench_version": ")[^"]*')
 
 
-def hpcbench(*words: str) -> str:
+def hpcbench(*words: str, columns: int = 110) -> str:
     """Return what ``python -m hpcbench`` prints, run in this process from the repository root."""
-    printed, code = io.StringIO(), None
+    printed, code, variables = io.StringIO(), None, PLAIN | {"COLUMNS": str(columns)}
     with _in_root(), contextlib.redirect_stdout(printed), warnings.catch_warnings(), \
-            mock.patch.dict(os.environ, PLAIN), mock.patch.object(sys, "argv", ["", *words]):
+            mock.patch.dict(os.environ, variables), mock.patch.object(sys, "argv", ["", *words]):
         warnings.filterwarnings("ignore", "'hpcbench.__main__' found in sys.modules")
         try:
             runpy.run_module("hpcbench", run_name="__main__", alter_sys=True)
@@ -184,9 +182,8 @@ def command_texts() -> dict[str, str]:
 
 def _help(*words: str) -> str:
     """Return a command's help, one line an option, without boxes and wrapping."""
-    done = subprocess.run([sys.executable, "-m", "hpcbench", *words, "--help"], cwd=ROOT,
-                          env=os.environ | _WIDE, capture_output=True, text=True, timeout=60)
-    lines = (" ".join(_BOXES.sub(" ", line).split()) for line in done.stdout.splitlines())
+    told = hpcbench(*words, "--help", columns=1000)
+    lines = (" ".join(_BOXES.sub(" ", line).split()) for line in told.splitlines())
     return "\n".join([*filter(None, lines), ""])
 
 

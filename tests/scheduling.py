@@ -13,16 +13,24 @@ JOBS = "tests/mpi/"
 ALONE = (JOBS, "tests/unit/test_measure_loop.py", "tests/unit/test_noise.py")
 """How the ids of tests begin that need the machine for themselves."""
 BESIDE_OTHERS = tuple(f"{JOBS}test_{name}.py" for name in (
-    "collective_plugin", "collectives_more", "ddlb_job", "dialect_jobs", "gen_config_job",
-    "golden_resume", "interruption", "kind_plugin", "kubernetes", "launch", "library_told",
-    "main_job", "ordinary_user", "own_disks", "plugin_jax", "plugins", "primitive_compiled",
-    "primitive_overlap", "primitives", "resume", "run_verbosity", "secrets", "storage",
-    "strategy_plugin", "suite", "torchrun", "training", "training_jobs", "training_low_rank",
-    "training_parallel", "training_resnet", "ucc"))
-"""Jobs of which only results count: no time, and no limit that a loaded machine comes near."""
+    "training_parallel", "resume", "interruption", "primitive_overlap", "launch", "storage",
+    "own_disks", "suite", "main_job", "collectives_more", "mpi_results", "plugin_jax",
+    "golden_resume", "training_low_rank", "training", "primitives", "ordinary_user",
+    "training_jobs", "primitive_compiled", "torchrun", "plugins", "strategy_plugin", "secrets",
+    "training_resnet", "run_verbosity", "library_told", "kind_plugin", "dialect_jobs",
+    "collective_plugin", "gen_config_job", "many_ranks", "ddlb_job", "kubernetes", "ucc"))
+"""Jobs of which only results count: no time, and no limit that a loaded machine comes near.
+
+The longest files come first: the last ones should end at about one time.
+"""
 COMPUTING = ("tests/install/", "tests/workloads/", "tests/unit/")
-"""Where the others are, the longest files first: the last ones should end at about one time."""
+"""Where the others are, the folder with the longest files first, for the same reason."""
 LAST = "alone, one after the other"
+
+
+def _place(file: str) -> int:
+    """Return the place of a file among those that start jobs; all others keep their order."""
+    return BESIDE_OTHERS.index(file) if file in BESIDE_OTHERS else len(BESIDE_OTHERS)
 
 
 class AloneAtTheEnd(LoadFileScheduling):
@@ -52,7 +60,7 @@ class AloneAtTheEnd(LoadFileScheduling):
         busy = any(scope.startswith(JOBS) and not all(tests.values())
                    for other in self.nodes if other is not node
                    for scope, tests in self.assigned_work[other].items())
-        files = [scope for scope in self.workqueue if scope != LAST]
+        files = sorted((scope for scope in self.workqueue if scope != LAST), key=_place)
         folders = (*COMPUTING, JOBS, "") if busy else (JOBS, *COMPUTING, "")
         return next(file for folder in folders for file in files if file.startswith(folder))
 

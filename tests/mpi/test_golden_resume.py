@@ -22,9 +22,13 @@ ENDED = {"collective": "stopped by SIGUSR1", "primitive": "stopped by SIGTERM",
 PROGRESS = re.compile(r"^\[ *\d+/\d+\] (\w+) +(.* pass \d/\d)", re.MULTILINE)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=pytest.mark.soak) if kind == "training" else kind for kind in KINDS])
 def test_a_run_of_earlier_code_goes_on(kind: str, mpirun: MpiLauncher, tmp_path: Path) -> None:
-    """With --force: torch and MPI may be others than the stopped job's."""
+    """With --force: torch and MPI may be others than the stopped job's.
+
+    Trainings are in the mixed run, too, and SIGUSR1 stopped the one of collectives.
+    """
     folder = unpacked(kind, tmp_path)
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     words = (mpirun.program("python"), "-m", "hpcbench", "run", "--resume", str(folder))

@@ -116,10 +116,12 @@ def _supervisors(job: Running) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [
+    signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)])
 def test_a_stop_signal_seals_and_reports_what_there_is(
     mpirun: MpiLauncher, number: signal.Signals,
 ) -> None:
+    """That SIGINT does so, an interrupted suite shows (test_suite.py)."""
     config = sweep("8", "16", "4MiB", fault=[SLOW])
     with mpirun.start(2, config=config) as job:
         job.wait_for("[1/3]")

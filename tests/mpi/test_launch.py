@@ -39,17 +39,6 @@ def test_lonely_ranks_are_refused_with_the_fix(mpirun: MpiLauncher) -> None:
     assert "mpirun" in line
 
 
-def test_an_output_folder_that_cannot_be_made(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    config = tmp_path / "sweep.json"
-    config.write_text(json.dumps(sweep("8")))
-    command = [mpirun.program("python"), "-m", "hpcbench", "run", str(config), "-o",
-               str(tmp_path / "file" / "out")]
-    job = mpirun.run(2, command=command).check(2)
-    assert "cannot be made" in _one_line(job.stderr)
-    assert (tmp_path / "file").read_text() == "in the way"
-
-
 def test_a_port_in_use_is_one_failed_start(mpirun: MpiLauncher) -> None:
     import socket
 
@@ -63,10 +52,16 @@ def test_a_port_in_use_is_one_failed_start(mpirun: MpiLauncher) -> None:
 
 
 def test_a_required_backend_that_is_missing_fails(mpirun: MpiLauncher) -> None:
-    """A layer of a required backend, too."""
-    config = sweep("8", block={"backend": ["gloo", "nccl", "ucc/tl/ucp"]})
-    job = mpirun.run(2, "--require", "nccl", "--require", "ucc", config=config).check(1)
+    """A layer of a required backend, too. Shorthands are honoured beside it."""
+    config = sweep("8", "16", block={"backend": ["gloo", "nccl", "ucc/tl/ucp"]})
+    job = mpirun.run(2, "--require", "nccl", "--require", "ucc", "--benchmark", "comm",
+                     "--warmup", "2", "--iters", "4", "--only", "*16B*", "--set", "name=renamed",
+                     config=config).check(1)
     outcome = read(job.folder)
+    assert outcome.results.run.name == "renamed"
+    for item in outcome.results.cases:
+        case = item.case
+        assert (case.workload.size_bytes, case.warmup, case.iterations) == (16, 2, 4)
     by_backend = {item.case.backend: item for item in outcome.results.cases}
     assert by_backend.pop("gloo").status == "ok"
     assert set(by_backend) == {"nccl", "ucc/tl/ucp"}
@@ -81,14 +76,17 @@ def test_nothing_measured_is_not_success(mpirun: MpiLauncher) -> None:
 @EVERY_MPI
 def test_without_mpirun_there_is_one_rank(mpirun: MpiLauncher, tmp_path: Path) -> None:
     config = tmp_path / "sweep.json"
-    config.write_text(json.dumps(sweep("8")))
+    config.write_text(json.dumps(sweep("8", block={"backend": ["gloo", "mpi"]})))
     done = subprocess.run(
         [mpirun.program("python"), "-m", "hpcbench", "run", str(config), "-o",
          str(tmp_path / "out")],
         env=mpirun.environment(tmp_path, {}), capture_output=True, text=True, timeout=60,
         check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert read(tmp_path / "out" / "latest").results.run.world_size == 1
+    outcome = read(tmp_path / "out" / "latest")
+    assert outcome.results.run.world_size == 1
+    assert [item.case.backend for item in outcome.results.cases] == ["gloo", "mpi"]
+    assert set(outcome.status().values()) == {"ok"}
 
 
 @pytest.mark.soak
@@ -97,16 +95,6 @@ def test_the_worker_can_run_inline(mpirun: MpiLauncher, ranks: int) -> None:
     """It does so below, beside a case that fails, and under torchrun, where the job ends with 0."""
     job = mpirun.run(ranks, "--inline", config=sweep("8", "1KiB")).check()
     assert set(read(job.folder).status().values()) == {"ok"}
-
-
-def test_shorthands_are_honoured(mpirun: MpiLauncher) -> None:
-    job = mpirun.run(1, "--benchmark", "comm", "--warmup", "2", "--iters", "4", "--only",
-                     "*16B*", "--set", "name=renamed", config=sweep("8", "16")).check()
-    outcome = read(job.folder)
-    assert [item.case.workload.size_bytes for item in outcome.results.cases] == [16]
-    assert outcome.results.cases[0].case.warmup == 2
-    assert outcome.results.cases[0].case.iterations == 4
-    assert outcome.results.run.name == "renamed"
 
 
 def test_a_usage_error_is_told_by_one_rank(mpirun: MpiLauncher) -> None:

@@ -57,7 +57,9 @@ MORE = (
 
 
 TWO = (_block([1, 4]), _block([2], name="short", dtype="bf16"))
-FOUR = (_block([2]), _block([4], name="one_rank_less", world_size=3))
+OWN = {"chunked_pipeline": {"chunks": [4]}, "p2p_ring": {}}
+"""The two whose steps depend on the number of ranks; torch divides the work of the others."""
+FOUR = (_block([2]), _block([4], name="one_rank_less", world_size=3, implementations=OWN))
 
 
 @pytest.mark.parametrize(("ranks", "blocks"), [

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher, Running
+from launcher import EVERY_MPI_IF_ALL, Finished, MpiLauncher, Running, launcher_for
 from mpi.reading import Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
@@ -58,17 +60,39 @@ def stopped(mpirun: MpiLauncher, folder: Path, number: signal.Signals, after: st
         return job.wait(60)
 
 
+Copied = Callable[[str, Path], Finished]
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Copied:
+    """Give what copies job-17 into a folder: SIGUSR1 has stopped it, once for each MPI."""
+    made: dict[str, tuple[Finished, Path]] = {}
+
+    def copy(mpi: str, to: Path) -> Finished:
+        if mpi not in made:
+            home = tmp_path_factory.mktemp(mpi)
+            launcher = launcher_for(mpi, tmp_path_factory.mktemp("jobs"))
+            job = stopped(launcher, home / "job-17", signal.SIGUSR1, "[ 3/10]").check(3)
+            made[mpi] = (job, home)
+        first, home = made[mpi]
+        shutil.copytree(home, to, symlinks=True, dirs_exist_ok=True)
+        return first
+
+    return copy
+
+
 @EVERY_MPI_IF_ALL
-def test_usr1_and_again_makes_one_whole_run(mpirun: MpiLauncher, tmp_path: Path) -> None:
+def test_usr1_and_again_makes_one_whole_run(
+    mpirun: MpiLauncher, copied: Copied, tmp_path: Path,
+) -> None:
     folder = tmp_path / "job-17"
-    first = stopped(mpirun, folder, signal.SIGUSR1, "[ 3/10]").check(3)
+    first = copied(mpirun.mpi, tmp_path)
     second = resume(mpirun, folder.parent / "latest", "-v").check()
     runs = begun(first.stdout) + begun(second.stdout)
     assert len(runs) == 5 and set(runs.values()) == {2}
     outcome = read(folder)
     assert whole(outcome) and "HB150" in outcome.codes()
     assert "stopped by SIGUSR1" in second.stdout
-    assert "nothing is left to run" in resume(mpirun, folder).check().stdout
     assert sorted(path.name for path in (folder / "traces").iterdir()) == [
         "attempt1", "rank00000.h5", "rank00001.h5"]
 
@@ -124,16 +148,18 @@ def _wait_for_second_case(job: Running, folder: Path, attempt: int) -> None:
     raise AssertionError(str(job.finished()))
 
 
-def test_what_cannot_be_gone_on_with_is_refused(mpirun: MpiLauncher, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    stopped(mpirun, folder, signal.SIGUSR1, "[ 3/10]").check(3)
-    config = str(tmp_path / "run.json")
+def test_what_cannot_be_gone_on_with_is_refused(
+    mpirun: MpiLauncher, copied: Copied, tmp_path: Path,
+) -> None:
+    folder = tmp_path / "job-17"
+    copied(mpirun.mpi, tmp_path)
+    config = str(tmp_path / "job-17.json")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     refusals = {
-        "the run there is of 2 ranks, this job has 3": resume(mpirun, folder, ranks=3),
+        "the run there is of 2 ranks, this job has 1": resume(mpirun, folder, ranks=1),
         "the plan was": resume(mpirun, folder, config, "--iters", "5"),
         "they cannot be one run": resume(mpirun, folder, config, "--passes", "1"),
-        "no results folder": resume(mpirun, tmp_path),
+        "no results folder": resume(mpirun, tmp_path, ranks=1),
         "no flag can change it": resume(mpirun, folder, "--iters", "5"),
     }
     for words, job in refusals.items():

@@ -60,7 +60,8 @@ def test_several_dimensions_compute_what_one_process_does(mpirun: MpiLauncher) -
         {**SMALL, "name": "dp_tp", "layers": 1, "accumulation": 2, "strategies": {
             "hybrid": [{"tp": 2}, {"tp": 2, **sharded, **TOGETHER}]}},
         {**SMALL, "name": "dp_pp", "strategies": {
-            "hybrid": [*schedules(2, pp=2, **sharded), {"pp": 2, **ZBV}]}},
+            "hybrid": [{"pp": 2, "microbatches": 2, "schedule": "Interleaved1F1B", **sharded},
+                       {"pp": 2, **ZBV}]}},
         {**SMALL, "name": "pp_tp", "strategies": {"hybrid": {"tp": 2, "pp": 2, **ZBV}}},
         {**SMALL, **ADAMW, "name": "adamw", "layers": 2, "strategies": {
             "hybrid": [{"pp": 2, "microbatches": 2, **sharded}, {"tp": 2, **sharded}]}},
@@ -68,6 +69,12 @@ def test_several_dimensions_compute_what_one_process_does(mpirun: MpiLauncher) -
             "hybrid": [{"pp": 2, "microbatches": 2, **sharded},
                        {"tp": 2, "pp": 2, "microbatches": 2, **TOGETHER}]}},
     ])
+
+
+@pytest.mark.soak  # each schedule is right above, and each way of sharding with one or two
+def test_every_schedule_with_shards_computes_what_one_process_does(mpirun: MpiLauncher) -> None:
+    _all_right(mpirun, 4, [{**SMALL, "name": "dp_pp", "strategies": {
+        "hybrid": schedules(2, pp=2, data="fsdp")}}])
 
 
 @pytest.mark.soak  # most of it is eight processes that import torch; dry runs count its calls

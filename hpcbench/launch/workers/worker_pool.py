@@ -23,6 +23,7 @@ from hpcbench.launch.workers.messages import (
 from hpcbench.launch.workers.template_process import TemplateProcess
 from hpcbench.launch.workers.worker_process import Template, TemplateSpec, WorkerHandle
 from hpcbench.masking import masked
+from hpcbench.measure.garbage import spare_what_is_loaded
 from hpcbench.measure.portable import unsupervised
 from hpcbench.measure.progress import SharedProgress
 
@@ -150,6 +151,7 @@ class InlineWorker(WorkerHandle):
         os.environ.update(late)
         self.progress = progress
         self._worker = Worker(progress, mpi)
+        spare_what_is_loaded()  # each case begins with a collection
         self._answer: Answer | None = None
 
     def send(self, request: Request) -> None:
