@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from hpcbench.backends.control import GlooControl, MpiControl
+from hpcbench.backends.control import GlooControl, MpiControl, control_of_node
 from hpcbench.backends.devices import AnyDevice, open_device
 from hpcbench.backends.facts import gather_facts
 from hpcbench.backends.failures import classify, one_line
@@ -71,10 +71,17 @@ from hpcbench.trace.schema import NO_COMMUNICATOR
 class Worker:
     """The process group and the groups under test of one worker, one generation long."""
 
-    def __init__(self, progress: SharedProgress, mpi: InlineComms | None = None) -> None:
-        """``mpi`` holds communicators of all workers' processes, if they are MPI processes."""
+    def __init__(
+        self, progress: SharedProgress, mpi: InlineComms | None = None, *, supervised: bool = False,
+    ) -> None:
+        """``mpi`` holds communicators of all workers' processes, if they are MPI processes.
+
+        ``supervised``: another process ends this one when a rank that it waits for is gone.
+        """
         self._progress = progress
         self._mpi = mpi
+        self._supervised = supervised
+        self._workers_control: Control = GlooControl()
         self._store: dist.TCPStore | None = None
         self._membership: JoinRequest | None = None
         self._groups: dict[tuple[str, int, str], Any] = {}
@@ -115,7 +122,7 @@ class Worker:
             case, lambda place: runner.open(case.workload, place, validate=False)))
 
     def _join(self, request: JoinRequest) -> DoneAnswer:
-        """Join the control group: gloo over all workers of this generation."""
+        """Join the group of gloo over all workers of this generation, and line up in it."""
         self._progress.mark(Phase.JOIN)
         self._membership = request
         timeout = timedelta(seconds=request.timeout_s)
@@ -128,6 +135,9 @@ class Worker:
             "gloo", store=store, rank=request.rank, world_size=request.world_size,
             timeout=timeout)
         dist.barrier()
+        if self._supervised and 1 < request.world_size == request.local_size:
+            self._workers_control = control_of_node(
+                request.rank, request.world_size, request.timeout_s)
         self._progress.mark(Phase.IDLE)
         return DoneAnswer()
 
@@ -213,10 +223,10 @@ class Worker:
         return time.perf_counter_ns() - began_ns
 
     def _control(self, backend: str) -> Control:
-        """Return what lines up the ranks: gloo, or MPI on a communicator that is not under test."""
+        """Return what lines up the ranks; it is not under test."""
         if backend in INLINE_BACKENDS and self._mpi is not None:
             return MpiControl(self._mpi.control)
-        return GlooControl()
+        return self._workers_control
 
     def _surroundings(self, request: CaseRequest, operation: AnyOperation) -> Surroundings:
         """Return how this case starts and stops here, and the faults it was asked to have."""
@@ -266,6 +276,7 @@ class Worker:
         if dist.is_initialized():
             dist.destroy_process_group()
         self._membership = None
+        self._workers_control = GlooControl()
         self._store = None
         self._groups.clear()
 
@@ -290,7 +301,7 @@ def _group_key(case: Case) -> tuple[str, int, str]:
 
 def serve(channel: WorkerChannel, progress: SharedProgress) -> None:
     """Answer requests until told to leave, or until the supervisor is gone."""
-    worker = Worker(progress)
+    worker = Worker(progress, supervised=True)
     with contextlib.suppress(EOFError, OSError):
         while not isinstance(request := channel.receive(), LeaveRequest):
             channel.send(worker.answer(request))

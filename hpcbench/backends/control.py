@@ -1,14 +1,24 @@
-"""The control groups: gloo between workers, MPI between processes that are MPI's own."""
+"""The control groups: gloo between workers, memory where they share a node whose cores suffice,
+MPI between processes that are MPI's own."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from hpcbench.measure.control import Integers
+from hpcbench.measure.control import Control, Integers
+from hpcbench.measure.portable import own_cores, shared_memory
+from hpcbench.measure.shared_control import SharedControl, bytes_of
+
+_NAME = "hpcbench-control"
 
 
 class GlooControl:
@@ -23,6 +33,56 @@ class GlooControl:
         agreed: Integers = values.copy()
         dist.all_reduce(torch.from_numpy(agreed), dist.ReduceOp.MAX)
         return agreed
+
+
+def control_of_node(rank: int, ranks: int, timeout_s: float) -> Control:
+    """Return what lines up the ranks of a group that has one node; all call this.
+
+    That is memory which they share, or gloo where that is not possible: where ranks have fewer
+    cores than they are, since a rank that waits would take one from those it waits for, or where
+    ranks do not see each other's files, as in containers of their own.
+    """
+    gloo = GlooControl()
+    with _memory_of(rank, ranks) as (own, address):
+        told: list[Any] = [None] * ranks
+        dist.all_gather_object(told, (address, own_cores()))
+        cores = {core for _, some in told for core in some}
+        fd = _opened(told[0][0], own) if len(cores) >= ranks else None
+        try:
+            if gloo.maximum(np.array([fd is None], dtype=np.int64))[0]:
+                return gloo
+            assert fd is not None
+            return SharedControl(fd, rank, ranks, timeout_s)
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+
+@contextlib.contextmanager
+def _memory_of(rank: int, ranks: int) -> Iterator[tuple[int | None, tuple[str, str]]]:
+    """Give rank 0's descriptor of new memory, and where to find it under which name."""
+    if rank:
+        yield None, ("", "")
+        return
+    name = f"{_NAME}-{secrets.token_hex(8)}"
+    fd = shared_memory(name)
+    try:
+        os.ftruncate(fd, bytes_of(ranks))
+        yield fd, (f"/proc/{os.getpid()}/fd/{fd}", name)
+    finally:
+        os.close(fd)
+
+
+def _opened(address: tuple[str, str], own: int | None) -> int | None:
+    """Return a descriptor of rank 0's memory; None if another file, or nothing, is at its place."""
+    path, name = address
+    try:
+        if own is not None:
+            return os.dup(own)
+        is_there = name in str(Path(path).readlink())
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC) if is_there else None
+    except OSError:
+        return None
 
 
 class MpiControl:

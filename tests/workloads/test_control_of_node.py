@@ -1,0 +1,37 @@
+"""What lines up ranks of one node: memory where each has a core, gloo elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RANK = """
+import os, sys
+import numpy as np
+import torch.distributed as dist
+from hpcbench.backends.control import control_of_node
+rank, how = int(sys.argv[1]), sys.argv[3]
+if how == "one core":
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+if how == "no file of rank 0" and rank:
+    import hpcbench.backends.control as control
+    control._opened = lambda *_: None
+found = control_of_node(rank, 2, 20)
+print(type(found).__name__, found.maximum(np.array([rank, 5 - rank])).tolist())
+found.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("how", "kind"), [
+    ("a core each", "SharedControl"), ("one core", "GlooControl"),
+    ("no file of rank 0", "GlooControl")])
+def test_memory_where_ranks_have_cores_and_see_it(tmp_path: Path, how: str, kind: str) -> None:
+    ranks = [subprocess.Popen([sys.executable, "-c", RANK, str(rank), str(tmp_path / "store"), how],
+                              stdout=subprocess.PIPE, text=True) for rank in range(2)]
+    said = [rank.communicate(timeout=60)[0] for rank in ranks]
+    assert said == [f"{kind} [1, 5]\n"] * 2
