@@ -1,4 +1,4 @@
-"""The process group under test, by backend; the control group is another one, always gloo."""
+"""The process group under test, by backend; the control group is another one."""
 
 from __future__ import annotations
 
