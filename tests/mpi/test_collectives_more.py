@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from hpcbench.operations.sizes import PART_BYTES
-from launcher import MpiLauncher
-from mpi.reading import read, sweep
+from hpcbench.reduce.results import CaseResult
+from launcher import MpiLauncher, launcher_for
+from mpi.reading import Outcome, read, sweep
 
 pytestmark = pytest.mark.mpi
 
@@ -42,14 +43,18 @@ def test_reduce_gather_and_scatter_are_right_from_every_root(
     assert all(item.n_wrong == 0 for item in ran)
 
 
+def _uneven(worlds: list[int], **options: Any) -> dict[str, Any]:
+    return _block(collective=[*UNEVEN, "all_gather"], world_size=worlds, **options)
+
+
 @pytest.mark.parametrize("worlds", [[2, 3], pytest.param([4], marks=pytest.mark.soak)])
 def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
     mpirun: MpiLauncher, worlds: list[int],
 ) -> None:
-    splits = ["linear", "one_heavy", "zero"]
-    config = sweep(benchmarks=[_block(
-        collective=[*UNEVEN, "all_gather"], split=splits, dtype=DTYPES, size=["1KiB", "100000"],
-        world_size=worlds)])
+    """Each type in one split and each split with one type; the data are those of even parts."""
+    config = sweep(benchmarks=[
+        _uneven(worlds, name="types", split="linear", dtype=DTYPES, size="100000"),
+        _uneven(worlds, name="splits", split=["one_heavy", "zero"], size=["1KiB", "100000"])])
     outcome = read(mpirun.run(max(worlds), config=config, timeout=100).check().folder)
     for item in outcome.results.cases:
         if item.case.workload.collective == "all_gather":
@@ -57,27 +62,60 @@ def test_uneven_parts_are_right_and_what_gloo_lacks_is_a_skip(
         else:
             assert (item.status, item.n_wrong) == ("ok", 0), (item.case.label, item.reason)
     ran = [item.case.workload for item in outcome.results.cases if item.status == "ok"]
-    assert len(ran) == 2 * 3 * 7 * 2 * len(worlds)
+    assert len(ran) == 2 * (7 + 2 * 2) * len(worlds)
     assert all(work.size_bytes % PART_BYTES == 0 for work in ran)
 
 
-@pytest.mark.parametrize("groups_of", [
-    {4: 2, 3: 3}, pytest.param({4: 4}, marks=pytest.mark.soak)], ids=["some", "alone"])
-def test_several_groups_at_once_each_have_their_own_result(
-    mpirun: MpiLauncher, groups_of: dict[int, int],
-) -> None:
-    config = sweep(benchmarks=[block for ranks, groups in groups_of.items() for block in (
-        _block(name=f"all{ranks}", collective=COLLECTIVES, groups=[1, groups],
-               size=["64", "40000"], world_size=ranks),
+def _groups(groups_of: dict[int, int]) -> list[dict[str, Any]]:
+    return [block for ranks, groups in groups_of.items() for block in (
+        _block(name=f"all{ranks}", collective=COLLECTIVES, groups=groups, size=["64", "40000"],
+               world_size=ranks),
         _block(name=f"uneven{ranks}", collective=UNEVEN, groups=groups, split="linear",
                size="40000", world_size=ranks),
         _block(name=f"roots{ranks}", collective=["broadcast", "reduce", "gather", "scatter"],
                groups=groups, root=1, size="40000", world_size=ranks),
-    )])
-    outcome = read(mpirun.run(max(groups_of), config=config, timeout=100).check().folder)
-    assert len(outcome.results.cases) == (2 * (2 * 9 + 1) + 2 + 4) * len(groups_of)
-    for item in outcome.results.cases:
-        alone = item.case.group_size == 1 and item.case.workload.groups > 1
+    )]
+
+
+SPOILT = [
+    _block(name="spoilt", collective=["reduce", "gather", "scatter"], root=1, size="4KiB",
+           world_size=3),
+    _block(name="spoilt_group", collective="all_reduce", groups=2, size="8KiB"),
+]
+# gather and scatter have 4080 bytes: three equal parts
+WRONG = [{"case": "* root=1 40??B n=3", "rank": 1, "kind": "wrong", "iteration": 3},
+         {"case": "all_reduce * 8192B *", "rank": 3, "kind": "wrong"}]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Return what one job of four ranks found: groups, and results that a fault spoils."""
+    launcher = launcher_for("mpich", tmp_path_factory.mktemp("groups"))
+    config = sweep(benchmarks=[*_groups({4: 2, 3: 3}), *SPOILT], fault=WRONG)
+    job = launcher.run(4, config=config, timeout=100).check(1)
+    launcher.assert_no_orphans()
+    return read(job.folder)
+
+
+def _spoilt(item: CaseResult) -> bool:
+    return item.case.block.startswith("spoilt")
+
+
+def test_several_groups_at_once_each_have_their_own_result(outcome: Outcome) -> None:
+    _each_has_its_own(outcome, [4, 3])
+
+
+@pytest.mark.soak
+def test_groups_of_one_rank_each(mpirun: MpiLauncher) -> None:
+    config = sweep(benchmarks=_groups({4: 4}))
+    _each_has_its_own(read(mpirun.run(4, config=config, timeout=100).check().folder), [4])
+
+
+def _each_has_its_own(outcome: Outcome, worlds: list[int]) -> None:
+    cases = [item for item in outcome.results.cases if not _spoilt(item)]
+    assert len(cases) == (2 * 9 + 1 + 2 + 4) * len(worlds)
+    for item in cases:
+        alone = item.case.group_size == 1
         needs_two = (item.case.workload.collective == "send_recv" or item.case.workload.root == 1
                      or item.case.workload.split != "even")
         expected = "skipped" if alone and needs_two else "ok"
@@ -88,14 +126,9 @@ def test_several_groups_at_once_each_have_their_own_result(
 
 
 def test_a_wrong_element_shows_where_there_is_a_result_and_in_one_of_two_groups(
-    mpirun: MpiLauncher,
+    outcome: Outcome,
 ) -> None:
-    config = sweep(benchmarks=[
-        _block(collective=["reduce", "gather", "scatter"], root=1, size="4KiB", world_size=3),
-        _block(collective="all_reduce", groups=2, size="8KiB"),
-    ], fault=[{"case": "* n=3*", "rank": 1, "kind": "wrong", "iteration": 3},
-              {"case": "all_reduce *", "rank": 3, "kind": "wrong"}])
-    found = read(mpirun.run(4, config=config).check(1).folder).results.cases
+    found = list(filter(_spoilt, outcome.results.cases))
     (grouped,) = [item for item in found if item.case.world_size == 4]
     rooted = [item for item in found if item.case.world_size == 3]
     assert [(item.status, item.n_wrong, item.blamed_rank) for item in rooted] == [

@@ -16,7 +16,6 @@ def progress() -> Iterator[SharedProgress]:
     made = SharedProgress.create(10)
     yield made
     made.close()
-    gc.unfreeze()
 
 
 def test_no_case_of_an_inline_worker_has_to_look_at_torch(progress: SharedProgress) -> None:
