@@ -85,7 +85,7 @@ OF_TIMING = (*texts(
     "local_max: that of the rank with the longest; per_call: the same, divided by calls",
     quality="flags of the case, separated by spaces (docs/method.md)",
     stop_reasons="why each pass took no further sample, separated by spaces",
-    ci_unit="what the interval is made of: samples, or launches, the medians of launches",
+    ci_unit="what the interval is made of: samples, or medians of passes or of launches",
 ), *whole_numbers(
     calls="calls of a sample",
     ci_rank="the interval goes from the l-th smallest to the l-th largest value: this is l",

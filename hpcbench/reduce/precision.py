@@ -1,7 +1,9 @@
-"""How well a median is known: its interval over samples or over launches, and the launches' range.
+"""How well a median is known: its interval over samples, passes or launches, and launches' range.
 
 Samples of one launch share its conditions. So the interval of a median of several launches is made
-of the medians of launches, each of which counts once (`statistics.launches`).
+of the medians of launches, each of which counts once (`statistics.launches`). Passes of one launch
+have conditions of their own, too. Where these, or samples that depend on one another, leave no
+sound interval of samples, the unit is the pass.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbench.statistics.interval import Interval
+from hpcbench.statistics.drift import steady_drift
+from hpcbench.statistics.interval import MIN_N_RELIABLE, Interval
 from hpcbench.statistics.launches import over_launches
+from hpcbench.statistics.order import Values, median
 
 CI_LEVEL = 0.95
-SAMPLES, LAUNCHES = "samples", "launches"
-FEWEST_SAMPLES = FEWEST_LAUNCHES = 6
+SAMPLES, PASSES, LAUNCHES = "samples", "passes", "launches"
+FEWEST_SAMPLES = FEWEST_PASSES = FEWEST_LAUNCHES = 6
 """Fewer values hold no interval of CI_LEVEL."""
 
 
@@ -24,7 +28,7 @@ FEWEST_SAMPLES = FEWEST_LAUNCHES = 6
 class Precision:
     """The fields of `results.Statistics` and `results.Timing` of the same names, and those below.
 
-    ``low_s`` and ``high_s`` are the interval; ``unit`` is SAMPLES or LAUNCHES.
+    ``low_s`` and ``high_s`` are the interval; ``unit`` is one of SAMPLES, PASSES, LAUNCHES.
     """
 
     low_s: float | None = None
@@ -60,14 +64,36 @@ def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precisio
         LAUNCHES, found.rank, found.low, found.high, found.level)
 
 
+def over_pass_medians(median_s: float, medians_s: Sequence[float]) -> Precision | None:
+    """Return the interval over passes with these medians; None for too few, or passes that drift.
+
+    The median over passes is that of whatever else passes could have met, if they are in no order.
+    """
+    medians = np.array(medians_s)
+    found = over_launches(medians, CI_LEVEL)
+    drift = steady_drift(medians, np.arange(float(medians.size)))
+    if found.rank is None or (drift is not None and drift.significant):
+        return None
+    medians.sort()
+    return Precision(min(float(medians[found.rank - 1]), median_s),
+                     max(float(medians[-found.rank]), median_s), True, PASSES, found.rank)
+
+
 def precision_of(
-    median_s: float, interval: Interval | None, launch_medians_s: Sequence[float], *,
+    times_s: Sequence[Values], interval: Interval | None, launch_medians_s: Sequence[float], *,
     repeats: bool,
 ) -> Precision:
-    """Return how well a median of samples is known, whose ``interval`` over samples is given.
+    """Return how well the median of samples is known, whose ``interval`` over samples is given.
 
-    ``repeats``: what is called launches ran in the same processes, and says nothing of others.
+    ``times_s`` are those of each pass. ``repeats``: what is called launches ran in the same
+    processes, and says nothing of others.
     """
+    median_s = median(np.concatenate(times_s))
     if len(launch_medians_s) > 1 and not repeats:
         return over_launch_medians(median_s, launch_medians_s)
+    if interval is not None and not interval.reliable:
+        medians_s = [median(part) for part in times_s if part.size]
+        enough = sum(part.size for part in times_s) >= MIN_N_RELIABLE
+        by_pass = over_pass_medians(median_s, medians_s) if enough and len(medians_s) > 1 else None
+        return by_pass or over_samples(interval)
     return over_samples(interval)

@@ -142,8 +142,8 @@ class Timing:
             ones; otherwise, as in results of older versions, those do not count.
         unflagged: all statistics of the samples without a flag. None where all have one, and in
             results of older versions.
-        ci_unit: what the interval's order statistics are of: ``samples``, or ``launches``, that is
-            the medians of launches.
+        ci_unit: what the interval's order statistics are of: ``samples``, ``passes`` or
+            ``launches``, that is the medians of passes or of launches.
         ci_rank: the interval goes from the smallest to the largest of this rank among these.
         launch_level: probability with which the range of the launches' medians holds the median
             over launches; None where there is no such range.

@@ -74,7 +74,7 @@ def measured(
         median(times_s[launches == launch]) for launch in np.unique(launches))
     lengths = [part.size for part in folded.by_pass()]
     interval = median_interval(times_s, CI_LEVEL, lengths)
-    known = precision_of(median(times_s), interval, launch_medians_s, repeats=planned.repeats)
+    known = precision_of(folded.by_pass(), interval, launch_medians_s, repeats=planned.repeats)
     statistics = _with_precision(order_statistics(times_s), known)
     late, outlier = has_flag(samples, Flag.LATE_START)[counted], high_outliers(times_s)
     apart = folded.has(Use.COUNTED_RAMP, Use.COUNTED_SURPLUS)[counted]

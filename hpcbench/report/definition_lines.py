@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcbench.kinds.registry import presenter_of
-from hpcbench.reduce.precision import FEWEST_LAUNCHES
+from hpcbench.reduce.precision import FEWEST_LAUNCHES, FEWEST_PASSES
 from hpcbench.reduce.qualities import QUALITIES
 from hpcbench.reduce.results import FOLDS, CaseResult, Results
 from hpcbench.report.results_lines import items_by_kind
@@ -66,7 +66,8 @@ def definition_lines(results: Results) -> Iterator[str]:
            + (f"; {_left_out(results)}" if judged else ""))
     yield f"95 % interval = {INTERVAL_TITLE}, from its lower to its upper end;"
     yield ("  - where there is none (n < 6), ? where it cannot be trusted (n < 20, dependent "
-           "samples, passes that differ)")
+           f"samples, passes that differ); from {FEWEST_PASSES} passes on these give one of their "
+           "medians instead;")
     if launches := launches_title(results.cases):
         yield (f"  of several launches it is one of their medians, and there is none of fewer than "
                f"{FEWEST_LAUNCHES};")

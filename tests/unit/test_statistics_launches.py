@@ -32,8 +32,8 @@ def known(
     times: Values, segments: list[int], medians: tuple[float, ...], *, repeats: bool,
 ) -> Precision:
     """Return how well the median of times is known, by their passes and the launches' medians."""
-    return precision_of(float(np.median(times)), median_interval(times, CI_LEVEL, segments),
-                        medians, repeats=repeats)
+    return precision_of(np.split(times, np.cumsum(segments)[:-1]),
+                        median_interval(times, CI_LEVEL, segments), medians, repeats=repeats)
 
 
 def test_launches_that_disagree_have_no_interval_from_few_of_them() -> None:
@@ -46,6 +46,35 @@ def test_launches_that_disagree_have_no_interval_from_few_of_them() -> None:
     repeated = known(times, [20] * 3, medians, repeats=True)
     assert repeated.low_s is not None and not repeated.reliable
     assert (repeated.launch_low_s, repeated.launch_level, repeated.unit) == (None, None, "samples")
+
+
+def of_passes(medians: Values, draw: np.random.Generator) -> Precision:
+    times = np.concatenate([median * np.exp(0.02 * draw.standard_normal(60)) for median in medians])
+    return known(times, [60] * len(medians), (float(np.median(times)),), repeats=False)
+
+
+def test_passes_that_differ_give_an_interval_of_their_medians() -> None:
+    draw = np.random.default_rng(2)
+    found = of_passes(np.exp(0.05 * draw.standard_normal(9)), draw)
+    assert (found.unit, found.rank, found.reliable) == ("passes", 2, True)
+    few = of_passes(np.exp(0.05 * draw.standard_normal(5)), draw)
+    assert (few.unit, few.reliable) == ("samples", False)
+    drifting = of_passes(1 + 0.05 * np.arange(9), draw)
+    assert (drifting.unit, drifting.reliable) == ("samples", False)
+    alike = of_passes(np.ones(9), draw)
+    assert (alike.unit, alike.reliable) == ("samples", True)
+
+
+@pytest.mark.parametrize(("passes", "level"), [(6, 0.93), (9, 0.95), (12, 0.93)])
+def test_intervals_over_passes_hold_the_median_over_passes(passes: int, level: float) -> None:
+    draw, held, judged = np.random.default_rng(passes), 0, 0
+    for _ in range(300):
+        found = of_passes(np.exp(0.05 * draw.standard_normal(passes)), draw)
+        if found.reliable and found.low_s is not None and found.high_s is not None:
+            judged += 1
+            held += found.low_s <= 1 <= found.high_s
+    assert judged > 280
+    assert held >= level * judged
 
 
 @given(st.lists(st.integers(1, 1000), min_size=FEWEST_LAUNCHES, max_size=30))
