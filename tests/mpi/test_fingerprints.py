@@ -45,7 +45,6 @@ def test_layouts_agree_but_for_those_with_a_mistake(mpirun: MpiLauncher, ranks: 
     assert told.keys() >= {*MISTAKES, "single", "data", "zero1", "fsdp", "tensor", "pipeline"}
 
 
-@pytest.mark.soak
 def test_adapters_agree_however_weights_are_spread(mpirun: MpiLauncher) -> None:
     told = told_by(mpirun, 2, "adapters")
     assert told.keys() == {"single", "data", "fsdp"}
