@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
 import psutil
@@ -15,6 +13,7 @@ from hpcbench.backends.fake_tensors import NeedsValues, fake_tensors
 from hpcbench.backends.ledger import Ledger
 from hpcbench.backends.rehearsal import open_rehearsal
 from hpcbench.errors import CaseError
+from hpcbench.measure.garbage import no_garbage_collection
 from hpcbench.operations.operation import AnyOperation, close
 from hpcbench.operations.place import Place
 from hpcbench.plan.case import Case
@@ -46,7 +45,7 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
     if needed <= SMALL_BYTES:
         return DryStep(_calls_of(case, opened))
     try:
-        with fake_tensors(), _no_collection():
+        with fake_tensors(), no_garbage_collection():  # these have no memory, and it takes long
             return DryStep(_calls_of(case, opened))
     except NeedsValues as error:
         missing = one_line(error)
@@ -55,18 +54,6 @@ def dry_step(case: Case, opened: Opener) -> DryStep:
         raise CaseError(f"the case reads values of tensors ({missing}), so it takes memory: "
                         f"rank 0 needs {needed} bytes, {available} are available here")
     return DryStep(_calls_of(case, opened), missing)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Let Python look for no cycles meanwhile: it takes long, and fake tensors have no memory."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _calls_of(case: Case, opened: Opener) -> dict[str, tuple[int, int]]:
