@@ -122,7 +122,7 @@ class Worker:
             case, lambda place: runner.open(case.workload, place, validate=False)))
 
     def _join(self, request: JoinRequest) -> DoneAnswer:
-        """Join the group of gloo over all workers of this generation, and line up in it."""
+        """Join the group of gloo over all workers of this generation; choose what lines them up."""
         self._progress.mark(Phase.JOIN)
         self._membership = request
         timeout = timedelta(seconds=request.timeout_s)
@@ -135,7 +135,7 @@ class Worker:
             "gloo", store=store, rank=request.rank, world_size=request.world_size,
             timeout=timeout)
         dist.barrier()
-        if self._supervised and 1 < request.world_size == request.local_size:
+        if self._supervised and 1 < request.world_size <= request.local_size:
             self._workers_control = control_of_node(
                 request.rank, request.world_size, request.timeout_s)
         self._progress.mark(Phase.IDLE)

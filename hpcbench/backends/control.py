@@ -14,7 +14,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from hpcbench.measure.allocation import granted_cores
 from hpcbench.measure.control import Control, Integers
+from hpcbench.measure.kernel_files import KernelFiles
 from hpcbench.measure.portable import own_cores, shared_memory
 from hpcbench.measure.shared_control import SharedControl, bytes_of
 
@@ -47,15 +49,26 @@ def control_of_node(rank: int, ranks: int, timeout_s: float) -> Control:
         told: list[Any] = [None] * ranks
         dist.all_gather_object(told, (address, own_cores()))
         cores = {core for _, some in told for core in some}
-        fd = _opened(told[0][0], own) if len(cores) >= ranks else None
-        try:
-            if gloo.maximum(np.array([fd is None], dtype=np.int64))[0]:
-                return gloo
-            assert fd is not None
-            return SharedControl(fd, rank, ranks, timeout_s)
-        finally:
-            if fd is not None:
-                os.close(fd)
+        granted = granted_cores(KernelFiles())
+        suffice = len(cores) >= ranks and granted >= ranks
+        shared = _mapped(told[0][0], own, rank, ranks, timeout_s) if suffice else None
+        missing = gloo.maximum(np.array([shared is None], dtype=np.int64))[0]
+    return gloo if shared is None or missing else shared
+
+
+def _mapped(
+    address: tuple[str, str], own: int | None, rank: int, ranks: int, timeout_s: float,
+) -> SharedControl | None:
+    """Return the control in rank 0's memory, or None where that cannot be had."""
+    fd = _opened(address, own)
+    if fd is None:
+        return None
+    try:
+        return SharedControl(fd, rank, ranks, timeout_s)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(fd)
 
 
 @contextlib.contextmanager
@@ -65,7 +78,11 @@ def _memory_of(rank: int, ranks: int) -> Iterator[tuple[int | None, tuple[str, s
         yield None, ("", "")
         return
     name = f"{_NAME}-{secrets.token_hex(8)}"
-    fd = shared_memory(name)
+    try:
+        fd = shared_memory(name)
+    except OSError:
+        yield None, ("", name)
+        return
     try:
         os.ftruncate(fd, bytes_of(ranks))
         yield fd, (f"/proc/{os.getpid()}/fd/{fd}", name)

@@ -6,6 +6,7 @@ import errno
 import socket
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
@@ -23,12 +24,20 @@ def open_store(address: str, ports: Sequence[int], timeout_s: float) -> dist.TCP
         try:
             with _listener(address, port) as listener:
                 host, port, *_ = listener.getsockname()
-                return dist.TCPStore(
-                    host, port, is_master=True, wait_for_workers=False,
-                    timeout=timedelta(seconds=timeout_s), master_listen_fd=listener.detach())
+                return _served(host, port, listener.detach(), timeout_s)
         except (RuntimeError, OSError) as error:
             problem = error
     raise CaseError(f"no free port in {ports[0]}..{ports[-1]} (launch.port): {problem}")
+
+
+def _served(host: str, port: int, fd: int, timeout_s: float) -> dist.TCPStore:
+    """Return the store on a socket that listens. Torch before 2.8 takes one without libuv only."""
+    how: dict[str, Any] = {"is_master": True, "wait_for_workers": False, "master_listen_fd": fd,
+                           "timeout": timedelta(seconds=timeout_s)}
+    try:
+        return dist.TCPStore(host, port, **how)
+    except NotImplementedError:
+        return dist.TCPStore(host, port, use_libuv=False, **how)
 
 
 def _listener(address: str, port: int) -> socket.socket:

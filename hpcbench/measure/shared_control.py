@@ -53,6 +53,7 @@ class SharedControl:
         self._own = rank * _WORDS_OF_TURN
         self._turn = 0
         self._fence = threading.Lock()
+        self._fence.acquire()
 
     def barrier(self) -> None:
         """Return when every rank has called."""
@@ -74,19 +75,21 @@ class SharedControl:
         return greatest
 
     def _come(self) -> None:
-        """Show that what this rank wrote is there, and wait for all others to come.
-
-        The lock orders memory on processors that reorder writes: what is before a release is seen
-        by who has acquired since.
-        """
-        with self._fence:
-            pass
+        """Show that what this rank wrote is there, and wait for all others to come."""
+        self._order()
         self._turns[self._own] = self._turn
         for other in self._others:
             if self._turns[other] < self._turn:
                 self._await(other)
-        with self._fence:
-            pass
+        self._order()
+
+    def _order(self) -> None:
+        """Keep what is before from moving behind what follows, on processors that reorder memory.
+
+        Nothing before a release moves behind it, and nothing after an acquisition before that.
+        """
+        self._fence.release()
+        self._fence.acquire()
 
     def _await(self, other: int) -> None:
         began_s = self._now_s()

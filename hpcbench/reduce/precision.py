@@ -13,15 +13,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbench.statistics.drift import steady_drift
+from hpcbench.statistics.drift import FEWEST_RUNS, steady_drift
 from hpcbench.statistics.interval import MIN_N_RELIABLE, Interval
 from hpcbench.statistics.launches import over_launches
 from hpcbench.statistics.order import Values, median
 
 CI_LEVEL = 0.95
 SAMPLES, PASSES, LAUNCHES = "samples", "passes", "launches"
-FEWEST_SAMPLES = FEWEST_PASSES = FEWEST_LAUNCHES = 6
+FEWEST_SAMPLES = FEWEST_LAUNCHES = 6
 """Fewer values hold no interval of CI_LEVEL."""
+FEWEST_PASSES = FEWEST_RUNS
+"""Of fewer nothing tells whether they drift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def over_pass_medians(median_s: float, medians_s: Sequence[float]) -> Precision 
     medians = np.array(medians_s)
     found = over_launches(medians, CI_LEVEL)
     drift = steady_drift(medians, np.arange(float(medians.size)))
-    if found.rank is None or (drift is not None and drift.significant):
+    if found.rank is None or drift is None or drift.significant:
         return None
     medians.sort()
     return Precision(min(float(medians[found.rank - 1]), median_s),

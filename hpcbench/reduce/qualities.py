@@ -11,7 +11,7 @@ QUALITIES = {
     "two_modes": "times have two modes, and the median lies between them: both are shown, with "
                  "their shares",
     "ci_unreliable": "no sound interval: fewer than 20 samples, or samples that depend on one "
-                     "another too much, or passes that differ and are fewer than 6, or drift",
+                     "another too much, or passes that differ and are fewer than 8, or drift",
     "repeats": "the launches are repeats in the same processes (backend mpi, or --inline): there "
                "is no range or interval over launches, and the interval is of these processes only",
     "ramp": "the first samples of a pass differ from its steady state, and count: the number of "

@@ -51,7 +51,7 @@ def _torch(job: JobReport) -> Line:
     without = [report.rank for report in job.with_facts if not _facts(report)["built"]["gloo"]]
     if without:
         return warn("torch", f"{versions}, built without gloo on rank {rank_list(without)}",
-                    "gloo is measured, and lines the ranks up for every other backend: install "
+                    "gloo is measured, and all workers meet by it: install "
                     "a build of torch that has it")
     return ok("torch", versions)
 

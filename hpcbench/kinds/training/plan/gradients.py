@@ -22,6 +22,7 @@ def bias_scale(norm: float, elements: int, of_bias: int) -> float:
     of a key's bias cancels to 0: softmax does not see what all keys have in common. Rounding errors
     of d do not cancel. Over 6 shapes in bf16 they were 0.8 to 3.9 units of this.
 
-    ``norm`` and ``elements`` are those of the weight's gradient.
+    ``norm`` and ``elements`` are those of the weight's gradient. A norm's weight is no larger than
+    its bias, and says nothing of it: the result is 0.
     """
-    return norm * math.sqrt(of_bias / elements) if elements else 0.0
+    return norm * math.sqrt(of_bias / elements) if elements > of_bias else 0.0
