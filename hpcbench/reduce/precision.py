@@ -60,10 +60,9 @@ def over_launch_medians(median_s: float, medians_s: Sequence[float]) -> Precisio
                              launch_level=found.level)
     if found.rank is None:
         return launch_range
-    ordered = sorted(medians_s)
+    low_s, high_s = _ends(median_s, medians_s, found.rank)
     return Precision(
-        min(ordered[found.rank - 1], median_s), max(ordered[-found.rank], median_s), True,
-        LAUNCHES, found.rank, found.low, found.high, found.level)
+        low_s, high_s, True, LAUNCHES, found.rank, found.low, found.high, found.level)
 
 
 def over_pass_medians(median_s: float, medians_s: Sequence[float]) -> Precision | None:
@@ -72,13 +71,19 @@ def over_pass_medians(median_s: float, medians_s: Sequence[float]) -> Precision 
     The median over passes is that of whatever else passes could have met, if they are in no order.
     """
     medians = np.array(medians_s)
-    found = over_launches(medians, CI_LEVEL)
     drift = steady_drift(medians, np.arange(float(medians.size)))
-    if found.rank is None or drift is None or drift.significant:
+    if drift is None or drift.significant:
         return None
-    medians.sort()
-    return Precision(min(float(medians[found.rank - 1]), median_s),
-                     max(float(medians[-found.rank]), median_s), True, PASSES, found.rank)
+    rank = over_launches(medians, CI_LEVEL).rank
+    return None if rank is None else Precision(
+        *_ends(median_s, medians_s, rank), True, PASSES, rank)
+
+
+def _ends(median_s: float, medians_s: Sequence[float], rank: int) -> tuple[float, float]:
+    """Return the medians of this rank from either end, or the median of all where that is outside.
+    """
+    ordered = sorted(medians_s)
+    return min(ordered[rank - 1], median_s), max(ordered[-rank], median_s)
 
 
 def precision_of(
@@ -93,9 +98,7 @@ def precision_of(
     median_s = median(np.concatenate(times_s))
     if len(launch_medians_s) > 1 and not repeats:
         return over_launch_medians(median_s, launch_medians_s)
-    if interval is not None and not interval.reliable:
-        medians_s = [median(part) for part in times_s if part.size]
-        enough = sum(part.size for part in times_s) >= MIN_N_RELIABLE
-        by_pass = over_pass_medians(median_s, medians_s) if enough and len(medians_s) > 1 else None
-        return by_pass or over_samples(interval)
-    return over_samples(interval)
+    known = over_samples(interval)
+    if known.reliable or sum(part.size for part in times_s) < MIN_N_RELIABLE:
+        return known
+    return over_pass_medians(median_s, [median(part) for part in times_s if part.size]) or known
