@@ -7,8 +7,8 @@ config.json on gloo and mpi, pass by pass, and lines the ranks up in shared memo
 hpcbench then runs the same rows with as many passes in the same time. Both have their intervals by
 the same rule: over samples where that is reliable, over passes elsewhere.
 
-Two rows of the bare script call no library: ranks copy 4 MiB, or add numbers up, each on its own.
-They show how much passes differ where ranks exchange nothing but when they begin.
+Three rows of the bare script exchange nothing: each rank copies 4 MiB, or adds numbers up. The last
+one counts the CPU time of the thread: what it takes longer, no other process of this machine took.
 
 A row is narrow if its interval is reliable and neither end is farther than 5 % from the median.
 Flags do not count here. The exit code is 1 if 90 % of the bare script's rows are narrow and less
@@ -21,13 +21,13 @@ import argparse
 import json
 import mmap
 import os
-import resource
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,8 @@ FARTHEST, LEAST_NARROW = 0.05, 0.9
 WARMUP, CALLS_A_TURN = 5, 8
 SIZES = (65536, 4194304)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
-ALONE = ("alone copy 4194304", "alone add up")
+ON_CPU = "alone add up, CPU time"
+ALONE = ("alone copy 4194304", "alone add up", ON_CPU)
 """Rows of the bare script only."""
 ADDED_UP = 20_000
 """So many numbers take about half a millisecond."""
@@ -61,12 +62,7 @@ class Interval:
         return self.reliable and self.farther <= FARTHEST
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """The rows of one side, and the share of the cores that other processes had meanwhile."""
-
-    rows: Mapping[str, Interval]
-    others: float
+Rows = Mapping[str, Interval]
 
 
 def main() -> int:
@@ -80,35 +76,12 @@ def main() -> int:
     if given.bare is not None:
         one_rank(given.bare, given.passes, given.seconds)
         return 0
-    rounds = [[with_others(side, given.passes, given.seconds) for side in (bare, measured)]
+    rounds = [(bare(given.passes, given.seconds), measured(given.passes, given.seconds))
               for _ in range(given.rounds)]
     return report(rounds)
 
 
-def with_others(
-    side: Callable[[int, float], Mapping[str, Interval]], passes: int, seconds: float,
-) -> Side:
-    """Run one side, and see how much of the cores processes had that are not of it."""
-    began_s, all_s, own_s = time.monotonic(), _all_cpu_s(), _own_cpu_s()
-    found = side(passes, seconds)
-    others_s = (_all_cpu_s() - all_s) - (_own_cpu_s() - own_s)
-    cores = os.cpu_count() or 1
-    return Side(found, max(others_s, 0.0) / (time.monotonic() - began_s) / cores)
-
-
-def _all_cpu_s() -> float:
-    """Return the CPU time of all processes, and what other virtual machines took (steal)."""
-    ticks = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)
-    return sum(int(ticks[column]) for column in (1, 2, 3, 8)) / os.sysconf("SC_CLK_TCK")
-
-
-def _own_cpu_s() -> float:
-    """Return the CPU time of this process and of its children that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
-
-
-def bare(passes: int, seconds: float) -> Mapping[str, Interval]:
+def bare(passes: int, seconds: float) -> Rows:
     """Return the interval of each row in the bare script."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -140,7 +113,7 @@ def from_ends(
     return Interval(max(high_s - median_s, median_s - low_s) / median_s, *how)
 
 
-def measured(passes: int, seconds: float) -> Mapping[str, Interval]:
+def measured(passes: int, seconds: float) -> Rows:
     """Return the same of hpcbench's results."""
     config = {"name": "row_bound",
               "measure": {"warmup": WARMUP, "iterations": "auto", "precision": FARTHEST,
@@ -163,20 +136,18 @@ def rows() -> list[str]:
             for collective in COLLECTIVES for size in SIZES]
 
 
-def report(rounds: Sequence[Sequence[Side]]) -> int:
+def report(rounds: Sequence[tuple[Rows, Rows]]) -> int:
     """Print each row's median over rounds, and the shares that are narrow; return the code."""
     print(f"{'row':28} {'bare script':>11} {'samples':>8} {'hpcbench':>10} {'samples':>8}"
           "   (farther end of the 95 % interval; ?: unreliable)")
     for row in (*rows(), *ALONE):
-        cells = [_cells([turn[side].rows[row] for turn in rounds if row in turn[side].rows])
+        cells = [_cells([turn[side][row] for turn in rounds if row in turn[side]])
                  for side in range(2)]
         print(f"{row:28} {cells[0]} {cells[1]}")
-    shares = [statistics.median(statistics.mean(turn[side].rows[row].is_narrow for row in rows())
+    shares = [statistics.median(statistics.mean(turn[side][row].is_narrow for row in rows())
                                 for turn in rounds) for side in range(2)]
-    others = [statistics.median(turn[side].others for turn in rounds) for side in range(2)]
     print(f"{'narrow rows of collectives':28} {shares[0]:11.0%} {shares[1]:19.0%}   "
           f"goal {LEAST_NARROW:.0%}")
-    print(f"{'other processes had':28} {others[0]:11.1%} {others[1]:19.1%}   of the cores")
     if shares[0] < LEAST_NARROW:
         print("not reached by the bare script either")
     return int(shares[0] >= LEAST_NARROW > shares[1])
@@ -205,22 +176,26 @@ def one_rank(folder: Path, passes: int, seconds: float) -> None:
     calls = {**{f"gloo {name}": call for name, call in _gloo(dist, torch).items()},
              **{f"mpi {name}": call for name, call in _mpi(MPI.COMM_WORLD).items()},
              **_alone()}
-    times = {f"{row} {turn}": _times(calls[row], meet, seconds)
+    times = {f"{row} {turn}": _times(calls[row], meet, seconds,
+                                     time.thread_time if row == ON_CPU else time.perf_counter)
              for turn in range(passes) for row in (*rows(), *ALONE)}
     dist.destroy_process_group()
     np.savez(folder / f"{rank}.npz", **times)  # type: ignore[arg-type]
 
 
-def _times(call: Callable[[], object], meet: Callable[[int], int], seconds: float) -> np.ndarray:
+def _times(
+    call: Callable[[], object], meet: Callable[[int], int], seconds: float,
+    now_s: Callable[[], float],
+) -> np.ndarray:
     """Return the times of calls until rank 0's ``seconds`` are over, without the first ones."""
     times: list[float] = []
     end_s = time.perf_counter() + seconds
     while meet(int(time.perf_counter() < end_s)):
         for _ in range(CALLS_A_TURN):
             meet(1)
-            began_s = time.perf_counter()
+            began_s = now_s()
             call()
-            times.append(time.perf_counter() - began_s)
+            times.append(now_s() - began_s)
     return np.array(times[min(WARMUP, len(times) - 1):])
 
 
@@ -245,8 +220,8 @@ def _meeting(path: Path, rank: int) -> Callable[[int], int]:
 def _alone() -> Mapping[str, Callable[[], object]]:
     """Return calls that need no other rank."""
     source, copy = np.ones(SIZES[-1] // 4, np.float32), np.empty(SIZES[-1] // 4, np.float32)
-    return dict(zip(ALONE, (lambda: np.copyto(copy, source), lambda: sum(range(ADDED_UP))),
-                    strict=True))
+    added_up = partial(sum, range(ADDED_UP))
+    return dict(zip(ALONE, (partial(np.copyto, copy, source), added_up, added_up), strict=True))
 
 
 def _gloo(dist: Any, torch: Any) -> Mapping[str, Callable[[], object]]:
@@ -256,11 +231,11 @@ def _gloo(dist: Any, torch: Any) -> Mapping[str, Callable[[], object]]:
         whole, half = torch.ones(size // 4), torch.ones(size // 8)
         out = torch.empty(size // 4)
         calls |= {
-            f"all_reduce {size}": lambda x=whole: dist.all_reduce(x, op=dist.ReduceOp.MAX),
-            f"all_gather {size}": lambda o=out, x=half: dist.all_gather_into_tensor(o, x),
-            f"reduce_scatter {size}": lambda o=half, x=whole: dist.reduce_scatter_tensor(o, x),
-            f"all_to_all {size}": lambda o=out, x=whole: dist.all_to_all_single(o, x),
-            f"broadcast {size}": lambda x=whole: dist.broadcast(x, 0)}
+            f"all_reduce {size}": partial(dist.all_reduce, whole, op=dist.ReduceOp.MAX),
+            f"all_gather {size}": partial(dist.all_gather_into_tensor, out, half),
+            f"reduce_scatter {size}": partial(dist.reduce_scatter_tensor, half, whole),
+            f"all_to_all {size}": partial(dist.all_to_all_single, out, whole),
+            f"broadcast {size}": partial(dist.broadcast, whole, 0)}
     return calls
 
 
@@ -271,11 +246,11 @@ def _mpi(world: Any) -> Mapping[str, Callable[[], object]]:
         whole, half = np.ones(size // 4, np.float32), np.ones(size // 8, np.float32)
         out = np.empty(size // 4, np.float32)
         calls |= {
-            f"all_reduce {size}": lambda o=out, x=whole: world.Allreduce(x, o),
-            f"all_gather {size}": lambda o=out, x=half: world.Allgather(x, o),
-            f"reduce_scatter {size}": lambda o=half, x=whole: world.Reduce_scatter_block(x, o),
-            f"all_to_all {size}": lambda o=out, x=whole: world.Alltoall(x, o),
-            f"broadcast {size}": lambda x=whole: world.Bcast(x, 0)}
+            f"all_reduce {size}": partial(world.Allreduce, whole, out),
+            f"all_gather {size}": partial(world.Allgather, half, out),
+            f"reduce_scatter {size}": partial(world.Reduce_scatter_block, whole, half),
+            f"all_to_all {size}": partial(world.Alltoall, whole, out),
+            f"broadcast {size}": partial(world.Bcast, whole, 0)}
     return calls
 
 
