@@ -38,6 +38,7 @@ from hpcbench.measure.progress import SharedProgress
 from hpcbench.measure.start import after_barrier
 from hpcbench.measure.stop import FixedCount
 from hpcbench.operations.place import Place
+from launching import fail
 
 GOAL_SMALL, GOAL_LARGE, LARGE_BYTES = 1.15, 1.03, 65536
 RANKS = 2
@@ -63,7 +64,7 @@ def main() -> None:
             env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
             for rank in range(RANKS)]
         if any([rank.wait() for rank in ranks]):
-            sys.exit("a rank failed")
+            fail("a rank failed")
         missed = [report(Path(folder), size) for size in given.sizes]
     sys.exit(int(any(missed)))
 

@@ -31,6 +31,7 @@ from hpcbench.trace.clock import ClockModel  # noqa: E402
 from hpcbench.trace.journal import Journal, journal_path  # noqa: E402
 from hpcbench.trace.schema import NO_DEVICE_TIME, SAMPLE_COLUMNS, Flag, Header, Samples  # noqa: E402
 from hpcbench.trace.sealed import seal, trace_path  # noqa: E402
+from launching import fail  # noqa: E402
 from synthetic import (  # noqa: E402
     BASE_NS,
     CASE_NS,
@@ -166,9 +167,9 @@ def reduce_once(folder: Path) -> None:
     results = reduce_folder(folder)
     wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_began_s
     if any(item.status != "ok" for item in results.cases) or results.findings:
-        sys.exit(f"not all ok: {results.findings[:3]}")
+        fail(f"not all ok: {results.findings[:3]}")
     if (peak := KernelFiles().process_bytes("VmHWM")) is None:
-        sys.exit("/proc/self/status does not tell this process's peak memory (VmHWM)")
+        fail("/proc/self/status does not tell this process's peak memory (VmHWM)")
     print(wall_s, cpu_s, peak / (1 << 20))
 
 

@@ -63,14 +63,15 @@ def test_every_collective_dtype_and_op_is_right(mpirun: MpiLauncher, ranks: int)
             assert item.status == "ok", (item.case.label, item.reason)
 
 
-def test_gloo_and_mpi_side_by_side_and_on_sub_worlds(mpirun: MpiLauncher) -> None:
-    config = sweep("8", "1KiB", block={"backend": ["gloo", "mpi"], "world_size": [1, 2, 3]},
+@pytest.mark.parametrize("ranks", [1, 3, pytest.param(4, marks=pytest.mark.soak)])
+def test_gloo_and_mpi_side_by_side_and_on_sub_worlds(mpirun: MpiLauncher, ranks: int) -> None:
+    worlds = [*range(1, ranks + 1)]
+    config = sweep("8", "1KiB", block={"backend": ["gloo", "mpi"], "world_size": worlds},
                    measure={"warmup": 1, "iterations": 3, "passes": 2})
-    job = mpirun.run(3, config=config, timeout=100).check()
-    outcome = read(job.folder)
-    assert set(outcome.status().values()) == {"ok"} and len(outcome.status()) == 12
-    # two passes
-    assert "12 runs of backend mpi come last, in the MPI processes" in job.stdout + job.stderr
+    job = mpirun.run(ranks, config=config, timeout=100).check()
+    outcome, runs = read(job.folder), 2 * 2 * ranks  # two sizes, two passes
+    assert set(outcome.status().values()) == {"ok"} and len(outcome.status()) == runs
+    assert f"{runs} runs of backend mpi come last, in the MPI processes" in job.stdout + job.stderr
     for item in outcome.results.cases:
         of_mpi = item.case.backend == "mpi"
         assert {rank: left["device_memory"]["how"] for rank, left in item.detail.items()} == (
