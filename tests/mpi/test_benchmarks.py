@@ -57,6 +57,7 @@ TINY = {
     "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 1",
                        ("4 ranks", "bare read", "goals:")),
     "restart.py": Tiny("--ranks 2 --faults 1", ("right rank blamed 1 of 1",)),
+    "row_bound.py": Tiny("--passes 2 --seconds 0.02", ("mpi broadcast", "narrow rows")),
     "shipped_job.py": Tiny("--runs 1 -- --only all_gather --iters 3 --passes 1", ("good",),
                            codes=(0, 1, 3)),
     "training_overhead.py": Tiny("--passes 1 --steps 2 --strategies single", ("median ratio",)),
