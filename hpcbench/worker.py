@@ -161,7 +161,7 @@ class Worker:
                                self._surroundings(request, operation))
             end_ns = time.perf_counter_ns()
             memory = (operation.place.group.staging.how(device.torch_device.type)
-                      if case.backend == "mpi" else None)  # other libraries do not tell
+                      if case.backend in INLINE_BACKENDS else None)  # other libraries do not tell
             reported = close(operation)  # may take one more step: what around says holds of it
         self._progress.mark(Phase.IDLE)
         n_wrong, wrong = total_wrong(measured.wrong, checked=case.validate)

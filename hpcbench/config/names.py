@@ -13,7 +13,8 @@ from types import MappingProxyType
 from hpcbench.operations.sizes import DTYPE_BYTES as DTYPE_BYTES
 from hpcbench.units import shortened
 
-BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi")
+BACKENDS = ("gloo", "nccl", "ucc", "ucc/tl/ucp", "ucc/tl/cuda", "ucc/tl/nccl", "mpi",
+            "mpi/direct")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DEVICE_TYPES = ("cpu", "cuda", "mps")
 

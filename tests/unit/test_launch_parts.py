@@ -375,7 +375,7 @@ def test_progress_is_shared_and_survives_the_writer() -> None:
     theirs.stamp(1, 30, 45, 3, 9, 0)
     theirs.flag(1, 2)
     theirs.close()
-    assert (ours.case_number, ours.iteration, ours.phase) == (7, 2, Phase.RUN)
+    assert (ours.case_number, ours.iteration, ours.phase) == (7, 2, Phase.PREPARE)
     assert np.array_equal(ours.rows(), [[10, 20, -1, -1, 1], [30, 45, 3, 9, 2]])
     assert np.array_equal(ours.span(1, 2), [[30, 45, 3, 9, 2]])
     ours.begin(8)
