@@ -116,6 +116,21 @@ def choices(evidence: Evidence) -> Judgement:
                                       in Counter(words).most_common()))
 
 
+def replays(evidence: Evidence) -> Judgement:
+    """In the median a replay is enqueued in less time than the same call outside a graph."""
+    enqueue_s: dict[str, dict[bool, float]] = {}
+    for item in evidence.cases():
+        if item.timing and item.timing.enqueue_s:
+            label = item.case.label.replace(" cuda_graph", "")
+            enqueue_s.setdefault(label, {})[item.case.cuda_graph] = item.timing.enqueue_s
+    ratios = [both[True] / both[False] for both in enqueue_s.values() if len(both) == 2]
+    if not ratios:
+        return _nothing(evidence.cases()) or Judgement("cannot tell", "no case ran in both ways")
+    detail = (f"replay over call: median {median(ratios):.3f}, {min(ratios):.3f} to "
+              f"{max(ratios):.3f} of {len(ratios)} pairs")
+    return Judgement("met" if median(ratios) < 1 else "missed", detail)
+
+
 def peak(evidence: Evidence, share: float) -> Judgement:
     """A large product reaches this share of the declared peak in every dtype that has one."""
     declared = evidence.results.plan.config.get("hardware", {}).get("peak_flops") or {}
@@ -240,7 +255,7 @@ def _bare(uuid: str) -> str:
 
 JUDGES: Mapping[str, Callable[..., Judgement]] = {
     judge.__name__: judge for judge in (
-        all_ok, events, told, choices, peak, mfu, memory, largest_batch, survived, refused,
+        all_ok, events, told, choices, replays, peak, mfu, memory, largest_batch, survived, refused,
         own_device)}
 
 

@@ -60,6 +60,19 @@ def test_primitives_and_steps_are_right(mpirun: MpiLauncher, gpus: int) -> None:
 
 
 @pytest.mark.mpi
+def test_captured_calls_are_right(mpirun: MpiLauncher, gpus: int) -> None:
+    done = mpirun.run(gpus, config=job(
+        {"kind": "collective", "collective": ["all_reduce", "all_gather"], "size": "64KiB",
+         "cuda_graph": [False, True]},
+        {"kind": "primitive", "primitive": "tp_columnwise", "m": 256, "n": 256, "k": 256,
+         "implementations": ["torch", "functional"], "cuda_graph": True}))
+    done.check()
+    found = results(done).cases
+    assert not told(found) and {item.n_wrong for item in found} == {0}
+    assert sum(item.case.cuda_graph for item in found) == 4
+
+
+@pytest.mark.mpi
 def test_a_sticky_error_costs_one_case(mpirun: MpiLauncher, gpus: int) -> None:
     done = mpirun.run(gpus, config=job(
         {"kind": "collective", "collective": "all_reduce", "size": ["1KiB", "2KiB"]},
