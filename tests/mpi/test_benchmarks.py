@@ -53,6 +53,7 @@ TINY = {
     "quiet.py": Tiny("--ranks 2 --passes 1 --iterations 5 --sizes 8", ("wake-up", "off by")),
     "reducer.py": Tiny("--ranks 2 4 --cases 100 --iterations 30 --repeat 1", ("4 ranks", "goals:")),
     "restart.py": Tiny("--ranks 2 --faults 1", ("right rank blamed 1 of 1",)),
+    "row_bound.py": Tiny("--passes 2 --seconds 0.02", ("mpi broadcast", "narrow rows")),
     "shipped_job.py": Tiny("--runs 1 -- --only all_gather --iters 3 --passes 1", ("good",),
                            codes=(0, 1, 3)),
     "training_overhead.py": Tiny("--passes 1 --steps 2 --strategies single", ("median ratio",)),
