@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+import pytest
 import torch
 
 from hpcbench.backends.devices import CudaDevice
 from hpcbench.backends.facts import gather_facts
 from hpcbench.kinds.training.run.memory import Peak
+
+pytestmark = pytest.mark.usefixtures("gpus")
 
 
 def test_events_measure_what_the_host_waits_for() -> None:
