@@ -114,6 +114,22 @@ def unfit_for_mps(ranks: int, dtype: str, calls: Sequence[Call]) -> str | None:
     return "mps has no fp64: take fp32, or device cpu" if dtype == "fp64" else None
 
 
+def unfit_for_graph(backend: str, device: str, calls: Sequence[Call]) -> str | None:
+    """Return why a CUDA graph cannot hold these calls, or None.
+
+    It holds what is enqueued on streams. torch's documentation names NCCL as the backend that can
+    be captured; the others move data by the host, or wait there.
+    """
+    if device not in ("cuda", "auto"):
+        return f"cuda_graph: a CUDA graph holds work of a GPU, not of {device}"
+    if calls and backend != "nccl":
+        return (f"cuda_graph: {backend} communicates by the host, which a CUDA graph cannot hold; "
+                "nccl can be captured")
+    waiting = next((call.collective for call in calls if call.collective == "barrier"), None)
+    return waiting and ("cuda_graph: barrier makes the host wait for the GPU, which is refused "
+                        "while a CUDA graph is captured")
+
+
 def unsupported(backend: str, device: str, calls: Iterable[Call]) -> str | None:
     """Return why the backend cannot make these calls anywhere, or None if nothing is known."""
     traits = BACKEND_TRAITS[backend]
