@@ -2,14 +2,17 @@
 
     python benchmarks/row_bound.py [--passes 9] [--seconds 0.27] [--rounds 1]
 
-Two ranks. The bare script imports torch and mpi4py and nothing else: it calls each collective of
+Two ranks. The bare script measures with torch, mpi4py and numpy alone: it calls each collective of
 config.json on gloo and mpi, pass by pass, and lines the ranks up in shared memory before each call.
-hpcbench then runs the same rows with as many passes in the same time. The bare script's interval is
-of the passes' medians: the order statistics that hold their median with 95 % or more. hpcbench's is
-its own: over samples where that is reliable, over passes elsewhere.
+hpcbench then runs the same rows with as many passes in the same time. Both have their intervals by
+the same rule: over samples where that is reliable, over passes elsewhere.
 
-A row is narrow if neither end is farther than 5 % from the median. The exit code is 1 if 90 % of
-the bare script's rows are narrow and less than 90 % of hpcbench's: then hpcbench loses them.
+Two rows of the bare script call no library: ranks copy 4 MiB, or add numbers up, each on its own.
+They show how much passes differ where ranks exchange nothing but when they begin.
+
+A row is narrow if its interval is reliable and neither end is farther than 5 % from the median.
+Flags do not count here. The exit code is 1 if 90 % of the bare script's rows are narrow and less
+than 90 % of hpcbench's: then hpcbench loses them.
 """
 
 from __future__ import annotations
@@ -18,24 +21,52 @@ import argparse
 import json
 import mmap
 import os
+import resource
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hpcbench.statistics.launches import over_launches
+from hpcbench.reduce.precision import CI_LEVEL, precision_of
+from hpcbench.statistics.interval import median_interval
 from launching import mpirun, run_sweep
 
 FARTHEST, LEAST_NARROW = 0.05, 0.9
 WARMUP, CALLS_A_TURN = 5, 8
 SIZES = (65536, 4194304)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
-Rows = dict[str, float]
+ALONE = ("alone copy 4194304", "alone add up")
+"""Rows of the bare script only."""
+ADDED_UP = 20_000
+"""So many numbers take about half a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The farther end of a row's interval from the median, over the median; of how many samples."""
+
+    farther: float
+    reliable: bool
+    samples: int
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether it is reliable and both ends are close enough."""
+        return self.reliable and self.farther <= FARTHEST
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The rows of one side, and the share of the cores that other processes had meanwhile."""
+
+    rows: Mapping[str, Interval]
+    others: float
 
 
 def main() -> int:
@@ -49,33 +80,67 @@ def main() -> int:
     if given.bare is not None:
         one_rank(given.bare, given.passes, given.seconds)
         return 0
-    rounds = [(bare(given.passes, given.seconds), measured(given.passes, given.seconds))
+    rounds = [[with_others(side, given.passes, given.seconds) for side in (bare, measured)]
               for _ in range(given.rounds)]
     return report(rounds)
 
 
-def bare(passes: int, seconds: float) -> Rows:
-    """Return the farther end of each row's interval in the bare script, over the median."""
+def with_others(
+    side: Callable[[int, float], Mapping[str, Interval]], passes: int, seconds: float,
+) -> Side:
+    """Run one side, and see how much of the cores processes had that are not of it."""
+    began_s, all_s, own_s = time.monotonic(), _all_cpu_s(), _own_cpu_s()
+    found = side(passes, seconds)
+    others_s = (_all_cpu_s() - all_s) - (_own_cpu_s() - own_s)
+    cores = os.cpu_count() or 1
+    return Side(found, max(others_s, 0.0) / (time.monotonic() - began_s) / cores)
+
+
+def _all_cpu_s() -> float:
+    """Return the CPU time of all processes, and what other virtual machines took (steal)."""
+    ticks = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)
+    return sum(int(ticks[column]) for column in (1, 2, 3, 8)) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_cpu_s() -> float:
+    """Return the CPU time of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def bare(passes: int, seconds: float) -> Mapping[str, Interval]:
+    """Return the interval of each row in the bare script."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "turns").write_bytes(bytes(mmap.PAGESIZE))
         mpirun(2, [__file__, "--bare", folder, "--passes", str(passes), "--seconds", str(seconds)],
                env={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
         ranks = [np.load(folder / f"{rank}.npz") for rank in range(2)]
-        return {row: farther(np.array([np.median(np.maximum(ranks[0][f"{row} {turn}"],
-                                                            ranks[1][f"{row} {turn}"]))
-                                       for turn in range(passes)]))
-                for row in rows()}
+        return {row: interval([np.maximum(ranks[0][f"{row} {turn}"], ranks[1][f"{row} {turn}"])
+                               for turn in range(passes)])
+                for row in (*rows(), *ALONE)}
 
 
-def farther(medians_s: np.ndarray) -> float:
-    """Return how far the farther end of the interval is from the median, over the median."""
-    ordered, rank = np.sort(medians_s), over_launches(medians_s, 0.95).rank or 1
-    middle = float(np.median(ordered))
-    return float(max(ordered[-rank] - middle, middle - ordered[rank - 1])) / middle
+def interval(passes_s: Sequence[np.ndarray]) -> Interval:
+    """Return what hpcbench would say of samples with these times, all of which count."""
+    times_s = np.concatenate(passes_s)
+    known = precision_of(
+        passes_s, median_interval(times_s, CI_LEVEL, [part.size for part in passes_s]), (),
+        repeats=False)
+    return from_ends(known.low_s, known.high_s, float(np.median(times_s)),
+                     (known.reliable, times_s.size))
 
 
-def measured(passes: int, seconds: float) -> Rows:
+def from_ends(
+    low_s: float | None, high_s: float | None, median_s: float, how: tuple[bool, int],
+) -> Interval:
+    """Return the interval between these; without ends it is endless and unreliable."""
+    if low_s is None or high_s is None:
+        return Interval(float("inf"), False, how[1])
+    return Interval(max(high_s - median_s, median_s - low_s) / median_s, *how)
+
+
+def measured(passes: int, seconds: float) -> Mapping[str, Interval]:
     """Return the same of hpcbench's results."""
     config = {"name": "row_bound",
               "measure": {"warmup": WARMUP, "iterations": "auto", "precision": FARTHEST,
@@ -87,8 +152,9 @@ def measured(passes: int, seconds: float) -> Rows:
         latest = run_sweep(2, config, Path(folder))
         cases = json.loads((latest / "summary.json").read_text(encoding="utf-8"))["cases"]
     return {f"{case['backend']} {case['collective']} {case['size_bytes']}":
-            max(case["ci_high_s"] - case["median_s"], case["median_s"] - case["ci_low_s"])
-            / case["median_s"] for case in cases}
+            from_ends(case["ci_low_s"], case["ci_high_s"], case["median_s"],
+                      (bool(case["ci_reliable"]), case["n"]))
+            for case in cases}
 
 
 def rows() -> list[str]:
@@ -97,19 +163,32 @@ def rows() -> list[str]:
             for collective in COLLECTIVES for size in SIZES]
 
 
-def report(rounds: list[tuple[Rows, Rows]]) -> int:
+def report(rounds: Sequence[Sequence[Side]]) -> int:
     """Print each row's median over rounds, and the shares that are narrow; return the code."""
-    print(f"{'row':30}  bare script  hpcbench   (farther end of the 95 % interval)")
-    middle = [Rows(), Rows()]
-    for row in rows():
-        for side in range(2):
-            middle[side][row] = statistics.median(found[side][row] for found in rounds)
-        print(f"{row:30}  {middle[0][row]:11.1%}  {middle[1][row]:8.1%}")
-    shares = [statistics.mean(end <= FARTHEST for end in side.values()) for side in middle]
-    print(f"{'narrow rows':30}  {shares[0]:11.0%}  {shares[1]:8.0%}   goal {LEAST_NARROW:.0%}")
+    print(f"{'row':28} {'bare script':>11} {'samples':>8} {'hpcbench':>10} {'samples':>8}"
+          "   (farther end of the 95 % interval; ?: unreliable)")
+    for row in (*rows(), *ALONE):
+        cells = [_cells([turn[side].rows[row] for turn in rounds if row in turn[side].rows])
+                 for side in range(2)]
+        print(f"{row:28} {cells[0]} {cells[1]}")
+    shares = [statistics.median(statistics.mean(turn[side].rows[row].is_narrow for row in rows())
+                                for turn in rounds) for side in range(2)]
+    others = [statistics.median(turn[side].others for turn in rounds) for side in range(2)]
+    print(f"{'narrow rows of collectives':28} {shares[0]:11.0%} {shares[1]:19.0%}   "
+          f"goal {LEAST_NARROW:.0%}")
+    print(f"{'other processes had':28} {others[0]:11.1%} {others[1]:19.1%}   of the cores")
     if shares[0] < LEAST_NARROW:
-        print("not reached by the bare script either: this machine does not allow it now")
+        print("not reached by the bare script either")
     return int(shares[0] >= LEAST_NARROW > shares[1])
+
+
+def _cells(found: Sequence[Interval]) -> str:
+    """Return the medians over rounds; "?" behind the end where any round's was unreliable."""
+    if not found:
+        return f"{'-':>10}  {'-':>8}"
+    mark = " " if all(each.reliable for each in found) else "?"
+    return (f"{statistics.median(each.farther for each in found):10.1%}{mark} "
+            f"{statistics.median(each.samples for each in found):8.0f}")
 
 
 def one_rank(folder: Path, passes: int, seconds: float) -> None:
@@ -124,9 +203,10 @@ def one_rank(folder: Path, passes: int, seconds: float) -> None:
                             world_size=2)
     meet = _meeting(folder / "turns", rank)
     calls = {**{f"gloo {name}": call for name, call in _gloo(dist, torch).items()},
-             **{f"mpi {name}": call for name, call in _mpi(MPI.COMM_WORLD).items()}}
+             **{f"mpi {name}": call for name, call in _mpi(MPI.COMM_WORLD).items()},
+             **_alone()}
     times = {f"{row} {turn}": _times(calls[row], meet, seconds)
-             for turn in range(passes) for row in rows()}
+             for turn in range(passes) for row in (*rows(), *ALONE)}
     dist.destroy_process_group()
     np.savez(folder / f"{rank}.npz", **times)  # type: ignore[arg-type]
 
@@ -160,6 +240,13 @@ def _meeting(path: Path, rank: int) -> Callable[[int], int]:
             os.sched_yield()
         return words[turn % 2]
     return meet
+
+
+def _alone() -> Mapping[str, Callable[[], object]]:
+    """Return calls that need no other rank."""
+    source, copy = np.ones(SIZES[-1] // 4, np.float32), np.empty(SIZES[-1] // 4, np.float32)
+    return dict(zip(ALONE, (lambda: np.copyto(copy, source), lambda: sum(range(ADDED_UP))),
+                    strict=True))
 
 
 def _gloo(dist: Any, torch: Any) -> Mapping[str, Callable[[], object]]:

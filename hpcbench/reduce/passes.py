@@ -142,9 +142,10 @@ def _agreed_status(records: Pass) -> tuple[str, list[Problem]]:
     if wrong and worst not in ("timeout", "failed"):
         worst = "wrong"
         first = min(wrong)
-        problems.append(Problem("HB126", f"rank {rank_list(wrong)}: {sum(wrong.values())} wrong "
-                                f"elements, {wrong[first]} of them on rank {first}: the time is "
-                                "not used; see the case's detail"))
+        problems.append(Problem("HB126", f"rank {rank_list(wrong)}: "
+                                f"{plural(sum(wrong.values()), 'wrong element')}, {wrong[first]} "
+                                f"of them on rank {first}: the time is not used; see the case's "
+                                "detail"))
     return worst, problems
 
 

@@ -215,6 +215,11 @@ def test_hb120_no_stamp(tmp_path: Path, column: int, value: int, text: str) -> N
                     f"rank 1 iteration {row}: {text}", "1 of 66")
 
 
+def test_hb126_one_wrong_element_is_singular(tmp_path: Path) -> None:
+    (finding,) = only(reduced(tmp_path, on_rank(1, n_wrong=1)), "HB126")
+    assert "1 wrong element, 1 of them on rank 1" in finding.message
+
+
 def test_hb126_wrong_result_said_to_be_ok(tmp_path: Path) -> None:
     results = reduced(tmp_path, on_rank(1, n_wrong=3))
     (finding,) = only(results, "HB126")
