@@ -7,8 +7,8 @@ config.json on gloo and mpi, pass by pass, and lines the ranks up in shared memo
 hpcbench then runs the same rows with as many passes in the same time. Both have their intervals by
 the same rule: over samples where that is reliable, over passes elsewhere.
 
-Two rows of the bare script call no library: ranks copy 4 MiB, or add numbers up, each on its own.
-They show how much passes differ where ranks exchange nothing but when they begin.
+Three rows of the bare script exchange nothing: each rank copies 4 MiB, or adds numbers up. The last
+one counts the CPU time of the thread: what it takes longer, no other process of this machine took.
 
 A row is narrow if its interval is reliable and neither end is farther than 5 % from the median.
 Flags do not count here. The exit code is 1 if 90 % of the bare script's rows are narrow and less
@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ FARTHEST, LEAST_NARROW = 0.05, 0.9
 WARMUP, CALLS_A_TURN = 5, 8
 SIZES = (65536, 4194304)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
-ALONE = ("alone copy 4194304", "alone add up")
+ON_CPU = "alone add up, CPU time"
+ALONE = ("alone copy 4194304", "alone add up", ON_CPU)
 """Rows of the bare script only."""
 ADDED_UP = 20_000
 """So many numbers take about half a millisecond."""
@@ -93,7 +95,7 @@ def with_others(
     found = side(passes, seconds)
     others_s = (_all_cpu_s() - all_s) - (_own_cpu_s() - own_s)
     cores = os.cpu_count() or 1
-    return Side(found, max(others_s, 0.0) / (time.monotonic() - began_s) / cores)
+    return Side(found, others_s / (time.monotonic() - began_s) / cores)
 
 
 def _all_cpu_s() -> float:
@@ -205,22 +207,26 @@ def one_rank(folder: Path, passes: int, seconds: float) -> None:
     calls = {**{f"gloo {name}": call for name, call in _gloo(dist, torch).items()},
              **{f"mpi {name}": call for name, call in _mpi(MPI.COMM_WORLD).items()},
              **_alone()}
-    times = {f"{row} {turn}": _times(calls[row], meet, seconds)
+    times = {f"{row} {turn}": _times(calls[row], meet, seconds,
+                                     time.thread_time if row == ON_CPU else time.perf_counter)
              for turn in range(passes) for row in (*rows(), *ALONE)}
     dist.destroy_process_group()
     np.savez(folder / f"{rank}.npz", **times)  # type: ignore[arg-type]
 
 
-def _times(call: Callable[[], object], meet: Callable[[int], int], seconds: float) -> np.ndarray:
+def _times(
+    call: Callable[[], object], meet: Callable[[int], int], seconds: float,
+    now_s: Callable[[], float],
+) -> np.ndarray:
     """Return the times of calls until rank 0's ``seconds`` are over, without the first ones."""
     times: list[float] = []
     end_s = time.perf_counter() + seconds
     while meet(int(time.perf_counter() < end_s)):
         for _ in range(CALLS_A_TURN):
             meet(1)
-            began_s = time.perf_counter()
+            began_s = now_s()
             call()
-            times.append(time.perf_counter() - began_s)
+            times.append(now_s() - began_s)
     return np.array(times[min(WARMUP, len(times) - 1):])
 
 
@@ -245,8 +251,8 @@ def _meeting(path: Path, rank: int) -> Callable[[int], int]:
 def _alone() -> Mapping[str, Callable[[], object]]:
     """Return calls that need no other rank."""
     source, copy = np.ones(SIZES[-1] // 4, np.float32), np.empty(SIZES[-1] // 4, np.float32)
-    return dict(zip(ALONE, (lambda: np.copyto(copy, source), lambda: sum(range(ADDED_UP))),
-                    strict=True))
+    added_up = partial(sum, range(ADDED_UP))
+    return dict(zip(ALONE, (partial(np.copyto, copy, source), added_up, added_up), strict=True))
 
 
 def _gloo(dist: Any, torch: Any) -> Mapping[str, Callable[[], object]]:
@@ -256,11 +262,11 @@ def _gloo(dist: Any, torch: Any) -> Mapping[str, Callable[[], object]]:
         whole, half = torch.ones(size // 4), torch.ones(size // 8)
         out = torch.empty(size // 4)
         calls |= {
-            f"all_reduce {size}": lambda x=whole: dist.all_reduce(x, op=dist.ReduceOp.MAX),
-            f"all_gather {size}": lambda o=out, x=half: dist.all_gather_into_tensor(o, x),
-            f"reduce_scatter {size}": lambda o=half, x=whole: dist.reduce_scatter_tensor(o, x),
-            f"all_to_all {size}": lambda o=out, x=whole: dist.all_to_all_single(o, x),
-            f"broadcast {size}": lambda x=whole: dist.broadcast(x, 0)}
+            f"all_reduce {size}": partial(dist.all_reduce, whole, op=dist.ReduceOp.MAX),
+            f"all_gather {size}": partial(dist.all_gather_into_tensor, out, half),
+            f"reduce_scatter {size}": partial(dist.reduce_scatter_tensor, half, whole),
+            f"all_to_all {size}": partial(dist.all_to_all_single, out, whole),
+            f"broadcast {size}": partial(dist.broadcast, whole, 0)}
     return calls
 
 
@@ -271,11 +277,11 @@ def _mpi(world: Any) -> Mapping[str, Callable[[], object]]:
         whole, half = np.ones(size // 4, np.float32), np.ones(size // 8, np.float32)
         out = np.empty(size // 4, np.float32)
         calls |= {
-            f"all_reduce {size}": lambda o=out, x=whole: world.Allreduce(x, o),
-            f"all_gather {size}": lambda o=out, x=half: world.Allgather(x, o),
-            f"reduce_scatter {size}": lambda o=half, x=whole: world.Reduce_scatter_block(x, o),
-            f"all_to_all {size}": lambda o=out, x=whole: world.Alltoall(x, o),
-            f"broadcast {size}": lambda x=whole: world.Bcast(x, 0)}
+            f"all_reduce {size}": partial(world.Allreduce, whole, out),
+            f"all_gather {size}": partial(world.Allgather, half, out),
+            f"reduce_scatter {size}": partial(world.Reduce_scatter_block, whole, half),
+            f"all_to_all {size}": partial(world.Alltoall, whole, out),
+            f"broadcast {size}": partial(world.Bcast, whole, 0)}
     return calls
 
 
