@@ -4,10 +4,10 @@
 
 Two gloo ranks, one job: in every pass three loops take turns in the same processes, with the same
 barrier of the shared-memory control group before each call: the worker's measuring loop, a plain
-loop, and that plain loop once more (A/A). Who goes first rotates, and so do the three groups and
-their buffers, over all nine pairs of loop and group: groups differ by more than loops do. Passes
-are as long as the shipped sweep's; their warm-ups count on no side. An iteration's time is the
-maximum over ranks of end - start, as in the results.
+loop, and that plain loop once more (A/A). All six orders of them take turns, and so do the three
+groups and their buffers with the loops: groups differ by more than loops do. Passes are as long
+as the shipped sweep's; their warm-ups count on no side. An iteration's time is the maximum over
+ranks of end - start, as in the results.
 
 gloo on few cores has two modes, one of them a tick of the kernel longer. So samples are divided
 once for all loops, where two groups of them have the least variance of their logarithms. What is
@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,10 @@ def in_turns(loops: Sequence[tuple[Loop, Loop]], given: argparse.Namespace) -> n
         for loop in both:
             loop(n_each)  # connects the group
     times = np.empty((len(NAMES), given.passes, given.iterations))
+    orders = list(permutations(range(len(NAMES))))
     for number in range(given.passes):
-        for turn in range(len(NAMES)):
-            which = (number + turn) % len(NAMES)
-            group = (which + number // len(NAMES)) % len(NAMES)
+        for which in orders[number % len(orders)]:
+            group = (which + number // len(orders)) % len(NAMES)
             times[which, number] = loops[group][min(which, 1)](n_each)[given.warmup:]
     return times
 

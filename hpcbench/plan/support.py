@@ -118,13 +118,13 @@ def unfit_for_graph(backend: str, device: str, calls: Sequence[Call]) -> str | N
     """Return why a CUDA graph cannot hold these calls, or None.
 
     It holds what is enqueued on streams. torch's documentation names NCCL as the backend that can
-    be captured; the others move data by the host, or wait there.
+    be captured. gloo and mpi move data by the host, or wait there; of ucc nothing is documented.
     """
     if device not in ("cuda", "auto"):
         return f"cuda_graph: a CUDA graph holds work of a GPU, not of {device}"
     if calls and backend != "nccl":
-        return (f"cuda_graph: {backend} communicates by the host, which a CUDA graph cannot hold; "
-                "nccl can be captured")
+        return ("cuda_graph: calls of nccl can be captured, as torch documents, "
+                f"not those of {backend}")
     waiting = next((call.collective for call in calls if call.collective == "barrier"), None)
     return waiting and ("cuda_graph: barrier makes the host wait for the GPU, which is refused "
                         "while a CUDA graph is captured")

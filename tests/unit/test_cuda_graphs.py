@@ -25,14 +25,15 @@ def planned(block: dict[str, Any], **options: Any) -> tuple[Case, ...]:
 
 @pytest.mark.parametrize(("block", "words"), [
     ({**COLLECTIVE, "backend": "gloo"}, "holds work of a GPU, not of cpu"),
-    ({**COLLECTIVE, "backend": "gloo", "device": "cuda"}, "gloo communicates by the host"),
-    ({**COLLECTIVE, "backend": "mpi", "device": "cuda"}, "mpi communicates by the host"),
-    ({**COLLECTIVE, "backend": "ucc"}, "ucc communicates by the host"),
+    ({**COLLECTIVE, "backend": "gloo", "device": "cuda"}, "not those of gloo"),
+    ({**COLLECTIVE, "backend": "mpi", "device": "cuda"}, "not those of mpi"),
+    ({**COLLECTIVE, "backend": "ucc"}, "not those of ucc"),
     ({**COLLECTIVE, "backend": "nccl"}, None),
     ({**COLLECTIVE, "backend": "nccl", "collective": "barrier"}, "makes the host wait"),
     ({**PRODUCT, "backend": "nccl", "implementations": "torch"}, None),
     ({**PRODUCT, "backend": "gloo", "device": "cuda", "implementations": "compute_only"}, None),
-    ({**PRODUCT, "backend": "gloo", "device": "cuda", "implementations": "torch"}, "by the host"),
+    ({**PRODUCT, "backend": "gloo", "device": "cuda", "implementations": "torch"},
+     "not those of gloo"),
     ({"kind": "training", "model": "gpt2", "strategies": "fsdp", "backend": "nccl"},
      "takes data from the host"),
 ])
